@@ -1,0 +1,120 @@
+"""What a caller may assume after a failure, and how each failure is told to a client.
+
+    StoreError
+    ├── Rejected         not applied; the same request will fail again
+    ├── Unavailable      not applied; the same request may succeed later
+    └── OutcomeUnknown   may have been applied; the log did not answer in time
+
+A failure carries the protocol's error code and a message; ``STATUS`` maps each code to its
+HTTP status. Codes and texts are those of the service, as the official SDKs expect them.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "STATUS",
+    "LogTrimmed",
+    "OutcomeUnknown",
+    "Rejected",
+    "StoreError",
+    "Unavailable",
+    "condition_failed",
+    "invalid",
+    "invalid_key",
+    "no_table",
+]
+
+STATUS: dict[str, int] = {
+    "OTSAuthFailed": 403,
+    "OTSNoPermissionAccess": 403,
+    "OTSParameterInvalid": 400,
+    "OTSInvalidPK": 400,
+    "OTSRequestBodyTooLarge": 413,
+    "OTSRequestTimeout": 408,
+    "OTSMethodNotAllowed": 405,
+    "OTSObjectNotExist": 404,
+    "OTSObjectAlreadyExist": 409,
+    "OTSTableNotReady": 404,
+    "OTSPartitionUnavailable": 503,
+    "OTSServerBusy": 503,
+    "OTSServerUnavailable": 503,
+    "OTSTimeout": 503,
+    "OTSInternalServerError": 500,
+    "OTSRowOperationConflict": 409,
+    "OTSConditionCheckFail": 403,
+    "OTSNotEnoughCapacityUnit": 403,
+    "OTSCapacityUnitExhausted": 403,
+    "OTSQuotaExhausted": 403,
+    "OTSTooFrequentReservedThroughputAdjustment": 403,
+    "OTSOutOfColumnCountLimit": 400,
+    "OTSOutOfRowSizeLimit": 400,
+    "OTSTrimmedDataAccess": 404,
+    "OTSSessionNotExist": 404,
+    "OTSDataOutOfRange": 400,
+    "OTSUnsupportOperation": 400,
+}
+"""HTTP status per error code. Unknown codes are a programming error, so there is no default."""
+
+
+class StoreError(Exception):
+    """A failure a client is told about.
+
+    ``code`` is a key of ``STATUS``; ``message`` names the thing, the limit and the value.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    @property
+    def status(self) -> int:
+        """HTTP status of the answer."""
+        return STATUS[self.code]
+
+
+class Rejected(StoreError):
+    """Not applied, and the same request will fail again."""
+
+
+class Unavailable(StoreError):
+    """Not applied, and the same request may succeed later."""
+
+    def __init__(self, message: str, code: str = "OTSPartitionUnavailable") -> None:
+        super().__init__(code, message)
+
+
+class OutcomeUnknown(StoreError):
+    """May have been applied: the log did not answer in time. Never retried as if it had failed."""
+
+    def __init__(self, message: str = "Operation timeout.") -> None:
+        super().__init__("OTSTimeout", message)
+
+
+class LogTrimmed(Rejected):
+    """The position asked for lies before the first record still kept."""
+
+    def __init__(
+        self, message: str = "Requested stream data is already trimmed or does not exist."
+    ) -> None:
+        super().__init__("OTSTrimmedDataAccess", message)
+
+
+def invalid(message: str) -> Rejected:
+    """Return an OTSParameterInvalid failure."""
+    return Rejected("OTSParameterInvalid", message)
+
+
+def invalid_key(message: str) -> Rejected:
+    """Return an OTSInvalidPK failure."""
+    return Rejected("OTSInvalidPK", message)
+
+
+def no_table() -> Rejected:
+    """Return the failure for an operation on a table that does not exist."""
+    return Rejected("OTSObjectNotExist", "Requested table does not exist.")
+
+
+def condition_failed() -> Rejected:
+    """Return the failure of a row expectation or a column condition."""
+    return Rejected("OTSConditionCheckFail", "Condition check failed.")
