@@ -1,0 +1,83 @@
+# `make demo` and `make test` are all a fresh machine needs: Python >= 3.11, git, make, internet.
+# Everything is installed into .venv; `make clean` removes what was made.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test test-all test-wheel bench lint format format-check types proto clean
+
+PYTHON ?= python3
+ROWS ?= january
+ONCE ?=
+BENCH ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+DEMO := $(VENV)/.demo
+TEST := $(VENV)/.test
+# The wheel is tested from an empty folder in an environment of its own: it borrows the installed
+# dependencies of .venv by a plain path, so that .venv's link to the source tree does not follow.
+WHEEL := build/wheel
+WHEEL_TESTS := not slow and not kafka and not system
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+demo: $(DEMO) ## Load a year's flights, follow the stream, compare (ROWS=all: the whole year, ONCE=1: stop at the end)
+	ROWS=$(ROWS) ONCE=$(ONCE) $(BIN)/python -m demo.flights
+
+test: format-check lint types ## The gate: format, lint, types, tests, then tests on the built wheel
+	$(BIN)/python -m pytest -q -m "not slow"
+	@$(MAKE) --no-print-directory test-wheel
+
+test-all: format-check lint types ## The gate with the long fault and property runs
+	$(BIN)/python -m pytest -q
+	@$(MAKE) --no-print-directory test-wheel
+
+test-wheel: $(TEST) ## Tests on the built wheel, from an empty folder
+	rm -rf $(WHEEL)
+	$(BIN)/python -m build --wheel --no-isolation --outdir $(WHEEL)/dist . > /dev/null
+	$(BIN)/python -m venv --without-pip $(WHEEL)/venv
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(WHEEL)/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
+	$(PIP) -q --python $(WHEEL)/venv/bin/python install --no-deps --ignore-installed $(WHEEL)/dist/*.whl
+	mkdir $(WHEEL)/empty
+	cd $(WHEEL)/empty && ../venv/bin/python -m pytest -q -c $(CURDIR)/pyproject.toml \
+		--rootdir $(CURDIR) -p no:cacheprovider -m "$(WHEEL_TESTS)" $(CURDIR)/tests
+
+bench: $(TEST) ## Measure speed (BENCH="--rows 1000000 --json results.json")
+	$(BIN)/python -m tests.bench.codec
+	$(BIN)/python -m tests.bench.run $(BENCH)
+
+format: $(TEST) ## Format the code in place
+	$(BIN)/ruff check -q --fix --exit-zero .
+	$(BIN)/ruff format .
+
+format-check: $(TEST)
+	$(BIN)/ruff format --check .
+
+lint: $(TEST) ## ruff
+	$(BIN)/ruff check .
+
+types: $(TEST) ## mypy --strict
+	$(BIN)/mypy
+
+proto: $(TEST) ## Generate the protocol's message classes from core/wire/ots.proto
+	$(BIN)/python -m grpc_tools.protoc -I .src --python_out=.src --pyi_out=.src rowtide/core/wire/ots.proto
+
+clean: ## Remove what was made
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "rowtide needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; \
+		echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) can't make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
+
+$(DEMO): pyproject.toml | $(BIN)/python
+	$(PIP) install -q -e '.[demo]'
+	@touch $@
+
+$(TEST): pyproject.toml | $(BIN)/python
+	$(PIP) install -q -e '.[test]'
+	@touch $@

@@ -1,0 +1,56 @@
+"""The root folders become one import package, ``rowtide``, in a checkout and in a wheel alike.
+
+Three lists must agree: the folders, the links under ``.src/rowtide`` that serve a checkout, and
+the lines of pyproject.toml that serve a wheel.
+"""
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ["cli", "connectors", "core", "deploy", "stream"]
+
+
+def packaged(folder: str) -> set[str]:
+    """Return what a wheel must hold of ``folder``: every module and every data file."""
+    skipped = {"__pycache__", "DESIGN.md"}
+    return {
+        f"rowtide/{path.relative_to(ROOT)}"
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix in {".py", ".typed", ".avsc", ".json"}
+        if not skipped & set(path.parts)
+    }
+
+
+def test_links_and_project_file_name_the_same_folders() -> None:
+    links = {path.name: path.readlink() for path in (ROOT / ".src/rowtide").iterdir()}
+    assert links == {folder: Path("../..") / folder for folder in FOLDERS}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert sorted(wheel["only-include"]) == FOLDERS
+    assert wheel["sources"] == {folder: f"rowtide/{folder}" for folder in FOLDERS}
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_wheel_holds_every_module_once_and_nothing_beside(tmp_path: Path) -> None:
+    wheel = next(iter(WheelBuilder(str(ROOT)).build(directory=str(tmp_path))))
+    names = zipfile.ZipFile(wheel).namelist()
+    assert len(names) == len(set(names))
+    project_version = "-".join(Path(wheel).name.split("-")[:2])
+    assert {name.split("/")[0] for name in names} == {"rowtide", f"{project_version}.dist-info"}
+    assert set().union(*map(packaged, FOLDERS)) <= set(names)
+    assert {name.split("/")[1] for name in names if name.startswith("rowtide/")} == set(FOLDERS)
+
+
+@pytest.mark.parametrize("name", [*FOLDERS, "tests", "demo"])
+def test_no_generic_name_can_be_imported_elsewhere(name: str, tmp_path: Path) -> None:
+    program = (
+        f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is not None)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path).returncode == 0

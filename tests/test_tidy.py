@@ -1,0 +1,159 @@
+"""The rules of the house that a parse tree can check; each test names one.
+
+A fault is listed as ``file:line: what``. Generated modules (``*_pb2.py``) are exempt from all.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# A folder imports itself and what stands to its right.
+MAY_IMPORT = {
+    "cli": {"cli", "connectors", "stream", "core", "deploy"},
+    "connectors": {"connectors", "stream", "core"},
+    "stream": {"stream", "core"},
+    "core": {"core"},
+    "deploy": {"deploy"},
+}
+# The core gets time, ids, the log and the store as arguments; it reads none of them itself.
+NOT_IN_CORE = re.compile(
+    "(asyncio|concurrent|glob|http|multiprocessing|os|pathlib|random|secrets|selectors|shutil|"
+    r"signal|socket|ssl|subprocess|tempfile|threading|time|urllib|uuid|uvloop)\b"
+)
+READS_A_CLOCK = {"datetime.now", "datetime.utcnow", "date.today"}
+ONLY_IN = {
+    "aiokafka": ("stream/kafka_*.py",),
+    "faust": ("stream/faust_*.py",),
+    "mode": ("stream/faust_*.py",),
+    "rocksdict": ("stream/*store*.py", "stream/rocks*.py"),
+}
+MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "base", "misc", "manager"}
+LOOSE_TASK = {"create_task", "gather", "ensure_future"}
+MODULE_LINES_MAX, FUNCTION_LINES_MAX, README_LINES_MAX = 600, 60, 120
+
+Module = tuple[str, ast.Module, list[str]]
+
+
+def modules(*folders: str) -> Iterator[Module]:
+    """Yield (path from the root, tree, lines) of every module written by hand."""
+    for folder in folders or (*MAY_IMPORT, "tests", "demo"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if not path.stem.endswith("_pb2"):
+                text = path.read_text(encoding="utf-8")
+                yield str(path.relative_to(ROOT)), ast.parse(text, str(path)), text.splitlines()
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield (line, dotted name) of everything imported, within functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def calls(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, receiver, name) of every call; the receiver of a plain call is empty."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node.lineno, ast.unparse(node.func.value), node.func.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.lineno, "", node.func.id
+
+
+def test_imports_point_one_way() -> None:
+    assert [
+        f"{path}:{line}: {name}"
+        for folder, allowed in MAY_IMPORT.items()
+        for path, tree, _ in modules(folder)
+        for line, name in imports(tree)
+        if name.startswith("rowtide.") and name.split(".")[1] not in allowed
+    ] == []
+
+
+def test_the_core_is_pure() -> None:
+    faults = [
+        f"{path}:{line}: {name}"
+        for path, tree, _ in modules("core")
+        for line, name in imports(tree)
+        if NOT_IN_CORE.match(name)
+    ]
+    faults += [
+        f"{path}:{line}: {receiver}.{name}()"
+        for path, tree, _ in modules("core")
+        for line, receiver, name in calls(tree)
+        if f"{receiver.split('.')[-1]}.{name}" in READS_A_CLOCK or (receiver, name) == ("", "open")
+    ]
+    assert faults == []
+
+
+def test_few_modules_know_kafka_faust_and_rocksdb() -> None:
+    assert [
+        f"{path}:{line}: {name}"
+        for path, tree, _ in modules(*MAY_IMPORT)
+        for line, name in imports(tree)
+        for allowed in [ONLY_IN.get(name.split(".")[0])]
+        if allowed and not any(fnmatch(path, pattern) for pattern in allowed)
+    ] == []
+
+
+def test_tasks_are_born_in_a_task_group() -> None:
+    assert [
+        f"{path}:{line}: {receiver}.{name}()"
+        for path, tree, _ in modules()
+        for line, receiver, name in calls(tree)
+        if name in LOOSE_TASK and not fnmatch(path, "stream/faust_*.py")
+        # `tasks.create_task` is a TaskGroup's; asyncio's and a loop's are not.
+        if name != "create_task" or re.search(r"(^|asyncio|loop)(\(\))?$", receiver)
+    ] == []
+
+
+def test_names_say_what_a_module_holds() -> None:
+    assert [path for path, _, _ in modules() if MEANINGLESS & set(Path(path).stem.split("_"))] == []
+
+
+def test_modules_are_short_and_say_what_they_know() -> None:
+    faults = [path for path, _, lines in modules() if len(lines) > MODULE_LINES_MAX]
+    faults += [path for path, tree, _ in modules() if tree.body and not ast.get_docstring(tree)]
+    assert faults == []
+
+
+def test_functions_are_short() -> None:
+    assert [
+        f"{path}:{node.lineno}: {node.name}"
+        for path, tree, _ in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
+    ] == []
+
+
+def test_a_broad_except_gives_its_reason() -> None:
+    # Written as: except Exception as error:
+    assert [
+        f"{path}:{node.lineno}"
+        for path, tree, lines in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler)
+        if node.type is None or re.search(r"\b(Base)?Exception\b", ast.unparse(node.type))
+        if not any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+        if not re.search(r"# noqa: BLE001\W+\w", lines[node.lineno - 1])
+    ] == []
+
+
+def test_no_work_is_left_as_a_remark() -> None:
+    remark = re.compile("TO" + r"DO\b|FIX" + r"ME\b|XX" + r"X\b")
+    assert [
+        f"{path}:{number}"
+        for path, _, lines in modules()
+        for number, line in enumerate(lines, 1)
+        if remark.search(line)
+    ] == []
+
+
+def test_the_readme_is_one_read() -> None:
+    readme = ROOT / "README.md"
+    assert len(readme.read_text(encoding="utf-8").splitlines()) <= README_LINES_MAX
