@@ -1,0 +1,429 @@
+"""PlainBuffer: the bytes of a row on the wire, and of a row's cells as they are kept.
+
+    buffer = 75 00 00 00  row*
+    row    = [01 cell*]  [02 cell*]  [08]  [0B len32 ext]  09 crc
+    cell   = 03 [04 len32 name] [05 len32 variant] [06 op] [07 int64 version] 0A crc
+    ext    = 0C len32 (0D uint32 epoch  0E int64 timestamp  0F uint32 row-index)
+
+Integers are little-endian; docs/formats/plainbuffer.md has every byte. A stored row keeps its
+attributes in exactly this cell encoding, so an answer is made by joining slices.
+
+``decode_row`` and ``decode_rows`` take bytes from anyone: what they return was checked to the
+last byte, and whatever they refuse they refuse with ``Rejected``, after work bounded by the
+buffer's own length. ``parse_cells`` takes only what this module wrote. Which names, values
+and versions a table allows is not known here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rowtide.core import errors, variant
+from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
+from rowtide.core.crc8 import SHIFT8, STEP, crc8
+
+__all__ = [
+    "HEADER",
+    "RowChange",
+    "SequenceInfo",
+    "cell_piece",
+    "cells_piece",
+    "decode_row",
+    "decode_rows",
+    "encode_row",
+    "key_piece",
+    "parse_cells",
+    "put_cell",
+    "row_checksum",
+    "stamped",
+    "stamped_cells",
+]
+
+HEADER = b"\x75\x00\x00\x00"
+
+_KEY, _CELLS, _CELL, _NAME, _VALUE, _OP, _VERSION, _DELETED = range(1, 9)
+_ROW_CHECKSUM, _CELL_CHECKSUM, _EXTENSION, _SEQUENCE, _EPOCH, _STAMP, _INDEX = range(9, 16)
+
+_CELL_NAME = _CELL | _NAME << 8
+"""The two tags that begin every cell, as one little-endian number."""
+
+_CELL_HEAD = struct.Struct("<HI")  # Cell and name tags, length of the name.
+_VALUE_HEAD = struct.Struct("<BIBI")  # Value tag, size, type; a STRING's or BLOB's length.
+_CELL_END = struct.Struct("<BBHI")  # Checksum tag and checksum; the next cell's head.
+_VERSIONED_END = struct.Struct("<BqBBHI")  # Version tag and version, then as above.
+_VALUE_LENGTH = struct.Struct("<BI")
+_VERSIONED_TAIL = struct.Struct("<BqBB")
+_INT64 = struct.Struct("<q")
+_LENGTH = struct.Struct("<I")
+_SEQUENCE_INFO = struct.Struct("<BIBIBqBI")
+
+_PADDING = bytes(_VERSIONED_END.size)
+"""Zeros behind every buffer that is read, so that one ``unpack`` may span a cell's end and the
+next cell's head. Zero is no tag: whatever runs into the padding is refused."""
+
+_VALUES = frozenset(
+    (variant.INTEGER, variant.DOUBLE, variant.BOOLEAN, variant.STRING, variant.BLOB)
+)
+_KEY_VALUES = _VALUES | {variant.INF_MIN, variant.INF_MAX, variant.AUTO_INCREMENT}
+
+_FIXED_SIZES = tuple(9 if kind in (variant.INTEGER, variant.DOUBLE) else -1 for kind in range(256))
+"""Size of a variant where it is all there is to check; -1 calls for ``_check_value``."""
+
+_new = tuple.__new__
+
+
+class SequenceInfo(NamedTuple):
+    """Place of a stream record within its shard; increases strictly. Time in microseconds."""
+
+    epoch: int
+    timestamp_us: int
+    row_index: int
+
+
+class RowChange(NamedTuple):
+    """One row as sent: key columns as (name, variant), cells in the sender's order."""
+
+    key: list[tuple[bytes, bytes]]
+    cells: list[Cell]
+    deleted: bool
+    sequence: SequenceInfo | None
+
+
+def decode_row(buffer: bytes) -> RowChange:
+    """Return the one row of ``buffer``; zeros may follow it (Node.js sends them)."""
+    padded = _opened(buffer)
+    try:
+        row, end = _read_row(padded, len(HEADER))
+    except (struct.error, IndexError) as error:
+        raise _cut_off(buffer) from error
+    if end != len(buffer):
+        _check_rest(buffer, end)
+    return row
+
+
+def decode_rows(buffer: bytes) -> list[RowChange]:
+    """Return every row of ``buffer``; no bytes at all are no rows."""
+    if not buffer:
+        return []
+    padded = _opened(buffer)
+    rows: list[RowChange] = []
+    end = len(HEADER)
+    try:
+        while padded[end]:
+            row, end = _read_row(padded, end)
+            rows.append(row)
+    except (struct.error, IndexError) as error:
+        raise _cut_off(buffer) from error
+    if end != len(buffer):
+        _check_rest(buffer, end)
+    return rows
+
+
+def _opened(buffer: bytes) -> bytes:
+    if buffer[:4] != HEADER:
+        raise errors.invalid(f"Invalid row: it begins with '{buffer[:4].hex()}', not '75000000'.")
+    return buffer + _PADDING
+
+
+def _check_rest(buffer: bytes, end: int) -> None:
+    if end > len(buffer):
+        raise _cut_off(buffer)
+    if any(buffer[end:]):
+        raise _malformed(end, "bytes follow the end of the row")
+
+
+def _cut_off(buffer: bytes) -> errors.Rejected:
+    return errors.invalid(f"Invalid row: it breaks off at its end, byte {len(buffer)}.")
+
+
+def _malformed(at: int, what: str) -> errors.Rejected:
+    return errors.invalid(f"Invalid row: byte {at}: {what}.")
+
+
+def _read_row(padded: bytes, at: int) -> tuple[RowChange, int]:
+    """Return the row at ``at`` and where it ends."""
+    key: list[tuple[bytes, bytes]] = []
+    cells: list[Cell] = []
+    sequence = None
+    state = 0
+    if padded[at] == _KEY:
+        columns, at, state = _read_cells(padded, at + 1, state, _KEY_VALUES)
+        key = [_key_column(column, at) for column in columns]
+    if padded[at] == _CELLS:
+        cells, at, state = _read_cells(padded, at + 1, state, _VALUES)
+    if deleted := padded[at] == _DELETED:
+        at += 1
+    if padded[at] == _EXTENSION:
+        sequence, at = _read_extension(padded, at + 1)
+    if padded[at] != _ROW_CHECKSUM:
+        raise _malformed(at, f"tag {padded[at]:02X} instead of the row's checksum")
+    state = STEP[state ^ deleted]
+    if padded[at + 1] != state:
+        raise _malformed(at, f"the row's checksum is {padded[at + 1]:02X}, not {state:02X}")
+    return RowChange(key, cells, deleted, sequence), at + 2
+
+
+def _read_cells(
+    padded: bytes, at: int, state: int, allowed: frozenset[int]
+) -> tuple[list[Cell], int, int]:
+    """Return the cells at ``at``, where they end, and the row's checksum after them.
+
+    A length beyond the buffer is harmless: the slice it makes is short, and the next read
+    fails, by ``struct.error`` behind the padding or by a tag of 0 within it.
+    """
+    cells: list[Cell] = []
+    tags, length = _CELL_HEAD.unpack_from(padded, at)
+    while tags == _CELL_NAME:
+        at += 6
+        end = at + length
+        name = padded[at:end]
+        if not name.isascii():
+            _check_name(name, at)
+        crc = crc8(name)
+        value = b""
+        tag, size, kind, inner = _VALUE_HEAD.unpack_from(padded, end)
+        if tag == _VALUE:
+            at = end + 5
+            end = at + size
+            value = padded[at:end]
+            if kind == variant.STRING:
+                if inner != size - 5 or not value.isascii():
+                    _check_value(value, at, allowed)
+            elif size != _FIXED_SIZES[kind]:
+                _check_value(value, at, allowed)
+            crc = crc8(value, crc)
+        tag, checksum, tags, length = _CELL_END.unpack_from(padded, end)
+        if tag == _CELL_CHECKSUM and value:
+            op, version = PUT, None
+        else:
+            op, version, crc, end = _read_change(padded, end, value, crc)
+            tag, checksum, tags, length = _CELL_END.unpack_from(padded, end)
+        if checksum != crc:
+            raise _malformed(end, f"a cell's checksum is {checksum:02X}, not {crc:02X}")
+        state = STEP[state ^ crc]
+        cells.append(_new(Cell, (name, op, value, version, crc)))
+        at = end + 2
+    return cells, at, state
+
+
+def _read_change(
+    padded: bytes, at: int, value: bytes, crc: int
+) -> tuple[int, int | None, int, int]:
+    """Return op and version of the cell whose value ends at ``at``, its checksum, and their end."""
+    op = PUT
+    version = None
+    if has_op := padded[at] == _OP:
+        op = padded[at + 1]
+        at += 2
+    if padded[at] == _VERSION:
+        version_bytes = padded[at + 1 : at + 9]
+        version = int.from_bytes(version_bytes, "little", signed=True)
+        crc = crc8(version_bytes, crc)
+        at += 9
+    if has_op:
+        # The op stands before the version, but is summed after it.
+        crc = STEP[crc ^ op]
+    if padded[at] != _CELL_CHECKSUM:
+        raise _malformed(at, f"tag {padded[at]:02X} instead of a cell's checksum")
+    fault = _fault(op, value, version, has_op=has_op)
+    if fault:
+        raise _malformed(at, fault)
+    return op, version, crc, at
+
+
+def _fault(op: int, value: bytes, version: int | None, *, has_op: bool) -> str | None:
+    """Say what a cell of this form lacks or has too much."""
+    if not has_op:
+        return None if value else "a cell without value and operation"
+    if op == DELETE_ALL:
+        return "a delete of all versions with a value or a version" if value or version else None
+    if op == DELETE_ONE:
+        if value or version is None:
+            return "a delete of one version needs a version and no value"
+        return None
+    if op == INCREMENT:
+        if not value or value[0] != variant.INTEGER or version is not None:
+            return "an increment needs an INTEGER value and no version"
+        return None
+    return f"unknown cell operation {op:02X}"
+
+
+def _key_column(column: Cell, at: int) -> tuple[bytes, bytes]:
+    name, op, value, version, _ = column
+    if op != PUT or version is not None:
+        raise _malformed(at, "a primary key column before here has an operation or a version")
+    return name, value
+
+
+def _check_name(name: bytes, at: int) -> None:
+    try:
+        name.decode()
+    except UnicodeDecodeError as error:
+        raise _malformed(at, f"a column name is not UTF-8: {error.reason}") from error
+
+
+def _check_value(value: bytes, at: int, allowed: frozenset[int]) -> None:
+    try:
+        variant.check(value)
+    except errors.Rejected as refusal:
+        raise _malformed(at, refusal.message.removesuffix(".")) from refusal
+    if value[0] not in allowed:
+        raise _malformed(at, f"a value of type {variant.type_name(value)}")
+
+
+def _read_extension(padded: bytes, at: int) -> tuple[SequenceInfo | None, int]:
+    """Return the sequence information of the extension whose length is at ``at``, and its end."""
+    sequence = None
+    end = at + 4 + _LENGTH.unpack_from(padded, at)[0]
+    at += 4
+    while at < end:
+        tag, size = _VALUE_LENGTH.unpack_from(padded, at)
+        if tag == _SEQUENCE:
+            sequence = _read_sequence(padded, at)
+        # Others are left for the future: each says its own length.
+        at += 5 + size
+    if at != end or end + len(_PADDING) > len(padded):
+        raise _malformed(at, "an extension does not end where its length says")
+    return sequence, end
+
+
+def _read_sequence(padded: bytes, at: int) -> SequenceInfo:
+    _, size, tag_epoch, epoch, tag_stamp, stamp, tag_index, index = _SEQUENCE_INFO.unpack_from(
+        padded, at
+    )
+    if (size, tag_epoch, tag_stamp, tag_index) != (19, _EPOCH, _STAMP, _INDEX):
+        raise _malformed(at, "sequence information of an unknown form")
+    return SequenceInfo(epoch, stamp, index)
+
+
+def put_cell(name: bytes, value: bytes, version_ms: int | None) -> Cell:
+    """Return a put of ``value`` with its checksum."""
+    crc = crc8(value, crc8(name))
+    if version_ms is not None:
+        crc = crc8(_INT64.pack(version_ms), crc)
+    return Cell(name, PUT, value, version_ms, crc)
+
+
+def stamped(cell: Cell, version_ms: int) -> Cell:
+    """Give a version to a put that has none, in time that does not depend on its size."""
+    name, op, value, _, crc = cell
+    return _new(Cell, (name, op, value, version_ms, SHIFT8[crc] ^ crc8(_INT64.pack(version_ms))))
+
+
+def stamped_cells(cells: Iterable[Cell], version_ms: int) -> list[Cell]:
+    """Give one version to every cell that is a put without one; the others stay as they are."""
+    crc_version = crc8(_INT64.pack(version_ms))
+    return [
+        _new(Cell, (cell[0], PUT, cell[2], version_ms, SHIFT8[cell[4]] ^ crc_version))
+        if cell[3] is None and cell[1] == PUT
+        else cell
+        for cell in cells
+    ]
+
+
+def cell_piece(cell: Cell) -> bytes:
+    """Return a cell's bytes, from its tag to its checksum."""
+    name, op, value, version, crc = cell
+    if op == PUT and version is not None:
+        return b"".join(
+            (
+                _CELL_HEAD.pack(_CELL_NAME, len(name)),
+                name,
+                _VALUE_LENGTH.pack(_VALUE, len(value)),
+                value,
+                _VERSIONED_TAIL.pack(_VERSION, version, _CELL_CHECKSUM, crc),
+            )
+        )
+    parts = [_CELL_HEAD.pack(_CELL_NAME, len(name)), name]
+    if value:
+        parts += (_VALUE_LENGTH.pack(_VALUE, len(value)), value)
+    if op != PUT:
+        parts.append(bytes((_OP, op)))
+    if version is not None:
+        parts += (b"\x07", _INT64.pack(version))
+    parts.append(bytes((_CELL_CHECKSUM, crc)))
+    return b"".join(parts)
+
+
+def cells_piece(cells: Iterable[Cell]) -> bytes:
+    """Return the bytes of cells back to back."""
+    return b"".join(map(cell_piece, cells))
+
+
+def key_piece(key: Sequence[tuple[bytes, bytes]]) -> tuple[bytes, int]:
+    """Return the key's bytes with their tag, and the row's checksum after them."""
+    parts = [b"\x01"]
+    checksums = bytearray()
+    for name, value in key:
+        crc = crc8(value, crc8(name))
+        checksums.append(crc)
+        parts += (
+            _CELL_HEAD.pack(_CELL_NAME, len(name)),
+            name,
+            _VALUE_LENGTH.pack(_VALUE, len(value)),
+            value,
+            bytes((_CELL_CHECKSUM, crc)),
+        )
+    return b"".join(parts), crc8(checksums)
+
+
+def row_checksum(state: int, checksums: bytes, *, deleted: bool = False) -> int:
+    """Return the checksum of a row from its key's state and its cells' checksums in order."""
+    return STEP[crc8(checksums, state) ^ deleted]
+
+
+def encode_row(
+    key: Sequence[tuple[bytes, bytes]],
+    cells: Sequence[Cell],
+    *,
+    deleted: bool = False,
+    sequence: SequenceInfo | None = None,
+) -> bytes:
+    """Return one row without the buffer's header; a part that is empty leaves no byte."""
+    piece, state = key_piece(key) if key else (b"", 0)
+    parts = [piece]
+    if cells:
+        parts += (b"\x02", cells_piece(cells))
+    if deleted:
+        parts.append(b"\x08")
+    if sequence is not None:
+        parts.append(_extension(sequence))
+    checksums = bytes([cell.checksum for cell in cells])
+    parts.append(bytes((_ROW_CHECKSUM, row_checksum(state, checksums, deleted=deleted))))
+    return b"".join(parts)
+
+
+def _extension(sequence: SequenceInfo) -> bytes:
+    epoch, stamp, index = sequence
+    piece = _SEQUENCE_INFO.pack(_SEQUENCE, 19, _EPOCH, epoch, _STAMP, stamp, _INDEX, index)
+    return b"\x0b" + _LENGTH.pack(len(piece)) + piece
+
+
+def parse_cells(piece: bytes) -> list[Cell]:
+    """Return the cells of a piece that ``cells_piece`` made, without checking anything again."""
+    padded = piece + _PADDING
+    cells: list[Cell] = []
+    at = 0
+    tags, length = _CELL_HEAD.unpack_from(padded, 0)
+    while tags:
+        at += 6
+        end = at + length
+        name = padded[at:end]
+        value = b""
+        tag, size, _, _ = _VALUE_HEAD.unpack_from(padded, end)
+        if tag == _VALUE:
+            at = end + 5
+            end = at + size
+            value = padded[at:end]
+        tag, version, _, crc, tags, length = _VERSIONED_END.unpack_from(padded, end)
+        if tag == _VERSION:
+            at = end + 11
+            cells.append(_new(Cell, (name, PUT, value, version, crc)))
+        else:
+            op, version, _, at = _read_change(padded, end, value, 0)
+            _, crc, tags, length = _CELL_END.unpack_from(padded, at)
+            cells.append(_new(Cell, (name, op, value, version, crc)))
+            at += 2
+    return cells
