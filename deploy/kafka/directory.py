@@ -1,0 +1,133 @@
+"""The data directory of an embedded broker: who owns it, and what survives a restart.
+
+owner.lock           locked (flock) by the one rowtide that owns the directory; holds its pid
+state.json           cluster id and ports, kept across restarts
+server.properties    written anew at each start from the configuration
+logging.properties   the same
+topics/              Kafka's log directory
+logs/                the broker's log files, rotated; jvm.log is what the JVM itself says
+tmp/                 native libraries that Kafka unpacks; emptied at each start
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import random
+import shutil
+import uuid
+from pathlib import Path
+from typing import IO
+
+from rowtide.deploy.kafka.config import Addresses
+from rowtide.deploy.kafka.errors import DirectoryInUse, PortTaken
+from rowtide.deploy.kafka.probe import is_free
+
+__all__ = ["HOST", "BrokerDirectory"]
+
+HOST = "127.0.0.1"
+
+# Below the ephemeral ports of Linux (32768) and macOS (49152). From there a client that retries
+# a dead broker can be given the broker's own port as its source and connect to itself, which
+# keeps the broker from coming back.
+PORTS = range(20_000, 32_768)
+
+
+class BrokerDirectory:
+    """One data directory. Everything but ``acquire`` needs the directory to be owned."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self.properties = self.path / "server.properties"
+        self.logging = self.path / "logging.properties"
+        self.topics = self.path / "topics"
+        self.logs = self.path / "logs"
+        self.tmp = self.path / "tmp"
+        self._state = self.path / "state.json"
+        self._lock: IO[str] | None = None
+
+    @property
+    def owned(self) -> bool:
+        return self._lock is not None
+
+    def acquire(self) -> None:
+        """Own the directory until ``release`` or the death of this process."""
+        assert not self.owned, "acquired twice"
+        for folder in (self.path, self.topics, self.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        file = (self.path / "owner.lock").open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            file.close()
+            raise DirectoryInUse(
+                f"{self.path} is in use by another rowtide (pid {owner}): "
+                "stop that one, or choose another directory with --data-dir."
+            ) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._lock = file
+
+    def release(self) -> None:
+        """Let another process own the directory. The broker must have ended."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def formatted(self) -> bool:
+        return (self.topics / "meta.properties").exists()
+
+    def clear_tmp(self) -> None:
+        """Remove what a killed broker left unpacked."""
+        shutil.rmtree(self.tmp, ignore_errors=True)
+        self.tmp.mkdir()
+
+    def cluster_id(self) -> str:
+        """Return the id of this cluster, made at the first call."""
+        state = self._load()
+        if "cluster_id" not in state:
+            fresh = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            state = self._save(cluster_id=fresh)
+        return str(state["cluster_id"])
+
+    def choose_addresses(self, wanted: int | None) -> Addresses:
+        """Return free addresses: the wanted port, else those of the last start, else new ones."""
+        if wanted is not None and not is_free(HOST, wanted):
+            raise PortTaken(
+                f"port {wanted} is in use by another program: choose another one, "
+                "or none to let rowtide find a free one."
+            )
+        state = self._load()
+        port = wanted or _kept_or_free(state.get("port"))
+        controller_port = _kept_or_free(state.get("controller_port"), other=port)
+        self._save(port=port, controller_port=controller_port)
+        return Addresses(HOST, port, controller_port)
+
+    def _load(self) -> dict[str, int | str]:
+        try:
+            state: dict[str, int | str] = json.loads(self._state.read_text())
+        except FileNotFoundError:
+            return {}
+        return state
+
+    def _save(self, **changes: int | str) -> dict[str, int | str]:
+        state = self._load() | changes
+        draft = self._state.with_suffix(".draft")
+        draft.write_text(json.dumps(state))
+        os.replace(draft, self._state)
+        return state
+
+
+def _kept_or_free(kept: int | str | None, *, other: int | None = None) -> int:
+    """Return ``kept`` while it is free and not ``other``, else a free port."""
+    if kept is not None and kept != other and is_free(HOST, int(kept)):
+        return int(kept)
+    for port in random.sample(PORTS, 1000):
+        if port != other and is_free(HOST, port):
+            return port
+    raise PortTaken(f"none of 1000 ports between {PORTS.start} and {PORTS.stop} is free")

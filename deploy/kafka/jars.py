@@ -1,0 +1,178 @@
+"""The jars of the broker: fetched once from Maven Central, checked by digest, offline afterwards.
+
+The committed lock names every jar of the class path with its sha256. Three properties of jgo,
+the resolver, shape this module:
+
+- It writes a download straight to its final path and only warns about a wrong checksum, so a
+  killed download would leave a torn jar that is trusted for ever. Downloads land in a staging
+  folder here, and only a jar that fits its digest is renamed into place.
+- Two processes on one cache make each other fail, so one file lock guards the cache.
+- It decides versions from POMs, which can change what "the same" version pulls in. Only the
+  artifacts of the lock are asked for, so no POM is read.
+
+After a full check the size and mtime of every jar go into a stamp file; while they are
+unchanged a later call is 46 ``stat`` calls (about 1 ms), imports no jgo and needs no network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from rowtide.deploy.kafka.errors import JarsUnavailable
+
+__all__ = ["KAFKA_VERSION", "Jar", "Progress", "locked_jars", "resolve_jars"]
+
+KAFKA_VERSION = "4.3.1"
+
+Progress = Callable[[int, int, str], None]
+"""Called with (jars done, jars in all, name of the one just done), from one thread at a time."""
+
+DOWNLOADS_AT_ONCE = 4
+ATTEMPTS = 3
+TIMEOUT_S = 60  # jgo's default of 10 s is too short for scala-library on a slow line.
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One artifact of the lock."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.artifact}-{self.version}.jar"
+
+
+def locked_jars() -> list[Jar]:
+    """Return the committed class path, in the order in which Java sees it."""
+    lock = resources.files("rowtide.deploy.kafka") / f"kafka-{KAFKA_VERSION}.lock.json"
+    digests: dict[str, str] = json.loads(lock.read_text())
+    return [_parsed(coordinate, sha256) for coordinate, sha256 in digests.items()]
+
+
+def _parsed(coordinate: str, sha256: str) -> Jar:
+    group, artifact, version = coordinate.split(":")
+    return Jar(group, artifact, version, sha256)
+
+
+def resolve_jars(cache_dir: Path, jars: list[Jar], progress: Progress | None = None) -> list[Path]:
+    """Return the paths of ``jars`` in ``cache_dir``, each one whole and as locked."""
+    folder = cache_dir / "jars"
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = folder / f"{_name_of(jars)}.verified"
+    with _exclusive(cache_dir / "jars.lock"):
+        if not _unchanged(folder, jars, stamp):
+            _complete(folder, jars, progress or _silent)
+            _write_stamp(folder, jars, stamp)
+    return [folder / jar.name for jar in jars]
+
+
+def _complete(folder: Path, jars: list[Jar], progress: Progress) -> None:
+    """Check every jar in ``folder`` by digest and fetch those that are missing or damaged."""
+    lacking = [jar for jar in jars if not _fits(folder / jar.name, jar)]
+    done = len(jars) - len(lacking)
+    if done:
+        progress(done, len(jars), "already here")
+    staging = folder / "incoming"
+    shutil.rmtree(staging, ignore_errors=True)  # What a killed process left behind.
+    try:
+        for jar in _fetched(staging, lacking):
+            done += 1
+            os.replace(staging / jar.name, folder / jar.name)
+            progress(done, len(jars), jar.name)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _fetched(staging: Path, jars: list[Jar]) -> Iterator[Jar]:
+    """Yield each jar once its checked file stands in ``staging``."""
+    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as threads:
+        pending = [threads.submit(_fetch, staging, jar) for jar in jars]
+        try:
+            for fetch in pending:
+                yield fetch.result()
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+def _fetch(staging: Path, jar: Jar) -> Jar:
+    """Download ``jar`` into ``staging``; a torn or foreign file is thrown away and asked again."""
+    # Imported here because a warm start needs neither jgo nor its HTTP client (0.2 s).
+    from jgo.maven import MavenContext
+
+    failure = "no attempt was made"
+    for attempt in range(ATTEMPTS):
+        repository = staging / f"{jar.artifact}-{attempt}"
+        context = MavenContext(repo_cache=repository, local_repos=[], timeout=TIMEOUT_S)
+        artifact = context.project(jar.group, jar.artifact).at_version(jar.version).artifact()
+        try:
+            path = Path(artifact.resolve())
+        except (OSError, RuntimeError) as error:  # requests' errors are OSErrors.
+            failure = str(error)
+            continue
+        if _fits(path, jar):
+            os.replace(path, staging / jar.name)
+            return jar
+        failure = f"the sha256 of what was downloaded is {_sha256(path)}, locked is {jar.sha256}"
+    raise JarsUnavailable(
+        f"cannot fetch {jar.group}:{jar.artifact}:{jar.version} from Maven Central: {failure}. "
+        "The first start needs the network; later ones do not."
+    )
+
+
+def _fits(path: Path, jar: Jar) -> bool:
+    return path.is_file() and _sha256(path) == jar.sha256
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _name_of(jars: list[Jar]) -> str:
+    """Name a class path by its digests, so that an upgrade never trusts an older stamp."""
+    return hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()[:12]
+
+
+def _fingerprints(folder: Path, jars: list[Jar]) -> Mapping[str, list[int]]:
+    """Return size and mtime_ns per jar; raises OSError when one is missing."""
+    status = {jar.name: os.stat(folder / jar.name) for jar in jars}
+    return {name: [entry.st_size, entry.st_mtime_ns] for name, entry in status.items()}
+
+
+def _unchanged(folder: Path, jars: list[Jar], stamp: Path) -> bool:
+    try:
+        return bool(json.loads(stamp.read_text()) == _fingerprints(folder, jars))
+    except (OSError, ValueError):
+        return False
+
+
+def _write_stamp(folder: Path, jars: list[Jar], stamp: Path) -> None:
+    draft = stamp.with_suffix(".draft")
+    draft.write_text(json.dumps(_fingerprints(folder, jars)))
+    os.replace(draft, stamp)
+
+
+@contextlib.contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    """Hold ``path`` locked; the kernel lets go when the process dies, however it dies."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _silent(_done: int, _total: int, _name: str) -> None:
+    """Report to nobody."""

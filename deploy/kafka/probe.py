@@ -1,0 +1,42 @@
+"""Does a Kafka broker answer at an address? Asked with the protocol itself, over a plain socket."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+__all__ = ["answers", "is_free"]
+
+API_VERSIONS = 18
+CORRELATION = 7
+
+
+def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
+    """Return whether a broker answers ApiVersions (v0) at ``host:port``.
+
+    The broker opens its listener only when its log managers and metadata are caught up, so an
+    answer means that it serves.
+    """
+    client_id = b"rowtide"
+    header = struct.pack(">hhih", API_VERSIONS, 0, CORRELATION, len(client_id)) + client_id
+    try:
+        with socket.create_connection((host, port), timeout_s) as connection:
+            connection.sendall(struct.pack(">i", len(header)) + header)
+            answer = connection.recv(10, socket.MSG_WAITALL)
+        _, correlation, error = struct.unpack(">iih", answer)
+    except (OSError, struct.error):
+        return False
+    return bool(correlation == CORRELATION and error == 0)
+
+
+def is_free(host: str, port: int) -> bool:
+    """Return whether a program could listen at ``host:port`` now."""
+    with socket.socket() as listener:
+        # As Java does: a port whose last connections are in TIME_WAIT is free.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+            listener.listen(1)
+        except OSError:
+            return False
+    return True

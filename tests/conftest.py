@@ -1,0 +1,38 @@
+"""What every test may use: one embedded broker for the whole run, and the Hypothesis profile."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from rowtide.deploy.kafka.broker import EmbeddedBroker
+from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
+
+# On a shared machine a correct example may be slow: time is no reason to fail.
+settings.register_profile(
+    "rowtide",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
+settings.load_profile("rowtide")
+
+
+@pytest.fixture(scope="session")
+def cache_dir() -> Path:
+    """Where jars and the AOT cache are: ROWTIDE_CACHE, else the user's own cache."""
+    named = os.environ.get("ROWTIDE_CACHE")
+    return Path(named) if named else default_cache_dir(os.environ, sys.platform)
+
+
+@pytest.fixture(scope="session")
+def broker(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Bootstrap address of a real broker that lives as long as the test run."""
+    config = EmbeddedConfig(tmp_path_factory.mktemp("kafka"), cache_dir)
+    with EmbeddedBroker(config) as running:
+        yield running.bootstrap
