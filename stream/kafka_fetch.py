@@ -1,0 +1,109 @@
+"""Questions to a partition's leader: its bounds, and record batches from an offset on.
+
+Both the log (which sees every batch) and the changelog (which sees committed ones) read
+through here. Offsets are Kafka's. Nothing is cached: each answer was obtained after its call.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.offset import OffsetRequest
+
+from rowtide.core.errors import LogTrimmed, Unavailable
+from rowtide.stream.kafka_brokers import Brokers
+from rowtide.stream.kafka_connection import Address
+from rowtide.stream.kafka_errors import BrokerError
+
+__all__ = ["COMMITTED", "EVERYTHING", "Fetched", "Partition"]
+
+EVERYTHING = 0
+COMMITTED = 1
+"""Kafka's isolation levels: with COMMITTED nothing at or above the last stable offset is read."""
+
+EARLIEST = -2
+LATEST = -1
+OFFSET_OUT_OF_RANGE = 1
+
+
+class Fetched(NamedTuple):
+    """The answer to a fetch. ``aborted`` lists (producer id, first offset) of dead transactions."""
+
+    batches: bytes
+    aborted: list[tuple[int, int]]
+
+
+class Partition:
+    """One topic-partition, for reading."""
+
+    def __init__(self, brokers: Brokers, topic: str, partition: int) -> None:
+        self.brokers = brokers
+        self.topic = topic
+        self.partition = partition
+        self.name = f"{topic}[{partition}]"
+
+    async def start(self) -> int:
+        """Return the offset of the first entry still kept."""
+        return await self._offset(EARLIEST, EVERYTHING)
+
+    async def end(self, isolation: int = EVERYTHING) -> int:
+        """Return the next offset, or with COMMITTED the last stable offset."""
+        return await self._offset(LATEST, isolation)
+
+    async def fetch(
+        self, offset: int, *, bytes_max: int, wait_s: float, isolation: int = EVERYTHING
+    ) -> Fetched:
+        """Return batches from the one that contains ``offset`` on; none at the end after the wait.
+
+        Raises ``LogTrimmed`` or ``Unavailable`` for an offset outside the bounds.
+        """
+        # Half of a request's time at most, so that an idle wait is never taken for a dead broker.
+        wait_ms = int(min(wait_s, self.brokers.config.request_s / 2) * 1000)
+        wanted = [(self.topic, [(self.partition, offset, bytes_max)])]
+        request = FetchRequest(wait_ms, 1, bytes_max, isolation, wanted)
+
+        async def question(leader: Address) -> Fetched:
+            return self._fetched(await self.brokers.ask(leader, request))
+
+        try:
+            return await self.brokers.ask_leader(self.topic, self.partition, question)
+        except BrokerError as error:
+            if error.code != OFFSET_OUT_OF_RANGE:
+                raise Unavailable(f"read: {error}") from error
+            await self.refuse(offset)
+            raise Unavailable(f"read {self.name} at {offset}: its bounds just moved") from error
+
+    async def refuse(self, offset: int) -> None:
+        """Raise the failure that says on which side of the log ``offset`` lies."""
+        start, end = await self.start(), await self.end()
+        if offset < start:
+            raise LogTrimmed(f"{self.name}: offset {offset} is trimmed, the log starts at {start}")
+        if offset > end:
+            raise Unavailable(f"{self.name}: offset {offset} lies beyond the end {end}")
+
+    async def _offset(self, timestamp: int, isolation: int) -> int:
+        request = OffsetRequest(-1, isolation, [(self.topic, [(self.partition, timestamp)])])
+
+        async def question(leader: Address) -> int:
+            response = await self.brokers.ask(leader, request)
+            _partition, code, _timestamp, offset = response.topics[0][1][0]
+            if code:
+                raise BrokerError(code, self.name)
+            return int(offset)
+
+        try:
+            return await self.brokers.ask_leader(self.topic, self.partition, question)
+        except BrokerError as error:
+            raise Unavailable(f"bounds: {error}") from error
+
+    def _fetched(self, response: Any) -> Fetched:
+        if getattr(response, "error_code", 0):
+            raise BrokerError(response.error_code, self.name)
+        fields = response.topics[0][1][0]
+        if fields[1]:
+            raise BrokerError(fields[1], self.name)
+        # Version 4 has no start offset and none before 11 has a preferred replica: the
+        # aborted transactions and the batches keep their places relative to these.
+        aborted = next(field for field in fields[4:] if field is None or isinstance(field, list))
+        return Fetched(fields[-1] or b"", aborted or [])
