@@ -79,7 +79,7 @@ class EmbeddedBroker:
     @property
     def log_file(self) -> Path:
         """The newest of the broker's own log files."""
-        return self._directory.logs / "kafka-0.log"
+        return self._directory.logs / "kafka.log"
 
     def alive(self) -> bool:
         """Return whether the broker's process runs. One system call."""
@@ -145,21 +145,28 @@ class EmbeddedBroker:
             os.replace(output, output.with_suffix(".log.1"))
         with output.open("wb") as file:
             command = broker_command(java, jars, self.config, self._directory)
-            self._child = TetheredProcess(command, environment=ENVIRONMENT, output=file)
+            self._child = TetheredProcess(
+                command, folder=self._directory.path, environment=ENVIRONMENT, output=file
+            )
 
     def _configure(self) -> None:
         assert self._addresses is not None
         directory, config = self._directory, self.config
         directory.clear_tmp()
-        server = server_properties(config, self._addresses, directory.topics)
+        server = server_properties(config, self._addresses)
         write_properties(directory.properties, server)
-        write_properties(directory.logging, logging_properties(config, directory.logs))
+        write_properties(directory.logging, logging_properties(config))
 
     def _format(self, java: Java, jars: list[Path]) -> None:
         """Run Kafka's own storage tool: a second JVM (1 s), once per data directory."""
         command = format_command(java, jars, self._directory)
         result = subprocess.run(
-            command, env=ENVIRONMENT, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S
+            command,
+            cwd=self._directory.path,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=FORMAT_TIMEOUT_S,
         )
         if result.returncode:
             raise BrokerFailed(f"cannot format {self._directory.topics}: {result.stderr.strip()}")

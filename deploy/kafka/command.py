@@ -1,4 +1,10 @@
-"""The command lines and the configuration files with which Java runs Kafka."""
+"""The command lines and the configuration files with which Java runs Kafka.
+
+Java runs *in* the data directory and every path but one is relative to it: a comma, a blank, a
+percent sign or an umlaut in its name then has no chance to mean something to Kafka, log4j or a
+properties file. The one is the path of ``server.properties`` in the command line, by which a
+broker is told from others.
+"""
 
 from __future__ import annotations
 
@@ -61,43 +67,43 @@ def _java_command(
         str(java.path),
         *JVM_OPTIONS,
         *options,
-        f"-Djava.io.tmpdir={directory.tmp}",
-        f"-XX:ErrorFile={directory.logs}/crash-%p.log",
-        f"-Djava.util.logging.config.file={directory.logging}",
+        "-Djava.io.tmpdir=tmp",
+        "-XX:ErrorFile=logs/crash-%p.log",
+        "-Dlog4j2.configurationFile=log4j2.properties",
         *("-cp", os.pathsep.join(map(str, jars))),
     ]
 
 
-def logging_properties(config: EmbeddedConfig, logs: Path) -> dict[str, str]:
-    """Return the set-up of java.util.logging: Kafka's lines into files rotated by size.
+def logging_properties(config: EmbeddedConfig) -> dict[str, str]:
+    """Return the set-up of log4j, which Kafka brings along: one file, rotated by size.
 
-    The JVM rotates by itself, so this holds when its parent is gone, and it needs no jar but
-    the slf4j binding. ``kafka-0.log`` is the newest file.
+    The JVM rotates by itself, so the bound of ``log_file_bytes * log_files`` holds whatever
+    becomes of its parent.
     """
-    handler = "java.util.logging.FileHandler"
-    pattern = str(logs).replace("%", "%%") + "/kafka-%g.log"
     return {
-        "handlers": handler,
-        ".level": "INFO",
-        f"{handler}.pattern": pattern,
-        f"{handler}.limit": str(config.log_file_bytes),
-        f"{handler}.count": str(config.log_files),
-        f"{handler}.append": "true",
-        f"{handler}.formatter": "java.util.logging.SimpleFormatter",
-        "java.util.logging.SimpleFormatter.format": (
-            "%1$tFT%1$tT.%1$tL%1$tz %4$s %3$s: %5$s%6$s%n"
-        ),
+        "status": "error",
+        # Its own hook would close the file while Kafka still tells how it shuts down.
+        "shutdownHook": "disable",
+        "appender.file.type": "RollingFile",
+        "appender.file.name": "file",
+        "appender.file.fileName": "logs/kafka.log",
+        "appender.file.filePattern": "logs/kafka-%i.log",
+        "appender.file.layout.type": "PatternLayout",
+        "appender.file.layout.pattern": "%d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX} %p %c: %m%n%ex",
+        "appender.file.policies.type": "Policies",
+        "appender.file.policies.size.type": "SizeBasedTriggeringPolicy",
+        "appender.file.policies.size.size": f"{config.log_file_bytes} B",
+        "appender.file.strategy.type": "DefaultRolloverStrategy",
+        "appender.file.strategy.max": str(config.log_files - 1),
+        "rootLogger.level": "info",
+        "rootLogger.appenderRef.file.ref": "file",
+        # 400 lines of settings at each start, most of them defaults.
+        "logger.settings.name": "org.apache.kafka.common.config.AbstractConfig",
+        "logger.settings.level": "warn",
     }
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:
-    """Write a Java properties file."""
-    lines = [f"{name}={_escaped(value)}\n" for name, value in properties.items()]
+    """Write a Java properties file. The values are ours and plain: nothing needs escaping."""
+    lines = [f"{name}={value}\n" for name, value in properties.items()]
     path.write_text("".join(lines), encoding="ascii")
-
-
-def _escaped(value: str) -> str:
-    """Escape a value as java.util.Properties reads it: backslashes and all beyond ASCII."""
-    units = value.replace("\\", "\\\\").encode("utf-16-be")
-    pairs = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
-    return "".join(chr(unit) if 32 <= unit < 127 else f"\\u{unit:04x}" for unit in pairs)

@@ -6,6 +6,7 @@ not configuration but state: they are chosen at a start and live in the data dir
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,8 @@ class EmbeddedConfig:
             )
         if self.port is not None and not 0 < self.port < 65536:
             raise ValueError(f"port must be between 1 and 65535, not {self.port}")
+        if os.pathsep in str(self.cache_dir):
+            raise ValueError(f"Java cannot take a class path from {self.cache_dir}: it has a colon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +102,17 @@ def default_cache_dir(environment: Mapping[str, str], platform: str) -> Path:
     return (xdg if xdg.is_absolute() else home / ".cache") / "rowtide"
 
 
-def server_properties(config: EmbeddedConfig, addresses: Addresses, logs: Path) -> dict[str, str]:
-    """Return the broker's configuration: a single KRaft node with its logs in ``logs``."""
+def server_properties(config: EmbeddedConfig, addresses: Addresses) -> dict[str, str]:
+    """Return the broker's configuration: a single KRaft node.
+
+    Java runs in the data directory, so the log directory is a relative path.
+    """
     properties: dict[str, str | int] = {
         **_listeners(addresses),
         **_single_node(config),
         **_log_defaults(config),
         **_small_footprint(),
-        "log.dirs": str(logs),
+        "log.dirs": "topics",
     }
     return {name: str(value) for name, value in properties.items()}
 

@@ -41,7 +41,7 @@ class BrokerDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         self.properties = self.path / "server.properties"
-        self.logging = self.path / "logging.properties"
+        self.logging = self.path / "log4j2.properties"
         self.topics = self.path / "topics"
         self.logs = self.path / "logs"
         self.tmp = self.path / "tmp"

@@ -17,6 +17,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import IO
 
 __all__ = ["TetheredProcess"]
@@ -35,12 +36,18 @@ class TetheredProcess:
     """A running child and its watchdog. Not safe for use by two threads at once."""
 
     def __init__(
-        self, command: Sequence[str], *, environment: Mapping[str, str], output: IO[bytes]
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        output: IO[bytes],
     ) -> None:
         # Between these two lines a kill -9 of this process leaves an orphan: the next start on
         # the same directory finds it by its command line and ends it.
         self._child = subprocess.Popen(
             command,
+            cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
