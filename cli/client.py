@@ -1,0 +1,379 @@
+"""A small client of the protocol: one connection, one call at a time.
+
+It serves the command line and whatever the official SDKs lack, the Stream API above all. It
+retries nothing: after ``NoAnswer`` a write may have been applied or not, and only the caller knows
+whether doing it again is harmless. A ``Client`` belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Literal, NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
+
+from google.protobuf.message import DecodeError, Message
+
+from rowtide.cli.wire_row import (
+    Change,
+    Changed,
+    Key,
+    Put,
+    Row,
+    Special,
+    change_of,
+    encoded,
+    row_of,
+)
+from rowtide.core import plainbuffer, signature
+from rowtide.core.schema import KeyColumn
+from rowtide.core.wire import ots_pb2 as pb
+
+__all__ = [
+    "Access",
+    "Client",
+    "Expect",
+    "NoAnswer",
+    "ServerError",
+    "StreamPage",
+    "StreamRecord",
+    "Write",
+    "signed_headers",
+]
+
+IDLE_S_MAX = 4.0
+"""A connection idle for longer is made anew: the server may be closing it just now, and a write
+sent on a closing connection has an unknown outcome."""
+
+Expect = Literal["IGNORE", "EXPECT_EXIST", "EXPECT_NOT_EXIST"]
+Kind = Literal["PUT", "UPDATE", "DELETE"]
+Answer = TypeVar("Answer", bound=Message)
+
+
+class ServerError(Exception):
+    """The server refused; ``code`` and ``message`` are the protocol's, ``status`` HTTP's."""
+
+    def __init__(self, code: str, message: str, status: int, request_id: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.status = status
+        self.request_id = request_id
+
+
+class NoAnswer(Exception):
+    """The endpoint can't be reached, or left without an answer: a write may have been applied."""
+
+
+class Access(NamedTuple):
+    """Whom a request is from, and to which instance it goes."""
+
+    instance: str
+    key_id: str
+    key_secret: str
+
+
+class Write(NamedTuple):
+    """One row of a batch; a DELETE has no changes, a PUT only puts."""
+
+    kind: Kind
+    key: Key
+    changes: Sequence[Change] = ()
+    expect: Expect = "IGNORE"
+
+
+class StreamRecord(NamedTuple):
+    """One change of the stream; ``original`` holds the columns before it, where asked for."""
+
+    kind: Kind
+    row: Changed
+    original: Row | None
+
+
+class StreamPage(NamedTuple):
+    """What one read returned; without ``next_iterator`` the shard is closed and read."""
+
+    records: list[StreamRecord]
+    next_iterator: str | None
+
+
+def signed_headers(access: Access, operation: str, body: bytes, now: datetime) -> dict[str, str]:
+    """Return the headers of one request; the server takes them for 15 minutes around ``now``."""
+    date = now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03}Z"
+    headers = {
+        b"x-ots-accesskeyid": access.key_id.encode(),
+        b"x-ots-apiversion": b"2015-12-31",
+        b"x-ots-contentmd5": signature.content_md5(body),
+        b"x-ots-date": date.encode(),
+        b"x-ots-instancename": access.instance.encode(),
+    }
+    text = signature.string_to_sign(b"/" + operation.encode(), headers)
+    headers[b"x-ots-signature"] = signature.request_signature_v2(access.key_secret.encode(), text)
+    return {name.decode(): value.decode() for name, value in headers.items()}
+
+
+class Client:
+    """Calls an instance with a key pair, signed with version 2 of the protocol's signature."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        instance: str,
+        access_key_id: str,
+        access_key_secret: str,
+        timeout_s: float = 30.0,
+    ) -> None:
+        address = urlsplit(endpoint)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ValueError(f"the endpoint must be http://HOST:PORT, not {endpoint!r}")
+        kind = (
+            http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+        )
+        self._connection = kind(address.hostname, address.port, timeout=timeout_s)
+        self._endpoint = endpoint
+        self._access = Access(instance, access_key_id, access_key_secret)
+        self._used_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; the next call opens another."""
+        self._connection.close()
+
+    def call(self, operation: str, request: Message, answer: type[Answer]) -> Answer:
+        """Send one request and return its parsed answer.
+
+        Raises ``ServerError`` for an answer that refuses and ``NoAnswer`` where none came.
+        """
+        body = request.SerializeToString()
+        headers = signed_headers(self._access, operation, body, datetime.now(UTC))
+        if time.monotonic() - self._used_at > IDLE_S_MAX:
+            self._connection.close()
+        try:
+            self._connection.request("POST", f"/{operation}", body, headers)
+            response = self._connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise NoAnswer(
+                f"no answer from {self._endpoint}: {error or type(error).__name__}"
+            ) from error
+        self._used_at = time.monotonic()
+        if response.status != 200:
+            raise _server_error(response, content)
+        return answer.FromString(content)
+
+    # ---- Tables ----
+
+    def create_table(
+        self,
+        table: str,
+        key: Sequence[KeyColumn],
+        *,
+        options: pb.TableOptions | None = None,
+        stream: pb.StreamSpecification | None = None,
+        reserved: tuple[int, int] = (0, 0),
+    ) -> None:
+        """Create a table; ``reserved`` is read and write capacity units per second."""
+        request = pb.CreateTableRequest(
+            table_options=options or pb.TableOptions(), stream_spec=stream
+        )
+        request.table_meta.table_name = table
+        for column in key:
+            schema = request.table_meta.primary_key.add(
+                name=column.name, type=pb.PrimaryKeyType.Name(column.type)
+            )
+            if column.auto_increment:
+                schema.option = pb.AUTO_INCREMENT
+        request.reserved_throughput.CopyFrom(_reserved(reserved))
+        self.call("CreateTable", request, pb.CreateTableResponse)
+
+    def update_table(
+        self,
+        table: str,
+        *,
+        options: pb.TableOptions | None = None,
+        stream: pb.StreamSpecification | None = None,
+        reserved: tuple[int, int] | None = None,
+    ) -> pb.UpdateTableResponse:
+        """Change what is given and leave the rest."""
+        request = pb.UpdateTableRequest(table_name=table, table_options=options, stream_spec=stream)
+        if reserved is not None:
+            request.reserved_throughput.CopyFrom(_reserved(reserved))
+        return self.call("UpdateTable", request, pb.UpdateTableResponse)
+
+    def delete_table(self, table: str) -> None:
+        """Delete a table with its rows and its stream."""
+        self.call("DeleteTable", pb.DeleteTableRequest(table_name=table), pb.DeleteTableResponse)
+
+    def list_table(self) -> list[str]:
+        """Return the names of the instance's tables."""
+        return list(self.call("ListTable", pb.ListTableRequest(), pb.ListTableResponse).table_names)
+
+    def describe_table(self, table: str) -> pb.DescribeTableResponse:
+        """Return a table's key, options, stream and capacity."""
+        request = pb.DescribeTableRequest(table_name=table)
+        return self.call("DescribeTable", request, pb.DescribeTableResponse)
+
+    # ---- Rows ----
+
+    def put_row(
+        self, table: str, key: Key, puts: Sequence[Put], *, expect: Expect = "IGNORE"
+    ) -> Key:
+        """Replace a row and return its key, an assigned column included."""
+        request = pb.PutRowRequest(
+            table_name=table, row=encoded(key, puts), condition=pb.Condition(row_existence=expect)
+        )
+        assigned = any(value is Special.AUTO_INCREMENT for _, value in key)
+        if assigned:
+            request.return_content.return_type = pb.RT_PK
+        answer = self.call("PutRow", request, pb.PutRowResponse)
+        return row_of(plainbuffer.decode_row(answer.row)).key if assigned else key
+
+    def update_row(
+        self, table: str, key: Key, changes: Sequence[Change], *, expect: Expect = "IGNORE"
+    ) -> None:
+        """Change a row's columns; the row appears where it was absent."""
+        request = pb.UpdateRowRequest(
+            table_name=table,
+            row_change=encoded(key, changes),
+            condition=pb.Condition(row_existence=expect),
+        )
+        self.call("UpdateRow", request, pb.UpdateRowResponse)
+
+    def delete_row(self, table: str, key: Key, *, expect: Expect = "IGNORE") -> None:
+        """Delete a row."""
+        request = pb.DeleteRowRequest(
+            table_name=table,
+            primary_key=encoded(key, deleted=True),
+            condition=pb.Condition(row_existence=expect),
+        )
+        self.call("DeleteRow", request, pb.DeleteRowResponse)
+
+    def get_row(
+        self, table: str, key: Key, *, columns: Sequence[str] = (), versions: int = 1
+    ) -> Row | None:
+        """Return a row, or None where it is absent."""
+        request = pb.GetRowRequest(
+            table_name=table,
+            primary_key=encoded(key),
+            columns_to_get=columns,
+            max_versions=versions,
+        )
+        answer = self.call("GetRow", request, pb.GetRowResponse)
+        return row_of(plainbuffer.decode_row(answer.row)) if answer.row else None
+
+    def get_range(
+        self, table: str, start: Key, end: Key, *, page: pb.GetRangeRequest | None = None
+    ) -> Iterator[list[Row]]:
+        """Yield the rows from ``start`` on and before ``end``, a page of one answer at a time.
+
+        ``page`` says how to read: direction, columns_to_get, max_versions (1 without), a limit of
+        rows per page.
+        """
+        request = pb.GetRangeRequest(direction=pb.FORWARD, max_versions=1)
+        request.MergeFrom(page or request)
+        request.table_name = table
+        request.inclusive_start_primary_key = encoded(start)
+        request.exclusive_end_primary_key = encoded(end)
+        while True:
+            answer = self.call("GetRange", request, pb.GetRangeResponse)
+            yield [row_of(row) for row in plainbuffer.decode_rows(answer.rows)]
+            if not answer.next_start_primary_key:
+                return
+            request.inclusive_start_primary_key = answer.next_start_primary_key
+            request.token = answer.next_token
+
+    def batch_write_row(self, writes: Mapping[str, Sequence[Write]]) -> list[ServerError | None]:
+        """Write rows of several tables; the result has one entry per row, in order."""
+        request = pb.BatchWriteRowRequest()
+        for table, rows in writes.items():
+            part = request.tables.add(table_name=table)
+            for write in rows:
+                part.rows.add(
+                    type=write.kind,
+                    row_change=encoded(write.key, write.changes, deleted=write.kind == "DELETE"),
+                    condition=pb.Condition(row_existence=write.expect),
+                )
+        answer = self.call("BatchWriteRow", request, pb.BatchWriteRowResponse)
+        return [
+            None if row.is_ok else ServerError(row.error.code, row.error.message, 200, "")
+            for part in answer.tables
+            for row in part.rows
+        ]
+
+    # ---- Streams ----
+
+    def list_stream(self, table: str | None = None) -> list[pb.Stream]:
+        """Return the streams of a table, or of the whole instance."""
+        request = pb.ListStreamRequest(table_name=table)
+        return list(self.call("ListStream", request, pb.ListStreamResponse).streams)
+
+    def describe_stream(self, stream_id: str) -> pb.DescribeStreamResponse:
+        """Return a stream with all its shards, however many answers that takes."""
+        request = pb.DescribeStreamRequest(stream_id=stream_id)
+        whole = answer = self.call("DescribeStream", request, pb.DescribeStreamResponse)
+        while answer.next_shard_id:
+            request.inclusive_start_shard_id = answer.next_shard_id
+            answer = self.call("DescribeStream", request, pb.DescribeStreamResponse)
+            whole.shards.extend(answer.shards)
+        return whole
+
+    def get_shard_iterator(
+        self, stream_id: str, shard_id: str, *, timestamp_us: int | None = None
+    ) -> str:
+        """Return a position: the oldest record kept, or the first at or after a time."""
+        request = pb.GetShardIteratorRequest(
+            stream_id=stream_id, shard_id=shard_id, timestamp=timestamp_us
+        )
+        return self.call("GetShardIterator", request, pb.GetShardIteratorResponse).shard_iterator
+
+    def get_stream_record(self, iterator: str, *, limit: int | None = None) -> StreamPage:
+        """Return the records from a position on; none means that there is nothing new."""
+        request = pb.GetStreamRecordRequest(shard_iterator=iterator, limit=limit)
+        answer = self.call("GetStreamRecord", request, pb.GetStreamRecordResponse)
+        return StreamPage(
+            [_stream_record(record) for record in answer.stream_records],
+            answer.next_shard_iterator or None,
+        )
+
+
+def _reserved(units: tuple[int, int]) -> pb.ReservedThroughput:
+    return pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=units[0], write=units[1]))
+
+
+_KIND: dict[int, Kind] = {pb.PUT_ROW: "PUT", pb.UPDATE_ROW: "UPDATE", pb.DELETE_ROW: "DELETE"}
+
+
+def _stream_record(record: pb.GetStreamRecordResponse.StreamRecord) -> StreamRecord:
+    original = record.origin_record
+    return StreamRecord(
+        _KIND[record.action_type],
+        change_of(plainbuffer.decode_row(record.record)),
+        row_of(plainbuffer.decode_row(original)) if original else None,
+    )
+
+
+def _server_error(response: http.client.HTTPResponse, content: bytes) -> ServerError:
+    """Return the error of an answer, whoever sent it: a proxy knows nothing of the protocol."""
+    request_id = response.headers.get("x-ots-requestid", "")
+    try:
+        error = pb.Error.FromString(content)
+    except DecodeError:
+        error = pb.Error(
+            code=f"HTTP{response.status}", message=content[:200].decode(errors="replace")
+        )
+    return ServerError(error.code, error.message, response.status, request_id)

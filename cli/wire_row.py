@@ -1,0 +1,130 @@
+"""Rows as Python values, to and from PlainBuffer.
+
+A key is (column, value) pairs in the table's order; a value is str, int, float, bool or bytes, in
+keys also a ``Special``. Versions are milliseconds since the Unix epoch, None where the server
+chooses. A cell's checksum covers name, value, version and, last, the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from rowtide.core import plainbuffer, variant
+from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, Cell
+from rowtide.core.crc8 import STEP, crc8
+from rowtide.core.plainbuffer import RowChange, SequenceInfo
+from rowtide.core.variant import Scalar
+
+__all__ = [
+    "Change",
+    "Delete",
+    "Increment",
+    "Key",
+    "Put",
+    "Row",
+    "Special",
+    "change_of",
+    "encoded",
+    "row_of",
+]
+
+
+class Special(Enum):
+    """What may stand for a value in a key: the ends of a range, and "assign one"."""
+
+    INF_MIN = variant.V_INF_MIN
+    INF_MAX = variant.V_INF_MAX
+    AUTO_INCREMENT = variant.V_AUTO_INCREMENT
+
+
+Key = Sequence[tuple[str, Scalar | Special]]
+
+
+class Put(NamedTuple):
+    """A column's value at a version."""
+
+    name: str
+    value: Scalar
+    version_ms: int | None = None
+
+
+class Delete(NamedTuple):
+    """The end of one version of a column, or of all without ``version_ms``."""
+
+    name: str
+    version_ms: int | None = None
+
+
+class Increment(NamedTuple):
+    """An addition to an integer column."""
+
+    name: str
+    by: int
+
+
+Change = Put | Delete | Increment
+
+
+class Row(NamedTuple):
+    """A row as read: columns by name, newest version first."""
+
+    key: tuple[tuple[str, Scalar], ...]
+    columns: tuple[Put, ...]
+
+
+class Changed(NamedTuple):
+    """A row of the stream: what was changed, and its place in the shard."""
+
+    key: tuple[tuple[str, Scalar], ...]
+    changes: tuple[Put | Delete, ...]
+    sequence: SequenceInfo | None
+
+
+def encoded(key: Key, changes: Iterable[Change] = (), *, deleted: bool = False) -> bytes:
+    """Return the buffer of one row, with its header."""
+    columns = [(name.encode(), _variant(value)) for name, value in key]
+    cells = [_cell(change) for change in changes]
+    return plainbuffer.HEADER + plainbuffer.encode_row(columns, cells, deleted=deleted)
+
+
+def _variant(value: Scalar | Special) -> bytes:
+    return value.value if isinstance(value, Special) else variant.encode(value)
+
+
+def _cell(change: Change) -> Cell:
+    name = change.name.encode()
+    if isinstance(change, Put):
+        return plainbuffer.put_cell(name, variant.encode(change.value), change.version_ms)
+    if isinstance(change, Increment):
+        amount = variant.encode(change.by)
+        return Cell(name, INCREMENT, amount, None, STEP[crc8(amount, crc8(name)) ^ INCREMENT])
+    if change.version_ms is None:
+        return Cell(name, DELETE_ALL, b"", None, STEP[crc8(name) ^ DELETE_ALL])
+    version = change.version_ms.to_bytes(8, "little", signed=True)
+    checksum = STEP[crc8(version, crc8(name)) ^ DELETE_ONE]
+    return Cell(name, DELETE_ONE, b"", change.version_ms, checksum)
+
+
+def row_of(row: RowChange) -> Row:
+    """Return a row of an answer; its cells are puts alone."""
+    columns = (
+        Put(cell.name.decode(), variant.decode(cell.variant), cell.version_ms) for cell in row.cells
+    )
+    return Row(_key(row), tuple(columns))
+
+
+def change_of(row: RowChange) -> Changed:
+    """Return a row of the stream; its cells are puts and deletes."""
+    return Changed(_key(row), tuple(_change(cell) for cell in row.cells), row.sequence)
+
+
+def _key(row: RowChange) -> tuple[tuple[str, Scalar], ...]:
+    return tuple((name.decode(), variant.decode(value)) for name, value in row.key)
+
+
+def _change(cell: Cell) -> Put | Delete:
+    if cell.op in (DELETE_ALL, DELETE_ONE):
+        return Delete(cell.name.decode(), cell.version_ms)
+    return Put(cell.name.decode(), variant.decode(cell.variant), cell.version_ms)
