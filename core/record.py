@@ -1,0 +1,390 @@
+"""The records of a shard's log: what they say, and their bytes.
+
+A record is an envelope (where it is valid, who wrote it, when, its place in an atomic batch)
+and one body. The bytes are Avro's single-object encoding: ``C3 01``, the fingerprint of
+schemas/record-v1.avsc, the envelope, the body. The body's bytes do not depend on the
+envelope, so a record refused at one offset is offered at another without encoding it again.
+
+Whether a record is void, and what a body does to rows, is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rowtide.core.cell import Cell
+from rowtide.core.record_avro import (
+    read_bytes,
+    read_cells,
+    read_count,
+    read_key,
+    read_long,
+    read_optional_cells,
+    read_text,
+    read_texts,
+    write_bytes,
+    write_cells,
+    write_key,
+    write_long,
+    write_optional_cells,
+    write_texts,
+)
+
+__all__ = [
+    "FINGERPRINT",
+    "FIRST",
+    "LAST",
+    "SCHEMAS",
+    "SINGLE",
+    "Body",
+    "CorruptRecord",
+    "Delete",
+    "Envelope",
+    "NoOp",
+    "Options",
+    "Put",
+    "Reclaim",
+    "Seal",
+    "Snapshot",
+    "SnapshotRow",
+    "Stream",
+    "Update",
+    "decode_envelope",
+    "decode_record",
+    "encode_body",
+    "encode_record",
+]
+
+# Bits of ``Envelope.group``: place of a record in its atomic batch. 0 is in the middle.
+FIRST = 1
+LAST = 2
+SINGLE = FIRST | LAST
+
+SCHEMAS = ("record-v1.avsc",)
+"""Every schema that records were ever written with, in ``rowtide.core/schemas``, newest last."""
+
+FINGERPRINT = bytes.fromhex("273847cc05951db0")
+"""CRC-64-AVRO of the newest schema's parsing canonical form, little-endian."""
+
+_HEAD = b"\xc3\x01" + FINGERPRINT
+
+
+class CorruptRecord(Exception):
+    """Bytes that are no record of this log: damaged, or written by a version unknown here."""
+
+
+class Envelope(NamedTuple):
+    """What every record carries besides its body.
+
+    ``at`` is the offset where the record is valid, ``claim`` the offset of its writer's claim,
+    ``owner`` the writer's eight random bytes, ``stamp`` the commit stamp in microseconds.
+    """
+
+    at: int
+    claim: int
+    owner: bytes
+    stamp: int
+    group: int
+
+
+@dataclass(slots=True)
+class NoOp:
+    """Changes nothing."""
+
+
+@dataclass(slots=True)
+class Put:
+    """The row becomes exactly ``cells``. ``before`` is the former row where a stream wants it."""
+
+    key: list[bytes]
+    cells: list[Cell]
+    before: list[Cell] | None = None
+
+
+@dataclass(slots=True)
+class Update:
+    """``cells`` are merged into the row."""
+
+    key: list[bytes]
+    cells: list[Cell]
+    before: list[Cell] | None = None
+
+
+@dataclass(slots=True)
+class Delete:
+    """The row is gone."""
+
+    key: list[bytes]
+    before: list[Cell] | None = None
+
+
+@dataclass(slots=True)
+class Stream:
+    """A table's stream while it is on. ``columns`` are those whose former values are kept."""
+
+    id: str
+    enabled_at_us: int
+    expiration_hours: int
+    columns: list[str]
+
+
+@dataclass(slots=True)
+class Options:
+    """The table's options from here on; ``time_to_live`` in seconds, -1 for ever."""
+
+    time_to_live: int
+    max_versions: int
+    stream: Stream | None
+
+
+@dataclass(slots=True)
+class Reclaim:
+    """Versions that no reader saw any more were removed from ``first`` to ``last``, inclusive."""
+
+    first: bytes
+    last: bytes
+    version_cutoff_ms: int
+    max_versions: int
+
+
+@dataclass(slots=True)
+class Seal:
+    """The shard ends here; ``plan`` says what follows it."""
+
+    plan: str
+
+
+@dataclass(slots=True)
+class SnapshotRow:
+    """One row of a snapshot."""
+
+    key: list[bytes]
+    cells: list[Cell]
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Every row as of here."""
+
+    rows: list[SnapshotRow]
+
+
+Body = NoOp | Put | Update | Delete | Options | Reclaim | Seal | Snapshot
+
+
+def encode_body(body: Body) -> bytes:
+    """Return the bytes of a body, its place in the schema's union included."""
+    if isinstance(body, Put):
+        return b"".join(
+            (
+                b"\x02",
+                write_key(body.key),
+                write_cells(body.cells),
+                write_optional_cells(body.before),
+            )
+        )
+    if isinstance(body, Update):
+        return b"".join(
+            (
+                b"\x04",
+                write_key(body.key),
+                write_cells(body.cells),
+                write_optional_cells(body.before),
+            )
+        )
+    if isinstance(body, Delete):
+        return b"\x06" + write_key(body.key) + write_optional_cells(body.before)
+    if isinstance(body, NoOp):
+        return b"\x00"
+    return _encode_hidden(body)
+
+
+def _encode_hidden(body: Options | Reclaim | Seal | Snapshot) -> bytes:
+    if isinstance(body, Options):
+        return b"".join(
+            (
+                b"\x08",
+                write_long(body.time_to_live),
+                write_long(body.max_versions),
+                _encode_stream(body.stream),
+            )
+        )
+    if isinstance(body, Reclaim):
+        return b"".join(
+            (
+                b"\x0a",
+                write_bytes(body.first),
+                write_bytes(body.last),
+                write_long(body.version_cutoff_ms),
+                write_long(body.max_versions),
+            )
+        )
+    if isinstance(body, Seal):
+        return b"\x0c" + write_bytes(body.plan.encode())
+    return _encode_snapshot(body)
+
+
+def _encode_stream(stream: Stream | None) -> bytes:
+    if stream is None:
+        return b"\x00"
+    return b"".join(
+        (
+            b"\x02",
+            write_bytes(stream.id.encode()),
+            write_long(stream.enabled_at_us),
+            write_long(stream.expiration_hours),
+            write_texts(stream.columns),
+        )
+    )
+
+
+def _encode_snapshot(body: Snapshot) -> bytes:
+    parts = [b"\x0e", write_long(len(body.rows))]
+    for row in body.rows:
+        parts += (write_key(row.key), write_cells(row.cells))
+    if body.rows:
+        parts.append(b"\x00")
+    return b"".join(parts)
+
+
+def encode_record(envelope: Envelope, body: bytes) -> bytes:
+    """Return a whole record; ``body`` is what ``encode_body`` gave."""
+    at, claim, owner, stamp, group = envelope
+    if len(owner) != 8:
+        raise ValueError(f"an owner of {len(owner)} bytes, not 8")
+    return b"".join(
+        (
+            _HEAD,
+            write_long(at),
+            write_long(claim),
+            owner,
+            write_long(stamp),
+            write_long(group),
+            body,
+        )
+    )
+
+
+def decode_record(value: bytes) -> tuple[Envelope, Body]:
+    """Return the envelope and the body of a record."""
+    try:
+        envelope, position = _read_envelope(value)
+        branch = value[position]
+        reader = _READERS.get(branch)
+        if reader is None:
+            raise ValueError(f"byte {position}: body {branch} is unknown")
+        body, position = reader(value, position + 1)
+    except (ValueError, IndexError, KeyError) as error:
+        raise _corrupt(value, error) from error
+    if position != len(value):
+        raise CorruptRecord(f"record of {len(value)} bytes: its body ends at byte {position}")
+    return envelope, body
+
+
+def decode_envelope(value: bytes) -> Envelope:
+    """Return the envelope of a record, without looking at its body."""
+    try:
+        return _read_envelope(value)[0]
+    except (ValueError, IndexError) as error:
+        raise _corrupt(value, error) from error
+
+
+def _corrupt(value: bytes, error: Exception) -> CorruptRecord:
+    cause = "it breaks off" if isinstance(error, IndexError) else str(error)
+    return CorruptRecord(f"record of {len(value)} bytes: {cause}")
+
+
+def _read_envelope(value: bytes) -> tuple[Envelope, int]:
+    if not value.startswith(_HEAD):
+        raise ValueError(f"it begins with {value[:10].hex()}, no schema known here")
+    at, position = read_long(value, 10)
+    claim, position = read_long(value, position)
+    owner = value[position : position + 8]
+    stamp, position = read_long(value, position + 8)
+    group, position = read_long(value, position)
+    return Envelope(at, claim, owner, stamp, group), position
+
+
+def _read_noop(_value: bytes, position: int) -> tuple[NoOp, int]:
+    return NoOp(), position
+
+
+def _read_put(value: bytes, position: int) -> tuple[Put, int]:
+    key, position = read_key(value, position)
+    cells, position = read_cells(value, position)
+    before, position = read_optional_cells(value, position)
+    return Put(key, cells, before), position
+
+
+def _read_update(value: bytes, position: int) -> tuple[Update, int]:
+    key, position = read_key(value, position)
+    cells, position = read_cells(value, position)
+    before, position = read_optional_cells(value, position)
+    return Update(key, cells, before), position
+
+
+def _read_delete(value: bytes, position: int) -> tuple[Delete, int]:
+    key, position = read_key(value, position)
+    before, position = read_optional_cells(value, position)
+    return Delete(key, before), position
+
+
+def _read_options(value: bytes, position: int) -> tuple[Options, int]:
+    time_to_live, position = read_long(value, position)
+    max_versions, position = read_long(value, position)
+    branch = value[position]
+    position += 1
+    stream = None
+    if branch == 2:
+        stream, position = _read_stream(value, position)
+    elif branch != 0:
+        raise ValueError(f"byte {position - 1}: branch {branch} before a stream")
+    return Options(time_to_live, max_versions, stream), position
+
+
+def _read_stream(value: bytes, position: int) -> tuple[Stream, int]:
+    stream_id, position = read_text(value, position)
+    enabled_at_us, position = read_long(value, position)
+    expiration_hours, position = read_long(value, position)
+    columns, position = read_texts(value, position)
+    return Stream(stream_id, enabled_at_us, expiration_hours, columns), position
+
+
+def _read_reclaim(value: bytes, position: int) -> tuple[Reclaim, int]:
+    first, position = read_bytes(value, position)
+    last, position = read_bytes(value, position)
+    version_cutoff_ms, position = read_long(value, position)
+    max_versions, position = read_long(value, position)
+    return Reclaim(first, last, version_cutoff_ms, max_versions), position
+
+
+def _read_seal(value: bytes, position: int) -> tuple[Seal, int]:
+    plan, position = read_text(value, position)
+    return Seal(plan), position
+
+
+def _read_snapshot(value: bytes, position: int) -> tuple[Snapshot, int]:
+    rows: list[SnapshotRow] = []
+    count, position = read_count(value, position)
+    while count:
+        for _ in range(count):
+            key, position = read_key(value, position)
+            cells, position = read_cells(value, position)
+            rows.append(SnapshotRow(key, cells))
+        count, position = read_count(value, position)
+    return Snapshot(rows), position
+
+
+_READERS: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
+    0: _read_noop,
+    2: _read_put,
+    4: _read_update,
+    6: _read_delete,
+    8: _read_options,
+    10: _read_reclaim,
+    12: _read_seal,
+    14: _read_snapshot,
+}
+"""A body's reader by its branch of the schema's union, doubled as Avro's zigzag has it."""
