@@ -1,0 +1,257 @@
+"""Instances, access keys, tables and their shards: the fold of the catalog's log.
+
+The catalog is a shard whose rows are documents: key (kind, id), one STRING cell ``document``
+holding JSON, absent when the thing is gone. A change of several documents is one atomic batch of
+records. Every worker folds the same log into the same ``Catalog``.
+
+Ids of tables and shards come from counters that only grow, so no id is used twice.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+from rowtide.core import plainbuffer, record, variant
+from rowtide.core.cell import Cell
+from rowtide.core.schema import KeyColumn, ShardRange, StreamSettings, Table, TableOptions
+
+__all__ = ["AccessKey", "Catalog", "Document", "Instance", "document_body"]
+
+_CELL = b"document"
+INSTANCE, ACCESS_KEY, TABLE, COUNTERS = "instance", "key", "table", "counters"
+
+
+class Document(NamedTuple):
+    """One document; ``content`` None removes it."""
+
+    kind: str
+    id: str
+    content: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A namespace. ``kind`` is ``high-performance`` or ``capacity`` and fixed at creation."""
+
+    name: str
+    kind: str
+    created_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """A key pair. ``instances`` None allows all; ``admin`` may manage instances and keys."""
+
+    access_key_id: str
+    secret: str
+    instances: frozenset[str] | None
+    enabled: bool
+    admin: bool
+    created_us: int
+
+    def __repr__(self) -> str:
+        return f"AccessKey({self.access_key_id!r}, admin={self.admin}, enabled={self.enabled})"
+
+
+class Catalog:
+    """The catalog as of ``applied``, the offset of the last entry folded in."""
+
+    def __init__(self) -> None:
+        self.applied = -1
+        self.stamp = 0
+        self.instances: dict[str, Instance] = {}
+        self.keys: dict[str, AccessKey] = {}
+        self.tables: dict[tuple[str, str], Table] = {}
+        self.tables_by_id: dict[int, Table] = {}
+        self.shards: dict[str, tuple[Table, ShardRange]] = {}
+        self.next_table_id = 1
+        self.next_shard = 1
+        self._begins: dict[int, list[bytes]] = {}
+
+    # Looking things up.
+
+    def table(self, instance: str, name: str) -> Table | None:
+        """Return a table by its instance (any case) and name."""
+        return self.tables.get((instance.lower(), name))
+
+    def tables_of(self, instance: str) -> list[Table]:
+        """Return an instance's tables by name."""
+        wanted = instance.lower()
+        return [t for (i, _), t in sorted(self.tables.items()) if i == wanted]
+
+    def shard_for(self, table: Table, encoded_key: bytes) -> ShardRange:
+        """Return the shard that holds a key."""
+        shards = table.shards
+        if len(shards) == 1:
+            return shards[0]
+        return shards[bisect_right(self._begins[table.table_id], encoded_key) - 1]
+
+    def documents(self) -> list[Document]:
+        """Return everything as documents: a snapshot."""
+        found = [Document(INSTANCE, name, asdict(i)) for name, i in self.instances.items()]
+        found += [Document(ACCESS_KEY, id, key_content(k)) for id, k in self.keys.items()]
+        found += [Document(TABLE, table_id(t), table_content(t)) for t in self.tables.values()]
+        found.append(self.counters())
+        return found
+
+    def counters(self, *, tables: int = 0, shards: int = 0) -> Document:
+        """Return the counters' document after taking so many ids."""
+        return Document(
+            COUNTERS,
+            "ids",
+            {"table": self.next_table_id + tables, "shard": self.next_shard + shards},
+        )
+
+    # Folding.
+
+    def replay(self, offset: int, value: bytes) -> bool:
+        """Fold one entry of the log; return False for a void one."""
+        envelope, body = record.decode_record(value)
+        self.applied = offset
+        if envelope.at != offset:
+            return False
+        self.stamp = max(self.stamp, envelope.stamp)
+        if isinstance(body, record.Put):
+            self._set(*_document(body.key, body.cells))
+        elif isinstance(body, record.Delete):
+            kind, name = (str(variant.decode(value)) for value in body.key)
+            self._remove(kind, name)
+        elif isinstance(body, record.Snapshot):
+            self._restart()
+            for row in body.rows:
+                self._set(*_document(row.key, row.cells))
+        return True
+
+    def _restart(self) -> None:
+        applied, stamp = self.applied, self.stamp
+        self.__init__()  # type: ignore[misc]  # A snapshot replaces everything.
+        self.applied, self.stamp = applied, stamp
+
+    def _set(self, kind: str, name: str, content: dict[str, Any]) -> None:
+        if kind == INSTANCE:
+            self.instances[name] = Instance(**content)
+        elif kind == ACCESS_KEY:
+            self.keys[name] = _key_of(content)
+        elif kind == COUNTERS:
+            self.next_table_id, self.next_shard = content["table"], content["shard"]
+        elif kind == TABLE:
+            self._set_table(_table_of(content))
+
+    def _set_table(self, table: Table) -> None:
+        self._forget_shards(table)
+        self.tables[table.instance.lower(), table.name] = table
+        self.tables_by_id[table.table_id] = table
+        self._begins[table.table_id] = [shard.begin for shard in table.shards]
+        for shard in table.shards:
+            self.shards[shard.shard_id] = (table, shard)
+
+    def _forget_shards(self, table: Table) -> None:
+        old = self.tables_by_id.get(table.table_id)
+        for shard in old.shards if old is not None else ():
+            del self.shards[shard.shard_id]
+
+    def _remove(self, kind: str, name: str) -> None:
+        if kind == INSTANCE:
+            self.instances.pop(name, None)
+        elif kind == ACCESS_KEY:
+            self.keys.pop(name, None)
+        elif kind == TABLE:
+            table = self.tables_by_id.get(int(name))
+            if table is not None:
+                self._forget_shards(table)
+                del self.tables_by_id[table.table_id], self._begins[table.table_id]
+                del self.tables[table.instance.lower(), table.name]
+
+
+def document_body(document: Document) -> tuple[bytes, record.Body]:
+    """Return the log key and body that make ``document`` so."""
+    values = [variant.encode(document.kind), variant.encode(document.id)]
+    log_key = f"{document.kind}/{document.id}".encode()
+    if document.content is None:
+        return log_key, record.Delete(values, None)
+    text = json.dumps(document.content, separators=(",", ":"), sort_keys=True)
+    cell = plainbuffer.put_cell(_CELL, variant.encode(text), 0)
+    return log_key, record.Put(values, [cell], None)
+
+
+def snapshot_body(documents: Iterable[Document]) -> record.Snapshot:
+    """Return one record that holds the whole catalog."""
+    rows = []
+    for document in documents:
+        _, body = document_body(document)
+        assert isinstance(body, record.Put), "a snapshot holds what exists"
+        rows.append(record.SnapshotRow(body.key, body.cells))
+    return record.Snapshot(rows)
+
+
+def table_id(table: Table) -> str:
+    """Return a table's document id."""
+    return str(table.table_id)
+
+
+def table_content(table: Table) -> dict[str, Any]:
+    """Return a table's document."""
+    content = asdict(table)
+    del content["key_wire"]
+    content["shards"] = [
+        {**shard, "begin": shard["begin"].hex(), "end": shard["end"].hex()}
+        for shard in content["shards"]
+    ]
+    content["split_points"] = [point.hex() for point in table.split_points]
+    return content
+
+
+def key_content(access_key: AccessKey) -> dict[str, Any]:
+    """Return an access key's document."""
+    instances = access_key.instances
+    return {**asdict(access_key), "instances": None if instances is None else sorted(instances)}
+
+
+def with_stream(table: Table, stream: StreamSettings | None) -> Table:
+    """Return the table with its stream replaced."""
+    return replace(table, stream=stream)
+
+
+def _key_of(content: dict[str, Any]) -> AccessKey:
+    instances = content["instances"]
+    allowed = None if instances is None else frozenset(instances)
+    return AccessKey(**{**content, "instances": allowed})
+
+
+def _table_of(content: dict[str, Any]) -> Table:
+    stream = content["stream"]
+    return Table(
+        **{
+            **content,
+            "key": tuple(KeyColumn(*column) for column in content["key"]),
+            "options": TableOptions(**content["options"]),
+            "stream": None
+            if stream is None
+            else StreamSettings(**{**stream, "columns": tuple(stream["columns"])}),
+            "shards": tuple(_shard_of(shard) for shard in content["shards"]),
+            "split_points": tuple(bytes.fromhex(point) for point in content["split_points"]),
+            "defined_columns": tuple((name, kind) for name, kind in content["defined_columns"]),
+        }
+    )
+
+
+def _shard_of(content: dict[str, Any]) -> ShardRange:
+    return ShardRange(
+        content["shard_id"],
+        content["slot"],
+        bytes.fromhex(content["begin"]),
+        bytes.fromhex(content["end"]),
+        tuple(content["parents"]),
+    )
+
+
+def _document(
+    values: list[bytes], cells: Iterable[Cell]
+) -> tuple[str, str, dict[str, Any]]:
+    kind, name = (str(variant.decode(value)) for value in values)
+    text = next(str(variant.decode(c.variant)) for c in cells if c.name == _CELL)
+    return kind, name, json.loads(text)

@@ -1,0 +1,189 @@
+"""A piece of a row as it is stored, in RocksDB and in the changelog.
+
+A narrow row is one chunk. A wide row is cut at cell borders into several, ordered by column and,
+within a column, newest version first. A chunk says up to which commit stamp it is complete; a
+reader of the changelog keeps the one with the higher stamp.
+
+Value: a header of 32 bytes (little-endian), the border where the chunk ends, then the cells as
+PlainBuffer bytes. In a row's first chunk they are a whole wire row (key, cells, checksum), so that
+reading a narrow row is a slice. ``docs/formats/chunk.md`` has the bytes.
+
+Key: ``r``, the table's id (4 bytes, big-endian), the encoded primary key, and for a later chunk
+the border where it begins. No encoded key is a prefix of another, so a row's chunks stand
+together, in order, before the next row's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import NamedTuple
+
+from rowtide.core import plainbuffer
+from rowtide.core.cell import Cell
+from rowtide.core.limits import INT64_MAX
+
+__all__ = [
+    "CHUNK_BYTES",
+    "DELETED",
+    "Chunk",
+    "Header",
+    "border",
+    "decode",
+    "decode_border",
+    "encode",
+    "header",
+    "row_end",
+    "row_key",
+    "table_prefix",
+]
+
+CHUNK_BYTES = 32 * 1024
+"""A chunk larger than this is cut. One cell is never cut, so a chunk may hold one large cell."""
+
+FORMAT = 1
+DELETED = 1
+"""Flag: the row was deleted at the stamp; kept until the changelog's mark has passed it."""
+
+_HEADER = Struct("<BBHIqqII")
+HEADER_BYTES = _HEADER.size
+_VERSION = Struct(">Q")
+_TABLE_ID = Struct(">I")
+_OVERHEAD = {0: 1, 1: 1, 2: 1, 3: 5, 7: 5}
+"""Bytes of a variant that are not the value's: its type and, for STRING and BLOB, its length."""
+
+
+class Header(NamedTuple):
+    """The fixed part of a chunk. ``version_min`` is INT64_MAX and ``versions_max`` 0 when empty.
+
+    ``versions_max`` is the most versions any one column has here; together with ``version_min``
+    it tells whether every cell is visible without looking at one. ``data_bytes`` is what capacity
+    units count: names and values of the cells, the key's not included.
+    """
+
+    format: int
+    flags: int
+    end_bytes: int
+    key_bytes: int
+    stamp: int
+    version_min: int
+    versions_max: int
+    data_bytes: int
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A chunk taken apart. ``end`` is empty where the chunk reaches the row's end.
+
+    ``key_piece`` and ``key_state`` (the row checksum after the key's cells) are set in a row's
+    first chunk only.
+    """
+
+    stamp: int
+    cells: Sequence[Cell]
+    end: bytes = b""
+    deleted: bool = False
+    key_piece: bytes = b""
+    key_state: int = 0
+
+
+header = _HEADER.unpack_from
+"""Unpack a chunk's header; ``Header._make(header(value))`` where names help."""
+
+
+def table_prefix(table_id: int) -> bytes:
+    """Return the first five bytes of every chunk key of a table."""
+    return b"r" + _TABLE_ID.pack(table_id)
+
+
+def row_key(table_id: int, encoded_key: bytes) -> bytes:
+    """Return the key of a row's first chunk."""
+    return b"r" + _TABLE_ID.pack(table_id) + encoded_key
+
+
+def row_end(first_key: bytes) -> bytes:
+    """Return a key above every chunk of the row and below every other row's.
+
+    A border starts with a name byte or the escape 00, both below FF; 0xFF begins none.
+    """
+    return first_key + b"\xff"
+
+
+def border(name: bytes, version_ms: int = INT64_MAX) -> bytes:
+    """Return the border at a cell: column ascending, version descending."""
+    return name.replace(b"\0", b"\0\xff") + b"\0\x01" + _VERSION.pack(INT64_MAX - version_ms)
+
+
+def decode_border(edge: bytes) -> tuple[bytes, int]:
+    """Return the (column name, version) at which a border stands."""
+    (inverted,) = _VERSION.unpack(edge[-8:])
+    return edge[:-10].replace(b"\0\xff", b"\0"), INT64_MAX - inverted
+
+
+def encode(chunk: Chunk) -> bytes:
+    """Return the chunk's stored bytes. Cells must be in order: by name, newest version first."""
+    cells = chunk.cells
+    version_min, versions_max, data_bytes = _measure(cells)
+    head = _HEADER.pack(
+        FORMAT,
+        DELETED if chunk.deleted else 0,
+        len(chunk.end),
+        len(chunk.key_piece),
+        chunk.stamp,
+        version_min,
+        versions_max,
+        data_bytes,
+    )
+    pieces = b"".join(map(plainbuffer.cell_piece, cells))
+    if not chunk.key_piece:
+        return head + chunk.end + pieces
+    checksum = plainbuffer.row_checksum(chunk.key_state, bytes([cell[4] for cell in cells]))
+    tag = b"\x02" if cells else b""
+    return b"".join(
+        (head, chunk.end, chunk.key_piece, tag, pieces, b"\x09", checksum.to_bytes(1, "little"))
+    )
+
+
+def decode(value: bytes) -> Chunk:
+    """Take stored bytes apart. They are our own, so they are trusted."""
+    _, flags, end_bytes, key_bytes, stamp, _, _, _ = header(value)
+    start = HEADER_BYTES + end_bytes
+    key_piece = value[start : start + key_bytes]
+    return Chunk(
+        stamp=stamp,
+        cells=cells_of(value),
+        end=value[HEADER_BYTES:start],
+        deleted=bool(flags & DELETED),
+        key_piece=key_piece,
+        key_state=0,
+    )
+
+
+def cells_of(value: bytes) -> list[Cell]:
+    """Return a stored chunk's cells in order."""
+    _, _, end_bytes, key_bytes, _, _, versions_max, _ = header(value)
+    if not versions_max:
+        return []
+    start = HEADER_BYTES + end_bytes + key_bytes
+    if key_bytes:
+        return plainbuffer.parse_cells(value[start + 1 : -2])
+    return plainbuffer.parse_cells(value[start:])
+
+
+def _measure(cells: Sequence[Cell]) -> tuple[int, int, int]:
+    """Return (lowest version, most versions of one column, bytes of names and values)."""
+    if not cells:
+        return INT64_MAX, 0, 0
+    lowest = INT64_MAX
+    most = run = total = 0
+    last = None
+    for name, _, value, version, _ in cells:
+        run = run + 1 if name == last else 1
+        last = name
+        if run > most:
+            most = run
+        if version < lowest:  # type: ignore[operator]  # Stored cells always have a version.
+            lowest = version  # type: ignore[assignment]
+        total += len(name) + len(value) - _OVERHEAD[value[0]]
+    return lowest, most, total

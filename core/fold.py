@@ -1,0 +1,249 @@
+"""How a mutation changes a row: rows are this fold over the log.
+
+The owner of a shard folds when it evaluates, a rebuild folds the same records again; both call
+the functions here, so both store the same bytes. Nothing here reads a clock: what depends on time
+(versions, what is already expired) was decided before the mutation was logged.
+
+A column that a mutation touches keeps its newest ``max_versions`` versions, by the options in
+force at that record; surplus versions of untouched columns are hidden on read and left to the
+reclaimer. Only chunks that a mutation touches are read and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import itemgetter
+from typing import NamedTuple, Protocol
+
+from rowtide.core import chunk as chunks
+from rowtide.core.cell import DELETE_ALL, DELETE_ONE, Cell
+from rowtide.core.chunk import CHUNK_BYTES, DELETED, HEADER_BYTES, Chunk
+
+__all__ = [
+    "ChunkReader",
+    "RowAddress",
+    "Writes",
+    "delete_row",
+    "put_row",
+    "row_exists",
+    "stored_cells",
+    "update_row",
+]
+
+Writes = list[tuple[bytes, bytes | None]]
+"""Chunk keys with their new values; None removes a chunk."""
+
+_name = itemgetter(0)
+_MIN_VERSION = 0
+
+
+class ChunkReader(Protocol):
+    """What the fold sees of the rows so far."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return a chunk's bytes, or None."""
+        ...
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield chunks with start <= key < end, in order."""
+        ...
+
+    def floor(self, key: bytes, low: bytes) -> tuple[bytes, bytes] | None:
+        """Return the last chunk with low <= its key <= key, or None."""
+        ...
+
+
+class RowAddress(NamedTuple):
+    """Where a row is stored, and its key as wire bytes with the row checksum after them."""
+
+    row_key: bytes
+    key_piece: bytes
+    key_state: int
+
+
+def put_row(
+    rows: ChunkReader, at: RowAddress, cells: Sequence[Cell], stamp: int, max_versions: int
+) -> Writes:
+    """Replace the whole row by ``cells``."""
+    kept = _put_order(cells, max_versions)
+    return _replace_all(rows, at, stamp) + _cut(at, b"", Chunk(stamp, kept))
+
+
+def delete_row(rows: ChunkReader, at: RowAddress, stamp: int) -> Writes:
+    """Leave a stamped delete in place of the row."""
+    gone = Chunk(stamp, [], b"", True, at.key_piece, at.key_state)
+    return [*_replace_all(rows, at, stamp), (at.row_key, chunks.encode(gone))]
+
+
+def update_row(
+    rows: ChunkReader, at: RowAddress, changes: Sequence[Cell], stamp: int, max_versions: int
+) -> Writes:
+    """Merge ``changes`` (puts and deletes of versions, in order) into the row.
+
+    An absent row is created unless every change only deletes.
+    """
+    first = rows.get(at.row_key)
+    if first is None or chunks.header(first)[1] & DELETED:
+        puts = _merge([], changes, max_versions)
+        if not puts and all(cell.op in (DELETE_ALL, DELETE_ONE) for cell in changes):
+            return []
+        return _replace_all(rows, at, stamp) + _cut(at, b"", Chunk(stamp, puts))
+    if not chunks.header(first)[2]:
+        merged = _merge(chunks.cells_of(first), changes, max_versions)
+        return _cut(at, b"", Chunk(stamp, merged))
+    return _update_wide(rows, at, changes, stamp, max_versions)
+
+
+def row_exists(rows: ChunkReader, row_key: bytes) -> bool:
+    """Say whether the row is there, with or without cells."""
+    first = rows.get(row_key)
+    return first is not None and not chunks.header(first)[1] & DELETED
+
+
+def stored_cells(rows: ChunkReader, row_key: bytes) -> list[Cell] | None:
+    """Return all cells of a row in order, visible or not; None when the row is absent."""
+    first = rows.get(row_key)
+    if first is None or chunks.header(first)[1] & DELETED:
+        return None
+    cells = chunks.cells_of(first)
+    if chunks.header(first)[2]:
+        for key, value in rows.scan(row_key, chunks.row_end(row_key)):
+            if key != row_key:
+                cells += chunks.cells_of(value)
+    return cells
+
+
+def _replace_all(rows: ChunkReader, at: RowAddress, stamp: int) -> Writes:
+    """Return the removals of every later chunk of the row; its first chunk is written anew."""
+    first = rows.get(at.row_key)
+    if first is None or not chunks.header(first)[2]:
+        return []
+    later = rows.scan(at.row_key + b"\0", chunks.row_end(at.row_key))
+    return [(key, None) for key, _ in later]
+
+
+def _put_order(cells: Sequence[Cell], max_versions: int) -> Sequence[Cell]:
+    """Sort put cells by name and newest version; of equal versions the last one stands."""
+    if all(a[0] < b[0] for a, b in pairwise(cells)):
+        return cells
+    return _merge([], cells, max_versions)
+
+
+def _merge(old: Sequence[Cell], changes: Sequence[Cell], max_versions: int) -> list[Cell]:
+    """Return ``old`` with ``changes`` applied in order, touched columns trimmed to max_versions."""
+    touched: dict[bytes, dict[int, Cell]] = {cell.name: {} for cell in changes}
+    columns: dict[bytes, list[Cell]] = {}
+    for cell in old:
+        versions = touched.get(cell.name)
+        if versions is None:
+            columns.setdefault(cell.name, []).append(cell)
+        else:
+            versions[cell.version_ms] = cell  # type: ignore[index]
+    for cell in changes:
+        _apply(touched[cell.name], cell)
+    for name, versions in touched.items():
+        if versions:
+            newest = sorted(versions, reverse=True)[:max_versions]
+            columns[name] = [versions[version] for version in newest]
+    return [cell for name in sorted(columns) for cell in columns[name]]
+
+
+def _apply(versions: dict[int, Cell], change: Cell) -> None:
+    if change.op == DELETE_ALL:
+        versions.clear()
+    elif change.op == DELETE_ONE:
+        versions.pop(change.version_ms, None)  # type: ignore[arg-type]
+    else:
+        versions[change.version_ms] = change  # type: ignore[index]
+
+
+def _cut(at: RowAddress, start: bytes, whole: Chunk) -> Writes:
+    """Return the writes for one chunk, cut into several where it grew too large.
+
+    All parts take the stamp of the mutation that caused the cut.
+    """
+    parts = _parts(whole.cells) if len(whole.cells) > 1 else [whole.cells]
+    writes: Writes = []
+    for index, cells in enumerate(parts):
+        begin = start if index == 0 else _border_of(cells[0])
+        end = whole.end if index == len(parts) - 1 else _border_of(parts[index + 1][0])
+        first = not begin
+        part = Chunk(
+            whole.stamp,
+            cells,
+            end,
+            False,
+            at.key_piece if first else b"",
+            at.key_state if first else 0,
+        )
+        writes.append((at.row_key + begin, chunks.encode(part)))
+    return writes
+
+
+def _parts(cells: Sequence[Cell]) -> list[Sequence[Cell]]:
+    """Cut ``cells`` into runs of at most CHUNK_BYTES; leave half room where it is cut at all."""
+    sizes = [len(cell.name) + len(cell.variant) + 24 for cell in cells]
+    if sum(sizes) <= CHUNK_BYTES:
+        return [cells]
+    parts: list[Sequence[Cell]] = []
+    begin = held = 0
+    for index, size in enumerate(sizes):
+        if held and held + size > CHUNK_BYTES // 2:
+            parts.append(cells[begin:index])
+            begin, held = index, 0
+        held += size
+    parts.append(cells[begin:])
+    return parts
+
+
+def _border_of(cell: Cell) -> bytes:
+    return chunks.border(cell.name, cell.version_ms)  # type: ignore[arg-type]
+
+
+def _update_wide(
+    rows: ChunkReader, at: RowAddress, changes: Sequence[Cell], stamp: int, max_versions: int
+) -> Writes:
+    """Update only the runs of chunks that hold a touched column."""
+    by_name: dict[bytes, list[Cell]] = {}
+    for cell in changes:
+        by_name.setdefault(cell.name, []).append(cell)
+    writes: Writes = []
+    for run, names in _runs(rows, at, sorted(by_name)):
+        old = [cell for _, value in run for cell in chunks.cells_of(value)]
+        merged = _merge(old, [c for name in names for c in by_name[name]], max_versions)
+        start = run[0][0][len(at.row_key) :]
+        last = run[-1][1]
+        end = last[HEADER_BYTES : HEADER_BYTES + chunks.header(last)[2]]
+        fresh = _cut(at, start, Chunk(stamp, merged, end))
+        kept = {key for key, _ in fresh}
+        writes += [(key, None) for key, _ in run if key not in kept]
+        writes += fresh
+    return writes
+
+
+Run = list[tuple[bytes, bytes]]
+
+
+def _runs(
+    rows: ChunkReader, at: RowAddress, names: Sequence[bytes]
+) -> list[tuple[Run, list[bytes]]]:
+    """Group the touched columns by the consecutive chunks that hold them."""
+    runs: list[tuple[Run, list[bytes]]] = []
+    for name in names:
+        run = _covering(rows, at, name)
+        if runs and runs[-1][0][-1][0] >= run[0][0]:
+            known = {key for key, _ in runs[-1][0]}
+            runs[-1][0].extend(pair for pair in run if pair[0] not in known)
+            runs[-1][1].append(name)
+        else:
+            runs.append((run, [name]))
+    return runs
+
+
+def _covering(rows: ChunkReader, at: RowAddress, name: bytes) -> Run:
+    """Return every chunk that holds, or would hold, a version of the column."""
+    low = rows.floor(at.row_key + chunks.border(name), at.row_key)
+    assert low is not None, "a wide row has a first chunk"
+    high = at.row_key + chunks.border(name, _MIN_VERSION)
+    return [low, *rows.scan(low[0] + b"\0", high + b"\0")]

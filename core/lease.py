@@ -1,0 +1,138 @@
+"""Who owns a slot: the records of its lease partition, and what they add up to.
+
+An ownership is named by the offset of its claim. A later claim ends every earlier one. Lease
+records obey the append rule, so a record that does not stand at the offset it names is void.
+
+This module knows no clock: the reader says when it read a record, in seconds on a clock of its own
+that runs during suspend. Broker timestamps decide nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import NamedTuple
+
+import fastavro
+
+__all__ = [
+    "CLAIM",
+    "DRIFT",
+    "RELEASE",
+    "RENEW",
+    "CorruptLease",
+    "Lease",
+    "LeaseView",
+    "Ownership",
+    "decode_lease",
+    "encode_lease",
+]
+
+CLAIM, RENEW, RELEASE = "CLAIM", "RENEW", "RELEASE"
+
+DRIFT = 0.05
+"""How much faster another worker's clock may run than ours, as a fraction. Chosen generously."""
+
+_SCHEMA = fastavro.parse_schema(
+    json.loads(files("rowtide.core").joinpath("schemas/lease-v1.avsc").read_text())
+)
+_FINGERPRINT = bytes.fromhex(
+    fastavro.schema.fingerprint(
+        fastavro.schema.to_parsing_canonical_form(_SCHEMA), "CRC-64-AVRO"
+    )
+)
+_MARKER = b"\xc3\x01" + _FINGERPRINT
+"""Avro's single-object encoding: C3 01 and the schema's fingerprint, little-endian."""
+
+
+class CorruptLease(Exception):
+    """Bytes in a lease partition that no worker of ours wrote."""
+
+
+class Lease(NamedTuple):
+    """One record of a lease partition."""
+
+    at: int
+    kind: str
+    claim: int
+    owner: bytes
+    address: str
+
+
+def encode_lease(lease: Lease) -> bytes:
+    """Return the record's bytes."""
+    out = io.BytesIO()
+    out.write(_MARKER)
+    fastavro.schemaless_writer(out, _SCHEMA, lease._asdict())
+    return out.getvalue()
+
+
+def decode_lease(value: bytes) -> Lease:
+    """Take a record's bytes apart. Raises ``CorruptLease``."""
+    if value[:10] != _MARKER:
+        raise CorruptLease(f"lease record begins {value[:10].hex()}, expected {_MARKER.hex()}")
+    try:
+        fields = fastavro.schemaless_reader(io.BytesIO(value[10:]), _SCHEMA, None)
+    except (EOFError, IndexError, ValueError) as error:
+        raise CorruptLease(f"lease record cannot be read: {error}") from error
+    return Lease(**fields)  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class Ownership:
+    """One claim and when we last saw it renewed, in seconds of the reader's clock."""
+
+    claim: int
+    owner: bytes
+    address: str
+    seen_s: float
+    released: bool = False
+
+
+class LeaseView:
+    """The fold of one lease partition as one reader has read it."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self._ownerships: dict[int, Ownership] = {}
+
+    def read(self, offset: int, value: bytes, read_s: float) -> None:
+        """Fold one entry, read at ``read_s``."""
+        lease = decode_lease(value)
+        self.end = offset + 1
+        if lease.at != offset:
+            return
+        known = self._ownerships.get(lease.claim)
+        if known is None:
+            # The claim itself may be trimmed away: every later record names it whole.
+            known = Ownership(lease.claim, lease.owner, lease.address, read_s)
+            self._ownerships[lease.claim] = known
+        known.seen_s = read_s
+        if lease.kind == RELEASE:
+            known.released = True
+
+    @property
+    def last(self) -> Ownership | None:
+        """Return the latest claim's ownership: the only one that may write and renew."""
+        return self._ownerships[max(self._ownerships)] if self._ownerships else None
+
+    def safe_at(self, claim: int, lease_s: float, *, dead: Collection[bytes] = ()) -> float:
+        """Return the earliest time at which ``claim`` may serve.
+
+        Every earlier ownership that is not released may serve reads until ``lease_s`` after its
+        last renewal was sent, hence at the latest ``lease_s`` times (1 + drift) after we read it.
+        Owners in ``dead`` are known to have ended.
+        """
+        waits = [
+            known.seen_s + lease_s * (1 + DRIFT)
+            for known in self._ownerships.values()
+            if known.claim < claim and not known.released and known.owner not in dead
+        ]
+        return max(waits, default=0.0)
+
+    def forget_before(self, claim: int) -> None:
+        """Drop ownerships older than ``claim``, once it has waited for them."""
+        self._ownerships = {c: known for c, known in self._ownerships.items() if c >= claim}

@@ -1,0 +1,44 @@
+"""Every bound a request is held to, in one place.
+
+The defaults are those of the service as its SDKs' tests know them (protocol notes, section 7). A
+field that the service lets a user raise is a setting of the same name. Sizes are bytes, counts are
+counts, times carry their unit in the name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["INT32_MAX", "INT64_MAX", "VERSION_END", "Limits"]
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+VERSION_END = INT64_MAX // 1000
+"""First version that is refused: microseconds of a version must still fit an int64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one server. Raising one costs memory per request in flight, nothing on disk."""
+
+    name_bytes_max: int = 255
+    key_columns_max: int = 4
+    key_value_bytes_max: int = 1024
+    attribute_bytes_max: int = 2 * 1024 * 1024
+    attributes_per_write_max: int = 1024
+    columns_to_get_max: int = 1024
+    batch_get_rows_max: int = 100
+    batch_write_rows_max: int = 200
+    batch_write_bytes_max: int = 4 * 1024 * 1024
+    range_rows_max: int = 5000
+    range_bytes_max: int = 4 * 1024 * 1024
+    tables_per_instance_max: int = 64
+    instances_max: int = 10
+    partitions_max: int = 10
+    reserved_units_max: int = 5000
+    stream_expiration_hours_max: int = 168
+    stream_records_default: int = 1000
+    stream_bytes_max: int = 4 * 1024 * 1024
+    record_bytes_max: int = 16 * 1024 * 1024
+    table_operations_per_s: float = 10.0
+    time_to_live_s_min: int = 86400

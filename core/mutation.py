@@ -1,0 +1,64 @@
+"""A requested change of one row, and what became of it.
+
+A ``Change`` is what a client asked for, checked against the schema but not against the row. A
+shard evaluates it into a mutation: versions assigned, increments computed, or a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from rowtide.core.cell import Cell
+
+__all__ = [
+    "DELETE",
+    "EXPECT_ABSENT",
+    "EXPECT_PRESENT",
+    "IGNORE",
+    "PUT",
+    "RETURN_AFTER_MODIFY",
+    "RETURN_KEY",
+    "RETURN_NOTHING",
+    "UPDATE",
+    "Change",
+    "ColumnCondition",
+    "Outcome",
+]
+
+# Kinds of change; the numbers of the protocol's OperationType.
+PUT, UPDATE, DELETE = 1, 2, 3
+# Row expectations; the numbers of RowExistenceExpectation.
+IGNORE, EXPECT_PRESENT, EXPECT_ABSENT = 0, 1, 2
+# What the answer returns; the numbers of ReturnType.
+RETURN_NOTHING, RETURN_KEY, RETURN_AFTER_MODIFY = 0, 1, 2
+
+
+class ColumnCondition(Protocol):
+    """A condition on a row's visible cells; an absent row has none."""
+
+    def holds(self, key: Sequence[tuple[bytes, bytes]], cells: Sequence[Cell]) -> bool:
+        """Say whether the write may happen."""
+        ...
+
+
+@dataclass(slots=True)
+class Change:
+    """One row's change as asked for. ``key`` is (name, variant) in the schema's order."""
+
+    kind: int
+    key: list[tuple[bytes, bytes]]
+    cells: Sequence[Cell]
+    expectation: int = IGNORE
+    condition: ColumnCondition | None = None
+    return_type: int = RETURN_NOTHING
+    return_columns: frozenset[bytes] = frozenset()
+
+
+class Outcome(NamedTuple):
+    """What a client is told: the returned row as wire bytes without header, and the units used."""
+
+    row: bytes
+    read_units: int
+    write_units: int

@@ -1,0 +1,430 @@
+"""One shard's state machine: evaluate, append, apply, without doing any of the I/O.
+
+The driver (``stream/shard_owner.py``) hands in changes, the time, and what the log answered; this
+module decides. It keeps the append rule: every record names the offset at which it must stand, and
+only there is it valid. Between evaluation and the log's answer a change lives in an overlay, so the
+next change sees it; readers never do.
+
+Invariants: commit stamps (microseconds) strictly increase; evaluated changes name consecutive
+offsets from ``next_offset``; nothing reaches the store but what stands valid in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rowtide.core import capacity, fold, key, plainbuffer, record, variant
+from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, Cell
+from rowtide.core.chunk import header, row_key
+from rowtide.core.errors import condition_failed, invalid
+from rowtide.core.fold import ChunkReader, RowAddress, Writes
+from rowtide.core.limits import INT64_MAX, Limits
+from rowtide.core.mutation import (
+    DELETE,
+    EXPECT_ABSENT,
+    EXPECT_PRESENT,
+    IGNORE,
+    PUT,
+    RETURN_AFTER_MODIFY,
+    RETURN_KEY,
+    Change,
+    Outcome,
+)
+from rowtide.core.schema import StreamSettings, Table, TableOptions
+from rowtide.core.version import Window, check_version, visible_cells
+
+__all__ = ["Evaluated", "Overlay", "Replayed", "Shard", "ShardState"]
+
+_NEWEST = Window()
+
+
+@dataclass(slots=True)
+class ShardState:
+    """What of a shard survives a restart beside its rows: the mark.
+
+    ``applied`` is the last offset folded into the rows, ``stamp`` the highest commit stamp so far.
+    ``stream_start`` is the first offset of the present stream's life.
+    """
+
+    options: TableOptions
+    applied: int = -1
+    stamp: int = 0
+    stream: StreamSettings | None = None
+    stream_start: int = 0
+    sealed: bool = False
+
+
+@dataclass(slots=True)
+class Evaluated:
+    """A change after evaluation. ``body`` is None where the log has nothing to learn."""
+
+    outcome: Outcome
+    stamp: int
+    log_key: bytes = b""
+    body: bytes | None = None
+    writes: Writes = field(default_factory=list)
+    state: ShardState | None = None
+    """Options that take effect with this record."""
+
+
+class Replayed(NamedTuple):
+    """What an entry of the log does to the rows. ``valid`` is False for a void entry."""
+
+    valid: bool
+    writes: Writes
+    log_key: bytes
+
+
+class Overlay:
+    """The rows as evaluation sees them: the store, and what is appended but not yet applied."""
+
+    __slots__ = ("_pending", "_store")
+
+    def __init__(self, store: ChunkReader) -> None:
+        self._store = store
+        self._pending: dict[bytes, bytes | None] = {}
+
+    def get(self, chunk_key: bytes) -> bytes | None:
+        """Return a chunk as of the last evaluated change."""
+        pending = self._pending
+        if chunk_key in pending:
+            return pending[chunk_key]
+        return self._store.get(chunk_key)
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield chunks with start <= key < end as of the last evaluated change."""
+        pending = {k: v for k, v in self._pending.items() if start <= k < end}
+        if not pending:
+            yield from self._store.scan(start, end)
+            return
+        merged: dict[bytes, bytes | None] = dict(self._store.scan(start, end))
+        merged.update(pending)
+        for chunk_key in sorted(merged):
+            value = merged[chunk_key]
+            if value is not None:
+                yield chunk_key, value
+
+    def floor(self, chunk_key: bytes, low: bytes) -> tuple[bytes, bytes] | None:
+        """Return the last chunk with low <= its key <= chunk_key."""
+        if not any(low <= k <= chunk_key for k in self._pending):
+            return self._store.floor(chunk_key, low)
+        found = list(self.scan(low, chunk_key + b"\0"))
+        return found[-1] if found else None
+
+    def add(self, writes: Writes) -> None:
+        """Let evaluation see ``writes``."""
+        self._pending.update(writes)
+
+    def settle(self, writes: Writes) -> None:
+        """Forget what the store now holds, unless a later change wrote it again."""
+        pending = self._pending
+        for chunk_key, value in writes:
+            if chunk_key in pending and pending[chunk_key] is value:
+                del pending[chunk_key]
+
+    def clear(self) -> None:
+        """Forget everything: what was evaluated is not going to be."""
+        self._pending.clear()
+
+
+class Shard:
+    """Evaluates and replays for one shard."""
+
+    def __init__(
+        self,
+        shard_id: str,
+        table: Table,
+        rows: ChunkReader,
+        state: ShardState,
+        *,
+        limits: Limits,
+    ) -> None:
+        self.shard_id = shard_id
+        self.table = table
+        self.state = state
+        self.rows = rows
+        self.view = Overlay(rows)
+        self.next_offset = state.applied + 1
+        self.claim = -1
+        self.owner = bytes(8)
+        self._stamp = state.stamp
+        self._limits = limits
+        self._names = [name for name, _ in table.key_wire]
+
+    def claimed(self, claim: int, owner: bytes) -> None:
+        """Write under this claim from now on."""
+        self.claim, self.owner = claim, owner
+
+    # Evaluation.
+
+    def evaluate(self, change: Change, now_us: int) -> Evaluated:
+        """Decide a change against the newest evaluated state.
+
+        Raises ``Rejected``; then nothing has changed. An answer without a body changed nothing
+        either, and like a refusal holds only once everything evaluated before it is valid.
+        """
+        stamp = now_us if now_us > self._stamp else self._stamp + 1
+        now_ms = now_us // 1000
+        change_key = self._assigned_key(change, stamp)
+        key_values = [value for _, value in change_key]
+        encoded = key.encode(key_values)
+        piece, state = plainbuffer.key_piece(change_key)
+        at = RowAddress(row_key(self.table.table_id, encoded), piece, state)
+        read_units = self._check_condition(change, at, now_ms)
+        before = self._before(at, now_ms)
+        if change.kind == DELETE:
+            cells: list[Cell] = []
+            body: record.Body = record.Delete(key_values, before)
+            writes = fold.delete_row(self.view, at, stamp)
+        else:
+            cells = self._resolved(change, at, stamp // 1000, now_ms)
+            body, writes = self._mutation(change, key_values, cells, before, at, stamp)
+        size = capacity.key_bytes(change_key) + capacity.cells_bytes(cells)
+        outcome = Outcome(
+            self._returned(change, at, cells), read_units, capacity.units(size)
+        )
+        if not writes:
+            return Evaluated(outcome, self._stamp)
+        encoded_body = record.encode_body(body)
+        if len(encoded_body) > self._limits.record_bytes_max:
+            raise invalid(
+                f"The size of the row change exceeds the limit, limit size: "
+                f"{self._limits.record_bytes_max}, data size: {len(encoded_body)}."
+            )
+        self._stamp = stamp
+        self.view.add(writes)
+        return Evaluated(outcome, stamp, encoded, encoded_body, writes)
+
+    def control(self, body: record.Body, now_us: int) -> Evaluated:
+        """Evaluate a hidden record: a no-op, new options, a seal."""
+        stamp = self._stamp = max(now_us, self._stamp + 1)
+        return Evaluated(
+            Outcome(b"", 0, 0), stamp, b"", record.encode_body(body), [], self._after(body, -1)
+        )
+
+    def encoded(self, evaluated: Evaluated, offset: int) -> bytes:
+        """Return the record that makes ``evaluated`` stand at ``offset``."""
+        assert evaluated.body is not None, "nothing to log"
+        envelope = record.Envelope(
+            offset, self.claim, self.owner, evaluated.stamp, record.SINGLE
+        )
+        return record.encode_record(envelope, evaluated.body)
+
+    def confirm(self, batch: Sequence[Evaluated], base: int) -> Writes:
+        """The log has ``batch`` from ``base`` on: return what the store must now take."""
+        writes: Writes = []
+        state = self.state
+        for index, evaluated in enumerate(batch):
+            writes += evaluated.writes
+            if evaluated.state is not None:
+                self._adopt(evaluated.state, base + index)
+            state.stamp = evaluated.stamp
+        state.applied = base + len(batch) - 1
+        return writes
+
+    def applied(self, writes: Writes) -> None:
+        """The store holds ``writes``: evaluation no longer needs its own copy."""
+        self.view.settle(writes)
+
+    def discard(self) -> None:
+        """Forget all that is evaluated but not valid; the next change sees the store alone."""
+        self.view.clear()
+        self.next_offset = self.state.applied + 1
+        self._stamp = max(self._stamp, self.state.stamp)
+
+    # Replay.
+
+    def replay(self, offset: int, value: bytes) -> Replayed:
+        """Fold one entry of the log that this shard did not itself just append.
+
+        Raises ``record.CorruptRecord`` where the bytes are no record of ours.
+        """
+        envelope, body = record.decode_record(value)
+        state = self.state
+        state.applied = offset
+        self.next_offset = offset + 1
+        if envelope.at != offset:
+            return Replayed(False, [], b"")
+        self._stamp = state.stamp = max(state.stamp, envelope.stamp)
+        after = self._after(body, offset)
+        if after is not None:
+            self._adopt(after, offset)
+            return Replayed(True, [], b"")
+        if not isinstance(body, record.Put | record.Update | record.Delete):
+            return Replayed(True, [], b"")
+        log_key = key.encode(body.key)
+        piece, key_state = plainbuffer.key_piece(list(zip(self._names, body.key, strict=True)))
+        at = RowAddress(row_key(self.table.table_id, log_key), piece, key_state)
+        writes = self._folded(at, body, envelope.stamp)
+        return Replayed(True, [w for w in writes if self._older(w[0], envelope.stamp)], log_key)
+
+    def _folded(
+        self, at: RowAddress, body: record.Put | record.Update | record.Delete, stamp: int
+    ) -> Writes:
+        keep = self.state.options.max_versions
+        if isinstance(body, record.Put):
+            return fold.put_row(self.rows, at, body.cells, stamp, keep)
+        if isinstance(body, record.Update):
+            return fold.update_row(self.rows, at, body.cells, stamp, keep)
+        return fold.delete_row(self.rows, at, stamp)
+
+    def _older(self, chunk_key: bytes, stamp: int) -> bool:
+        """Say whether the stored chunk is from before ``stamp``: only then may it be replaced."""
+        stored = self.rows.get(chunk_key)
+        return stored is None or header(stored)[4] < stamp
+
+    # The parts of an evaluation.
+
+    def _assigned_key(self, change: Change, stamp: int) -> list[tuple[bytes, bytes]]:
+        """Return the key with AUTO_INCREMENT replaced: stamps increase, so the values do."""
+        auto = self.table.auto_increment_index
+        if auto is None or change.key[auto][1] != variant.V_AUTO_INCREMENT:
+            return change.key
+        assigned = list(change.key)
+        assigned[auto] = (assigned[auto][0], variant.encode(stamp))
+        return assigned
+
+    def _check_condition(self, change: Change, at: RowAddress, now_ms: int) -> int:
+        """Raise OTSConditionCheckFail unless the change may happen; return the read units."""
+        expectation = change.expectation
+        named = self._names_auto_value(change)
+        if expectation == IGNORE and change.condition is None and not named:
+            return 0
+        present = fold.row_exists(self.view, at.row_key)
+        if (
+            (expectation == EXPECT_PRESENT and not present)
+            or (expectation == EXPECT_ABSENT and present)
+            or (named and change.kind != DELETE and not present)
+        ):
+            raise condition_failed()
+        if change.condition is not None:
+            cells = self._visible(at, now_ms)
+            if not change.condition.holds(change.key, cells):
+                raise condition_failed()
+        return 1 if expectation != IGNORE or change.condition is not None else 0
+
+    def _names_auto_value(self, change: Change) -> bool:
+        """Say whether a concrete value was given for an AUTO_INCREMENT column."""
+        auto = self.table.auto_increment_index
+        return auto is not None and change.key[auto][1] != variant.V_AUTO_INCREMENT
+
+    def _visible(self, at: RowAddress, now_ms: int, window: Window = _NEWEST) -> list[Cell]:
+        stored = fold.stored_cells(self.view, at.row_key) or []
+        return visible_cells(stored, self.state.options, window, now_ms)
+
+    def _before(self, at: RowAddress, now_ms: int) -> list[Cell] | None:
+        """Return the original columns, where the stream asks for them."""
+        stream = self.state.stream
+        if stream is None or not stream.columns:
+            return None
+        names = {name.encode() for name in stream.columns}
+        return [cell for cell in self._visible(at, now_ms) if cell.name in names]
+
+    def _resolved(
+        self, change: Change, at: RowAddress, version_ms: int, now_ms: int
+    ) -> list[Cell]:
+        """Give every cell its version and every increment its value, in name order."""
+        options = self.state.options
+        cells: list[Cell] = []
+        newest: dict[bytes, Cell] | None = None
+        for cell in change.cells:
+            if cell.op == INCREMENT:
+                if newest is None:
+                    newest = {c.name: c for c in self._visible(at, now_ms)}
+                cells.append(_incremented(cell, newest.get(cell.name), version_ms))
+            elif cell.version_ms is not None:
+                if cell.op != DELETE_ONE:
+                    check_version(cell.version_ms, options, now_ms)
+                cells.append(cell)
+            elif cell.op == DELETE_ALL:
+                cells.append(cell)
+            else:
+                cells.append(plainbuffer.stamped(cell, version_ms))
+        cells.sort(key=_cell_name)
+        return cells
+
+    def _mutation(
+        self,
+        change: Change,
+        key_values: list[bytes],
+        cells: list[Cell],
+        before: list[Cell] | None,
+        at: RowAddress,
+        stamp: int,
+    ) -> tuple[record.Body, Writes]:
+        keep = self.state.options.max_versions
+        if change.kind == PUT:
+            writes = fold.put_row(self.view, at, cells, stamp, keep)
+            return record.Put(key_values, cells, before), writes
+        writes = fold.update_row(self.view, at, cells, stamp, keep)
+        return record.Update(key_values, cells, before), writes
+
+    def _returned(self, change: Change, at: RowAddress, cells: Sequence[Cell]) -> bytes:
+        """Return the answer's row: nothing, the key, or the key with the modified cells."""
+        if change.return_type not in (RETURN_KEY, RETURN_AFTER_MODIFY):
+            return b""
+        named: Sequence[Cell] = ()
+        if change.return_type == RETURN_AFTER_MODIFY:
+            named = [cell for cell in cells if cell.name in change.return_columns]
+        checksum = plainbuffer.row_checksum(at.key_state, bytes(c.checksum for c in named))
+        tag = b"\x02" if named else b""
+        pieces = b"".join(map(plainbuffer.cell_piece, named))
+        return b"".join((at.key_piece, tag, pieces, b"\x09", bytes([checksum])))
+
+    # Options.
+
+    def _after(self, body: record.Body, offset: int) -> ShardState | None:
+        """Return the state that a control record brings, or None where it brings none."""
+        state = self.state
+        if isinstance(body, record.Options):
+            options = TableOptions(
+                body.time_to_live,
+                body.max_versions,
+                state.options.deviation_s,
+                state.options.allow_update,
+            )
+            return ShardState(options, stream=_stream_of(body.stream), sealed=state.sealed)
+        if isinstance(body, record.Seal):
+            return ShardState(state.options, stream=state.stream, sealed=True)
+        return None
+
+    def _adopt(self, after: ShardState, offset: int) -> None:
+        state = self.state
+        state.options = after.options
+        state.sealed = after.sealed
+        old, new = state.stream, after.stream
+        if new is not None and (old is None or old.stream_id != new.stream_id):
+            state.stream_start = offset
+        state.stream = new
+
+
+def _cell_name(cell: Cell) -> bytes:
+    return cell.name
+
+
+def _stream_of(stream: record.Stream | None) -> StreamSettings | None:
+    if stream is None:
+        return None
+    return StreamSettings(
+        stream.id, stream.enabled_at_us, stream.expiration_hours, tuple(stream.columns)
+    )
+
+
+def _incremented(change: Cell, current: Cell | None, version_ms: int) -> Cell:
+    """Return the put that an increment amounts to; a missing column counts 0."""
+    base = 0
+    name = change.name.decode()
+    if current is not None:
+        if current.variant[0] != variant.INTEGER:
+            raise invalid(
+                f"The value of column '{name}' is {variant.type_name(current.variant)}, "
+                f"only VT_INTEGER can be incremented."
+            )
+        base = int(variant.decode(current.variant))
+        version_ms = max(version_ms, current.version_ms or 0)
+    result = base + int(variant.decode(change.variant))
+    if not -INT64_MAX - 1 <= result <= INT64_MAX:
+        raise invalid(f"The increment of column '{name}' overflows a 64-bit integer: {result}.")
+    return plainbuffer.put_cell(change.name, variant.encode(result), version_ms)

@@ -1,0 +1,124 @@
+"""How requests and answers are signed, for both versions of the protocol's signature.
+
+A request is signed over its path, its query and all its ``x-ots-`` headers; an answer over its
+``x-ots-`` headers and the path. Version 2 uses the secret itself as the key. Version 4 uses a key
+derived from secret, day and region, of which the Base64 *text* is what signs. Answers are signed
+with the same key as the request, by HMAC-SHA1 in both versions.
+
+Everything here is bytes, as headers stand on the wire: names in lower case, values trimmed.
+HMAC is computed from saved hash states: 0.74 us against 1.7 us for ``hmac.digest``, and a
+request needs it twice (docs/hot-path.md). The caches are bounded and hold keys, never requests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from binascii import b2a_base64
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, urlencode
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+__all__ = [
+    "HEADER_PREFIX",
+    "canonical_query",
+    "content_md5",
+    "request_signature_v2",
+    "request_signature_v4",
+    "response_signature",
+    "signing_key_v4",
+    "string_to_sign",
+]
+
+HEADER_PREFIX: Final = b"x-ots-"
+"""Headers whose lower-cased names start with this are part of the signed text."""
+
+UNSIGNED: Final = frozenset({b"x-ots-signature", b"x-ots-signaturev4"})
+V4_PREFIX: Final = b"aliyun_v4"
+V4_PRODUCT: Final = b"ots"
+V4_TERMINATOR: Final = b"aliyun_v4_request"
+
+KEYS_REMEMBERED = 512
+"""Keys whose hash state is kept. Beyond it the oldest is dropped, which costs 3 us, not safety."""
+
+_INNER = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER = bytes(byte ^ 0x5C for byte in range(256))
+_BLOCK_BYTES = 64  # The block of both SHA-1 and SHA-256.
+
+
+def string_to_sign(path: bytes, headers: Mapping[bytes, bytes], query: bytes = b"") -> bytes:
+    """Return the text a request's signature covers; it ends with one newline."""
+    lines = [
+        name + b":" + headers[name] + b"\n"
+        for name in sorted(headers)
+        if name.startswith(HEADER_PREFIX) and name not in UNSIGNED
+    ]
+    return path + b"\nPOST\n" + (canonical_query(query) if query else b"") + b"\n" + b"".join(lines)
+
+
+def canonical_query(query: bytes) -> bytes:
+    """Return a query's pairs sorted and encoded again. No SDK sends one."""
+    pairs = parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True)
+    return urlencode(sorted(pairs)).encode("ascii")
+
+
+def request_signature_v2(secret: bytes, text: bytes) -> bytes:
+    """Return the value of ``x-ots-signature``."""
+    return _hmac_base64(_sha1_states(secret), text)
+
+
+def request_signature_v4(signing_key: bytes, text: bytes) -> bytes:
+    """Return the value of ``x-ots-signaturev4``; ``signing_key`` is that of `signing_key_v4`."""
+    return _hmac_base64(_sha256_states(signing_key), text + V4_PRODUCT)
+
+
+@lru_cache(KEYS_REMEMBERED)
+def signing_key_v4(secret: bytes, sign_date: bytes, region: bytes) -> bytes:
+    """Return the key of one day (``yyyyMMdd``) and region, as the Base64 text that signs."""
+    key = V4_PREFIX + secret
+    for part in (sign_date, region, V4_PRODUCT, V4_TERMINATOR):
+        key = hmac.digest(key, part, "sha256")
+    return b2a_base64(key, newline=False)
+
+
+def response_signature(key: bytes, path: bytes, lines: Iterable[bytes]) -> bytes:
+    """Return an answer's signature; ``lines`` are its ``x-ots-`` headers as ``name:value``, sorted.
+
+    ``key`` is the secret after a version 2 request, the signing key's text after version 4.
+    """
+    return _hmac_base64(_sha1_states(key), b"\n".join([*lines, path]))
+
+
+def content_md5(body: bytes) -> bytes:
+    """Return the value of ``x-ots-contentmd5``: a check against accidents, not against attacks."""
+    return b2a_base64(hashlib.md5(body, usedforsecurity=False).digest(), newline=False)
+
+
+def _hmac_base64(states: tuple[_Hash, _Hash], text: bytes) -> bytes:
+    inner = states[0].copy()
+    inner.update(text)
+    outer = states[1].copy()
+    outer.update(inner.digest())
+    return b2a_base64(outer.digest(), newline=False)
+
+
+@lru_cache(KEYS_REMEMBERED)
+def _sha1_states(key: bytes) -> tuple[_Hash, _Hash]:
+    return _states(key, hashlib.sha1)
+
+
+@lru_cache(KEYS_REMEMBERED)
+def _sha256_states(key: bytes) -> tuple[_Hash, _Hash]:
+    return _states(key, hashlib.sha256)
+
+
+def _states(key: bytes, new: Callable[[bytes], _Hash]) -> tuple[_Hash, _Hash]:
+    """Return the hash states after HMAC's inner and outer pad; they are only ever copied."""
+    if len(key) > _BLOCK_BYTES:
+        key = new(key).digest()
+    block = key.ljust(_BLOCK_BYTES, b"\0")
+    return new(block.translate(_INNER)), new(block.translate(_OUTER))
