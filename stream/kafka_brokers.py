@@ -17,7 +17,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from rowtide.core.errors import Unavailable
 from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.kafka_connection import Address, Connections, NotConnected
-from rowtide.stream.kafka_errors import MOVED, BrokerError
+from rowtide.stream.kafka_errors import ASK_AGAIN, BrokerError
 
 __all__ = ["LOST", "Brokers"]
 
@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 LOST = (NotConnected, KafkaError, OSError, TimeoutError)
 """What a request raises when no answer came: refused, cut off, or out of time."""
-RETRY_S_MIN = 0.01
+RETRY_S_MIN = 0.005
 RETRY_S_MAX = 0.5
 
 
@@ -112,7 +112,7 @@ class Brokers:
                     except LOST as error:
                         failure = error
                     except BrokerError as error:
-                        if error.code not in MOVED:
+                        if error.code not in ASK_AGAIN:
                             raise
                         failure = error
                     await asyncio.sleep(pause_s)

@@ -1,4 +1,4 @@
-"""What a broker's error code says about an append, and which reads are worth another try.
+"""What a broker's error code says about an append, and which questions are worth asking again.
 
 A produce request with acks=all can fail before the append, during it, or after it. Only "before"
 proves that nothing was written. The code alone does not tell: a leader that is deposed while it
@@ -17,7 +17,7 @@ from aiokafka.errors import kafka_errors
 
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 
-__all__ = ["MOVED", "NOT_WRITTEN", "BrokerError", "append_outcome", "code_name", "too_large"]
+__all__ = ["ASK_AGAIN", "NOT_WRITTEN", "BrokerError", "append_outcome", "code_name", "too_large"]
 
 NO_OFFSET = -1
 
@@ -71,8 +71,9 @@ NOT_ENOUGH_REPLICAS_AFTER_APPEND come after the append, 56 KAFKA_STORAGE_ERROR m
 batch that a recovery completes or cuts, -1 UNKNOWN_SERVER_ERROR can be thrown anywhere.
 """
 
-MOVED = frozenset({3, 5, 6, 7, 9, 13, 41, 56, 74, 75, 78})
-"""Codes after which a read asks again where the leader is: it moved, starts, or catches up."""
+ASK_AGAIN = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 16, 41, 51, 56, 74, 75, 78, 89})
+"""Codes of a leader or coordinator that moved, starts, catches up, is still finishing the former
+transaction, or throttles us. A question that changes nothing, or nothing twice, is asked again."""
 
 
 def code_name(code: int) -> str:

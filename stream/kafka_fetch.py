@@ -6,17 +6,19 @@ through here. Offsets are Kafka's. Nothing is cached: each answer was obtained a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.record.memory_records import MemoryRecords
 
 from rowtide.core.errors import LogTrimmed, Unavailable
 from rowtide.stream.kafka_brokers import Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError
 
-__all__ = ["COMMITTED", "EVERYTHING", "Fetched", "Partition"]
+__all__ = ["COMMITTED", "EVERYTHING", "Fetched", "Partition", "record_batches"]
 
 EVERYTHING = 0
 COMMITTED = 1
@@ -25,12 +27,18 @@ COMMITTED = 1
 EARLIEST = -2
 LATEST = -1
 OFFSET_OUT_OF_RANGE = 1
+THROTTLED = 89
 
 
 class Fetched(NamedTuple):
-    """The answer to a fetch. ``aborted`` lists (producer id, first offset) of dead transactions."""
+    """The answer to a fetch.
+
+    ``stable`` is the last stable offset: transactions below it are decided. ``aborted`` lists
+    (producer id, first offset) of the aborted ones among ``batches``, with COMMITTED only.
+    """
 
     batches: bytes
+    stable: int
     aborted: list[tuple[int, int]]
 
 
@@ -100,10 +108,21 @@ class Partition:
     def _fetched(self, response: Any) -> Fetched:
         if getattr(response, "error_code", 0):
             raise BrokerError(response.error_code, self.name)
+        if not response.topics:
+            raise BrokerError(THROTTLED, self.name)  # A quota is exceeded: an answer without parts.
         fields = response.topics[0][1][0]
         if fields[1]:
             raise BrokerError(fields[1], self.name)
-        # Version 4 has no start offset and none before 11 has a preferred replica: the
-        # aborted transactions and the batches keep their places relative to these.
-        aborted = next(field for field in fields[4:] if field is None or isinstance(field, list))
-        return Fetched(fields[-1] or b"", aborted or [])
+        # Versions 4 to 11 differ in integers between these fields, and have them in this order.
+        aborted = next(field for field in fields[4:] if not isinstance(field, int))
+        return Fetched(fields[-1] or b"", fields[3], aborted or [])
+
+
+def record_batches(batches: bytes, where: str) -> Iterator[Any]:
+    """Yield each whole batch of a fetch. Raises ``Unavailable`` for one that is corrupt."""
+    records = MemoryRecords(batches)
+    while records.has_next():
+        batch = records.next_batch()
+        if not batch.validate_crc():
+            raise Unavailable(f"{where}: the batch at {batch.base_offset} is corrupt")
+        yield batch

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from aiokafka.protocol.admin import DeleteRecordsRequest
-from aiokafka.record.memory_records import MemoryRecords
 
 from rowtide.core.errors import StoreError, Unavailable
 from rowtide.stream.kafka_append import Append, Entries, Place, record_batch
 from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError
-from rowtide.stream.kafka_fetch import OFFSET_OUT_OF_RANGE, Partition
+from rowtide.stream.kafka_fetch import OFFSET_OUT_OF_RANGE, Partition, record_batches
 from rowtide.stream.log import Entry
 
 __all__ = ["KafkaLog", "append_many"]
@@ -140,11 +139,7 @@ async def _by_leader(
 def decoded(batches: bytes, offset: int, where: str) -> list[Entry]:
     """Return the entries of ``batches`` at or above ``offset``; the first batch may begin below."""
     entries: list[Entry] = []
-    records = MemoryRecords(batches)
-    while records.has_next():
-        batch = records.next_batch()
-        if not batch.validate_crc():
-            raise Unavailable(f"{where}: the batch at {batch.base_offset} is corrupt")
+    for batch in record_batches(batches, where):
         entries += [Entry(record.offset, record.key, record.value) for record in batch]
     first = next((at for at, entry in enumerate(entries) if entry.offset >= offset), len(entries))
     return entries[first:] if first else entries
