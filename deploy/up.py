@@ -1,0 +1,131 @@
+"""A whole rowtide as a child process: what the demo, the benchmarks and system tests start.
+
+``rowtide up`` writes its ready file when it serves, and stops cleanly on SIGTERM. Nothing here
+knows the server beyond that contract; an ended child is reaped, never searched for by name.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NamedTuple, Self
+
+__all__ = ["NotReady", "Ready", "Up"]
+
+POLL_S = 0.01
+STOP_S_MAX = 60.0
+"""A drain flushes and stops the broker, which takes seconds; beyond this the child is killed."""
+
+
+class Ready(NamedTuple):
+    """What a client needs, as the ready file gives it."""
+
+    endpoint: str
+    instance: str
+    access_key_id: str
+    access_key_secret: str
+
+
+class NotReady(Exception):
+    """The child ended, or did not serve in time."""
+
+
+class Up:
+    """``rowtide up`` on one data directory, started again as often as one likes.
+
+    ``output`` takes what the child prints; None leaves it on the terminal. The child has a process
+    group of its own, so that Ctrl-C reaches it through its parent alone, once.
+    """
+
+    def __init__(
+        self, data_dir: Path, *, options: Sequence[str] = (), output: IO[bytes] | None = None
+    ) -> None:
+        self._data_dir = data_dir
+        self._options = options
+        self._output = output
+        self._ready_file = data_dir.with_name(data_dir.name + ".ready.json")
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running child."""
+        assert self._child is not None, "not started"
+        return self._child.pid
+
+    def start(self, *, timeout_s: float = 180.0) -> Ready:
+        """Start the child and wait until it serves; the first start ever downloads the broker."""
+        assert self._child is None, "already started"
+        self._ready_file.parent.mkdir(parents=True, exist_ok=True)
+        self._ready_file.unlink(missing_ok=True)
+        command: list[str | Path] = [Path(sys.executable).with_name("rowtide"), "up"]
+        command += ["--data-dir", self._data_dir, "--ready-file", self._ready_file]
+        self._child = subprocess.Popen(
+            [*command, *self._options],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            start_new_session=True,
+        )
+        try:
+            return self._wait(time.monotonic() + timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait(self, deadline: float) -> Ready:
+        assert self._child is not None
+        while time.monotonic() < deadline:
+            if self._child.poll() is not None:
+                raise NotReady(f"rowtide up ended with exit code {self._child.returncode}")
+            if ready := self._read_ready():
+                return ready
+            time.sleep(POLL_S)
+        raise NotReady("rowtide up was not ready in time")
+
+    def _read_ready(self) -> Ready | None:
+        try:
+            found = json.loads(self._ready_file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        return Ready(*(found[name] for name in Ready._fields))
+
+    def wait(self) -> None:
+        """Wait until the child ends by itself."""
+        assert self._child is not None, "not started"
+        self._child.wait()
+
+    def stop(self) -> None:
+        """Let the child drain and stop; a stopped one may be started again."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the child as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.send_signal(how)
+        try:
+            child.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
