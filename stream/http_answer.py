@@ -1,0 +1,109 @@
+"""Writes answers: the protocol's response headers, their signature, and error bodies.
+
+An answer is one ``bytes`` (or two for a long body), so that it leaves in one write. The headers
+are written as ``name:value``, without a blank: the same lines are then what is signed. Answers
+are signed whenever the request names a known key, save OTSAuthFailed, which never is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Final
+
+from rowtide.core.body_compression import compressed
+from rowtide.core.errors import StoreError
+from rowtide.core.signature import content_md5, response_signature
+from rowtide.core.wire import ots_pb2 as wire
+
+__all__ = ["CONTINUE", "AnswerWriter", "RequestIds", "error_body"]
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_STATUS_LINES: Final = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Length:".encode("ascii")
+    for status in HTTPStatus
+}
+
+JOIN_BYTES_MAX = 64 * 1024
+"""A longer body is handed over beside its headers: copying it costs more than a second buffer."""
+
+
+class RequestIds:
+    """Request ids: 36 characters in the form of a UUID, unique by a random start and a count.
+
+    0.14 us each, against 2.6 us for ``uuid4`` (docs/hot-path.md).
+    """
+
+    __slots__ = ("_count", "_format")
+
+    def __init__(self, start: bytes | None = None) -> None:
+        digits = (start or os.urandom(10)).hex()
+        # Version 8 of RFC 9562 leaves all other bits to the maker.
+        parts = (digits[:8], digits[8:12], "8" + digits[13:16], "a" + digits[17:20])
+        self._format = "-".join(parts).encode("ascii") + b"-%012x"
+        self._count = itertools.count(1)
+
+    def __call__(self) -> bytes:
+        """Return the next id."""
+        return self._format % next(self._count)
+
+
+class AnswerWriter:
+    """Builds answers; ``clock`` gives seconds since the Unix epoch."""
+
+    __slots__ = ("_clock", "_second", "_second_text")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._second = -1
+        self._second_text = b""
+
+    def answer(
+        self,
+        status: int,
+        body: bytes,
+        *,
+        request_id: bytes,
+        path: bytes,
+        key: tuple[str, bytes] | None,
+        deflate: bool = False,
+        last: bool = False,
+    ) -> list[bytes]:
+        """Return an answer's parts; ``key`` is (key id, key) when the answer is to be signed."""
+        lines = [
+            b"x-ots-contentmd5:" + content_md5(body),  # Of the body before compression.
+            b"x-ots-contenttype:protocol buffer",
+            b"x-ots-date:" + self._date(),
+            b"x-ots-requestid:" + request_id,
+        ]
+        if deflate and body:
+            lines.append(b"x-ots-response-compress-size:%d" % len(body))
+            lines.append(b"x-ots-response-compress-type:deflate")
+            body = compressed(body)
+        head = [_STATUS_LINES[status] + b"%d" % len(body), *lines]
+        if key is not None:
+            signature = response_signature(key[1], path, lines)
+            head.append(b"Authorization:OTS " + key[0].encode("utf-8") + b":" + signature)
+        if last:
+            head.append(b"Connection:close")
+        if len(body) > JOIN_BYTES_MAX:
+            return [b"\r\n".join((*head, b"", b"")), body]
+        return [b"\r\n".join((*head, b"", body))]
+
+    def _date(self) -> bytes:
+        """Return the time as ``yyyy-MM-ddTHH:mm:ss.SSSZ``."""
+        milliseconds = int(self._clock() * 1000)
+        second, fraction = divmod(milliseconds, 1000)
+        if second != self._second:
+            moment = datetime.fromtimestamp(second, UTC)
+            self._second, self._second_text = second, moment.strftime("%Y-%m-%dT%H:%M:%S").encode()
+        return self._second_text + b".%03dZ" % fraction
+
+
+def error_body(failure: StoreError) -> bytes:
+    """Return the body of an error answer."""
+    return wire.Error(code=failure.code, message=failure.message).SerializeToString()

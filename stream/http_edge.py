@@ -1,0 +1,137 @@
+"""The HTTP edge: where clients connect, and where the server stops cleanly.
+
+It knows the connections, their common bounds and the table of operations; what one connection
+does is in `rowtide.stream.http_connection`. The edge starts tasks only in the group it is given,
+and times everything by one sweep over the connections, so that a request sets no timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from rowtide.core.authentication import Authenticator
+from rowtide.stream.http_answer import AnswerWriter, RequestIds
+from rowtide.stream.http_connection import Connection, Handler
+from rowtide.stream.http_limits import HttpLimits
+from rowtide.stream.http_request import BodyBudget
+
+__all__ = ["Edge", "Handler"]
+
+BACKLOG = 1024
+SWEEP_S_MAX = 1.0
+"""Time-outs may come this much late, or a quarter of the shortest of them."""
+
+TURNED_AWAY_MAX = 64
+"""Connections beyond the limit that are told so at once; further ones are cut without a word."""
+
+
+class Edge:
+    """Serves the operations in ``handlers`` to authenticated clients.
+
+    ``clock`` gives seconds since the Unix epoch; handlers that return an awaitable other than a
+    Future run as tasks of ``tasks``, and never fail it.
+    """
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        handlers: Mapping[str, Handler],
+        tasks: asyncio.TaskGroup,
+        *,
+        clock: Callable[[], float],
+        request_ids: Callable[[], bytes] | None = None,
+        limits: HttpLimits | None = None,
+    ) -> None:
+        self.authenticator = authenticator
+        self.handlers = {b"/" + name.encode("utf-8"): answer for name, answer in handlers.items()}
+        self.tasks = tasks
+        self.clock = clock
+        self.request_ids = request_ids or RequestIds()
+        self.limits = limits or HttpLimits()
+        self.budget = BodyBudget(self.limits.bodies_bytes_max)
+        self.writer = AnswerWriter(clock)
+        self.draining = False
+        self._loop = asyncio.get_running_loop()
+        self.now: Callable[[], float] = self._loop.time
+        self._servers: list[asyncio.Server] = []
+        self._connections: set[Connection] = set()
+        self._in_flight = 0
+        self._unconnected = asyncio.Event()
+        self._unconnected.set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def serve(self, host: str, port: int) -> asyncio.Server:
+        """Accept clients on ``host`` and ``port`` (0: a free one, see the server's sockets)."""
+        server = await self._loop.create_server(
+            lambda: Connection(self), host, port, backlog=BACKLOG
+        )
+        self._servers.append(server)
+        if self._sweeper is None:
+            self._sweep()
+        return server
+
+    async def drain(self, deadline_s: float) -> int:
+        """Stop accepting, let requests in flight finish; return how many were cut off.
+
+        Idle connections close at once, the others with their last answer.
+        """
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.wind_down()
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._unconnected.wait()
+                await self._quiet.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+            await self._unconnected.wait()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        return self._in_flight
+
+    @property
+    def connections(self) -> int:
+        """Connections open now."""
+        return len(self._connections)
+
+    # ---- What connections call ----
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection; tell whether it is within the limit."""
+        self._connections.add(connection)
+        self._unconnected.clear()
+        surplus = len(self._connections) - self.limits.connections_max
+        if surplus > TURNED_AWAY_MAX:
+            connection.abort()
+        return surplus <= 0 and not self.draining
+
+    def forget(self, connection: Connection) -> None:
+        """Count a connection as gone."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._unconnected.set()
+
+    def begun(self) -> None:
+        """Count a request whose handler has not finished."""
+        self._in_flight += 1
+        self._quiet.clear()
+
+    def ended(self) -> None:
+        """Count a request as finished, whether or not its client is still there."""
+        self._in_flight -= 1
+        if self._in_flight == 0:
+            self._quiet.set()
+
+    def _sweep(self) -> None:
+        now_s = self.now()
+        for connection in list(self._connections):
+            connection.expire(now_s)
+        limits = self.limits
+        shortest_s = min(limits.receive_timeout_s, limits.idle_timeout_s, limits.linger_s)
+        self._sweeper = self._loop.call_later(min(SWEEP_S_MAX, shortest_s / 4), self._sweep)
