@@ -14,9 +14,16 @@ from pathlib import Path
 
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.directory import BrokerDirectory
-from rowtide.deploy.kafka.java import Java
+from rowtide.deploy.kafka.java import Runtime
 
-__all__ = ["broker_command", "format_command", "logging_properties", "write_properties"]
+__all__ = [
+    "JVM_OPTIONS",
+    "broker_command",
+    "format_command",
+    "java_command",
+    "logging_properties",
+    "write_properties",
+]
 
 # Measured (DESIGN.md): one small heap and few cores are served best by the serial collector, and
 # a broker that lives for minutes spends more on the optimising compiler than it gets back.
@@ -35,42 +42,38 @@ JVM_OPTIONS = [
 
 
 def broker_command(
-    java: Java,
-    jars: Sequence[Path],
+    runtime: Runtime,
     config: EmbeddedConfig,
     directory: BrokerDirectory,
     options: Sequence[str] = (),
 ) -> list[str]:
     """Return the command that runs the broker; its last two words tell it from all others."""
     return [
-        *_java_command(java, jars, directory, [f"-Xmx{config.heap_mb}m", *options]),
+        *java_command(runtime, [f"-Xmx{config.heap_mb}m", *options]),
         "kafka.Kafka",
         str(directory.properties),
     ]
 
 
-def format_command(
-    java: Java, jars: Sequence[Path], directory: BrokerDirectory, options: Sequence[str] = ()
-) -> list[str]:
+def format_command(runtime: Runtime, directory: BrokerDirectory) -> list[str]:
     """Return the command that makes an empty log directory one of our cluster."""
     return [
-        *_java_command(java, jars, directory, ["-Xmx64m", *options]),
+        *java_command(runtime, ["-Xmx64m"]),
         *("kafka.tools.StorageTool", "format", "--ignore-formatted"),
         *("-t", directory.cluster_id(), "-c", str(directory.properties)),
     ]
 
 
-def _java_command(
-    java: Java, jars: Sequence[Path], directory: BrokerDirectory, options: Sequence[str]
-) -> list[str]:
+def java_command(runtime: Runtime, options: Sequence[str]) -> list[str]:
+    """Return what stands before the main class; it is run in a data directory."""
     return [
-        str(java.path),
+        str(runtime.java.path),
         *JVM_OPTIONS,
         *options,
         "-Djava.io.tmpdir=tmp",
         "-XX:ErrorFile=logs/crash-%p.log",
         "-Dlog4j2.configurationFile=log4j2.properties",
-        *("-cp", os.pathsep.join(map(str, jars))),
+        *("-cp", os.pathsep.join(map(str, runtime.jars))),
     ]
 
 

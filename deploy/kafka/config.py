@@ -47,9 +47,9 @@ class EmbeddedConfig:
     """Flush every batch, in every topic, before it is acknowledged. Off: a power cut may lose
     acknowledged writes; a crash of the broker alone never does."""
 
-    session_timeout_ms: int = 2500
+    session_timeout_ms: int = 2000
     """A broker that comes back after kill -9 is refused until its old session has ended, so this
-    is most of the restart time. Below 2000 a broker that starves for CPU may be fenced."""
+    is most of the restart time. Below 2000 a broker that starves for CPU is soon fenced."""
 
     start_timeout_s: float = 60.0
     """Give up a start after this. It covers the recovery of logs after kill -9."""

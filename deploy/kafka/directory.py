@@ -79,6 +79,11 @@ class BrokerDirectory:
             self._lock.close()
             self._lock = None
 
+    @property
+    def log_file(self) -> Path:
+        """The newest of the broker's own log files."""
+        return self.logs / "kafka.log"
+
     def formatted(self) -> bool:
         return (self.topics / "meta.properties").exists()
 

