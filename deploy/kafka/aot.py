@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rowtide.deploy.kafka.command import JVM_OPTIONS
@@ -39,9 +39,10 @@ class AotCache:
     def made(self) -> bool:
         return self.path.exists()
 
-    def use(self) -> list[str]:
-        """Return the options of a start: none while there is no cache."""
-        return [f"-XX:AOTCache={self.path}"] if self.made else []
+    def used_by(self, runtime: Runtime) -> Runtime:
+        """Return ``runtime`` with this cache, or as it is while there is none."""
+        options = (f"-XX:AOTCache={self.path}",) if self.made else ()
+        return replace(runtime, options=options)
 
     def record(self, record: Path) -> list[str]:
         return ["-XX:AOTMode=record", f"-XX:AOTConfiguration={record}"]

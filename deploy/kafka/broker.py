@@ -121,10 +121,8 @@ class EmbeddedBroker:
         if orphan := end_orphan(self._directory.properties):
             logger.warning("ended pid %d, a broker whose rowtide was killed", orphan)
         cache = AotCache.of(self.config.cache_dir, runtime)
-        options = cache.use() if self.config.aot else []
-        self._node = launch(
-            lambda: Node(self.config, self._directory, runtime, options), self._stopping
-        )
+        used = cache.used_by(runtime) if self.config.aot else runtime
+        self._node = launch(lambda: Node(self.config, self._directory, used), self._stopping)
         if self._training is None and _wants_training(self.config, runtime, cache):
             self._training = AotTraining(self.config, runtime, cache)
             self._training.start()
@@ -144,7 +142,10 @@ def prepare(config: EmbeddedConfig, progress: Progress | None = None) -> None:
 
 def _runtime(config: EmbeddedConfig, progress: Progress | None) -> Runtime:
     java = find_java(config.java)
-    return Runtime(java, tuple(resolve_jars(config.cache_dir, locked_jars(), progress)))
+    jars = resolve_jars(
+        config.cache_dir, locked_jars(), repository=config.maven_repository, progress=progress
+    )
+    return Runtime(java, tuple(jars))
 
 
 def _wants_training(config: EmbeddedConfig, runtime: Runtime, cache: AotCache) -> bool:

@@ -69,6 +69,7 @@ def java_command(runtime: Runtime, options: Sequence[str]) -> list[str]:
     return [
         str(runtime.java.path),
         *JVM_OPTIONS,
+        *runtime.options,
         *options,
         "-Djava.io.tmpdir=tmp",
         "-XX:ErrorFile=logs/crash-%p.log",

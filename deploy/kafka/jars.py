@@ -68,19 +68,21 @@ def _parsed(coordinate: str, sha256: str) -> Jar:
     return Jar(group, artifact, version, sha256)
 
 
-def resolve_jars(cache_dir: Path, jars: list[Jar], progress: Progress | None = None) -> list[Path]:
+def resolve_jars(
+    cache_dir: Path, jars: list[Jar], *, repository: str, progress: Progress | None = None
+) -> list[Path]:
     """Return the paths of ``jars`` in ``cache_dir``, each one whole and as locked."""
     folder = cache_dir / "jars"
     folder.mkdir(parents=True, exist_ok=True)
     stamp = folder / f"{_name_of(jars)}.verified"
     with _exclusive(cache_dir / "jars.lock"):
         if not _unchanged(folder, jars, stamp):
-            _complete(folder, jars, progress or _silent)
+            _complete(folder, jars, repository, progress or _silent)
             _write_stamp(folder, jars, stamp)
     return [folder / jar.name for jar in jars]
 
 
-def _complete(folder: Path, jars: list[Jar], progress: Progress) -> None:
+def _complete(folder: Path, jars: list[Jar], repository: str, progress: Progress) -> None:
     """Check every jar in ``folder`` by digest and fetch those that are missing or damaged."""
     lacking = [jar for jar in jars if not _fits(folder / jar.name, jar)]
     done = len(jars) - len(lacking)
@@ -89,7 +91,7 @@ def _complete(folder: Path, jars: list[Jar], progress: Progress) -> None:
     staging = folder / "incoming"
     shutil.rmtree(staging, ignore_errors=True)  # What a killed process left behind.
     try:
-        for jar in _fetched(staging, lacking):
+        for jar in _fetched(repository, staging, lacking):
             done += 1
             os.replace(staging / jar.name, folder / jar.name)
             progress(done, len(jars), jar.name)
@@ -97,10 +99,10 @@ def _complete(folder: Path, jars: list[Jar], progress: Progress) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _fetched(staging: Path, jars: list[Jar]) -> Iterator[Jar]:
+def _fetched(repository: str, staging: Path, jars: list[Jar]) -> Iterator[Jar]:
     """Yield each jar once its checked file stands in ``staging``."""
     with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as threads:
-        pending = [threads.submit(_fetch, staging, jar) for jar in jars]
+        pending = [threads.submit(_fetch, repository, staging, jar) for jar in jars]
         try:
             for fetch in pending:
                 yield fetch.result()
@@ -108,15 +110,19 @@ def _fetched(staging: Path, jars: list[Jar]) -> Iterator[Jar]:
             threads.shutdown(cancel_futures=True)
 
 
-def _fetch(staging: Path, jar: Jar) -> Jar:
+def _fetch(repository: str, staging: Path, jar: Jar) -> Jar:
     """Download ``jar`` into ``staging``; a torn or foreign file is thrown away and asked again."""
     # Imported here because a warm start needs neither jgo nor its HTTP client (0.2 s).
     from jgo.maven import MavenContext
 
     failure = "no attempt was made"
     for attempt in range(ATTEMPTS):
-        repository = staging / f"{jar.artifact}-{attempt}"
-        context = MavenContext(repo_cache=repository, local_repos=[], timeout=TIMEOUT_S)
+        context = MavenContext(
+            repo_cache=staging / f"{jar.artifact}-{attempt}",
+            local_repos=[],
+            remote_repos={"maven": repository},
+            timeout=TIMEOUT_S,
+        )
         artifact = context.project(jar.group, jar.artifact).at_version(jar.version).artifact()
         try:
             path = Path(artifact.resolve())
@@ -128,7 +134,7 @@ def _fetch(staging: Path, jar: Jar) -> Jar:
             return jar
         failure = f"the sha256 of what was downloaded is {_sha256(path)}, locked is {jar.sha256}"
     raise JarsUnavailable(
-        f"cannot fetch {jar.group}:{jar.artifact}:{jar.version} from Maven Central: {failure}. "
+        f"cannot fetch {jar.group}:{jar.artifact}:{jar.version} from {repository}: {failure}. "
         "The first start needs the network; later ones do not."
     )
 

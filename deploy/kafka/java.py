@@ -39,10 +39,11 @@ class Java:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """All that runs Kafka: a Java and the jars of its class path, in order."""
+    """All that runs Kafka: a Java, the jars of its class path in order, and more options."""
 
     java: Java
     jars: tuple[Path, ...]
+    options: tuple[str, ...] = ()
 
 
 def find_java(named: Path | None) -> Java:

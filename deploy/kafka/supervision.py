@@ -69,7 +69,7 @@ async def supervise(broker: EmbeddedBroker, report: Callable[[BrokerEvent], None
 
 
 async def _end_of(broker: EmbeddedBroker) -> None:
-    while broker.alive():
+    while broker.alive():  # noqa: ASYNC110 - nothing tells us but waitpid.
         await asyncio.sleep(POLL_S)
 
 
