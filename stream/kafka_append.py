@@ -39,15 +39,17 @@ class Append:
         self._brokers = brokers
         self._batches = batches
         self._connection: Any = None
+        self._deadline: asyncio.Timeout | None = None
         self._sent = False
 
     async def run(self, *, deadline_s: float) -> dict[Place, int | StoreError]:
         """Send once and return each partition's base offset or failure."""
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(deadline_s) as self._deadline:
                 outcomes = self._outcomes(await self._exchange(deadline_s))
         except (*LOST, BrokerError) as error:
             outcomes = {place: self._failure(place, error) for place in self._batches}
+        self._deadline = None
         for place, outcome in outcomes.items():
             if isinstance(outcome, StoreError):
                 self._brokers.forget_leader(*place)
@@ -57,6 +59,9 @@ class Append:
         """Close the connection at once; ``run`` returns with what can be said then."""
         if self._connection is not None:
             drop(self._connection)
+        elif self._deadline is not None:
+            # Still looking for the leader or connecting: the time for that is over.
+            self._deadline.reschedule(0)
 
     async def _exchange(self, deadline_s: float) -> Any:
         leader = await self._brokers.leader(*next(iter(self._batches)))

@@ -59,6 +59,10 @@ class Connections:
     def close(self) -> None:
         """Drop every idle connection; those that are lent are dropped when they come back."""
         self._closed = True
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Drop every connection that is not lent; the next request opens one."""
         for connections in self._idle.values():
             for connection in connections:
                 drop(connection)

@@ -90,9 +90,11 @@ class MemoryLog:
         if offset == storage.end and wait_s > 0:
             await self._growth(wait_s)
         if offset < storage.start:
-            raise LogTrimmed(f"{self.name}: {offset} is trimmed, the log starts at {storage.start}")
+            raise LogTrimmed(
+                f"{self.name}: offset {offset} is trimmed, the log starts at {storage.start}"
+            )
         if offset > storage.end:
-            raise Unavailable(f"{self.name}: {offset} lies beyond the end {storage.end}")
+            raise Unavailable(f"{self.name}: offset {offset} lies beyond the end {storage.end}")
         return _first_bytes(islice(storage.entries, offset - storage.start, None), bytes_max)
 
     async def bounds(self) -> tuple[int, int]:
@@ -103,7 +105,7 @@ class MemoryLog:
         """Delete every entry below ``before``, see ``Log.trim``."""
         storage = self._storage
         if before > storage.end:
-            raise Unavailable(f"{self.name}: {before} lies beyond the end {storage.end}")
+            raise Unavailable(f"{self.name}: offset {before} lies beyond the end {storage.end}")
         if before > storage.start:
             del storage.entries[: before - storage.start]
             storage.start = before
