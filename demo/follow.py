@@ -7,18 +7,23 @@ error here and not a wrong copy. Rows are kept as JSON text, a quarter of the si
 
 from __future__ import annotations
 
+import contextlib
 import json
-import threading
-from collections.abc import Callable, Iterator, Sequence
+import multiprocessing
+import signal
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from demo.proof import Total, total
 from demo.source import Columns, Key, Row, Table
 from rowtide.cli.client import Client, StreamRecord
 from rowtide.cli.wire_row import Put
 from rowtide.core.plainbuffer import SequenceInfo
+from rowtide.deploy.up import Ready
 
-__all__ = ["Copy", "Follower"]
+__all__ = ["Follower", "connect"]
 
-IDLE_S = 0.005
+IDLE_S = 0.02
 """The pause after a round that found nothing, so that an idle follower costs little."""
 
 
@@ -26,6 +31,7 @@ class Copy:
     """One table, as its stream tells it."""
 
     def __init__(self, client: Client, table: Table) -> None:
+        self.table = table
         self._client = client
         self._stream_id = client.list_stream(table.name)[0].stream_id
         self._iterators: dict[str, str] = {}
@@ -86,34 +92,76 @@ class Copy:
 
 
 class Follower:
-    """A thread that reads all streams round and round; ``saw`` is told how many records came."""
+    """A process of its own that reads all streams round and round, and knows only the endpoint.
 
-    def __init__(self, client: Client, tables: Sequence[Table], saw: Callable[[int], None]) -> None:
-        self.copies = {table: Copy(client, table) for table in tables}
-        self._saw = saw
-        self._stopping = threading.Event()
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
-        self._thread.start()
+    ``seen`` counts the records it has read; ``finish`` returns what it rebuilt.
+    """
 
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                count = sum(copy.read() for copy in self.copies.values())
-                self._saw(count)
-                if not count:
-                    self._stopping.wait(IDLE_S)
-        except Exception as error:  # noqa: BLE001 - the thread's outermost loop; stop() raises it.
-            self._failure = error
+    def __init__(self, ready: Ready, tables: Sequence[Table]) -> None:
+        spawning = multiprocessing.get_context("spawn")
+        self._seen = spawning.Value("q", 0)
+        self._pipe, pipe = spawning.Pipe()
+        self._process = spawning.Process(
+            target=_follow, args=(ready, tables, self._seen, pipe), name="follower", daemon=True
+        )
+        self._process.start()
+        pipe.close()  # The child's end is the child's alone, so that its death ends our wait.
+        self._answer()  # Every stream is open.
+
+    @property
+    def seen(self) -> int:
+        """How many records have been read so far."""
+        return int(self._seen.value)
 
     @property
     def alive(self) -> bool:
-        """False after a failure, which ``stop`` raises."""
-        return self._thread.is_alive()
+        """False after a failure, which ``finish`` raises."""
+        return self._process.is_alive()
+
+    def finish(self) -> dict[str, Total]:
+        """End the process and return each table's total; raise what it failed with."""
+        with contextlib.suppress(BrokenPipeError):
+            self._pipe.send("finish")
+        return self._answer()
 
     def stop(self) -> None:
-        """End the thread; raise what it failed with."""
-        self._stopping.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+        """End the process without asking for anything."""
+        self._process.terminate()
+        self._process.join()
+
+    def _answer(self) -> dict[str, Total]:
+        try:
+            answer = self._pipe.recv()
+        except EOFError:
+            answer = "it ended"
+        if isinstance(answer, str):
+            raise RuntimeError(f"the stream's follower failed: {answer}")
+        totals: dict[str, Total] = answer
+        return totals
+
+
+def _follow(ready: Ready, tables: Sequence[Table], seen: Any, pipe: Any) -> None:
+    """Run the follower's process: answer once when ready, and once with the totals."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on.
+    try:
+        with connect(ready) as client:
+            copies = [Copy(client, table) for table in tables]
+            pipe.send({})
+            while not pipe.poll():
+                count = sum(copy.read() for copy in copies)
+                seen.value += count
+                if not count:
+                    pipe.poll(IDLE_S)
+        pipe.send({copy.table.name: total(copy.rows()) for copy in copies})
+    except Exception as error:  # noqa: BLE001 - the process's outermost loop; the parent raises it.
+        pipe.send(f"{type(error).__name__}: {error}")
+
+
+def connect(ready: Ready) -> Client:
+    """Return a client of the server that is ready."""
+    return Client(
+        ready.endpoint,
+        instance=ready.instance,
+        access_key_id=ready.access_key_id,
+        access_key_secret=ready.access_key_secret,
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import click
@@ -23,28 +23,23 @@ BAR_WIDTH = 24
 
 
 class Progress:
-    """Rows acknowledged and stream records seen since the start."""
+    """Rows acknowledged since the start, and stream records seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: Callable[[], int]) -> None:
         self._lock = threading.Lock()
+        self._seen = seen
         self.written = 0
-        self.seen = 0
 
     def wrote(self, rows: int) -> None:
         """Count rows that the server acknowledged."""
         with self._lock:
             self.written += rows
 
-    def saw(self, records: int) -> None:
-        """Count records read from streams."""
-        with self._lock:
-            self.seen += records
-
     @property
     def lag(self) -> int:
         """Acknowledged writes that the stream has not brought yet."""
         # A record may be seen before its write's answer is: that is no lag.
-        return max(0, self.written - self.seen)
+        return max(0, self.written - self._seen())
 
 
 @contextmanager
