@@ -163,8 +163,9 @@ class ChangelogWriter:
                 if builder.append(count, None, key, value, headers) is None:
                     break
                 count += 1
-            if builder.size() > self._brokers.config.batch_bytes_max:
-                raise too_large(f"flush to {self.name}: one change of {builder.size()} bytes")
+            limit = self._brokers.config.batch_bytes_max
+            if builder.size() > limit:
+                raise too_large(f"flush to {self.name}: {builder.size()} bytes, limit {limit}")
             yield bytes(builder.build()), count
             tenure.sequence = (tenure.sequence + count) % SEQUENCES
             at += count

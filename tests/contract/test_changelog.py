@@ -1,0 +1,201 @@
+"""The changelog on a real broker: transactions whole or absent, seen alike by other clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from rowtide.core.errors import LogTrimmed, Rejected
+from rowtide.stream.kafka_changelog import (
+    Change,
+    ChangelogEntry,
+    ChangelogReader,
+    ChangelogWriter,
+    Fenced,
+)
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.kafka_config import TopicSpec
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+async def changelog(cluster: Cluster, topic: str) -> AsyncIterator[str]:
+    """The name of a new changelog topic with one partition."""
+    await cluster.create_topics([TopicSpec(topic, kind="compacted")])
+    yield topic
+    await cluster.delete_topics([topic])
+
+
+def writer(cluster: Cluster, changelog: str) -> ChangelogWriter:
+    """Return a writer under the slot's one transactional id."""
+    return ChangelogWriter(cluster.brokers, changelog, 0, f"{changelog}.slot-0")
+
+
+async def fenced_writer(cluster: Cluster, changelog: str) -> ChangelogWriter:
+    """Return a writer that has taken the slot over."""
+    owner = writer(cluster, changelog)
+    await owner.fence()
+    return owner
+
+
+async def read_all(cluster: Cluster, changelog: str, at: int = 0) -> list[ChangelogEntry]:
+    """Return what a reader sees from ``at`` on."""
+    reader = ChangelogReader(cluster.brokers, changelog, 0)
+    return [entry async for entries in reader.read(at) for entry in entries]
+
+
+def changes(*names: str) -> list[Change]:
+    """Return a change for each name."""
+    return [(name.encode(), name.encode() * 2, []) for name in names]
+
+
+async def keys(cluster: Cluster, changelog: str, at: int = 0) -> str:
+    """Return the one-letter keys that a reader sees."""
+    return b"".join(entry.key for entry in await read_all(cluster, changelog, at)).decode()
+
+
+async def other_client(cluster: Cluster, changelog: str) -> AIOKafkaProducer:
+    """Return a started transactional producer that nobody here wrote, under the slot's id."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=cluster.config.bootstrap, transactional_id=f"{changelog}.slot-0"
+    )
+    await producer.start()
+    return producer
+
+
+async def test_a_flush_is_read_whole_and_its_position_is_the_end(
+    cluster: Cluster, changelog: str
+) -> None:
+    owner = await fenced_writer(cluster, changelog)
+    headers = [("stamp", b"17"), ("until", b"")]
+    position = await owner.flush([(b"a", b"1", headers), (b"b", None, [])])
+    reader = ChangelogReader(cluster.brokers, changelog, 0)
+    assert [entries async for entries in reader.read(0)] == [
+        [ChangelogEntry(0, b"a", b"1", headers), ChangelogEntry(1, b"b", None, [])]
+    ]
+    assert position == reader.position == await reader.end() == 3
+    assert await reader.start() == 0
+
+
+async def test_a_read_continues_at_the_position_of_a_flush(
+    cluster: Cluster, changelog: str
+) -> None:
+    owner = await fenced_writer(cluster, changelog)
+    position = await owner.flush(changes("a", "b"))
+    assert await keys(cluster, changelog, position) == ""
+    await owner.flush(changes("c"))
+    assert await keys(cluster, changelog, position) == "c"
+    assert await keys(cluster, changelog, 1) == "bc"
+
+
+async def test_a_flush_of_many_batches_is_one_transaction(cluster: Cluster, changelog: str) -> None:
+    owner = await fenced_writer(cluster, changelog)
+    large: list[Change] = [(b"%d" % number, bytes(1 << 20), []) for number in range(10)]
+    position = await owner.flush(large)
+    assert position == len(large) + 1
+    found = await read_all(cluster, changelog)
+    assert [entry.key for entry in found] == [key for key, _value, _headers in large]
+
+
+async def test_another_client_reads_a_flush_as_committed(cluster: Cluster, changelog: str) -> None:
+    owner = await fenced_writer(cluster, changelog)
+    await owner.flush([(b"a", b"1", [("h", b"x")])])
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=cluster.config.bootstrap, isolation_level="read_committed"
+    )
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(changelog, 0)])
+        consumer.seek(TopicPartition(changelog, 0), 0)
+        message = await consumer.getone()
+    finally:
+        await consumer.stop()
+    assert (message.key, message.value, message.headers) == (b"a", b"1", (("h", b"x"),))
+
+
+async def test_an_open_transaction_is_hidden_and_ends_what_is_read(
+    cluster: Cluster, changelog: str
+) -> None:
+    await (await fenced_writer(cluster, changelog)).flush(changes("a"))
+    other = await other_client(cluster, changelog)
+    await other.begin_transaction()
+    await other.send_and_wait(changelog, b"", key=b"b", partition=0)
+    assert await keys(cluster, changelog) == "a"
+    await other.commit_transaction()
+    await other.stop()
+    owner = await fenced_writer(cluster, changelog)
+    await owner.flush(changes("c"))
+    assert await keys(cluster, changelog) == "abc"
+
+
+async def test_an_aborted_transaction_is_hidden_wherever_a_read_begins(
+    cluster: Cluster, changelog: str
+) -> None:
+    other = await other_client(cluster, changelog)
+    for name, end in [("a", "commit"), ("b", "abort"), ("c", "commit"), ("d", "abort")]:
+        await other.begin_transaction()
+        for _ in range(3):
+            await other.send_and_wait(changelog, b"", key=name.encode(), partition=0)
+        await getattr(other, f"{end}_transaction")()
+    await other.stop()
+    owner = await fenced_writer(cluster, changelog)
+    await owner.flush(changes("e"))
+    assert await keys(cluster, changelog) == "aaaccce"
+    # Transactions of three entries and a marker: a at 0, b at 4, c at 8, d at 12.
+    for at, seen in [(2, "accce"), (5, "ccce"), (6, "ccce"), (9, "cce"), (13, "e"), (15, "e")]:
+        assert await keys(cluster, changelog, at) == seen
+
+
+async def test_fencing_aborts_what_the_former_owner_left_open(
+    cluster: Cluster, changelog: str
+) -> None:
+    other = await other_client(cluster, changelog)
+    await other.begin_transaction()
+    await other.send_and_wait(changelog, b"", key=b"a", partition=0)
+    owner = await fenced_writer(cluster, changelog)
+    await owner.flush(changes("b"))
+    assert await keys(cluster, changelog) == "b"
+    with pytest.raises(Exception, match=r"(?i)fenced|newer producer|fatal"):
+        await other.commit_transaction()
+    await other.stop()
+
+
+async def test_a_former_owner_cannot_flush(cluster: Cluster, changelog: str) -> None:
+    former = await fenced_writer(cluster, changelog)
+    await former.flush(changes("a"))
+    owner = await fenced_writer(cluster, changelog)
+    with pytest.raises(Fenced):
+        await former.flush(changes("b"))
+    assert not former.ready
+    await owner.flush(changes("c"))
+    assert await keys(cluster, changelog) == "ac"
+
+
+async def test_a_failed_flush_leaves_nothing_and_asks_to_be_fenced(
+    cluster: Cluster, changelog: str
+) -> None:
+    owner = await fenced_writer(cluster, changelog)
+    with pytest.raises(Rejected, match="limit"):
+        await owner.flush([*changes("a"), (b"b", bytes(17 << 20), [])])
+    with pytest.raises(AssertionError, match="fence"):
+        await owner.flush(changes("c"))
+    await owner.fence()
+    await owner.flush(changes("d"))
+    assert await keys(cluster, changelog) == "d"
+
+
+async def test_a_position_below_the_start_is_said_to_be_trimmed(
+    cluster: Cluster, topic: str
+) -> None:
+    await cluster.create_topics([TopicSpec(topic)])
+    owner = await fenced_writer(cluster, topic)
+    position = await owner.flush(changes("a", "b"))
+    await owner.flush(changes("c"))
+    await cluster.log(topic).trim(position)
+    with pytest.raises(LogTrimmed):
+        await read_all(cluster, topic)
+    assert await keys(cluster, topic, position) == "c"
+    await cluster.delete_topics([topic])
