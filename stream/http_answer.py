@@ -55,12 +55,14 @@ class RequestIds:
 class AnswerWriter:
     """Builds answers; ``clock`` gives seconds since the Unix epoch."""
 
-    __slots__ = ("_clock", "_second", "_second_text")
+    __slots__ = ("_clock", "_date_text", "_milliseconds", "_second", "_second_text")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._second = -1
         self._second_text = b""
+        self._milliseconds = -1
+        self._date_text = b""
 
     def answer(
         self,
@@ -97,11 +99,21 @@ class AnswerWriter:
     def _date(self) -> bytes:
         """Return the time as ``yyyy-MM-ddTHH:mm:ss.SSSZ``."""
         milliseconds = int(self._clock() * 1000)
-        second, fraction = divmod(milliseconds, 1000)
-        if second != self._second:
-            moment = datetime.fromtimestamp(second, UTC)
-            self._second, self._second_text = second, moment.strftime("%Y-%m-%dT%H:%M:%S").encode()
-        return self._second_text + b".%03dZ" % fraction
+        if milliseconds != self._milliseconds:
+            second, fraction = divmod(milliseconds, 1000)
+            if second != self._second:
+                self._second = second
+                moment = datetime.fromtimestamp(second, UTC)
+                self._second_text = moment.strftime("%Y-%m-%dT%H:%M:%S").encode("ascii")
+            self._milliseconds, self._date_text = (
+                milliseconds,
+                b"%b.%03dZ"
+                % (
+                    self._second_text,
+                    fraction,
+                ),
+            )
+        return self._date_text
 
 
 def error_body(failure: StoreError) -> bytes:

@@ -227,8 +227,8 @@ class Connection(asyncio.Protocol):
             )
         except StoreError as failure:
             request.failure = failure
-        except Exception:  # Whoever looks up keys failed; the other connections live on.
-            log.exception("request %s: authentication failed", request.request_id.decode())
+        except Exception as error:  # noqa: BLE001 - Looking up keys failed; logged by _report.
+            self._report(request, error)
             request.headers.clear()  # Its key cannot be looked up, so its answer is not signed.
             request.failure = _internal()
 
@@ -298,8 +298,11 @@ class Connection(asyncio.Protocol):
     def _raised(self, request: Request, error: BaseException) -> None:
         if isinstance(error, StoreError):
             return self._fail(request, error)
-        log.error("request %s failed", request.request_id.decode(), exc_info=error)
+        self._report(request, error)
         return self._fail(request, _internal())
+
+    def _report(self, request: Request, error: BaseException) -> None:
+        log.error("request %s failed", request.request_id.decode(), exc_info=error)
 
     def _succeed(self, request: Request, body: bytes) -> None:
         if not isinstance(body, bytes):
