@@ -17,7 +17,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.kafka_brokers import LOST, Brokers
-from rowtide.stream.kafka_connection import drop
+from rowtide.stream.kafka_channel import Channel
 from rowtide.stream.kafka_errors import BrokerError, append_outcome, too_large
 
 __all__ = ["Append", "Entries", "Place", "record_batch"]
@@ -38,7 +38,7 @@ class Append:
     def __init__(self, brokers: Brokers, batches: Mapping[Place, bytes]) -> None:
         self._brokers = brokers
         self._batches = batches
-        self._connection: Any = None
+        self._connection: Channel | None = None
         self._deadline: asyncio.Timeout | None = None
         self._sent = False
 
@@ -58,7 +58,7 @@ class Append:
     def drop(self) -> None:
         """Close the connection at once; ``run`` returns with what can be said then."""
         if self._connection is not None:
-            drop(self._connection)
+            self._connection.drop()
         elif self._deadline is not None:
             # Still looking for the leader or connecting: the time for that is over.
             self._deadline.reschedule(0)
@@ -71,9 +71,10 @@ class Append:
             int(deadline_s * 1000),
             [(topic, [(partition, batch)]) for (topic, partition), batch in self._batches.items()],
         )
-        async with self._brokers.connections.lent(leader) as self._connection:
+        async with self._brokers.connections.lent(leader) as connection:
+            self._connection = connection
             try:
-                answer = self._connection.send(request)
+                answer = connection.send(request)
                 # From here on bytes may have left this process.
                 self._sent = True
                 return await answer

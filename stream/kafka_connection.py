@@ -15,19 +15,19 @@ import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-from aiokafka.conn import AIOKafkaConnection, create_conn
+from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaError
 
+from rowtide.stream.kafka_channel import CLIENT_ID, Channel
 from rowtide.stream.kafka_config import KafkaConfig, Security
 
-__all__ = ["Address", "Connections", "NotConnected", "drop"]
+__all__ = ["Address", "Connections", "NotConnected"]
 
 Address = tuple[str, int]
 IDLE_S_MAX = 240.0
-"""Below the broker's own limit of 600 s, so that it is always we who close an idle connection: one
-that the broker closes under a request would make that request's outcome unknown."""
+"""Below the broker's own limit of 600 s, so that no request goes out on a connection that the
+broker is just closing: its outcome would be unknown for no reason."""
 
 
 class NotConnected(Exception):
@@ -40,11 +40,11 @@ class Connections:
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._tls = tls_context(config.security)
-        self._idle: defaultdict[Address, list[Any]] = defaultdict(list)
+        self._idle: defaultdict[Address, list[Channel]] = defaultdict(list)
         self._closed = False
 
     @asynccontextmanager
-    async def lent(self, address: Address) -> AsyncIterator[Any]:
+    async def lent(self, address: Address) -> AsyncIterator[Channel]:
         """Lend a connection. One that leaves by an exception is dropped, not returned."""
         connection = self._take(address) or await self._open(address)
         try:
@@ -52,7 +52,7 @@ class Connections:
         except BaseException:
             # Cancellation included: a request may be unanswered, and its answer would be
             # taken for that of the next one's sender.
-            drop(connection)
+            connection.drop()
             raise
         self._give_back(address, connection)
 
@@ -65,52 +65,42 @@ class Connections:
         """Drop every connection that is not lent; the next request opens one."""
         for connections in self._idle.values():
             for connection in connections:
-                drop(connection)
+                connection.drop()
         self._idle.clear()
 
-    def _take(self, address: Address) -> Any | None:
+    def _take(self, address: Address) -> Channel | None:
         idle = self._idle[address]
+        used_after = asyncio.get_running_loop().time() - IDLE_S_MAX
         while idle:
             connection = idle.pop()
-            if connection.connected():
+            if connection.connected and connection.used_at > used_after:
                 return connection
-            drop(connection)
+            connection.drop()
         return None
 
-    def _give_back(self, address: Address, connection: Any) -> None:
-        if self._closed or not connection.connected():
-            drop(connection)
+    def _give_back(self, address: Address, connection: Channel) -> None:
+        if self._closed or not connection.connected:
+            connection.drop()
         else:
             self._idle[address].append(connection)
 
-    async def _open(self, address: Address) -> Any:
+    async def _open(self, address: Address) -> Channel:
         security = self._config.security
         try:
             async with asyncio.timeout(self._config.request_s):
-                return await create_conn(
+                connection = await create_conn(
                     *address,
-                    client_id="rowtide",
-                    # Every request has its own deadline, set where it is sent: this only has
-                    # to lie above them all.
-                    request_timeout_ms=int(self._config.deadline_s * 1000),
-                    max_idle_ms=int(IDLE_S_MAX * 1000),
+                    client_id=CLIENT_ID,
                     security_protocol=security.protocol,
                     ssl_context=self._tls,
                     sasl_mechanism=security.sasl_mechanism if security.uses_sasl else None,
                     sasl_plain_username=security.sasl_username,
                     sasl_plain_password=security.sasl_password,
                 )
+                return Channel(connection)
         except (OSError, KafkaError, TimeoutError) as error:
             host, port = address
             raise NotConnected(f"broker {host}:{port}: {error or type(error).__name__}") from error
-
-
-def drop(connection: AIOKafkaConnection) -> None:
-    """Close at once. What lies in the send buffer is thrown away, whoever waits is woken."""
-    if connection._writer is not None:
-        # close() alone would first send what is buffered, for as long as the broker takes.
-        connection._writer.transport.abort()
-    connection.close()
 
 
 def tls_context(security: Security) -> ssl.SSLContext | None:

@@ -1,0 +1,98 @@
+"""One connection to one broker, one request at a time.
+
+The client library opens and authenticates the connection; then this protocol takes its socket
+over. An answer so costs one turn of the event loop and no task, and a lost connection fails the
+request in the same turn. Invariant: bytes leave only in ``send``, so whoever has not called it
+has sent nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Coroutine
+from typing import Any
+
+from aiokafka.conn import AIOKafkaConnection
+
+__all__ = ["Channel"]
+
+CLIENT_ID = "rowtide"
+SIZE_BYTES = 4
+
+
+class Channel(asyncio.Protocol):
+    """Request and answer over a connection that is taken over from the client library."""
+
+    def __init__(self, connection: AIOKafkaConnection) -> None:
+        self._loop = asyncio.get_running_loop()
+        # The writer is kept for its life's sake: when it is freed it closes the socket.
+        self._writer = connection._writer
+        self._transport = connection._writer.transport
+        self._versions = connection._versions
+        self._correlation_id = 0
+        self._received = bytearray()
+        self._answer: asyncio.Future[bytes] | None = None
+        self._lost = False
+        self.used_at = self._loop.time()
+        """When the last request was sent, on the event loop's clock."""
+        connection._read_task.cancel()
+        connection._reader = connection._writer = None
+        self._transport.set_protocol(self)
+
+    @property
+    def connected(self) -> bool:
+        return not self._lost and not self._transport.is_closing()
+
+    def send(self, request: Any) -> Coroutine[Any, Any, Any]:
+        """Send now and return the wait for the answer. Raises before a byte is sent, or never."""
+        assert self._answer is None, "one request at a time"
+        if not self.connected:
+            raise ConnectionError("the connection is lost")
+        self._correlation_id = (self._correlation_id + 1) % 2**31
+        request = request.prepare(self._versions)
+        header = request.build_request_header(self._correlation_id, CLIENT_ID)
+        message = header.encode() + request.encode()
+        self._answer = self._loop.create_future()
+        self.used_at = self._loop.time()
+        self._transport.write(len(message).to_bytes(SIZE_BYTES) + message)
+        return self._decoded(request, self._answer)
+
+    def drop(self) -> None:
+        """Close at once. What is buffered is thrown away, whoever waits is woken."""
+        self._transport.abort()
+        self._fail(ConnectionError("the connection was dropped"))
+
+    def data_received(self, data: bytes) -> None:
+        """Collect an answer, and hand it over when it is whole."""
+        self._received += data
+        size = SIZE_BYTES + int.from_bytes(self._received[:SIZE_BYTES])
+        if len(self._received) < max(size, SIZE_BYTES + 1):
+            return
+        answer, self._answer = self._answer, None
+        frame, self._received = self._received, bytearray()
+        if answer is None or len(frame) > size:
+            self.drop()  # Nobody asked for this.
+        elif not answer.done():
+            answer.set_result(bytes(memoryview(frame)[SIZE_BYTES:]))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail the request under way."""
+        self._fail(exc or ConnectionResetError("the broker closed the connection"))
+
+    def _fail(self, error: Exception) -> None:
+        self._lost = True
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+
+    async def _decoded(self, request: Any, answer: asyncio.Future[bytes]) -> Any:
+        frame = io.BytesIO(await answer)
+        try:
+            header = request.parse_response_header(frame)
+            response = request.RESPONSE_TYPE.decode(frame)
+        except ValueError as error:
+            raise ConnectionError(f"the answer can't be read: {error}") from error
+        if header.correlation_id != self._correlation_id:
+            raise ConnectionError("the answer belongs to another request")
+        return response
