@@ -55,7 +55,7 @@ def _encode_other(column: bytes) -> bytes:
 
 
 def decode(encoded: bytes) -> list[bytes]:
-    """Return the key columns of an encoded key as variants."""
+    """Return the key columns of an encoded key as variants; ``ValueError`` if it is damaged."""
     variants: list[bytes] = []
     at = 0
     while at < len(encoded):
@@ -66,14 +66,16 @@ def decode(encoded: bytes) -> list[bytes]:
             at += 9
         elif tag == 4 or tag == 5:
             # 00 01 cannot occur within: every 00 of the text is followed by FF.
-            end = encoded.index(_END, at + 1)
+            end = encoded.find(_END, at + 1)
             text = encoded[at + 1 : end].replace(b"\x00\xff", b"\x00")
             kind = b"\x03" if tag == 4 else b"\x07"
             variants.append(kind + len(text).to_bytes(4, "little") + text)
-            at = end + 2
+            at = end + 2 if end > 0 else len(encoded) + 1
         elif tag == 0 or tag == 255:
             variants.append(variant.V_INF_MAX if tag else variant.V_INF_MIN)
             at += 1
         else:
             raise ValueError(f"encoded key, byte {at}: unknown tag {tag:02X}")
+    if at > len(encoded):
+        raise ValueError(f"encoded key of {len(encoded)} bytes breaks off")
     return variants

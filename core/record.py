@@ -10,6 +10,7 @@ Whether a record is void, and what a body does to rows, is not known here.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -276,7 +277,7 @@ def decode_record(value: bytes) -> tuple[Envelope, Body]:
         if reader is None:
             raise ValueError(f"byte {position}: body {branch} is unknown")
         body, position = reader(value, position + 1)
-    except (ValueError, IndexError, KeyError) as error:
+    except (ValueError, IndexError, KeyError, struct.error) as error:
         raise _corrupt(value, error) from error
     if position != len(value):
         raise CorruptRecord(f"record of {len(value)} bytes: its body ends at byte {position}")
@@ -292,7 +293,9 @@ def decode_envelope(value: bytes) -> Envelope:
 
 
 def _corrupt(value: bytes, error: Exception) -> CorruptRecord:
-    cause = "it breaks off" if isinstance(error, IndexError) else str(error)
+    if isinstance(error, KeyError):
+        return CorruptRecord(f"record of {len(value)} bytes: an unknown cell operation")
+    cause = str(error) if isinstance(error, ValueError) else "it breaks off"
     return CorruptRecord(f"record of {len(value)} bytes: {cause}")
 
 
@@ -304,6 +307,8 @@ def _read_envelope(value: bytes) -> tuple[Envelope, int]:
     owner = value[position : position + 8]
     stamp, position = read_long(value, position + 8)
     group, position = read_long(value, position)
+    if not 0 <= group <= SINGLE:
+        raise ValueError(f"byte {position}: group {group}")
     return Envelope(at, claim, owner, stamp, group), position
 
 

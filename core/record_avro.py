@@ -6,15 +6,17 @@ library needs a dictionary for each cell instead; docs/hot-path.md has the figur
 compare every byte with fastavro and with Apache's library.
 
 Writers return bytes. Readers take the record and a position, and return what stands there and
-the position behind it. They raise ``ValueError`` (UTF-8 errors are among these), or
-``IndexError`` where the record ends too early; a length beyond the end makes a short slice and
-then an ``IndexError`` at the next byte, so every reader ends by reading or comparing one.
+the position behind it. They raise ``ValueError`` (UTF-8 errors are among these), ``KeyError``
+for a cell operation that is unknown, and ``IndexError`` or ``struct.error`` where the record
+ends too early. A length beyond the end makes a short slice, and then an error at the next
+byte: nothing read here is the last thing in a record that is whole.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rowtide.core import variant
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
@@ -45,6 +47,10 @@ _LAST = [bytes((low,)) for low in range(128)] + [
 ]
 _MORE = [bytes((pair & 127 | 128, pair >> 7 | 128)) for pair in range(16384)]
 
+_SHIFTS = range(0, 70, 7)
+_TOP_BITS = [sum(128 << below for below in range(0, shift, 7)) for shift in range(64)]
+"""By the shift of a number's last byte: the top bits of all bytes before it."""
+
 _SHORT = tuple(byte >> 1 if byte < 128 and byte & 1 == 0 else -1 for byte in range(256))
 """A length that fits in one byte, by that byte; -1 calls for ``_read_length``."""
 
@@ -56,6 +62,13 @@ _NULL, _LONG, _DOUBLE, _BOOLEAN, _STRING, _BYTES = range(0, 12, 2)
 # Branches of the union of a key's column.
 _KEY_LONG, _KEY_STRING, _KEY_BYTES = range(0, 6, 2)
 
+
+def _after_name(size: int) -> Callable[[bytes, int], tuple[Any, ...]]:
+    """Return a reader of a cell's name, op, branch of the value and the byte behind it."""
+    return struct.Struct(f"{size}sBBB").unpack_from
+
+
+_AFTER_NAME = [_after_name(size) for size in range(64)]
 _STRING_HEADS = [b"\x03" + size.to_bytes(4, "little") for size in range(64)]
 _PUT_STRING_HEADS = [bytes((0, _STRING, size << 1)) for size in range(64)]
 
@@ -169,20 +182,33 @@ def _write_value(value: bytes) -> bytes:
 
 def read_long(record: bytes, at: int) -> tuple[int, int]:
     """Return an ``int`` or ``long``, and where it ends."""
-    byte = record[at]
-    at += 1
-    bits = byte & 127
-    shift = 7
-    while byte > 127:
-        byte = record[at]
-        at += 1
-        bits |= (byte & 127) << shift
-        shift += 7
-        if shift > 70:
-            raise ValueError(f"byte {at}: a number of more than 64 bits")
-    if bits >> 64:
-        raise ValueError(f"byte {at}: a number of more than 64 bits")
-    return (bits >> 1) ^ -(bits & 1), at
+    bits = record[at]
+    if bits < 128:
+        return (bits >> 1) ^ -(bits & 1), at + 1
+    byte = record[at + 1]
+    bits += (byte << 7) - 128
+    if byte < 128:
+        return (bits >> 1) ^ -(bits & 1), at + 2
+    byte = record[at + 2]
+    bits += (byte << 14) - (128 << 7)
+    if byte < 128:
+        return (bits >> 1) ^ -(bits & 1), at + 3
+    return _read_long(record, at)
+
+
+def _read_long(record: bytes, at: int) -> tuple[int, int]:
+    bits = 0
+    for shift, byte in zip(_SHIFTS, record[at : at + 10], strict=False):
+        bits += byte << shift
+        if byte < 128:
+            # Each byte before this one left its top bit in the sum.
+            bits -= _TOP_BITS[shift]
+            if bits >> 64:
+                break
+            return (bits >> 1) ^ -(bits & 1), at + shift // 7 + 1
+    if len(record) < at + 10:
+        raise IndexError
+    raise ValueError(f"byte {at}: a number of more than 64 bits")
 
 
 def _read_length(record: bytes, at: int) -> tuple[int, int]:
@@ -238,7 +264,12 @@ def read_key(record: bytes, at: int) -> tuple[list[bytes], int]:
     while count:
         for _ in range(count):
             branch = record[at]
-            if branch == _KEY_LONG:
+            size = _SHORT[record[at + 1]]
+            if branch == _KEY_STRING and size >= 0:
+                at += 2 + size
+                text = record[at - size : at]
+                key.append(_STRING_HEADS[size] + _checked(text))
+            elif branch == _KEY_LONG:
                 number, at = read_long(record, at + 1)
                 key.append(_INTEGER.pack(variant.INTEGER, number))
             elif branch == _KEY_STRING or branch == _KEY_BYTES:  # noqa: SIM109 - faster.
@@ -288,27 +319,31 @@ def _read_block(record: bytes, at: int, count: int, cells: list[Cell]) -> int:
         at += 1
         if size < 0:
             size, at = _read_length(record, at - 1)
-        end = at + size
-        name = record[at:end]
+        reader = _AFTER_NAME[size] if size < 64 else _after_name(size)
+        name, op, branch, byte = reader(record, at)
+        at += size
         if not name.isascii():
             name.decode()
-        op = _OPS[record[end]]
-        if record[end + 1] == _STRING and (size := _SHORT[record[end + 2]]) >= 0:
-            at = end + 3
-            end = at + size
-            text = record[at:end]
+        if branch == _STRING and (size := _SHORT[byte]) >= 0:
+            at += 3
+            text = record[at : at + size]
+            at += size
             if not text.isascii():
                 text.decode()
             value = _STRING_HEADS[size] + text
+        elif branch == _LONG:
+            number, at = read_long(record, at + 2)
+            value = _INTEGER.pack(variant.INTEGER, number)
         else:
-            value, end = _read_value(record, end + 1)
-        if record.startswith(version_bytes, end):
+            value, at = _read_value(record, at + 1)
+        if record.startswith(version_bytes, at):
             # Cells of one row mostly share their version.
-            at = end + len(version_bytes)
+            at += len(version_bytes)
         else:
-            version, at = _read_version(record, end)
-            version_bytes = record[end:at]
-        cells.append(_new(Cell, (name, op, value, version, record[at])))
+            start = at
+            version, at = _read_version(record, start)
+            version_bytes = record[start:at]
+        cells.append(_new(Cell, (name, _OPS[op], value, version, record[at])))
         at += 1
     return at
 
@@ -325,9 +360,6 @@ def _read_version(record: bytes, at: int) -> tuple[int | None, int]:
 def _read_value(record: bytes, at: int) -> tuple[bytes, int]:
     branch = record[at]
     at += 1
-    if branch == _LONG:
-        number, at = read_long(record, at)
-        return _INTEGER.pack(variant.INTEGER, number), at
     if branch == _DOUBLE:
         return b"\x01" + record[at : at + 8], at + 8
     if branch == _NULL:
