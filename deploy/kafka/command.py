@@ -93,7 +93,7 @@ def logging_properties(config: EmbeddedConfig) -> dict[str, str]:
         "appender.file.fileName": "logs/kafka.log",
         "appender.file.filePattern": "logs/kafka-%i.log",
         "appender.file.layout.type": "PatternLayout",
-        "appender.file.layout.pattern": "%d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX} %p %c: %m%n%ex",
+        "appender.file.layout.pattern": "%d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC}Z %p %c: %m%n%ex",
         "appender.file.policies.type": "Policies",
         "appender.file.policies.size.type": "SizeBasedTriggeringPolicy",
         "appender.file.policies.size.size": f"{config.log_file_bytes} B",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rowtide.deploy.kafka.command import (
     broker_command,
@@ -28,6 +29,10 @@ PORT_ATTEMPTS = 3
 POLL_S = 0.02
 FORMAT_TIMEOUT_S = 60.0
 
+LAST_WORDS = 5
+NO_COMPLAINT = re.compile(r" INFO |^\s+at |^WARNING:|\[warning\]\[aot")
+"""Lines of the logs that never tell why a broker ended."""
+
 
 class Node:
     """A broker process at its addresses. It runs from construction until it ends."""
@@ -47,10 +52,12 @@ class Node:
         self._configure()
         if not directory.formatted():
             _format(directory, runtime)
-        output = directory.logs / "jvm.log"
-        if output.exists():
-            os.replace(output, output.with_suffix(".log.1"))
-        with output.open("wb") as file:
+        log = directory.log_file
+        self._log_start = log.stat().st_size if log.exists() else 0
+        self._jvm_log = directory.logs / "jvm.log"
+        if self._jvm_log.exists():
+            os.replace(self._jvm_log, self._jvm_log.with_suffix(".log.1"))
+        with self._jvm_log.open("wb") as file:
             self.child = TetheredProcess(
                 broker_command(runtime, config, directory, options),
                 folder=directory.path,
@@ -94,12 +101,19 @@ class Node:
         write_properties(self._directory.logging, logging_properties(self._config))
 
     def _last_words(self) -> str:
-        """Return the end of the broker's log and of the JVM's output, for an error message."""
-        lines: deque[str] = deque(maxlen=6)
-        for path in (self._directory.log_file, self._directory.logs / "jvm.log"):
-            if path.exists():
-                lines.extend(path.read_text(errors="replace").splitlines()[-3:])
-        return f"; see {self._directory.log_file}. It said last:\n  " + "\n  ".join(lines)
+        """Return what this run complained of, for an error message."""
+        told = _since(self._directory.log_file, self._log_start) + _since(self._jvm_log, 0)
+        complaints = [line for line in told.splitlines() if line and not NO_COMPLAINT.search(line)]
+        return "\n  ".join([f"; see {self._directory.log_file}", *complaints[-LAST_WORDS:]])
+
+
+def _since(path: Path, start: int) -> str:
+    """Return what was written to ``path`` after ``start``; all of it when it was rotated."""
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(start if start <= path.stat().st_size else 0)
+        return file.read().decode(errors="replace")
 
 
 def launch(make: Callable[[], Node], stopping: threading.Event) -> Node:

@@ -1,14 +1,253 @@
-"""The embedded broker as its users meet it: started, killed, refused, restarted."""
+"""The embedded broker as its users meet it: started, killed, refused, moved, stopped."""
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from rowtide.deploy.kafka.broker import EmbeddedBroker
+from rowtide.deploy.kafka.config import MIB, EmbeddedConfig
+from rowtide.deploy.kafka.errors import BrokerFailed, DirectoryInUse, PortTaken
+from rowtide.deploy.kafka.orphan import find_broker
 from rowtide.deploy.kafka.probe import answers
+from rowtide.deploy.kafka.supervision import BrokerBack, BrokerEnded, BrokerEvent, supervise
 
 pytestmark = pytest.mark.kafka
+
+TOPIC = "log"
+ONE_PARTITION = TopicPartition(TOPIC, 0)
+RECORD_BYTES_MAX = 16 * MIB
+
+
+@pytest.fixture
+def config(tmp_path: Path, cache_dir: Path) -> EmbeddedConfig:
+    """A directory whose name would break a properties file, a list or a pattern."""
+    return EmbeddedConfig(tmp_path / "a, b %d ü$", cache_dir)
+
+
+@pytest.fixture
+def running(config: EmbeddedConfig) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(config) as broker:
+        yield broker
+
+
+async def append(bootstrap: str, *values: bytes) -> None:
+    async with AIOKafkaProducer(
+        bootstrap_servers=bootstrap, acks="all", max_request_size=RECORD_BYTES_MAX + 1024
+    ) as producer:
+        for value in values:
+            await producer.send_and_wait(TOPIC, value, partition=0)
+
+
+async def create_topic(bootstrap: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(TOPIC, 1, 1)])
+    finally:
+        await admin.close()
+
+
+async def read(bootstrap: str, count: int) -> list[bytes]:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    async with consumer:
+        consumer.assign([ONE_PARTITION])
+        async with asyncio.timeout(30):
+            return [(await consumer.getone()).value for _ in range(count)]
+
+
+def wait_until(true: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_started_broker_answers_the_kafka_protocol(broker: str) -> None:
     host, port = broker.split(":")
     assert answers(host, int(port))
+
+
+async def test_rows_survive_kill_9_and_a_clean_restart(running: EmbeddedBroker) -> None:
+    await create_topic(running.bootstrap)
+    await append(running.bootstrap, b"before")
+    running.kill()
+    assert (running.alive(), running.returncode) == (False, -signal.SIGKILL)
+    running.restart()
+    await append(running.bootstrap, b"after")
+    address = running.bootstrap
+    running.stop()
+    running.start()
+    assert running.bootstrap == address
+    assert await read(running.bootstrap, 2) == [b"before", b"after"]
+
+
+async def test_a_record_of_16_mib_is_taken_and_given_back(running: EmbeddedBroker) -> None:
+    await create_topic(running.bootstrap)
+    largest = os.urandom(RECORD_BYTES_MAX)
+    await append(running.bootstrap, largest)
+    assert await read(running.bootstrap, 1) == [largest]
+
+
+def test_stop_leaves_no_process_and_may_be_called_twice(running: EmbeddedBroker) -> None:
+    pid = running.pid
+    assert pid is not None
+    running.stop()
+    running.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_second_start_on_the_directory_is_refused_and_harms_nothing(
+    running: EmbeddedBroker,
+) -> None:
+    folder = running.config.data_dir.resolve()
+    with pytest.raises(DirectoryInUse) as refusal:
+        EmbeddedBroker(running.config).start()
+    assert str(folder) in str(refusal.value)
+    assert f"pid {os.getpid()}" in str(refusal.value)
+    assert running.alive()
+
+
+def test_a_port_that_was_taken_meanwhile_is_replaced(running: EmbeddedBroker) -> None:
+    before = running.bootstrap
+    running.stop()
+    with socket.socket() as other:
+        host, port = before.split(":")
+        other.bind((host, int(port)))
+        other.listen()
+        running.start()
+        assert running.bootstrap != before
+        assert running.alive()
+
+
+def test_a_named_port_that_is_taken_is_an_error(config: EmbeddedConfig, broker: str) -> None:
+    taken = EmbeddedConfig(config.data_dir, config.cache_dir, port=int(broker.split(":")[1]))
+    with pytest.raises(PortTaken):
+        EmbeddedBroker(taken).start()
+
+
+def test_stop_ends_a_start_that_is_under_way(config: EmbeddedConfig) -> None:
+    broker = EmbeddedBroker(config)
+    failures: list[Exception] = []
+
+    def start() -> None:
+        try:
+            broker.start()
+        except BrokerFailed as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    wait_until(lambda: find_broker(config.data_dir.resolve() / "server.properties") is not None)
+    broker.stop()
+    thread.join()
+    assert [str(failure) for failure in failures] == ["stopped while starting"]
+    assert not broker.alive()
+
+
+def test_a_broker_that_cannot_start_says_why(config: EmbeddedConfig) -> None:
+    with EmbeddedBroker(config):
+        pass
+    (config.data_dir / "topics" / "meta.properties").write_text("version=1\nnode.id=1\n")
+    with pytest.raises(BrokerFailed, match=r"ended while starting(?s:.)*cluster\.id was not found"):
+        EmbeddedBroker(config).start()
+
+
+def test_log_files_are_bounded(config: EmbeddedConfig) -> None:
+    small = EmbeddedConfig(config.data_dir, config.cache_dir, log_file_bytes=16 * 1024, log_files=2)
+    with EmbeddedBroker(small) as broker:
+        files = sorted(broker.log_file.parent.glob("kafka*.log"))
+    assert [file.name for file in files] == ["kafka-1.log", "kafka.log"]
+    assert all(file.stat().st_size < 24 * 1024 for file in files)
+
+
+async def test_a_broker_that_ends_is_brought_back(running: EmbeddedBroker) -> None:
+    events: list[BrokerEvent] = []
+    back = asyncio.Event()
+
+    def report(event: BrokerEvent) -> None:
+        events.append(event)
+        if isinstance(event, BrokerBack):
+            back.set()
+
+    killed = running.pid
+    async with asyncio.TaskGroup() as tasks:
+        supervision = tasks.create_task(supervise(running, report))
+        running.kill()
+        await back.wait()
+        supervision.cancel()
+    assert events == [BrokerEnded(killed, -signal.SIGKILL), BrokerBack(running.bootstrap)]
+    assert running.alive()
+
+
+OWNER = """
+import signal, sys
+from pathlib import Path
+from rowtide.deploy.kafka.broker import EmbeddedBroker
+from rowtide.deploy.kafka.config import EmbeddedConfig
+broker = EmbeddedBroker(EmbeddedConfig(Path(sys.argv[1]), Path(sys.argv[2])))
+broker.start()
+print(broker.bootstrap, flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def owner(config: EmbeddedConfig) -> Iterator[subprocess.Popen[str]]:
+    """Another process that runs a broker on the directory."""
+    command = [sys.executable, "-c", OWNER, str(config.data_dir), str(config.cache_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def test_a_broker_does_not_outlive_an_owner_that_is_killed(
+    config: EmbeddedConfig, owner: subprocess.Popen[str]
+) -> None:
+    assert owner.stdout is not None
+    assert owner.stdout.readline()
+    owner.kill()
+    wait_until(lambda: find_broker(config.data_dir.resolve() / "server.properties") is None)
+
+
+def watchdog_of(broker_pid: int) -> int:
+    """Return the pid of the shell that watches over ``broker_pid`` (Linux)."""
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        words = entry.read_bytes().split(b"\0")
+        if b"watchdog" in words and str(broker_pid).encode() in words:
+            return int(entry.parent.name)
+    raise AssertionError("no watchdog")
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the watchdog in /proc")
+async def test_an_orphan_is_taken_over_by_the_next_start_with_its_rows(
+    config: EmbeddedConfig, owner: subprocess.Popen[str]
+) -> None:
+    assert owner.stdout is not None
+    bootstrap = owner.stdout.readline().strip()
+    await create_topic(bootstrap)
+    await append(bootstrap, b"kept")
+    orphan = find_broker(config.data_dir.resolve() / "server.properties")
+    assert orphan is not None
+    os.kill(watchdog_of(orphan), signal.SIGKILL)
+    owner.kill()
+    owner.wait()
+    with EmbeddedBroker(config) as broker:
+        assert broker.pid != orphan
+        assert broker.bootstrap == bootstrap
+        assert await read(broker.bootstrap, 1) == [b"kept"]

@@ -1,0 +1,57 @@
+"""The AOT cache is made beside the first start, is accepted by Java, and is never in the way."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rowtide.deploy.kafka.aot import AotCache
+from rowtide.deploy.kafka.broker import EmbeddedBroker, prepare
+from rowtide.deploy.kafka.command import java_command
+from rowtide.deploy.kafka.config import MAVEN_CENTRAL, EmbeddedConfig
+from rowtide.deploy.kafka.jars import locked_jars, resolve_jars
+from rowtide.deploy.kafka.java import Runtime, find_java
+from rowtide.deploy.kafka.orphan import find_broker
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def untrained(tmp_path: Path, cache_dir: Path) -> EmbeddedConfig:
+    """The cache of a machine that has the jars and nothing else."""
+    resolve_jars(cache_dir, locked_jars(), repository=MAVEN_CENTRAL)
+    fresh = tmp_path / "cache"
+    fresh.mkdir()
+    (fresh / "jars").symlink_to(cache_dir / "jars")
+    return EmbeddedConfig(tmp_path / "kafka", fresh)
+
+
+def test_a_stop_during_the_training_leaves_neither_process_nor_file(
+    untrained: EmbeddedConfig,
+) -> None:
+    with EmbeddedBroker(untrained):
+        pass
+    training = untrained.cache_dir / "aot" / "training"
+    assert find_broker(training.resolve() / "server.properties") is None
+    assert sorted(path.name for path in training.parent.iterdir()) == ["training.lock"]
+
+
+def test_without_the_cache_there_is_no_training(untrained: EmbeddedConfig) -> None:
+    plain = EmbeddedConfig(untrained.data_dir, untrained.cache_dir, aot=False)
+    with EmbeddedBroker(plain):
+        pass
+    assert not (untrained.cache_dir / "aot").exists()
+
+
+@pytest.mark.slow
+def test_a_prepared_cache_is_one_that_java_accepts(untrained: EmbeddedConfig) -> None:
+    prepare(untrained)
+    jars = resolve_jars(untrained.cache_dir, locked_jars(), repository="")
+    runtime = Runtime(find_java(None), tuple(jars))
+    cache = AotCache.of(untrained.cache_dir, runtime)
+    assert cache.made
+    # With AOTMode=on Java refuses to start when the cache does not fit it or the class path.
+    command = java_command(cache.used_by(runtime), ["-XX:AOTMode=on"])
+    subprocess.run([*command, "-version"], check=True, cwd=untrained.cache_dir)
