@@ -1,0 +1,84 @@
+"""What a server's processes cost, read from Linux's /proc: CPU seconds and resident memory.
+
+A server is the child that was started and everything below it. Java is the broker, the rest is
+the worker. CPU time comes in ticks of 10 ms, so only a measurement of seconds says something.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Memory", "cpu_s", "machine", "memory"]
+
+PROC = Path("/proc")
+BROKER = "java"
+
+
+class Memory(NamedTuple):
+    """Resident set sizes in MiB."""
+
+    worker_mib: float
+    broker_mib: float
+
+
+class _Process(NamedTuple):
+    pid: int
+    name: str
+    parent: int
+    ticks: int
+
+
+def _processes() -> list[_Process]:
+    found = []
+    for folder in PROC.glob("[0-9]*"):
+        try:
+            text = (folder / "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # It ended meanwhile.
+        # The name stands in parentheses and may hold anything, parentheses too.
+        name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :]
+        fields = rest.split()
+        found.append(
+            _Process(int(folder.name), name, int(fields[1]), int(fields[11]) + int(fields[12]))
+        )
+    return found
+
+
+def _tree(root: int) -> list[_Process]:
+    """Return the process ``root`` and all below it."""
+    processes = _processes()
+    pids = {root}
+    while more := {p.pid for p in processes if p.parent in pids} - pids:
+        pids |= more
+    return [process for process in processes if process.pid in pids]
+
+
+def cpu_s(root: int) -> float:
+    """Return the CPU seconds, user and system, that a server has used so far."""
+    return sum(process.ticks for process in _tree(root)) / os.sysconf("SC_CLK_TCK")
+
+
+def memory(root: int) -> Memory:
+    """Return the resident memory of a server's worker and of its broker."""
+    page_mib = os.sysconf("SC_PAGE_SIZE") / 2**20
+    sizes = {True: 0.0, False: 0.0}
+    for process in _tree(root):
+        resident = int((PROC / str(process.pid) / "statm").read_text().split()[1])
+        sizes[process.name == BROKER] += resident * page_mib
+    return Memory(worker_mib=sizes[False], broker_mib=sizes[True])
+
+
+def machine() -> str:
+    """Return processor, number of cores, and memory in one line."""
+    model = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in (PROC / "cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        os.uname().machine,
+    )
+    gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return f"{model}, {os.cpu_count()} cores, {gib:.0f} GiB"

@@ -1,0 +1,108 @@
+"""The results beside their bars, as a Markdown table or as JSON.
+
+A bar is passed when the value is at least it, or for times and sizes at most it. Latencies and
+CPU are reported for every kind of call, and judged only where a bar says so.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+__all__ = ["Result", "as_json", "as_markdown", "percentile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What is asked for: the bar that must be passed, and the one that is aimed at."""
+
+    first: float
+    high: float
+    smaller_is_better: bool = False
+
+
+# The rates are per second at 64 connections, one worker, embedded broker with fsync, stream on.
+BARS = {
+    "PutRow": Bar(5_000, 12_000),
+    "GetRow": Bar(8_000, 18_000),
+    "BatchWriteRow(200), rows": Bar(15_000, 35_000),
+    "GetRange, rows": Bar(40_000, 120_000),
+    "answered -> in the stream, p50": Bar(5.0, 1.0, smaller_is_better=True),
+    "answered -> in the stream, p99": Bar(float("inf"), 5.0, smaller_is_better=True),
+    "stream drained, records": Bar(40_000, 100_000),
+    "cold rebuild of 1 M rows": Bar(15.0, 4.0, smaller_is_better=True),
+    "up, warm": Bar(8.0, 8.0, smaller_is_better=True),
+    "worker, idle": Bar(150.0, 150.0, smaller_is_better=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One measurement; ``calls_s`` are the latencies of single calls, in seconds."""
+
+    name: str
+    value: float
+    unit: str
+    calls_s: Sequence[float] = ()
+    cpu_us: float | None = None
+    remark: str = ""
+
+    @property
+    def passes(self) -> bool | None:
+        """Whether the first bar is passed; None without one."""
+        bar = BARS.get(self.name)
+        if bar is None:
+            return None
+        return self.value <= bar.first if bar.smaller_is_better else self.value >= bar.first
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Return the value that ``percent`` of the values do not exceed."""
+    if len(values) < 2:
+        return values[0]
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def _number(value: float) -> str:
+    if value == float("inf"):
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def as_markdown(results: Sequence[Result]) -> str:
+    """Return the table."""
+    lines = [
+        "| measurement | result | first bar | high bar | p50 | p99 | server CPU each | remark |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for result in results:
+        bar = BARS.get(result.name)
+        verdict = {True: "", False: " **below**", None: ""}[result.passes]
+        latencies = [
+            f"{percentile(result.calls_s, percent) * 1000:.2f} ms" if result.calls_s else ""
+            for percent in (50, 99)
+        ]
+        cells = [
+            result.name,
+            f"{_number(result.value)} {result.unit}{verdict}",
+            *([_number(bar.first), _number(bar.high)] if bar else ["", ""]),
+            *latencies,
+            "" if result.cpu_us is None else f"{result.cpu_us:.0f} us",
+            result.remark,
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def as_json(results: Sequence[Result], about: dict[str, str]) -> str:
+    """Return everything for machines; of the latencies only p50 and p99, in seconds."""
+    documents = []
+    for result in results:
+        document = asdict(result)
+        calls = document.pop("calls_s")
+        if calls:
+            document |= {"p50_s": percentile(calls, 50), "p99_s": percentile(calls, 99)}
+        documents.append(document | {"passes": result.passes})
+    return json.dumps({"about": about, "results": documents}, indent=2)
