@@ -8,28 +8,30 @@ tree ends as the result of ``SlotApp.run``; nothing here ends the process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from faust.app.base import App, BootStrategy
 from faust.assignor.client_assignment import ClientMetadata
 from faust.assignor.partition_assignor import PartitionAssignor
 
+from rowtide.stream.faust_config import MembershipConfig
 from rowtide.stream.faust_table import RowsTable, SlotTableManager, StoreFor
-from rowtide.stream.faust_transport import GroupSettings, SlotTransport
+from rowtide.stream.faust_transport import SlotTransport
 
-__all__ = ["SlotApp", "changelog_topic"]
+__all__ = ["SlotApp"]
+
+logger = logging.getLogger("faust")
+
+STANDBYS = 0
+"""Copies of each slot that follow its changelog on other workers."""
 
 IDLE_S = 3600.0
 """Period of Faust's timers for work that does not exist here (commits, table cleaning)."""
 
 URL_PREFIX = "http://"
 """Faust passes addresses between workers as URLs."""
-
-
-def changelog_topic(group: str) -> str:
-    """Name that Faust gives the changelog of ``rows``."""
-    return f"{group}-rows-changelog"
 
 
 class _Boot(BootStrategy):  # type: ignore[misc]
@@ -62,30 +64,27 @@ class SlotApp(App):  # type: ignore[misc]
     """One life of the app: started once, and replaced by a new one after a crash."""
 
     BootStrategy = _Boot
+    logger = logger
 
     def __init__(
         self,
-        group: GroupSettings,
+        config: MembershipConfig,
         *,
-        slots: int,
-        address: str,
         store_for: StoreFor,
-        on_slots: Callable[[frozenset[int]], None],
+        on_slots: Callable[[frozenset[int], Mapping[int, str]], None],
     ) -> None:
-        super().__init__(group.group, **_settings(address))
+        super().__init__(config.group, **_settings(config.address))
         self.finalize()
         self.loop = asyncio.get_running_loop()
-        self.started_once = False
         self._failed: asyncio.Future[BaseException] = self.loop.create_future()
-        self.transport = SlotTransport(self, group)
+        self.transport = SlotTransport(self, config)
         self._on_slots = on_slots
-        self._rows = self.tables.add(RowsTable(self, slots=slots, store_for=store_for))
-        assert self._rows.changelog_topic_name == changelog_topic(group.group)
+        self._rows = self.tables.add(RowsTable(self, slots=config.slots, store_for=store_for))
+        assert self._rows.changelog_topic_name == config.changelog_topic
 
     async def run(self, on_running: Callable[[], None]) -> BaseException:
         """Start, and return the reason of the first crash."""
         await self.start()
-        self.started_once = True
         on_running()
         return await self._failed
 
@@ -104,7 +103,12 @@ class SlotApp(App):  # type: ignore[misc]
     async def _on_partitions_assigned(self, assigned: set[Any], generation_id: int = 0) -> None:
         await super()._on_partitions_assigned(assigned, generation_id)
         if not self.should_stop:
-            self._on_slots(frozenset(tp.partition for tp in self.assignor.assigned_actives()))
+            slots = frozenset(tp.partition for tp in self.assignor.assigned_actives())
+            self._on_slots(slots, self.owners())
+
+    async def crash(self, reason: BaseException) -> None:
+        """End this life; whoever keeps the app logs the reason."""
+        self._crash(reason)
 
     def _crash(self, reason: BaseException) -> None:
         # Services crash in the consumer's thread too, and an event set there would not wake us.
@@ -123,7 +127,7 @@ def _settings(address: str) -> dict[str, Any]:
         "web_enabled": False,
         "topic_allow_declare": False,
         "topic_disable_leader": True,
-        "table_standby_replicas": 0,
+        "table_standby_replicas": STANDBYS,
         "broker_commit_interval": IDLE_S,
         "recovery_consistency_check": False,
         "stream_wait_empty": False,

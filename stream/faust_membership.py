@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from mode import Service
 
-from rowtide.stream.faust_app import SlotApp, changelog_topic
+from rowtide.stream.faust_app import SlotApp
+from rowtide.stream.faust_config import MembershipConfig
 from rowtide.stream.faust_table import PartitionStore, StoreFor
-from rowtide.stream.faust_transport import GroupSettings
+from rowtide.stream.faust_transport import SlotCountMismatch
+from rowtide.stream.kafka_connection import tls_context
 
-__all__ = ["Membership", "MembershipConfig", "PartitionStore"]
+__all__ = ["Membership", "MembershipConfig", "PartitionStore", "SlotCountMismatch"]
 
 log = logging.getLogger(__name__)
 
@@ -32,47 +32,10 @@ STOP_S = 3.0
 
 PAUSE_S_MIN = 0.25
 PAUSE_S_MAX = 5.0
-"""Between two lives of the app: doubled after each failure, reset by a successful start."""
+"""Between two lives of the app: doubled from failure to failure."""
 
-
-@dataclass(frozen=True, slots=True)
-class MembershipConfig:
-    """How a worker joins the group.
-
-    ``instance`` names the worker across restarts: after kill -9 it gets its slots back at
-    once instead of at the session time-out. Two live workers of one name take turns at
-    throwing each other out.
-    """
-
-    bootstrap: str
-    group: str
-    instance: str
-    address: str
-    """host:port at which other workers reach this one."""
-    slots: int
-    """Partitions of ``rows``; fixed when the changelog topic was created."""
-    session_timeout_ms: int = 6000
-    """How long a killed worker keeps its slots. Brokers refuse less than
-    ``group.min.session.timeout.ms`` (6000 unless set); much more delays every take-over."""
-    security_protocol: str = "PLAINTEXT"
-    sasl_mechanism: str | None = None
-    sasl_username: str | None = None
-    sasl_password: str | None = None
-    ssl_context: ssl.SSLContext | None = None
-
-    def group_settings(self) -> GroupSettings:
-        """The part that the Kafka client needs."""
-        return GroupSettings(
-            bootstrap=self.bootstrap,
-            group=self.group,
-            instance=self.instance,
-            session_timeout_ms=self.session_timeout_ms,
-            security_protocol=self.security_protocol,
-            sasl_mechanism=self.sasl_mechanism,
-            sasl_username=self.sasl_username,
-            sasl_password=self.sasl_password,
-            ssl_context=self.ssl_context,
-        )
+LIFE_S_MIN = 30.0
+"""A life of this length ends a row of failures: the next pause is the shortest again."""
 
 
 class Membership:
@@ -86,12 +49,13 @@ class Membership:
         on_assigned: Callable[[frozenset[int]], None],
         on_revoked: Callable[[frozenset[int]], None],
     ) -> None:
-        self.changelog_topic = changelog_topic(config.group)
+        self.changelog_topic = config.changelog_topic
         self._config = config
         self._store_for = store_for
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._slots: frozenset[int] = frozenset()
+        self._owners: Mapping[int, str] = {}
         self._keeper: _Keeper | None = None
 
     @property
@@ -101,16 +65,18 @@ class Membership:
 
     def owners(self) -> Mapping[int, str]:
         """Address of each slot's worker, as of the last rebalance we took part in."""
-        keeper = self._keeper
-        return {} if keeper is None or keeper.app is None else keeper.app.owners()
+        return self._owners
 
     async def start(self) -> None:
-        """Join; return once the group has told us our slots. Waits as long as Kafka is away."""
+        """Join; return once the group has told us our slots. Waits as long as Kafka is away.
+
+        Raises ``SlotCountMismatch``, and OSError for certificate files that cannot be read.
+        """
         assert self._keeper is None, "a membership is started once"
+        tls_context(self._config.security)
         self._keeper = _Keeper(self._new_app)
         await self._keeper.start()
-        if (await self._keeper.wait(self._keeper.running)).stopped:
-            raise self._keeper.crash_reason or RuntimeError("stopped before the group was joined")
+        await self._keeper.joined
 
     async def stop(self) -> None:
         """Leave the group; the other workers get the slots at once."""
@@ -119,18 +85,12 @@ class Membership:
             await keeper.stop()
 
     def _new_app(self) -> SlotApp:
-        return SlotApp(
-            self._config.group_settings(),
-            slots=self._config.slots,
-            address=self._config.address,
-            store_for=self._store_for,
-            on_slots=self._take,
-        )
+        return SlotApp(self._config, store_for=self._store_for, on_slots=self._take)
 
-    def _take(self, slots: frozenset[int]) -> None:
+    def _take(self, slots: frozenset[int], owners: Mapping[int, str]) -> None:
         gone, new = self._slots - slots, slots - self._slots
         # First the state: a callback that fails must not be called for these again.
-        self._slots = slots
+        self._slots, self._owners = slots, owners
         if gone:
             self._on_revoked(gone)
         if new:
@@ -144,8 +104,7 @@ class _Keeper(Service):  # type: ignore[misc]
 
     def __init__(self, new_app: Callable[[], SlotApp]) -> None:
         super().__init__()
-        self.app: SlotApp | None = None
-        self.running = asyncio.Event()
+        self.joined: asyncio.Future[None] = self.loop.create_future()
         self._new_app = new_app
         self._finished = asyncio.Event()
 
@@ -154,30 +113,43 @@ class _Keeper(Service):  # type: ignore[misc]
         pause_s = PAUSE_S_MIN
         try:
             while not self.should_stop:
-                app = self.app = self._new_app()
-                failure = await self._live(app)
+                born = self.loop.time()
+                failure = await self._live()
+                if isinstance(failure, SlotCountMismatch) and not self.joined.done():
+                    self.joined.set_exception(failure)
+                    break
                 if failure is not None:
-                    pause_s = PAUSE_S_MIN if app.started_once else min(2 * pause_s, PAUSE_S_MAX)
-                    log.warning("group membership failed, next try in %s s: %r", pause_s, failure)
+                    if self.loop.time() - born > LIFE_S_MIN:
+                        pause_s = PAUSE_S_MIN
+                    log.warning("slots: the group is lost, next try in %s s: %r", pause_s, failure)
                     await self.sleep(pause_s)
+                    pause_s = min(2 * pause_s, PAUSE_S_MAX)
         finally:
+            if not self.joined.done():
+                self.joined.set_exception(ConnectionError("stopped before the group was joined"))
             self._finished.set()
 
-    async def _live(self, app: SlotApp) -> BaseException | None:
+    async def _live(self) -> BaseException | None:
+        """Run one app; return why it ended, or None when we were stopped."""
+        app = self._new_app()
         try:
-            result = await self.wait_first(app.run(self.running.set))
-            return None if result.stopped else result.results[0]
-        except Exception as error:  # noqa: BLE001 - whatever Faust raises, the worker goes on
-            return error
-        finally:
-            await self._end(app)
+            result = await self.wait_first(app.run(self._set_joined))
+            failure = None if result.stopped else result.results[0]
+        except Exception as error:  # noqa: BLE001 - whatever Faust raises, the worker goes on.
+            failure = error
+        await self._end(app)
+        return failure
+
+    def _set_joined(self) -> None:
+        if not self.joined.done():
+            self.joined.set_result(None)
 
     async def _end(self, app: SlotApp) -> None:
         try:
             async with asyncio.timeout(STOP_S):
                 await app.stop()
         except TimeoutError:
-            log.warning("the group's broker did not answer within %s s of stopping", STOP_S)
+            log.warning("slots: left the group without a word, its broker is silent")
 
     async def on_stop(self) -> None:
         # mode cancels tasks after this; an app that is cancelled while it stops would not leave.

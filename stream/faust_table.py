@@ -11,6 +11,7 @@ one to read, one higher.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -21,6 +22,9 @@ from faust.tables.recovery import Recovery
 from faust.tables.table import Table
 
 __all__ = ["PartitionStore", "RowsTable", "SlotTableManager", "StoreFor"]
+
+
+logger = logging.getLogger("faust")
 
 
 class PartitionStore(Protocol):
@@ -39,6 +43,8 @@ StoreFor = Callable[[int], PartitionStore | None]
 
 class _SlotStores(Store):  # type: ignore[misc]
     """Hands each partition's changelog entries to its slot's store."""
+
+    logger = logger
 
     def __init__(self, table: RowsTable, store_for: StoreFor) -> None:
         super().__init__("rowtide://", table.app, table, table_name=table.name)
@@ -83,6 +89,8 @@ class _SlotStores(Store):  # type: ignore[misc]
 class RowsTable(Table):  # type: ignore[misc]
     """The table, with keys and values as bytes."""
 
+    logger = logger
+
     def __init__(self, app: Any, *, slots: int, store_for: StoreFor) -> None:
         super().__init__(
             app,
@@ -100,6 +108,8 @@ class RowsTable(Table):  # type: ignore[misc]
 
 class _NoActiveRecovery(Recovery):  # type: ignore[misc]
     """Faust's recovery with nothing to do for the slots served here."""
+
+    logger = logger
 
     async def _build_highwaters(
         self, consumer: Any, tps: set[Any], destination: Any, title: str
@@ -131,6 +141,7 @@ class _NoActiveRecovery(Recovery):  # type: ignore[misc]
 class SlotTableManager(TableManager):  # type: ignore[misc]
     """Starts the table at once: Faust waits a second for agents, and there are none."""
 
+    logger = logger
     _recovery: Recovery | None
 
     @property

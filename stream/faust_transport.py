@@ -11,26 +11,27 @@ raised within ``CHECK_S`` seconds instead of waiting for a poll that never comes
 
 from __future__ import annotations
 
-import ssl
+import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
-from faust.transport.drivers.aiokafka import (
-    AIOKafkaConsumerThread,
-    Consumer,
-    ConsumerRebalanceListener,
-    Transport,
-)
+from faust.transport.drivers import aiokafka as driver
 from faust.transport.producer import Producer
 from mode import Service
 from mode.threads import WorkerThread
+from mode.utils.futures import maybe_set_exception
 
-__all__ = ["GroupSettings", "SlotTransport"]
+from rowtide.stream.faust_config import MembershipConfig
+from rowtide.stream.kafka_config import Security
+from rowtide.stream.kafka_connection import tls_context
+
+__all__ = ["ChangelogMissing", "SlotCountMismatch", "SlotTransport"]
 
 FETCH_BYTES_MAX = 16 << 20
 """Per partition and request. Faust's 1 MiB holds a reader at 4,000 events/s, this gives 21,000."""
+
+HEARTBEAT_MS_MAX = 500
+"""A member learns of a rebalance by its next heartbeat, so all the others wait this long."""
 
 CHECK_S = 1.0
 """How often the thread looks for errors that aiokafka keeps for its next poll."""
@@ -42,31 +43,16 @@ POLL_INTERVAL_MS_MAX = 10 * 365 * 86_400_000
 """aiokafka leaves a group that is not polled for this long; paused partitions are never polled."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """What the consumer tells Kafka, in aiokafka's units."""
+logger = logging.getLogger("faust")
+"""What Faust's services say about themselves stays under Faust's name."""
 
-    bootstrap: str
-    group: str
-    instance: str | None
-    session_timeout_ms: int
-    security_protocol: str = "PLAINTEXT"
-    sasl_mechanism: str | None = None
-    sasl_username: str | None = None
-    sasl_password: str | None = None
-    ssl_context: ssl.SSLContext | None = None
 
-    def security(self) -> dict[str, Any]:
-        """aiokafka's arguments for encryption and authentication."""
-        arguments: dict[str, Any] = {
-            "security_protocol": self.security_protocol,
-            "ssl_context": self.ssl_context,
-        }
-        if self.sasl_mechanism is not None:
-            arguments["sasl_mechanism"] = self.sasl_mechanism
-            arguments["sasl_plain_username"] = self.sasl_username
-            arguments["sasl_plain_password"] = self.sasl_password
-        return arguments
+class SlotCountMismatch(Exception):
+    """The changelog topic has another number of partitions than the configuration has slots."""
+
+
+class ChangelogMissing(Exception):
+    """The changelog topic does not exist (yet)."""
 
 
 class _DaemonThread(WorkerThread):  # type: ignore[misc]
@@ -76,44 +62,52 @@ class _DaemonThread(WorkerThread):  # type: ignore[misc]
         super().__init__(service, **options)
         self.daemon = True
 
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:  # noqa: BLE001 - crash() has handed it over; nobody is above.
+            logger.debug("the consumer's thread ended: %r", error)
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+
+class _Listener(driver.ConsumerRebalanceListener):  # type: ignore[misc]
     """Pauses the served slots' partitions before the fetcher can ask for them."""
 
     async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         self._thread.hold_active(assigned)
         await super().on_partitions_assigned(assigned)
+        self._thread.correct_address()
 
 
-class _ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
+class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     """aiokafka's consumer with our settings, in a daemon thread."""
 
     Worker = _DaemonThread
+    logger = logger
 
-    def _create_worker_consumer(self, transport: SlotTransport) -> AIOKafkaConsumer:
-        settings = transport.settings
-        timeout_ms = settings.session_timeout_ms
-        return AIOKafkaConsumer(
-            client_id=settings.instance or settings.group,
-            group_id=settings.group,
-            group_instance_id=settings.instance,
-            bootstrap_servers=settings.bootstrap,
+    def _create_worker_consumer(self, transport: SlotTransport) -> Any:
+        config = transport.config
+        return driver.aiokafka.AIOKafkaConsumer(
+            client_id=config.instance,
+            group_id=config.group,
+            group_instance_id=config.instance,
+            bootstrap_servers=config.bootstrap,
             partition_assignment_strategy=[self.app.assignor],
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             max_partition_fetch_bytes=FETCH_BYTES_MAX,
-            fetch_max_wait_ms=1500,
             max_poll_interval_ms=POLL_INTERVAL_MS_MAX,
-            session_timeout_ms=timeout_ms,
-            rebalance_timeout_ms=timeout_ms,
-            heartbeat_interval_ms=timeout_ms // 3,
-            **settings.security(),
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.session_timeout_ms,
+            heartbeat_interval_ms=min(config.session_timeout_ms // 3, HEARTBEAT_MS_MAX),
+            **_security(config.security),
         )
 
     async def on_start(self) -> None:
         await super().on_start()
-        self._ensure_consumer()._fetcher._fetcher_timeout = FETCH_IDLE_S
+        consumer = self._ensure_consumer()
+        consumer._fetcher._fetcher_timeout = FETCH_IDLE_S
+        await _check_changelog(consumer, self.transport.config)
 
     async def on_thread_stop(self) -> None:
         consumer = self._consumer
@@ -122,6 +116,11 @@ class _ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
             # slots over at once; only a crash is waited for, by the session time-out.
             consumer._coordinator._group_instance_id = None
         await super().on_thread_stop()
+
+    def correct_address(self) -> None:
+        """Join again where the others were told an address of a former life."""
+        if self.app.assignor.address_is_stale:
+            self._ensure_consumer()._coordinator.request_rejoin()
 
     def hold_active(self, assigned: Iterable[Any]) -> None:
         """Stop aiokafka from fetching what slot opening reads by itself."""
@@ -141,19 +140,31 @@ class _ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
             if self._consumer is not None and not self.should_stop:
                 self._consumer._coordinator.check_errors()
 
+    async def crash(self, reason: BaseException) -> None:
+        """End this life of the app; the thread's starter hears of it too."""
+        self.parent_loop.call_soon_threadsafe(maybe_set_exception, self._thread_running, reason)
+        self.app._crash(reason)
+
     def _crash(self, reason: BaseException) -> None:
         # Wherever the crash was seen: events of this loop are set in its thread only.
         if not self.thread_loop.is_closed():
             self.thread_loop.call_soon_threadsafe(super()._crash, reason)
 
+    def _stopped_set(self) -> None:
+        if self.thread_loop.is_closed():
+            self._stopped.set()  # The thread has ended by itself, and nothing waits in it.
+        else:
+            super()._stopped_set()
+
     def on_crash(self, msg: str, *fmt: Any, **kwargs: Any) -> None:
         """Say nothing here (mode writes to stderr): whoever keeps the app logs the reason."""
 
 
-class _Consumer(Consumer):  # type: ignore[misc]
+class _Consumer(driver.Consumer):  # type: ignore[misc]
     """Faust's consumer without its clockwork for source topics, of which there are none."""
 
     RebalanceListener = _Listener
+    logger = logger
 
     def _new_consumer_thread(self) -> _ConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -168,16 +179,40 @@ class _Consumer(Consumer):  # type: ignore[misc]
 class _NoProducer(Producer):  # type: ignore[misc]
     """A producer that opens no connection. Any send is refused by the base class."""
 
+    logger = logger
+
     async def on_start(self) -> None:
         """Start no buffer."""
 
 
-class SlotTransport(Transport):  # type: ignore[misc]
+class SlotTransport(driver.Transport):  # type: ignore[misc]
     """Faust's driver for the group of workers."""
 
     Consumer = _Consumer
     Producer = _NoProducer
 
-    def __init__(self, app: Any, settings: GroupSettings) -> None:
+    def __init__(self, app: Any, config: MembershipConfig) -> None:
         super().__init__(app.conf.broker_consumer, app)
-        self.settings = settings
+        self.config = config
+
+
+async def _check_changelog(consumer: Any, config: MembershipConfig) -> None:
+    await consumer._client.add_topic(config.changelog_topic)
+    partitions = consumer.partitions_for_topic(config.changelog_topic)
+    if not partitions:
+        raise ChangelogMissing(f"topic {config.changelog_topic} does not exist")
+    if len(partitions) != config.slots:
+        raise SlotCountMismatch(
+            f"topic {config.changelog_topic} has {len(partitions)} partitions, and the number of "
+            f"slots is fixed by it: the configuration says {config.slots}"
+        )
+
+
+def _security(security: Security) -> dict[str, Any]:
+    return {
+        "security_protocol": security.protocol,
+        "ssl_context": tls_context(security),
+        "sasl_mechanism": security.sasl_mechanism,
+        "sasl_plain_username": security.sasl_username,
+        "sasl_plain_password": security.sasl_password,
+    }
