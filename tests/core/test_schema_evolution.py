@@ -1,0 +1,143 @@
+"""The schema of log records may change only so that old and new readers still agree.
+
+Apache's library is the judge: it resolves a writer's schema against a reader's, and tells
+which changes cannot be resolved.
+"""
+
+import copy
+import importlib.resources
+import io
+import json
+from typing import Any
+
+import avro.io
+import avro.schema
+import fastavro.schema
+import pytest
+from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+
+from rowtide.core import record, variant
+from rowtide.core.plainbuffer import put_cell
+
+SCHEMAS = importlib.resources.files("rowtide.core").joinpath("schemas")
+V1 = json.loads(SCHEMAS.joinpath("record-v1.avsc").read_text())
+ENVELOPE = record.Envelope(5, 6, b"ownerid8", 7, record.SINGLE)
+PUT = record.Put([variant.encode("a")], [put_cell(b"n", variant.encode(1), 8)])
+
+
+def body_of(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return one body's schema, to be changed in place."""
+    bodies: list[dict[str, Any]] = schema["fields"][-1]["type"]
+    return next(body for body in bodies if body["name"] == name)
+
+
+def with_defaulted_fields() -> dict[str, Any]:
+    """Return a later schema: a field more in the envelope, in a body and in a cell."""
+    later: dict[str, Any] = copy.deepcopy(V1)
+    # Not last: what stands behind an added field must be found again.
+    later["fields"].insert(1, {"name": "trace", "type": ["null", "string"], "default": None})
+    put = body_of(later, "Put")
+    put["fields"].append({"name": "weight", "type": "int", "default": 1})
+    cell = put["fields"][1]["type"]["items"]
+    cell["fields"].insert(0, {"name": "source", "type": "string", "default": "client"})
+    return later
+
+
+def parsed(schema: dict[str, Any]) -> avro.schema.Schema:
+    """Return a schema of Apache's library."""
+    return avro.schema.parse(json.dumps(schema))
+
+
+def reads(reader: dict[str, Any], writer: dict[str, Any]) -> bool:
+    """Say whether whoever has one schema can read what was written with the other."""
+    found = ReaderWriterCompatibilityChecker().get_compatibility(parsed(reader), parsed(writer))
+    return bool(found.compatibility is SchemaCompatibilityType.compatible)
+
+
+def rabin(text: bytes) -> bytes:
+    """Return CRC-64-AVRO as the specification defines it, little-endian."""
+    empty = 0xC15D213AA4D7A795
+    crc = empty
+    for byte in text:
+        step = (crc ^ byte) & 0xFF
+        for _ in range(8):
+            step = (step >> 1) ^ (empty & -(step & 1))
+        crc = (crc >> 8) ^ step
+    return crc.to_bytes(8, "little")
+
+
+def test_every_schema_ever_used_is_kept() -> None:
+    kept = sorted(file.name for file in SCHEMAS.iterdir() if file.name.startswith("record-"))
+    assert kept == sorted(record.SCHEMAS)
+
+
+def test_the_fingerprint_never_changes() -> None:
+    canonical = fastavro.schema.to_parsing_canonical_form(V1)
+    assert parsed(V1).canonical_form == canonical
+    assert record.FINGERPRINT.hex() == "273847cc05951db0"
+    assert rabin(canonical.encode()) == record.FINGERPRINT
+    assert fastavro.schema.fingerprint(canonical, "CRC-64-AVRO") == record.FINGERPRINT.hex()
+    assert parsed(V1).fingerprint("CRC-64-AVRO") == record.FINGERPRINT
+
+
+def test_a_reader_of_today_reads_what_a_later_writer_adds() -> None:
+    later = parsed(with_defaulted_fields())
+    assert reads(V1, with_defaulted_fields())
+    fields = avro.io.DatumReader(parsed(V1), parsed(V1)).read(
+        avro.io.BinaryDecoder(io.BytesIO(written()))
+    )
+    fields["trace"] = "t-1"
+    fields["body"]["weight"] = 2
+    fields["body"]["cells"][0]["source"] = "binlog"
+    out = io.BytesIO()
+    avro.io.DatumWriter(later).write(fields, avro.io.BinaryEncoder(out))
+    out.seek(0)
+    read = avro.io.DatumReader(later, parsed(V1)).read(avro.io.BinaryDecoder(out))
+    del fields["trace"], fields["body"]["weight"], fields["body"]["cells"][0]["source"]
+    assert read == fields
+
+
+def written() -> bytes:
+    """Return a record as it is written today, without its head."""
+    return record.encode_record(ENVELOPE, record.encode_body(PUT))[10:]
+
+
+def test_a_later_reader_reads_what_is_written_today() -> None:
+    assert reads(with_defaulted_fields(), V1)
+    read = avro.io.DatumReader(parsed(V1), parsed(with_defaulted_fields())).read(
+        avro.io.BinaryDecoder(io.BytesIO(written()))
+    )
+    assert (read["at"], read["trace"], read["group"]) == (5, None, 3)
+    assert read["body"]["weight"] == 1
+    assert read["body"]["cells"] == [
+        {
+            "source": "client",
+            "name": "n",
+            "op": 0,
+            "value": 1,
+            "version": 8,
+            "check": bytes((PUT.cells[0].checksum,)),
+        }
+    ]
+
+
+@pytest.mark.parametrize("change", ["type", "no default", "fixed size", "body gone"])
+def test_a_change_that_breaks_readers_is_detected(change: str) -> None:
+    later = copy.deepcopy(V1)
+    if change == "type":
+        later["fields"][0]["type"] = "string"
+    elif change == "no default":
+        later["fields"].append({"name": "trace", "type": "string"})
+    elif change == "fixed size":
+        later["fields"][2]["type"]["size"] = 16
+    else:
+        later["fields"][-1]["type"].remove(body_of(later, "Seal"))
+    assert not reads(later, V1)
+
+
+def test_records_of_an_unknown_schema_are_not_guessed_at() -> None:
+    other = b"\xc3\x01" + rabin(
+        fastavro.schema.to_parsing_canonical_form(with_defaulted_fields()).encode()
+    )
+    with pytest.raises(record.CorruptRecord, match="no schema known here"):
+        record.decode_record(other + written())
