@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from rowtide.core import plainbuffer, record, variant
+from rowtide.core.authentication import Credential
 from rowtide.core.cell import Cell
 from rowtide.core.schema import KeyColumn, ShardRange, StreamSettings, Table, TableOptions
 
@@ -65,6 +66,8 @@ class Catalog:
         self.stamp = 0
         self.instances: dict[str, Instance] = {}
         self.keys: dict[str, AccessKey] = {}
+        self.credentials: dict[str, Credential] = {}
+        """What the edge checks requests against, by access key id."""
         self.tables: dict[tuple[str, str], Table] = {}
         self.tables_by_id: dict[int, Table] = {}
         self.shards: dict[str, tuple[Table, ShardRange]] = {}
@@ -135,7 +138,10 @@ class Catalog:
         if kind == INSTANCE:
             self.instances[name] = Instance(**content)
         elif kind == ACCESS_KEY:
-            self.keys[name] = _key_of(content)
+            key = self.keys[name] = _key_of(content)
+            self.credentials[name] = Credential(
+                key.access_key_id, key.secret, key.enabled, key.instances
+            )
         elif kind == COUNTERS:
             self.next_table_id, self.next_shard = content["table"], content["shard"]
         elif kind == TABLE:
@@ -159,6 +165,7 @@ class Catalog:
             self.instances.pop(name, None)
         elif kind == ACCESS_KEY:
             self.keys.pop(name, None)
+            self.credentials.pop(name, None)
         elif kind == TABLE:
             table = self.tables_by_id.get(int(name))
             if table is not None:
@@ -196,7 +203,7 @@ def table_id(table: Table) -> str:
 def table_content(table: Table) -> dict[str, Any]:
     """Return a table's document."""
     content = asdict(table)
-    del content["key_wire"]
+    del content["key_wire"], content["key_overhead"]
     content["shards"] = [
         {**shard, "begin": shard["begin"].hex(), "end": shard["end"].hex()}
         for shard in content["shards"]
@@ -249,9 +256,7 @@ def _shard_of(content: dict[str, Any]) -> ShardRange:
     )
 
 
-def _document(
-    values: list[bytes], cells: Iterable[Cell]
-) -> tuple[str, str, dict[str, Any]]:
+def _document(values: list[bytes], cells: Iterable[Cell]) -> tuple[str, str, dict[str, Any]]:
     kind, name = (str(variant.decode(value)) for value in values)
     text = next(str(variant.decode(c.variant)) for c in cells if c.name == _CELL)
     return kind, name, json.loads(text)

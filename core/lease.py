@@ -40,9 +40,7 @@ _SCHEMA = fastavro.parse_schema(
     json.loads(files("rowtide.core").joinpath("schemas/lease-v1.avsc").read_text())
 )
 _FINGERPRINT = bytes.fromhex(
-    fastavro.schema.fingerprint(
-        fastavro.schema.to_parsing_canonical_form(_SCHEMA), "CRC-64-AVRO"
-    )
+    fastavro.schema.fingerprint(fastavro.schema.to_parsing_canonical_form(_SCHEMA), "CRC-64-AVRO")
 )
 _MARKER = b"\xc3\x01" + _FINGERPRINT
 """Avro's single-object encoding: C3 01 and the schema's fingerprint, little-endian."""
@@ -78,7 +76,7 @@ def decode_lease(value: bytes) -> Lease:
         fields = fastavro.schemaless_reader(io.BytesIO(value[10:]), _SCHEMA, None)
     except (EOFError, IndexError, ValueError) as error:
         raise CorruptLease(f"lease record cannot be read: {error}") from error
-    return Lease(**fields)  # type: ignore[arg-type]
+    return Lease(**fields)
 
 
 @dataclass(slots=True)

@@ -39,6 +39,7 @@ class Limits:
     stream_expiration_hours_max: int = 168
     stream_records_default: int = 1000
     stream_bytes_max: int = 4 * 1024 * 1024
+    filter_nodes_max: int = 32
     record_bytes_max: int = 16 * 1024 * 1024
     table_operations_per_s: float = 10.0
     time_to_live_s_min: int = 86400

@@ -46,7 +46,9 @@ def decode_mark(value: bytes) -> ShardState:
         options=TableOptions(*rest["options"]),
         applied=applied,
         stamp=stamp,
-        stream=None if stream is None else StreamSettings(*stream[:3], tuple(stream[3])),
+        stream=None
+        if stream is None
+        else StreamSettings(stream[0], stream[1], stream[2], tuple(stream[3])),
         stream_start=rest["stream_start"],
         sealed=rest["sealed"],
     )

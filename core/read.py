@@ -15,11 +15,21 @@ from rowtide.core import capacity, plainbuffer
 from rowtide.core.cell import Cell
 from rowtide.core.chunk import DELETED, HEADER_BYTES, header, row_end
 from rowtide.core.chunk import cells_of as chunk_cells
+from rowtide.core.crc8 import crc8
 from rowtide.core.fold import ChunkReader
 from rowtide.core.schema import TableOptions
 from rowtide.core.version import Window, expiry_floor_ms, visible_cells
 
-__all__ = ["RowAnswer", "RowFilter", "Selection", "read_range", "read_row"]
+__all__ = [
+    "RowAnswer",
+    "RowFilter",
+    "Selection",
+    "StoredRow",
+    "answer",
+    "key_row",
+    "read_range",
+    "read_row",
+]
 
 
 class RowFilter(Protocol):
@@ -60,7 +70,11 @@ class Selection:
 
 
 class RowAnswer(NamedTuple):
-    """One row as it answers: wire bytes without the header, and the bytes that units count."""
+    """One row as it answers: wire bytes without the header, and what capacity units count.
+
+    ``size`` is the bytes of the cells' names and values plus those of the key's wire form, which
+    exceed its names and values by the table's ``key_overhead``.
+    """
 
     wire: bytes
     size: int
@@ -96,7 +110,8 @@ def read_range(
     if backward:
         yield from _rows_backward(pairs)
         return
-    row_key, first, later = b"", b"", []
+    row_key, first = b"", b""
+    later: list[bytes] = []
     for key, value in pairs:
         if header(value)[3]:
             if first:
@@ -133,7 +148,7 @@ def answer(
         and versions_max <= wanted.window.max_versions
         and wanted.whole
     ):
-        return RowAnswer(first[HEADER_BYTES:], data_bytes)
+        return RowAnswer(first[HEADER_BYTES:], data_bytes + key_size)
     cells = chunk_cells(first)
     for value in row.later:
         cells += chunk_cells(value)
@@ -161,7 +176,12 @@ def _choose(
         if chosen is None:
             return None
     wire = _wire(key_piece, chosen or ())
-    return RowAnswer(wire, capacity.cells_bytes(chosen or ()))
+    return RowAnswer(wire, capacity.cells_bytes(chosen or ()) + len(key_piece))
+
+
+def key_row(key_piece: bytes) -> bytes:
+    """Return a wire row of a key alone."""
+    return _wire(key_piece, ())
 
 
 def _between(cells: Sequence[Cell], wanted: Selection) -> list[Cell]:
@@ -171,8 +191,20 @@ def _between(cells: Sequence[Cell], wanted: Selection) -> list[Cell]:
 
 
 def _wire(key_piece: bytes, cells: Sequence[Cell]) -> bytes:
-    state = plainbuffer.key_state(key_piece)
+    state = _key_state(key_piece)
     checksum = plainbuffer.row_checksum(state, bytes([cell.checksum for cell in cells]))
     tag = b"\x02" if cells else b""
     pieces = b"".join(map(plainbuffer.cell_piece, cells))
     return b"".join((key_piece, tag, pieces, b"\x09", checksum.to_bytes(1, "little")))
+
+
+def _key_state(key_piece: bytes) -> int:
+    """Return the row checksum after the key's cells, from their own checksum bytes."""
+    checksums = bytearray()
+    at = 1
+    while at < len(key_piece):
+        at += 6 + int.from_bytes(key_piece[at + 2 : at + 6], "little")  # 03 04 len32 name
+        at += 5 + int.from_bytes(key_piece[at + 1 : at + 5], "little")  # 05 len32 value
+        checksums.append(key_piece[at + 1])  # 0A checksum
+        at += 2
+    return crc8(bytes(checksums))

@@ -1,8 +1,8 @@
 """What a table is: its key, its options, its stream; and whether a name or a key fits.
 
-Values only, no storage: the catalog keeps a ``Table`` as a JSON document (``catalog.py``), a shard's
-log carries the options in force from a record on. Names are compared byte for byte, instances'
-without case.
+Values only, no storage: the catalog keeps a ``Table`` as a JSON document (``catalog.py``), a
+shard's log carries the options in force from a record on. Names are compared byte for byte,
+instances' without case.
 """
 
 from __future__ import annotations
@@ -124,9 +124,14 @@ class Table:
     key_wire: tuple[tuple[bytes, int], ...] = field(init=False, compare=False)
     """(name, variant type) per key column, as a request's key must show them."""
 
+    key_overhead: int = field(init=False, compare=False)
+    """Bytes of a key's wire form that are neither name nor value."""
+
     def __post_init__(self) -> None:
         wire = tuple((c.name.encode(), _VARIANT_OF[c.type]) for c in self.key)
         object.__setattr__(self, "key_wire", wire)
+        overhead = 1 + sum(14 if column.type == INTEGER else 18 for column in self.key)
+        object.__setattr__(self, "key_overhead", overhead)
 
     @property
     def auto_increment_index(self) -> int | None:
@@ -192,9 +197,7 @@ def _check_special(table: Table, position: int, value: bytes, *, bound: bool, au
     if kind == variant.AUTO_INCREMENT and auto and table.key[position].auto_increment:
         return
     meta = _TYPE_NAME[table.key[position].type]
-    raise invalid_key(
-        f"Validate PK type fail. Input: {variant.type_name(value)}, Meta: {meta}."
-    )
+    raise invalid_key(f"Validate PK type fail. Input: {variant.type_name(value)}, Meta: {meta}.")
 
 
 def _text(name: bytes) -> str:

@@ -12,7 +12,7 @@ offsets from ``next_offset``; nothing reaches the store but what stands valid in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rowtide.core import capacity, fold, key, plainbuffer, record, variant
@@ -144,14 +144,22 @@ class Shard:
         self.shard_id = shard_id
         self.table = table
         self.state = state
-        self.rows = rows
         self.view = Overlay(rows)
         self.next_offset = state.applied + 1
         self.claim = -1
         self.owner = bytes(8)
         self._stamp = state.stamp
         self._limits = limits
-        self._names = [name for name, _ in table.key_wire]
+        self.names = [name for name, _ in table.key_wire]
+
+    def retable(self, table: Table) -> None:
+        """Take over what of a table does not pass through the log: all but its options there."""
+        self.table = table
+        self.state.options = replace(
+            self.state.options,
+            deviation_s=table.options.deviation_s,
+            allow_update=table.options.allow_update,
+        )
 
     def claimed(self, claim: int, owner: bytes) -> None:
         """Write under this claim from now on."""
@@ -182,9 +190,7 @@ class Shard:
             cells = self._resolved(change, at, stamp // 1000, now_ms)
             body, writes = self._mutation(change, key_values, cells, before, at, stamp)
         size = capacity.key_bytes(change_key) + capacity.cells_bytes(cells)
-        outcome = Outcome(
-            self._returned(change, at, cells), read_units, capacity.units(size)
-        )
+        outcome = Outcome(self._returned(change, at, cells), read_units, capacity.units(size))
         if not writes:
             return Evaluated(outcome, self._stamp)
         encoded_body = record.encode_body(body)
@@ -207,9 +213,7 @@ class Shard:
     def encoded(self, evaluated: Evaluated, offset: int) -> bytes:
         """Return the record that makes ``evaluated`` stand at ``offset``."""
         assert evaluated.body is not None, "nothing to log"
-        envelope = record.Envelope(
-            offset, self.claim, self.owner, evaluated.stamp, record.SINGLE
-        )
+        envelope = record.Envelope(offset, self.claim, self.owner, evaluated.stamp, record.SINGLE)
         return record.encode_record(envelope, evaluated.body)
 
     def confirm(self, batch: Sequence[Evaluated], base: int) -> Writes:
@@ -239,7 +243,9 @@ class Shard:
     def replay(self, offset: int, value: bytes) -> Replayed:
         """Fold one entry of the log that this shard did not itself just append.
 
-        Raises ``record.CorruptRecord`` where the bytes are no record of ours.
+        The caller writes what comes back and then says so with ``applied``; until then the next
+        entry sees it in the overlay. Nothing evaluated may be pending. Raises
+        ``record.CorruptRecord`` where the bytes are no record of ours.
         """
         envelope, body = record.decode_record(value)
         state = self.state
@@ -255,24 +261,26 @@ class Shard:
         if not isinstance(body, record.Put | record.Update | record.Delete):
             return Replayed(True, [], b"")
         log_key = key.encode(body.key)
-        piece, key_state = plainbuffer.key_piece(list(zip(self._names, body.key, strict=True)))
+        piece, key_state = plainbuffer.key_piece(list(zip(self.names, body.key, strict=True)))
         at = RowAddress(row_key(self.table.table_id, log_key), piece, key_state)
-        writes = self._folded(at, body, envelope.stamp)
-        return Replayed(True, [w for w in writes if self._older(w[0], envelope.stamp)], log_key)
+        folded = self._folded(at, body, envelope.stamp)
+        writes = [write for write in folded if self._older(write[0], envelope.stamp)]
+        self.view.add(writes)
+        return Replayed(True, writes, log_key)
 
     def _folded(
         self, at: RowAddress, body: record.Put | record.Update | record.Delete, stamp: int
     ) -> Writes:
         keep = self.state.options.max_versions
         if isinstance(body, record.Put):
-            return fold.put_row(self.rows, at, body.cells, stamp, keep)
+            return fold.put_row(self.view, at, body.cells, stamp, keep)
         if isinstance(body, record.Update):
-            return fold.update_row(self.rows, at, body.cells, stamp, keep)
-        return fold.delete_row(self.rows, at, stamp)
+            return fold.update_row(self.view, at, body.cells, stamp, keep)
+        return fold.delete_row(self.view, at, stamp)
 
     def _older(self, chunk_key: bytes, stamp: int) -> bool:
         """Say whether the stored chunk is from before ``stamp``: only then may it be replaced."""
-        stored = self.rows.get(chunk_key)
+        stored = self.view.get(chunk_key)
         return stored is None or header(stored)[4] < stamp
 
     # The parts of an evaluation.
@@ -322,9 +330,7 @@ class Shard:
         names = {name.encode() for name in stream.columns}
         return [cell for cell in self._visible(at, now_ms) if cell.name in names]
 
-    def _resolved(
-        self, change: Change, at: RowAddress, version_ms: int, now_ms: int
-    ) -> list[Cell]:
+    def _resolved(self, change: Change, at: RowAddress, version_ms: int, now_ms: int) -> list[Cell]:
         """Give every cell its version and every increment its value, in name order."""
         options = self.state.options
         cells: list[Cell] = []
@@ -379,11 +385,10 @@ class Shard:
         """Return the state that a control record brings, or None where it brings none."""
         state = self.state
         if isinstance(body, record.Options):
-            options = TableOptions(
-                body.time_to_live,
-                body.max_versions,
-                state.options.deviation_s,
-                state.options.allow_update,
+            options = replace(
+                state.options,
+                time_to_live_s=body.time_to_live,
+                max_versions=body.max_versions,
             )
             return ShardState(options, stream=_stream_of(body.stream), sealed=state.sealed)
         if isinstance(body, record.Seal):

@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Window(NamedTuple):
-    """What a reader asks for: start <= version < end, the newest ``max_versions`` of each column."""
+    """What a reader asks for: start <= version < end, then the newest ``max_versions``."""
 
     start_ms: int = 0
     end_ms: int = INT64_MAX

@@ -27,6 +27,10 @@ __all__ = ["PartitionStore", "RowsTable", "SlotTableManager", "StoreFor"]
 logger = logging.getLogger("faust")
 
 
+STANDBY_EVENTS = 1
+"""How many events a standby applies together. Faust lets fewer wait until the next rebalance."""
+
+
 class PartitionStore(Protocol):
     """The local rows of one slot, as far as the changelog is concerned."""
 
@@ -98,6 +102,7 @@ class RowsTable(Table):  # type: ignore[misc]
             partitions=slots,
             key_type=bytes,
             value_type=bytes,
+            standby_buffer_size=STANDBY_EVENTS,
             beacon=app.tables.beacon,
         )
         self._stores = _SlotStores(self, store_for)

@@ -28,7 +28,6 @@ __all__ = ["Cluster", "KafkaConfig", "TopicSpec"]
 
 TOPIC_RESOURCE = 2
 UNKNOWN_TOPIC = 3
-NOT_CONTROLLER = 41
 TOPIC_EXISTS = 36
 AT_LEAST = ("min.insync.replicas", "max.message.bytes")
 """Settings that may be larger than asked for; every other must be equal."""
@@ -156,7 +155,12 @@ class Cluster:
 
     async def _replica_faults(self, topic: str) -> list[str]:
         needed = self.config.replication_factor
-        [(_code, _name, _internal, partitions)] = await self.brokers.metadata([topic])
+
+        async def once() -> list[Any]:
+            return await self.brokers.metadata([topic])
+
+        found = await self.brokers.until_deadline(topic, once)
+        [(_code, _name, _internal, partitions)] = found
         return [
             f"partition {partition} has {len(replicas)} replicas, must have {needed}"
             for _code, partition, _leader, replicas, *_rest in partitions

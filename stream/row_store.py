@@ -11,7 +11,8 @@ One ``RowStore`` is one directory, opened by one process. Calls do not wait on a
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from struct import Struct
 
@@ -30,13 +31,17 @@ from rowtide.core import chunk as chunks
 from rowtide.core.fold import Writes
 from rowtide.core.mark import mark_position
 
-__all__ = ["RowStore"]
+__all__ = ["RowStore", "StoreFailed", "destroy"]
 
 _CHANGELOG_KEY = b"c"
 _POSITION = Struct("<qd")
 
 BLOCK_CACHE = Cache(32 * 1024 * 1024)
 """Shared by every slot of the process, so memory does not grow with the number of slots."""
+
+
+class StoreFailed(Exception):
+    """RocksDB refused a write, as on a full disk. What was written before is intact."""
 
 
 class RowStore:
@@ -87,24 +92,37 @@ class RowStore:
                 put(key, value)
         for key, value in marks:
             put(key, value)
-        self._db.write(batch, self._unlogged)
+        try:
+            self._db.write(batch, self._unlogged)
+        except Exception as error:  # rocksdict raises no narrower type.
+            raise StoreFailed(f"{self.path}: {error}") from error
 
-    def delete_table(self, table_id: int) -> None:
-        """Remove every chunk of a table; its id is never used again."""
-        self._db.delete_range(
-            chunks.table_prefix(table_id), chunks.table_prefix(table_id + 1), write_opt=self._unlogged
-        )
+    def table_slice(self, known: Callable[[int], bool], *, count: int = 2000) -> list[bytes]:
+        """Return up to ``count`` chunk keys of one table that is not ``known`` any more."""
+        at = b"r"
+        while (found := next(self.scan(at, b"s"), None)) is not None:
+            table_id = int.from_bytes(found[0][1:5], "big")
+            following = chunks.table_prefix(table_id + 1)
+            if not known(table_id):
+                return [key for key, _ in islice(self.scan(found[0], following), count)]
+            at = following
+        return []
 
     def flush(self) -> None:
         """Put everything written so far on disk. Blocks for the time of the disk."""
-        self._db.flush()
+        try:
+            self._db.flush()
+        except Exception as error:  # rocksdict raises no narrower type.
+            raise StoreFailed(f"{self.path}: {error}") from error
 
     def close(self, *, flush: bool = True) -> None:
-        """Release the directory."""
-        if flush:
-            self._db.flush()
-        self.get = _closed
-        self._db.close()
+        """Release the directory. Raises ``StoreFailed`` where a flush failed; closed it is then."""
+        try:
+            if flush:
+                self.flush()
+        finally:
+            self.get = _closed
+            self._db.close()
 
     # The changelog.
 
@@ -118,9 +136,20 @@ class RowStore:
         stored = self._db.get(_CHANGELOG_KEY)
         return None if stored is None else float(_POSITION.unpack(stored)[1])
 
-    def set_changelog_position(self, position: int, now_s: float) -> None:
-        """Remember that the changelog is folded in up to ``position``, exclusive."""
-        self.write([(_CHANGELOG_KEY, _POSITION.pack(position, now_s))])
+    def set_changelog_position(
+        self, position: int, now_s: float, *, flushed: Mapping[str, int] | None = None
+    ) -> None:
+        """Remember that the changelog is folded in up to ``position``, exclusive.
+
+        ``flushed`` gives, per shard, the log offset up to which the changelog is complete.
+        """
+        writes: Writes = [(_CHANGELOG_KEY, _POSITION.pack(position, now_s))]
+        writes += [(_flushed_key(s), b"%d" % offset) for s, offset in (flushed or {}).items()]
+        self.write(writes)
+
+    def flushed(self, shard_id: str) -> int:
+        """Return the last log offset that the changelog covers for a shard; -1 for none."""
+        return int(self._db.get(_flushed_key(shard_id)) or -1)
 
     def apply_changelog(self, entries: Iterable[tuple[int, bytes, bytes | None]]) -> None:
         """Take entries (offset, key, value) of the changelog that are newer than what is here.
@@ -136,6 +165,8 @@ class RowStore:
                 fresh[key] = None
             elif stored is None or _newer(key, value, stored):
                 fresh[key] = value
+            if value is not None and key[:1] == b"m":
+                fresh[b"f" + key[1:]] = b"%d" % mark_position(value)[0]
         writes.extend(fresh.items())
         self.write(writes)
 
@@ -144,6 +175,10 @@ def _newer(key: bytes, value: bytes, stored: bytes) -> bool:
     if key[:1] == b"m":
         return mark_position(value) > mark_position(stored)
     return bool(chunks.header(value)[4] > chunks.header(stored)[4])
+
+
+def _flushed_key(shard_id: str) -> bytes:
+    return b"f" + shard_id.encode()
 
 
 def _closed(_key: bytes) -> bytes | None:

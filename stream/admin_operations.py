@@ -1,0 +1,212 @@
+"""Operations of rowtide itself: instances, access keys, status. Bodies and answers are JSON.
+
+They come over the same protocol, signed like every request, under names that begin with
+``Rowtide``. Only keys with the admin right may use them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rowtide.core.authentication import Identity
+from rowtide.core.catalog import (
+    ACCESS_KEY,
+    INSTANCE,
+    AccessKey,
+    Catalog,
+    Document,
+    Instance,
+    key_content,
+)
+from rowtide.core.errors import Rejected, invalid
+from rowtide.core.schema import instance_name_fits
+from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.directory import Directory
+
+__all__ = ["AdminOperations", "new_key_id", "new_secret"]
+
+KINDS = ("high-performance", "capacity")
+
+
+def new_key_id() -> str:
+    """Return a fresh access key id."""
+    return "rt" + secrets.token_hex(9)
+
+
+def new_secret() -> str:
+    """Return a fresh secret of 240 random bits."""
+    return secrets.token_urlsafe(30)
+
+
+class AdminOperations:
+    """Handlers by operation; ``status`` returns what the worker knows of itself."""
+
+    def __init__(
+        self, directory: Directory, catalog: CatalogOwner, status: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._directory = directory
+        self._owner = catalog
+        self._status = status
+
+    def status(self, identity: Identity, _body: bytes) -> bytes:
+        """Return the worker's status."""
+        self._require_admin(identity)
+        return _encoded(self._status())
+
+    def list_instances(self, identity: Identity, _body: bytes) -> bytes:
+        """Return instances with their kinds and numbers of tables."""
+        self._require_admin(identity)
+        catalog = self._directory.catalog
+        return _encoded(
+            {
+                "instances": [
+                    {
+                        "name": instance.name,
+                        "kind": instance.kind,
+                        "created_us": instance.created_us,
+                        "tables": len(catalog.tables_of(name)),
+                    }
+                    for name, instance in sorted(catalog.instances.items())
+                ]
+            }
+        )
+
+    async def create_instance(self, identity: Identity, body: bytes) -> bytes:
+        """Create an instance: ``name``, optional ``kind``."""
+        self._require_admin(identity)
+        fields = _fields(body, {"name", "kind"})
+        name, kind = str(fields.get("name", "")), str(fields.get("kind", KINDS[0]))
+        if not instance_name_fits(name):
+            raise invalid(
+                f"Invalid instance name: '{name}': 3-16 letters, digits and hyphens, first a "
+                f"letter, last no hyphen."
+            )
+        if kind not in KINDS:
+            raise invalid(f"Invalid instance kind: '{kind}': one of {', '.join(KINDS)}.")
+
+        def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
+            if name.lower() in catalog.instances:
+                raise Rejected("OTSObjectAlreadyExist", f"Instance '{name}' already exists.")
+            limit = self._directory.limits.instances_max
+            if len(catalog.instances) >= limit:
+                raise Rejected(
+                    "OTSQuotaExhausted", f"Number of instances exceeds the quota:{limit}."
+                )
+            return [instance_document(Instance(name, kind, stamp))]
+
+        await self._owner.change(decide)
+        return _encoded({"name": name, "kind": kind})
+
+    async def delete_instance(self, identity: Identity, body: bytes) -> bytes:
+        """Delete an instance without tables: ``name``."""
+        self._require_admin(identity)
+        name = str(_fields(body, {"name"}).get("name", ""))
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            if name.lower() not in catalog.instances:
+                raise Rejected("OTSObjectNotExist", f"Instance '{name}' does not exist.")
+            tables = catalog.tables_of(name)
+            if tables:
+                raise invalid(
+                    f"Instance '{name}' has {len(tables)} tables, first '{tables[0].name}': "
+                    f"delete them first."
+                )
+            return [Document(INSTANCE, name.lower(), None)]
+
+        await self._owner.change(decide)
+        return _encoded({"name": name})
+
+    def list_keys(self, identity: Identity, _body: bytes) -> bytes:
+        """Return access keys without their secrets."""
+        self._require_admin(identity)
+        keys = self._directory.catalog.keys.values()
+        return _encoded({"keys": [_without_secret(key) for key in keys]})
+
+    async def create_key(self, identity: Identity, body: bytes) -> bytes:
+        """Create a key pair: optional ``instances``, ``admin``. The secret is shown only here."""
+        self._require_admin(identity)
+        fields = _fields(body, {"instances", "admin"})
+        wanted = fields.get("instances")
+        if wanted is not None and not isinstance(wanted, list):
+            raise invalid("The instances of a key must be a list of names.")
+        allowed = None if wanted is None else frozenset(str(name).lower() for name in wanted)
+        created: list[AccessKey] = []
+
+        def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
+            unknown = sorted((allowed or frozenset()) - set(catalog.instances))
+            if unknown:
+                raise Rejected("OTSObjectNotExist", f"Instance '{unknown[0]}' does not exist.")
+            key = AccessKey(
+                new_key_id(), new_secret(), allowed, True, bool(fields.get("admin")), stamp
+            )
+            created[:] = [key]
+            return [key_document(key)]
+
+        await self._owner.change(decide)
+        secret = {"access_key_secret": created[0].secret}
+        return _encoded({**_without_secret(created[0]), **secret})
+
+    async def revoke_key(self, identity: Identity, body: bytes) -> bytes:
+        """Remove a key: ``access_key_id``. The last admin key cannot be removed."""
+        self._require_admin(identity)
+        key_id = str(_fields(body, {"access_key_id"}).get("access_key_id", ""))
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            key = catalog.keys.get(key_id)
+            if key is None:
+                raise Rejected("OTSObjectNotExist", f"Access key '{key_id}' does not exist.")
+            if key.admin and sum(k.admin for k in catalog.keys.values()) == 1:
+                raise invalid(f"Access key '{key_id}' is the last one with the admin right.")
+            return [Document(ACCESS_KEY, key_id, None)]
+
+        await self._owner.change(decide)
+        return _encoded({"access_key_id": key_id})
+
+    def _require_admin(self, identity: Identity) -> None:
+        key = self._directory.catalog.keys.get(identity.access_key_id)
+        if key is None or not key.admin:
+            raise Rejected(
+                "OTSNoPermissionAccess",
+                "You have no permission to access the requested resource, please contact the "
+                "resource owner",
+            )
+
+
+def instance_document(instance: Instance) -> Document:
+    """Return the document of an instance."""
+    return Document(
+        INSTANCE,
+        instance.name.lower(),
+        {"name": instance.name, "kind": instance.kind, "created_us": instance.created_us},
+    )
+
+
+def key_document(key: AccessKey) -> Document:
+    """Return the document of an access key."""
+    return Document(ACCESS_KEY, key.access_key_id, key_content(key))
+
+
+def _without_secret(key: AccessKey) -> dict[str, Any]:
+    content = key_content(key)
+    del content["secret"]
+    return content
+
+
+def _fields(body: bytes, known: set[str]) -> dict[str, Any]:
+    """Return a JSON object with no other fields than ``known``."""
+    try:
+        fields = json.loads(body or b"{}")
+    except ValueError as error:
+        raise invalid(f"Invalid request body: not JSON: {error}.") from error
+    if not isinstance(fields, dict):
+        raise invalid("Invalid request body: not a JSON object.")
+    if unknown := sorted(set(fields) - known):
+        raise invalid(f"Unknown field '{unknown[0]}': known are {', '.join(sorted(known))}.")
+    return fields
+
+
+def _encoded(answer: dict[str, Any]) -> bytes:
+    return json.dumps(answer).encode()

@@ -1,0 +1,75 @@
+"""Finds what a request names: its table, and the open shard that holds a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rowtide.core import key
+from rowtide.core.catalog import Catalog
+from rowtide.core.errors import Unavailable, no_table
+from rowtide.core.limits import Limits
+from rowtide.core.schema import ShardRange, Table, check_table_name
+from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.slot import Slot
+
+__all__ = ["Directory"]
+
+
+class Directory:
+    """The catalog and this worker's slots, as requests see them.
+
+    ``clock_us`` gives Unix microseconds; it is the one clock of requests and shards.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        slots: Mapping[int, Slot],
+        limits: Limits,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self.catalog = catalog
+        self.limits = limits
+        self.clock_us = clock_us
+        self._slots = slots
+        self._full: str | None = None
+
+    def free_bytes(self, free: int, least: int) -> None:
+        """Learn how much the disk has left; below ``least`` writes are refused."""
+        self._full = None
+        if free < least:
+            self._full = f"The disk is almost full: {free} bytes free, {least} required."
+
+    def require_space(self) -> None:
+        """Raise ``Unavailable`` while the disk has too little left for writes."""
+        if self._full is not None:
+            raise Unavailable(self._full, "OTSServerUnavailable")
+
+    def table(self, instance: str, name: str) -> Table:
+        """Return a table. Raises OTSParameterInvalid for its name, OTSObjectNotExist."""
+        table = self.catalog.tables.get((instance, name))
+        if table is None:
+            check_table_name(name, self.limits)
+            raise no_table()
+        return table
+
+    def owner(self, table: Table, row: Sequence[tuple[bytes, bytes]]) -> ShardOwner:
+        """Return the shard that holds a row. The partition key alone decides."""
+        shards = table.shards
+        if len(shards) == 1:
+            return self.shard(shards[0])
+        return self.shard(self.catalog.shard_for(table, key.encode([row[0][1]])))
+
+    def shard(self, shard: ShardRange) -> ShardOwner:
+        """Return an open shard. Raises ``Unavailable``."""
+        slot = self._slots.get(shard.slot)
+        if slot is None:
+            raise Unavailable("The partition is not available.")
+        return slot.owner(shard.shard_id)
+
+    def slot(self, number: int) -> Slot:
+        """Return an open slot. Raises ``Unavailable``."""
+        slot = self._slots.get(number)
+        if slot is None:
+            raise Unavailable("The partition is not available.")
+        return slot

@@ -1,0 +1,211 @@
+"""Keeps the leases of this worker's slots: claims, waits, renews, releases.
+
+Leases make reads strong; writes are safe without them. A slot may be read here while the time since
+its last successful renewal was *sent* is below the lease. The clock runs during suspend, so a
+laptop that wakes up does not serve from an old lease. Renewals go out together for all slots, on
+connections of their own, so they never queue behind data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.lease import CLAIM, RELEASE, RENEW, Lease, LeaseView, encode_lease
+from rowtide.stream.appender import BACKOFF_S, READ_BYTES
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.kafka_log import KafkaLog, append_many
+
+__all__ = ["LeaseKeeper", "LeaseSettings", "lease_clock"]
+
+logger = logging.getLogger(__name__)
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend there."""
+
+TRIM_EVERY = 600
+"""Renewals after which the records before the last one are trimmed."""
+
+
+def lease_clock() -> float:
+    """Return seconds on a clock that never goes back and runs during suspend."""
+    return time.clock_gettime(_CLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """How long a lease lasts. Short: a crash costs less, a starved process loses reads sooner."""
+
+    lease_s: float = 4.0
+
+    @property
+    def renew_s(self) -> float:
+        """Seconds between renewals."""
+        return self.lease_s / 4
+
+
+@dataclass(slots=True)
+class Held:
+    """This worker's claim on one slot. ``sent_s`` is when the last confirmed renewal was sent."""
+
+    claim: int
+    log: KafkaLog
+    view: LeaseView
+    sent_s: float
+    lost: bool = False
+    renewals: int = 0
+    trimmable: bool = field(default=False)
+
+
+class LeaseKeeper:
+    """The leases of one worker process. ``owner`` is its random id of 8 bytes."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        *,
+        owner: bytes,
+        address: str,
+        dead: Collection[bytes],
+        settings: LeaseSettings,
+    ) -> None:
+        self.owner = owner
+        self._cluster = cluster
+        self._topic = topic
+        self._address = address
+        self._ended = {*dead, owner}
+        self._settings = settings
+        self._held: dict[int, Held] = {}
+
+    def readable(self, slot: int) -> bool:
+        """Say whether a strong read may be served from ``slot`` now."""
+        held = self._held.get(slot)
+        if held is None or held.lost:
+            return False
+        return lease_clock() - held.sent_s < self._settings.lease_s
+
+    async def claim(self, slot: int) -> int:
+        """Claim ``slot``, wait until every earlier owner has stopped reading; return the claim.
+
+        Raises ``Unavailable`` or ``OutcomeUnknown``: then nothing is held and a new try is safe.
+        """
+        log = self._cluster.log(self._topic, slot)
+        view = LeaseView()
+        claim, sent_s = await self._append_claim(log, view)
+        # Reads of the lease partition wait no longer than the log does, so ``view`` is complete
+        # up to our claim: the append rule made sure of it.
+        self._held[slot] = Held(claim, log, view, sent_s)
+        wait_s = view.safe_at(claim, self._settings.lease_s, dead=self._ended) - lease_clock()
+        if wait_s > 0:
+            logger.info("slot %d: waiting %.1f s for the lease of its former owner", slot, wait_s)
+            await asyncio.sleep(wait_s)
+        view.forget_before(claim)
+        self._held[slot].trimmable = True
+        return claim
+
+    async def still_last(self, slot: int) -> bool:
+        """Read the lease partition to its end and say whether our claim is still the last."""
+        held = self._held.get(slot)
+        if held is None or held.lost:
+            return False
+        await self._read_to_end(held.log, held.view)
+        last = held.view.last
+        if last is None or last.claim != held.claim:
+            held.lost = True
+        return not held.lost
+
+    async def release(self, slot: int) -> None:
+        """Stop serving reads of ``slot``, then say so: a successor need not wait."""
+        held = self._held.pop(slot, None)
+        if held is None or held.lost:
+            return
+        try:
+            await self._read_to_end(held.log, held.view)
+            record = self._record(held, RELEASE)
+            await held.log.append([(b"", record)], deadline_s=self._settings.lease_s)
+        except StoreError as error:
+            logger.warning("slot %d: its lease ends by itself: %s", slot, error)
+        finally:
+            await held.log.disconnect()
+
+    async def run(self) -> None:
+        """Renew until cancelled."""
+        while True:
+            await asyncio.sleep(self._settings.renew_s)
+            await self.renew()
+
+    async def renew(self) -> None:
+        """Renew every slot's lease once, all in one request."""
+        holding = [held for held in self._held.values() if not held.lost]
+        if not holding:
+            return
+        sent_s = lease_clock()
+        items = [(held.log, [(b"", self._record(held, RENEW))]) for held in holding]
+        answers = await append_many(items, deadline_s=self._settings.lease_s / 2)
+        for held, answer in zip(holding, answers, strict=True):
+            await self._renewed(held, answer, sent_s)
+
+    async def _renewed(self, held: Held, answer: int | StoreError, sent_s: float) -> None:
+        if answer == held.view.end:
+            # Valid: it stands where it says. Our own record need not be read back.
+            held.view.end += 1
+            held.sent_s = sent_s
+            held.renewals += 1
+            if held.trimmable and held.renewals % TRIM_EVERY == 0:
+                await self._trim(held)
+            return
+        try:
+            if isinstance(answer, OutcomeUnknown):
+                await held.log.disconnect()
+            if not isinstance(answer, Unavailable):
+                await self._read_to_end(held.log, held.view)
+        except StoreError as error:
+            logger.warning("%s: renewal: %s", held.log.name, error)
+            return
+        last = held.view.last
+        if last is not None and last.claim != held.claim:
+            logger.warning("%s: claimed by another worker, reads stop here", held.log.name)
+            held.lost = True
+
+    async def _trim(self, held: Held) -> None:
+        try:
+            await held.log.trim(held.view.end - 1)
+        except StoreError as error:
+            logger.info("%s: trimmed later: %s", held.log.name, error)
+
+    def _record(self, held: Held, kind: str) -> bytes:
+        return encode_lease(Lease(held.view.end, kind, held.claim, self.owner, self._address))
+
+    async def _append_claim(self, log: KafkaLog, view: LeaseView) -> tuple[int, float]:
+        """Append a claim until one stands; return its offset and when it was sent."""
+        start, _ = await log.bounds()
+        view.end = start
+        while True:
+            await self._read_to_end(log, view)
+            at = view.end
+            sent_s = lease_clock()
+            record = encode_lease(Lease(at, CLAIM, at, self.owner, self._address))
+            try:
+                base = await log.append([(b"", record)], deadline_s=self._settings.lease_s)
+            except OutcomeUnknown:
+                # A claim that lands late is harmless: the next one of ours is later.
+                await log.disconnect()
+                await asyncio.sleep(BACKOFF_S)
+                continue
+            if base == at:
+                view.read(at, record, lease_clock())
+                return at, sent_s
+
+    async def _read_to_end(self, log: KafkaLog, view: LeaseView) -> None:
+        _, end = await log.bounds()
+        while view.end < end:
+            entries: Sequence[tuple[int, bytes, bytes]]
+            entries = await log.read(view.end, bytes_max=READ_BYTES)
+            read_s = lease_clock()
+            for offset, _, value in entries:
+                view.read(offset, value, read_s)

@@ -1,0 +1,56 @@
+"""Answers of the hot operations, written as protobuf bytes by hand.
+
+Building a message object and serializing it costs more than reading the row it carries. The bytes
+are those of the generated classes; a test compares them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rowtide.core.plainbuffer import HEADER
+from rowtide.core.wire import ots_pb2 as pb
+
+__all__ = ["consumed", "field", "range_answer", "row_answer", "write_answer"]
+
+
+@lru_cache(4096)
+def consumed(read: int, write: int) -> bytes:
+    """Return field 1 of an answer: the capacity units used. Both are always set (Go needs it)."""
+    used = pb.ConsumedCapacity(capacity_unit=pb.CapacityUnit(read=read, write=write))
+    return field(1, used.SerializeToString())
+
+
+def field(number: int, value: bytes) -> bytes:
+    """Return a length-delimited field; ``number`` is below 16."""
+    size = len(value)
+    if size < 128:
+        return bytes((number << 3 | 2, size)) + value
+    return bytes((number << 3 | 2,)) + _varint(size) + value
+
+
+def row_answer(read: int, write: int, wire: bytes) -> bytes:
+    """Return GetRowResponse, or the answer of a write: units and one row (empty: absent)."""
+    return consumed(read, write) + field(2, HEADER + wire if wire else b"")
+
+
+def write_answer(read: int, write: int, wire: bytes) -> bytes:
+    """Return the answer of a write; the row only where the client asked for one."""
+    head = consumed(read, write)
+    return head + field(2, HEADER + wire) if wire else head
+
+
+def range_answer(read: int, rows: list[bytes], next_key: bytes) -> bytes:
+    """Return GetRangeResponse; ``next_key`` is empty where the range is read to its end."""
+    body = b"".join((HEADER, *rows)) if rows else b""
+    answer = consumed(read, 0) + field(2, body)
+    return answer + field(3, HEADER + next_key) if next_key else answer
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

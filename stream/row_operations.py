@@ -1,0 +1,385 @@
+"""The operations on rows: PutRow, UpdateRow, DeleteRow, GetRow, their batches, GetRange.
+
+Reads answer at once from the local rows, under the lease; writes answer through a future that is
+done when the record stands in the log and the rows hold it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Sequence
+from itertools import dropwhile
+from typing import NamedTuple
+
+from rowtide.core import capacity, key
+from rowtide.core.authentication import Identity
+from rowtide.core.chunk import HEADER_BYTES, header, row_key
+from rowtide.core.errors import Rejected, StoreError, invalid
+from rowtide.core.mutation import DELETE, PUT, UPDATE, Outcome
+from rowtide.core.plainbuffer import HEADER, RowChange
+from rowtide.core.read import (
+    RowAnswer,
+    Selection,
+    StoredRow,
+    answer,
+    key_row,
+    read_range,
+    read_row,
+)
+from rowtide.core.schema import ShardRange, Table, check_table_name
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.directory import Directory
+from rowtide.stream.row_answers import consumed, field, range_answer, row_answer, write_answer
+from rowtide.stream.row_requests import (
+    change_of,
+    named_key,
+    parse,
+    read_key,
+    row_change,
+    selection_of,
+)
+from rowtide.stream.shard_owner import ShardOwner
+
+__all__ = ["RowOperations"]
+
+KINDS = {pb.PUT: PUT, pb.UPDATE: UPDATE, pb.DELETE: DELETE}
+
+
+class RowOperations:
+    """Handlers by operation; each takes the caller's identity and the request's body."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._limits = directory.limits
+
+    # Writes.
+
+    def put_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
+        """Replace a row."""
+        request = parse(pb.PutRowRequest, body)
+        return self._write(identity, request, request.row, PUT)
+
+    def update_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
+        """Change cells of a row."""
+        request = parse(pb.UpdateRowRequest, body)
+        return self._write(identity, request, request.row_change, UPDATE)
+
+    def delete_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
+        """Remove a row."""
+        request = parse(pb.DeleteRowRequest, body)
+        return self._write(identity, request, request.primary_key, DELETE)
+
+    def _write(
+        self,
+        identity: Identity,
+        request: pb.PutRowRequest | pb.UpdateRowRequest | pb.DeleteRowRequest,
+        buffer: bytes,
+        kind: int,
+    ) -> Awaitable[bytes]:
+        _refuse_transaction(request.transaction_id)
+        table = self._directory.table(identity.instance, request.table_name)
+        row = row_change(buffer, kind, self._limits)
+        change = change_of(row, kind, table, request, self._limits)
+        _check_update(table, kind)
+        self._directory.require_space()
+        return _Answering(self._directory.owner(table, row.key).submit(change)).future
+
+    async def batch_write_row(self, identity: Identity, body: bytes) -> bytes:
+        """Write rows of several tables; each succeeds or fails alone, in request order."""
+        request = parse(pb.BatchWriteRowRequest, body)
+        _refuse_transaction(request.transaction_id)
+        rows = self._batch_rows(identity, request)
+        self._check_batch_size(rows)
+        waits = [self._submit(row) for row in rows]
+        futures = {wait for wait in waits if isinstance(wait, asyncio.Future)}
+        if futures:
+            await asyncio.wait(futures)
+        outcomes = iter([_settled(wait) for wait in waits])
+        response = b""
+        for table in request.tables:
+            items = b"".join(field(2, next(outcomes)) for _ in table.rows)
+            response += field(1, field(1, table.table_name.encode()) + items)
+        return response
+
+    def _batch_rows(self, identity: Identity, request: pb.BatchWriteRowRequest) -> list[BatchRow]:
+        """Return every row of the batch, decoded. Raises what refuses the whole request."""
+        if not request.tables:
+            raise invalid("No row is specified in BatchWriteRow.")
+        count = sum(len(table.rows) for table in request.tables)
+        if count > self._limits.batch_write_rows_max:
+            raise invalid(
+                f"Rows count exceeds the upper limit: {self._limits.batch_write_rows_max}."
+            )
+        rows: list[BatchRow] = []
+        for wanted in request.tables:
+            check_table_name(wanted.table_name, self._limits)
+            if not wanted.rows:
+                raise invalid(f"No operation is specified for table: '{wanted.table_name}'.")
+            table, missing = self._find(identity, wanted.table_name)
+            for item in wanted.rows:
+                kind = KINDS.get(item.type)
+                if kind is None:
+                    raise invalid(f"Unknown operation type: {item.type}.")
+                row = row_change(item.row_change, kind, self._limits)
+                rows.append(BatchRow(table, missing, kind, row, item))
+        return rows
+
+    def _find(self, identity: Identity, name: str) -> tuple[Table | None, StoreError | None]:
+        try:
+            return self._directory.table(identity.instance, name), None
+        except Rejected as error:
+            return None, error
+
+    def _check_batch_size(self, rows: Sequence[BatchRow]) -> None:
+        size = sum(
+            capacity.key_bytes(row.row.key)
+            + capacity.cells_bytes(row.row.cells)
+            + 8 * sum(cell.version_ms is not None for cell in row.row.cells)
+            for row in rows
+        )
+        limit = self._limits.batch_write_bytes_max
+        if size > limit:
+            raise invalid(
+                f"The total data size of BatchWriteRow request exceeds the limit, "
+                f"limit size: {limit}, data size: {size}."
+            )
+
+    def _submit(self, row: BatchRow) -> asyncio.Future[Outcome] | StoreError:
+        if row.table is None:
+            assert row.missing is not None, "a row has a table or the reason it has none"
+            return row.missing
+        try:
+            change = change_of(row.row, row.kind, row.table, row.item, self._limits)
+            _check_update(row.table, row.kind)
+            self._directory.require_space()
+            return self._directory.owner(row.table, row.row.key).submit(change)
+        except StoreError as error:
+            return error
+
+    # Reads.
+
+    def get_row(self, identity: Identity, body: bytes) -> bytes:
+        """Return one row."""
+        request = parse(pb.GetRowRequest, body)
+        _refuse_transaction(request.transaction_id)
+        table = self._directory.table(identity.instance, request.table_name)
+        selection = selection_of(request, self._limits)
+        found, units = self._read(table, request.primary_key, named_key(selection, table))
+        return row_answer(units, 0, found.wire if found is not None else b"")
+
+    def _read(
+        self, table: Table, buffer: bytes, selection: Selection
+    ) -> tuple[RowAnswer | None, int]:
+        """Return a row and the read units it costs."""
+        row = read_key(buffer, table, self._limits)
+        owner = self._directory.owner(table, row)
+        owner.require_readable()
+        encoded = key.encode([value for _, value in row])
+        found = read_row(
+            owner.rows,
+            row_key(table.table_id, encoded),
+            selection,
+            owner.shard.state.options,
+            self._directory.clock_us() // 1000,
+        )
+        if found is None:
+            return None, 1
+        return found, capacity.units(found.size - table.key_overhead)
+
+    def batch_get_row(self, identity: Identity, body: bytes) -> bytes:
+        """Return rows of several tables, each with its own result, in request order."""
+        request = parse(pb.BatchGetRowRequest, body)
+        if not request.tables:
+            raise invalid("No row specified in the request of BatchGetRow.")
+        count = sum(len(table.primary_key) for table in request.tables)
+        if count > self._limits.batch_get_rows_max:
+            raise invalid(f"Rows count exceeds the upper limit: {self._limits.batch_get_rows_max}.")
+        response = b""
+        for wanted in request.tables:
+            check_table_name(wanted.table_name, self._limits)
+            selection = selection_of(
+                wanted,
+                self._limits,
+                missing="No version condition is specified while querying row.",
+            )
+            table, missing = self._find(identity, wanted.table_name)
+            items = b"".join(
+                field(2, self._batch_item(table, missing, buffer, selection))
+                for buffer in wanted.primary_key
+            )
+            response += field(1, field(1, wanted.table_name.encode()) + items)
+        return response
+
+    def _batch_item(
+        self,
+        table: Table | None,
+        missing: StoreError | None,
+        buffer: bytes,
+        selection: Selection,
+    ) -> bytes:
+        if table is None:
+            assert missing is not None, "a table is there or the reason it is not"
+            return _row_error(missing)
+        try:
+            found, units = self._read(table, buffer, named_key(selection, table))
+        except StoreError as error:
+            if error.code == "OTSParameterInvalid":
+                raise
+            return _row_error(error)
+        wire = HEADER + found.wire if found is not None else b""
+        return b"\x08\x01" + _renumbered(consumed(units, 0), 3) + field(4, wire)
+
+    def get_range(self, identity: Identity, body: bytes) -> bytes:
+        """Return rows in key order, forward or backward, up to the limits of one answer."""
+        request = parse(pb.GetRangeRequest, body)
+        _refuse_transaction(request.transaction_id)
+        table = self._directory.table(identity.instance, request.table_name)
+        selection = named_key(selection_of(request, self._limits), table)
+        limit = request.limit if request.HasField("limit") else None
+        if limit is not None and limit <= 0:
+            raise invalid("The limit must be greater than 0.")
+        span = self._span(table, request)
+        return self._collect(table, span, selection, limit)
+
+    def _span(self, table: Table, request: pb.GetRangeRequest) -> Span:
+        backward = request.direction == pb.BACKWARD
+        start = read_key(request.inclusive_start_primary_key, table, self._limits, bound=True)
+        end = read_key(request.exclusive_end_primary_key, table, self._limits, bound=True)
+        first = key.encode([value for _, value in start])
+        last = key.encode([value for _, value in end])
+        if backward and first <= last:
+            raise invalid("Begin key must more than end key in BACKWARD")
+        if not backward and first >= last:
+            raise invalid("Begin key must less than end key in FORWARD")
+        return Span(first, last, backward)
+
+    def _collect(self, table: Table, span: Span, selection: Selection, limit: int | None) -> bytes:
+        limits = self._limits
+        now_ms = self._directory.clock_us() // 1000
+        rows: list[bytes] = []
+        wire_bytes = data_bytes = scanned = 0
+        for shard in _touched(table, span):
+            owner = self._directory.shard(shard)
+            owner.require_readable()
+            options = owner.shard.state.options
+            for stored in _stored(owner, table, shard, span):
+                if scanned >= limits.range_rows_max or (limit is not None and len(rows) >= limit):
+                    return _page(table, rows, data_bytes, _next_key(stored.first))
+                scanned += 1
+                found = answer(stored, selection, options, now_ms)
+                if found is None:
+                    continue
+                wire_bytes += len(found.wire)
+                if wire_bytes > limits.range_bytes_max and rows:
+                    return _page(table, rows, data_bytes, _next_key(stored.first))
+                rows.append(found.wire)
+                data_bytes += found.size
+        return _page(table, rows, data_bytes, b"")
+
+
+class Span(NamedTuple):
+    """Encoded bounds of a range: from ``start``, inclusive, to ``end``, exclusive."""
+
+    start: bytes
+    end: bytes
+    backward: bool
+
+
+class BatchRow(NamedTuple):
+    """One row of a batch write."""
+
+    table: Table | None
+    missing: StoreError | None
+    kind: int
+    row: RowChange
+    item: pb.RowInBatchWriteRowRequest
+
+
+class _Answering:
+    """Turns a write's outcome into its answer's bytes, without a task."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, outcome: asyncio.Future[Outcome]) -> None:
+        self.future: asyncio.Future[bytes] = outcome.get_loop().create_future()
+        outcome.add_done_callback(self._done)
+
+    def _done(self, outcome: asyncio.Future[Outcome]) -> None:
+        error = outcome.exception()
+        if self.future.done():
+            return
+        if error is not None:
+            self.future.set_exception(error)
+            return
+        row, read, write = outcome.result()
+        self.future.set_result(write_answer(read, write, row))
+
+
+def _touched(table: Table, span: Span) -> list[ShardRange]:
+    """Return the shards that a range touches, in the range's order."""
+    low, high = (span.end, span.start) if span.backward else (span.start, span.end)
+    shards = [s for s in table.shards if s.begin <= high and (not s.end or low < s.end)]
+    return shards[::-1] if span.backward else shards
+
+
+def _stored(owner: ShardOwner, table: Table, shard: ShardRange, span: Span) -> Iterator[StoredRow]:
+    """Return a shard's rows within a range, in the range's order."""
+    if not span.backward:
+        start = row_key(table.table_id, max(span.start, shard.begin))
+        end = min(span.end, shard.end) if shard.end else span.end
+        return read_range(owner.rows.scan(start, row_key(table.table_id, end)), backward=False)
+    # From above every chunk of the row at ``start`` down to the first row behind ``end``.
+    high = row_key(table.table_id, span.start) + b"\xff"
+    low = row_key(table.table_id, span.end) + b"\xff"
+    low = max(low, row_key(table.table_id, shard.begin))
+    if not shard.end or span.start < shard.end:
+        return read_range(owner.rows.scan_backward(high, low), backward=True)
+    above = row_key(table.table_id, shard.end)
+    pairs = owner.rows.scan_backward(above, low)
+    return read_range(dropwhile(lambda pair: pair[0] >= above, pairs), backward=True)
+
+
+def _page(table: Table, rows: list[bytes], size: int, next_key: bytes) -> bytes:
+    units = capacity.units(size - table.key_overhead * len(rows))
+    return range_answer(units, rows, next_key)
+
+
+def _next_key(first: bytes) -> bytes:
+    """Return the wire row, key only, of a stored row's first chunk."""
+    _, _, end_bytes, key_bytes, *_ = header(first)
+    start = HEADER_BYTES + end_bytes
+    return key_row(first[start : start + key_bytes])
+
+
+def _settled(wait: asyncio.Future[Outcome] | StoreError) -> bytes:
+    """Return one row's result of a batch write, as bytes of RowInBatchWriteRowResponse."""
+    if isinstance(wait, StoreError):
+        return _row_error(wait)
+    error = wait.exception()
+    if error is not None:
+        if not isinstance(error, StoreError):
+            raise error
+        return _row_error(error)
+    outcome = wait.result()
+    used = _renumbered(consumed(outcome.read_units, outcome.write_units), 3)
+    row = field(4, HEADER + outcome.row) if outcome.row else b""
+    return b"\x08\x01" + used + row
+
+
+def _row_error(error: StoreError) -> bytes:
+    told = pb.Error(code=error.code, message=error.message)
+    return b"\x08\x00" + field(2, told.SerializeToString())
+
+
+def _renumbered(encoded: bytes, number: int) -> bytes:
+    return bytes((number << 3 | 2,)) + encoded[1:]
+
+
+def _refuse_transaction(transaction_id: str) -> None:
+    if transaction_id:
+        raise invalid("TransactionID is invalid.")
+
+
+def _check_update(table: Table, kind: int) -> None:
+    if kind == UPDATE and not table.options.allow_update:
+        raise invalid("Update operation is not allowed in this table")

@@ -1,0 +1,355 @@
+"""Serves one shard: takes changes in, appends them as batches, applies what stands.
+
+Changes are evaluated as they arrive and wait in ``_waiting``; while one batch is on its way to the
+log the next one gathers (group commit). An answer is given only after the log acknowledged the
+record at the offset it names and the rows hold it, so a later read sees it.
+
+One task runs ``run`` and owns the order of appends; ``submit`` may be called from any request on
+the same event loop. A shard that can't know its own state any more closes (``failed``) and its slot
+opens it again by replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rowtide.core import record
+from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
+from rowtide.core.fold import Writes
+from rowtide.core.mark import encode_mark, mark_key
+from rowtide.core.mutation import Change, Outcome
+from rowtide.core.shard import Evaluated, Shard
+from rowtide.stream.appender import Appender, LogShortened
+from rowtide.stream.log import Entry, Log
+from rowtide.stream.recent_entries import RecentEntries
+from rowtide.stream.row_store import RowStore, StoreFailed
+
+__all__ = ["ShardOwner", "ShardSettings"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSettings:
+    """How a shard groups and bounds its work.
+
+    A larger batch costs memory and the latency of its first change; too small a queue refuses
+    bursts (OTSServerBusy). ``write_s_max`` is how long a client waits at most: then the answer is
+    OTSTimeout where the record may be in the log, OTSPartitionUnavailable where it is not.
+    """
+
+    batch_records_max: int = 2000
+    batch_bytes_max: int = 1024 * 1024
+    waiting_max: int = 20_000
+    write_s_max: float = 10.0
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A client that waits for its change, or one of ours that waits for a hidden record.
+
+    Exactly one of ``change`` and ``hidden`` is set. ``error`` is a refusal, which holds once its
+    turn comes. Neither ``evaluated`` nor ``error`` is set while the evaluation still has to wait.
+    """
+
+    future: asyncio.Future[Outcome]
+    since_s: float
+    change: Change | None = None
+    hidden: record.Body | None = None
+    evaluated: Evaluated | None = None
+    error: StoreError | None = None
+
+    @property
+    def logged(self) -> Evaluated | None:
+        """Return the evaluation where it has a record for the log."""
+        evaluated = self.evaluated
+        return evaluated if evaluated is not None and evaluated.body is not None else None
+
+
+class ShardOwner:
+    """The owner's side of one shard. ``clock_us`` gives Unix microseconds."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        log: Log,
+        rows: RowStore,
+        *,
+        clock_us: Callable[[], int],
+        readable: Callable[[], bool],
+        settings: ShardSettings,
+    ) -> None:
+        self.shard = shard
+        self.log = log
+        self.rows = rows
+        self.recent = RecentEntries()
+        self.appender = Appender(log, self._noop)
+        self.dirty: set[bytes] = set()
+        """Log keys of rows changed since the last flush to the changelog."""
+        self.failed: Exception | None = None
+        self.retired = False
+        self._clock_us = clock_us
+        self._readable = readable
+        self._settings = settings
+        self._waiting: deque[Waiting] = deque()
+        self._in_flight: list[Waiting] = []
+        self._barriers = 0
+        self._behind = False
+        self._wake = asyncio.Event()
+        self._open = False
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def end(self) -> int:
+        """Return the log's next offset as of what is acknowledged and applied."""
+        return self.shard.state.applied + 1
+
+    def require_readable(self) -> None:
+        """Raise ``Unavailable`` unless a strong read may be served now."""
+        if not self._open:
+            raise Unavailable("The partition is not available.")
+        if not self._readable():
+            raise Unavailable("The partition is not available.")
+
+    def submit(self, change: Change) -> asyncio.Future[Outcome]:
+        """Evaluate ``change`` now; the future is done when its record stands and is applied.
+
+        The future's exception is a ``StoreError``. Raises ``Unavailable`` where the shard is not
+        open or its queue is full; then nothing has happened.
+        """
+        if not self._open:
+            raise Unavailable("The partition is not available.")
+        if len(self._waiting) >= self._settings.waiting_max:
+            raise Unavailable("Server is busy.", "OTSServerBusy")
+        waiting = Waiting(self._loop.create_future(), self._loop.time(), change)
+        self._enqueue(waiting)
+        return waiting.future
+
+    def submit_hidden(self, body: record.Body) -> asyncio.Future[Outcome]:
+        """Append a hidden record (options, a seal) after everything submitted so far.
+
+        It is a barrier: what is submitted later is evaluated under what it brings.
+        """
+        if not self._open:
+            raise Unavailable("The partition is not available.")
+        waiting = Waiting(self._loop.create_future(), self._loop.time(), hidden=body)
+        self._enqueue(waiting)
+        self._barriers += 1
+        return waiting.future
+
+    def open(self) -> None:
+        """Start to take changes; the shard has been replayed to its log's end."""
+        self._open = True
+
+    async def run(self) -> None:
+        """Append and apply until cancelled or failed. Never raises but on cancellation."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._waiting:
+                    await self._commit()
+                if self.retired:
+                    return
+        except (LogShortened, record.CorruptRecord, StoreError, StoreFailed) as error:
+            logger.exception("shard %s closes", self.shard.shard_id)
+            self.failed = error
+        finally:
+            self._close()
+
+    async def drain(self) -> None:
+        """Stop taking changes and wait until every change taken has its answer."""
+        self._open = False
+        while waiting := [*self._in_flight, *self._waiting]:
+            await asyncio.wait([w.future for w in waiting])
+
+    def retire(self) -> None:
+        """Let ``run`` end: the shard is sealed."""
+        self.retired = True
+        self._wake.set()
+
+    def expire(self) -> None:
+        """Tell clients who waited too long that the outcome is unknown: it may still come."""
+        oldest_s = self._loop.time() - self._settings.write_s_max
+        for waiting in (*self._in_flight, *self._waiting):
+            if waiting.since_s < oldest_s:
+                _fail(waiting, OutcomeUnknown())
+
+    # One batch.
+
+    async def _commit(self) -> None:
+        batch = self._in_flight = self._take()
+        logged = [w.evaluated for w in batch if w.evaluated is not None and w.logged]
+        if logged and not await self._append(logged):
+            return
+        self._in_flight = []
+        self._barriers -= sum(w.hidden is not None for w in batch)
+        _answer(batch)
+        if self._behind:
+            self._catch_up()
+
+    def _take(self) -> list[Waiting]:
+        """Take the next batch off the queue; a hidden record goes alone."""
+        settings, waiting = self._settings, self._waiting
+        batch: list[Waiting] = []
+        size = 0
+        while waiting and len(batch) < settings.batch_records_max:
+            head = waiting[0]
+            if batch and head.hidden is not None:
+                break
+            if (evaluated := head.logged) is not None and evaluated.body is not None:
+                size += len(evaluated.body)
+                if batch and size > settings.batch_bytes_max:
+                    break
+            batch.append(waiting.popleft())
+            if head.hidden is not None:
+                break
+        return batch
+
+    async def _append(self, evaluated: Sequence[Evaluated]) -> bool:
+        """Append the batch in flight; return whether it stands and is applied.
+
+        Where it does not, its clients are back at the head of the queue, or were refused.
+        """
+        shard = self.shard
+        at = shard.state.applied + 1
+        pairs = [(e.log_key, shard.encoded(e, at + i)) for i, e in enumerate(evaluated)]
+        since_s = self._loop.time()
+        while True:
+            try:
+                told = await self.appender.append(pairs, at)
+                break
+            except Unavailable as error:
+                if self._loop.time() - since_s > self._settings.write_s_max / 2:
+                    self._refuse_all(error)
+                    return False
+                await asyncio.sleep(0.05)
+        if told.stands:
+            self._apply(evaluated, pairs, at)
+            _answer(self._in_flight)
+        else:
+            self._waiting.extendleft(reversed(self._in_flight))
+            self._in_flight = []
+        if told.entries or not told.stands:
+            shard.discard()
+            self.replay(told.entries)
+            for waiting in self._waiting:
+                waiting.evaluated = waiting.error = None
+            self._catch_up()
+        return told.stands
+
+    def _refuse_all(self, error: Unavailable) -> None:
+        """Fail everyone who waits: nothing of theirs was written."""
+        logger.warning("shard %s refuses its queue: %s", self.shard.shard_id, error)
+        refused = [*self._in_flight, *self._waiting]
+        self._in_flight = []
+        self._waiting.clear()
+        self._barriers = 0
+        self.shard.discard()
+        for waiting in refused:
+            _fail(waiting, Unavailable("The partition is not available."))
+
+    def _apply(
+        self, evaluated: Sequence[Evaluated], pairs: Sequence[tuple[bytes, bytes]], at: int
+    ) -> None:
+        self._write(self.shard.confirm(evaluated, at))
+        dirty = self.dirty
+        for index, (log_key, value) in enumerate(pairs):
+            if log_key:
+                dirty.add(log_key)
+            self.recent.add(Entry(at + index, log_key, value))
+
+    def replay(self, entries: Sequence[Entry]) -> None:
+        """Fold entries of the log into the rows, in one write.
+
+        Raises ``Unavailable`` where one of them is a later owner's: this one steps down.
+        """
+        shard = self.shard
+        writes: Writes = []
+        later = False
+        for entry in entries:
+            replayed = shard.replay(entry.offset, entry.value)
+            writes += replayed.writes
+            if replayed.log_key:
+                self.dirty.add(replayed.log_key)
+            if replayed.valid and record.decode_envelope(entry.value).claim > shard.claim >= 0:
+                later = True
+            self.recent.add(entry)
+        self._write(writes)
+        if later:
+            raise Unavailable(f"shard {shard.shard_id} has a later owner; this one steps down")
+
+    def _write(self, writes: Writes) -> None:
+        shard = self.shard
+        self.rows.write(writes, [(mark_key(shard.shard_id), encode_mark(shard.state))])
+        shard.applied(writes)
+
+    # One change.
+
+    def _enqueue(self, waiting: Waiting) -> None:
+        """Queue in order. Behind a hidden record evaluation waits until that one stands."""
+        if self._barriers or self._behind:
+            self._behind = True
+        else:
+            self._evaluate(waiting)
+        self._waiting.append(waiting)
+        self._wake.set()
+
+    def _catch_up(self) -> None:
+        """Evaluate, in order, what has not been; stop behind the first hidden record."""
+        self._behind = False
+        for waiting in self._waiting:
+            if self._behind:
+                return
+            if waiting.evaluated is None and waiting.error is None:
+                self._evaluate(waiting)
+            self._behind = waiting.hidden is not None
+        self._behind = False
+
+    def _evaluate(self, waiting: Waiting) -> None:
+        now_us = self._clock_us()
+        if waiting.hidden is not None:
+            waiting.evaluated = self.shard.control(waiting.hidden, now_us)
+            return
+        assert waiting.change is not None, "a client waits for a change"
+        try:
+            waiting.evaluated = self.shard.evaluate(waiting.change, now_us)
+        except Rejected as error:
+            waiting.error = error
+        if waiting.logged is None and not self._readable():
+            # What changes nothing answers from what it saw: that needs the lease, as a read does.
+            waiting.error = Unavailable("The partition is not available.")
+
+    def _noop(self, at: int) -> tuple[bytes, bytes]:
+        shard = self.shard
+        return b"", shard.encoded(shard.control(record.NoOp(), self._clock_us()), at)
+
+    def _close(self) -> None:
+        """Answer everyone who still waits: sent is unknown, not sent is unavailable."""
+        self._open = False
+        for waiting in self._in_flight:
+            _fail(waiting, OutcomeUnknown())
+        for waiting in self._waiting:
+            _fail(waiting, Unavailable("The partition is not available."))
+        self._in_flight = []
+        self._waiting.clear()
+
+
+def _answer(batch: Sequence[Waiting]) -> None:
+    for waiting in batch:
+        future = waiting.future
+        if future.done():
+            continue
+        if waiting.error is not None:
+            future.set_exception(waiting.error)
+        elif waiting.evaluated is not None:
+            future.set_result(waiting.evaluated.outcome)
+
+
+def _fail(waiting: Waiting, error: StoreError) -> None:
+    if not waiting.future.done():
+        waiting.future.set_exception(error)

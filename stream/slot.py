@@ -1,0 +1,408 @@
+"""One slot that this worker owns: claimed, recovered, served, flushed, trimmed.
+
+Opening goes: claim the slot; open the local rows; fence the changelog and see that the claim is
+still the last; read the changelog to its stable end; then each shard: its log must begin at or
+below what the rows hold, a no-op is appended by the append rule, and the log up to it replayed.
+
+A shard that cannot be served for good (its log lost acknowledged entries) stays closed, alone, with
+its reason; everything else is tried again with back-off. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rowtide.core import record
+from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.limits import Limits
+from rowtide.core.mark import decode_mark, mark_key
+from rowtide.core.schema import ShardRange, Table
+from rowtide.core.shard import Shard, ShardState
+from rowtide.stream.appender import READ_BYTES, LogShortened
+from rowtide.stream.changelog_flush import ChangelogFlush
+from rowtide.stream.kafka_changelog import ChangelogReader, ChangelogWriter, Fenced
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.lease_keeper import LeaseKeeper
+from rowtide.stream.row_store import RowStore, StoreFailed, destroy
+from rowtide.stream.shard_owner import ShardOwner, ShardSettings
+from rowtide.stream.stream_reader import horizon
+from rowtide.stream.topics import TopicNames
+
+__all__ = ["Slot", "SlotSettings"]
+
+logger = logging.getLogger(__name__)
+
+BACKOFF_S = 0.2
+BACKOFF_S_MAX = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSettings:
+    """How often a slot flushes and trims.
+
+    A longer ``flush_s`` writes the changelog less often and replays more after the loss of the
+    disk; ``dirty_max`` rows force a flush earlier and bound what one transaction holds.
+    ``changelog_kept_s`` must be below the changelog's delete retention: an older local copy is
+    thrown away and rebuilt.
+    """
+
+    flush_s: float = 10.0
+    dirty_max: int = 50_000
+    trim_s: float = 30.0
+    changelog_kept_s: float = 12 * 3600.0
+    shard: ShardSettings = field(default_factory=ShardSettings)
+
+
+class StoreBehind(Exception):
+    """The local rows end before the log begins: they must be rebuilt from the changelog."""
+
+
+class Slot:
+    """A slot and its shards on this worker. ``run`` is its one task."""
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        cluster: Cluster,
+        topics: TopicNames,
+        leases: LeaseKeeper,
+        path: Path,
+        before_open: Callable[[int], Awaitable[None]],
+        tables: Callable[[int], list[tuple[Table, ShardRange]]],
+        table_known: Callable[[int], bool],
+        clock_us: Callable[[], int],
+        limits: Limits,
+        settings: SlotSettings,
+    ) -> None:
+        self.number = number
+        self.shards: dict[str, ShardOwner] = {}
+        self.closed: dict[str, str] = {}
+        """Why a shard stays closed, by shard id."""
+        self.rows: RowStore | None = None
+        self.claim = -1
+        self.opened = asyncio.Event()
+        self._cluster = cluster
+        self._topics = topics
+        self._leases = leases
+        self._path = path
+        self._before_open = before_open
+        self._tables = tables
+        self._table_known = table_known
+        self._clock_us = clock_us
+        self._limits = limits
+        self._settings = settings
+        self._flush: ChangelogFlush | None = None
+        self._flushing = asyncio.Lock()
+        self._writer = ChangelogWriter(
+            cluster.brokers, topics.changelog, number, topics.transactional_id(number)
+        )
+        self._tasks: asyncio.TaskGroup | None = None
+        self._swept = asyncio.Event()
+
+    # Serving.
+
+    def owner(self, shard_id: str) -> ShardOwner:
+        """Return the open shard. Raises ``Unavailable``, with the reason where it is for good."""
+        owner = self.shards.get(shard_id)
+        if owner is None:
+            raise Unavailable(self.closed.get(shard_id, "The partition is not available."))
+        return owner
+
+    def readable(self) -> bool:
+        """Say whether strong reads may be served now."""
+        return self._leases.readable(self.number)
+
+    async def run(self) -> None:
+        """Open and serve until cancelled; open again after whatever fails."""
+        backoff_s = BACKOFF_S
+        while True:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    self._tasks = tasks
+                    await self._open()
+                    backoff_s = BACKOFF_S
+                    tasks.create_task(self._flush_often(), name=f"flush[{self.number}]")
+                    tasks.create_task(self._sweep_often(), name=f"sweep[{self.number}]")
+                    tasks.create_task(self._trim_often(), name=f"trim[{self.number}]")
+            except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
+                logger.warning("slot %d opens again: %s", self.number, _first(failures))
+            finally:
+                self._close()
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    async def drain(self) -> None:
+        """Stop taking changes, answer those taken, flush the changelog, release the lease."""
+        for owner in list(self.shards.values()):
+            await owner.drain()
+        if self._flush is not None:
+            with _logged(f"slot {self.number}: last flush"):
+                await self.flush()
+        await self._leases.release(self.number)
+
+    async def add_shard(self, table: Table, shard: ShardRange) -> None:
+        """Open a shard that was just created. Raises ``Unavailable`` where that takes too long."""
+        assert self._tasks is not None, "shards are added to a slot that runs"
+        served = asyncio.Event()
+        self._tasks.create_task(self._serve(table, shard, served), name=f"shard[{shard.shard_id}]")
+        async with asyncio.timeout(self._settings.shard.write_s_max):
+            await served.wait()
+
+    async def remove_shard(self, shard_id: str) -> None:
+        """Seal a shard and forget it: the last valid record of its log says that it ended."""
+        owner = self.owner(shard_id)
+        await owner.submit_hidden(record.Seal("{}"))
+        await owner.drain()
+        owner.retire()
+        self.shards.pop(shard_id, None)
+        self._swept.set()
+
+    async def flush(self) -> int:
+        """Flush the changelog now; return the number of entries."""
+        assert self._flush is not None, "a slot is flushed while it is open"
+        async with self._flushing:
+            if not self._writer.ready:
+                await self._fence()
+            return await self._flush.flush(list(self.shards.values()), time.time())
+
+    # Opening.
+
+    async def _open(self) -> None:
+        self.claim = await self._leases.claim(self.number)
+        await self._before_open(self.claim)
+        self.rows = self._opened_rows()
+        await self._fence()
+        await self._read_changelog(self.rows)
+        self._flush = ChangelogFlush(self._writer, self.rows)
+        assert self._tasks is not None, "opening happens inside run"
+        waits = []
+        for table, shard in self._tables(self.number):
+            served = asyncio.Event()
+            waits.append(served)
+            self._tasks.create_task(
+                self._serve(table, shard, served), name=f"shard[{shard.shard_id}]"
+            )
+        for served in waits:
+            await served.wait()
+        self.opened.set()
+
+    def _opened_rows(self) -> RowStore:
+        rows = RowStore(self._path)
+        age_s = rows.changelog_time()
+        if age_s is not None and time.time() - age_s > self._settings.changelog_kept_s:
+            logger.warning("%s: local rows are too old, rebuilding from Kafka", self._path)
+            rows.close(flush=False)
+            destroy(self._path)
+            rows = RowStore(self._path)
+        return rows
+
+    async def _fence(self) -> None:
+        """Fence the former owner's flushes, unless a later claim has taken the slot."""
+        await self._writer.fence()
+        if not await self._leases.still_last(self.number):
+            raise Unavailable(f"slot {self.number} was claimed by another worker")
+
+    async def _read_changelog(self, rows: RowStore) -> None:
+        reader = ChangelogReader(self._cluster.brokers, self._topics.changelog, self.number)
+        position = rows.changelog_position()
+        start = await reader.start()
+        if position is not None and position < start:
+            raise self._behind(f"changelog position {position} is below its start {start}")
+        async for entries in reader.read(max(start, position or 0)):
+            kept = ((e.offset, e.key, e.value) for e in entries if self._wanted(e.key))
+            rows.apply_changelog(kept)
+            rows.set_changelog_position(reader.position, time.time())
+            await asyncio.sleep(0)
+        rows.set_changelog_position(reader.position, time.time())
+
+    def _wanted(self, key: bytes) -> bool:
+        """Say whether an entry's table still exists; leftovers of dropped ones are passed over."""
+        return key[:1] != b"r" or self._table_known(int.from_bytes(key[1:5], "big"))
+
+    def _behind(self, why: str) -> StoreBehind:
+        """Throw the local rows away; the next opening rebuilds them."""
+        assert self.rows is not None, "rows are open"
+        self.rows.close(flush=False)
+        self.rows = None
+        destroy(self._path)
+        return StoreBehind(f"{self._path}: {why}; rebuilding from Kafka")
+
+    async def _serve(self, table: Table, shard: ShardRange, served: asyncio.Event) -> None:
+        """Open one shard and run it; open it again after a failure that may pass."""
+        backoff_s = BACKOFF_S
+        while True:
+            try:
+                owner = await self._open_shard(table, shard)
+            except (LogShortened, record.CorruptRecord) as error:
+                self.closed[shard.shard_id] = str(error)
+                logger.critical("shard %s stays closed: %s", shard.shard_id, error)
+                served.set()
+                return
+            except StoreError as error:
+                logger.warning("shard %s opens later: %s", shard.shard_id, error)
+            else:
+                self.shards[shard.shard_id] = owner
+                owner.open()
+                served.set()
+                backoff_s = BACKOFF_S
+                await owner.run()
+                self.shards.pop(shard.shard_id, None)
+                if owner.retired:
+                    return
+                if isinstance(owner.failed, StoreFailed):
+                    raise owner.failed
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    async def _open_shard(self, table: Table, shard: ShardRange) -> ShardOwner:
+        rows = self.rows
+        assert rows is not None, "rows are open"
+        mark = rows.get(mark_key(shard.shard_id))
+        state = ShardState(table.options) if mark is None else decode_mark(mark)
+        if mark is None:
+            state.stream = table.stream
+        machine = Shard(shard.shard_id, table, rows, state, limits=self._limits)
+        machine.retable(table)
+        log = self._cluster.log(self._topics.shard(shard.shard_id))
+        owner = ShardOwner(
+            machine,
+            log,
+            rows,
+            clock_us=self._clock_us,
+            readable=self.readable,
+            settings=self._settings.shard,
+        )
+        await self._recover(owner, rows)
+        machine.claimed(self.claim, self._leases.owner)
+        self._reconcile(owner, table)
+        return owner
+
+    async def _recover(self, owner: ShardOwner, rows: RowStore) -> None:
+        """Replay a shard's log up to a no-op of ours."""
+        shard, log = owner.shard, owner.log
+        applied, flushed = shard.state.applied, rows.flushed(shard.shard_id)
+        start, end = await log.bounds()
+        if end <= applied:
+            raise LogShortened(
+                f"{log.name} ends at {end}, but entries up to {applied} were acknowledged"
+            )
+        if start > applied + 1:
+            raise LogShortened(
+                f"{log.name} begins at {start}, but the rows end at {applied}: "
+                f"entries {applied + 1} to {start - 1} are gone"
+            )
+        shard.claimed(self.claim, self._leases.owner)
+        end = await owner.appender.fence()
+        shard.claimed(-1, self._leases.owner)
+        at = max(start, min(applied, flushed) + 1)
+        while at < end:
+            entries = await log.read(at, bytes_max=READ_BYTES)
+            if not entries:
+                raise LogShortened(f"{log.name} ends at {at}, expected {end}")
+            at = entries[-1].offset + 1
+            known = [e for e in entries if e.offset <= applied]
+            owner.dirty.update(e.key for e in known if e.key)
+            owner.replay([e for e in entries if applied < e.offset < end])
+            await asyncio.sleep(0)
+
+    def _reconcile(self, owner: ShardOwner, table: Table) -> None:
+        """Append the table's options where a crash kept them from the shard's log."""
+        state, options = owner.shard.state, table.options
+        same = (
+            state.options.time_to_live_s == options.time_to_live_s
+            and state.options.max_versions == options.max_versions
+            and state.stream == table.stream
+        )
+        if not same and not state.sealed:
+            owner.open()
+            owner.submit_hidden(options_body(table))
+
+    # Upkeep.
+
+    async def _flush_often(self) -> None:
+        while True:
+            for _ in range(10):
+                await asyncio.sleep(self._settings.flush_s / 10)
+                for owner in self.shards.values():
+                    owner.expire()
+                if sum(len(o.dirty) for o in self.shards.values()) > self._settings.dirty_max:
+                    break
+            with _logged(f"slot {self.number}: flush"):
+                await self.flush()
+
+    async def _sweep_often(self) -> None:
+        """Remove the rows of dropped tables, here and from the changelog."""
+        while True:
+            self._swept.clear()
+            assert self.rows is not None, "rows are open"
+            while (keys := self.rows.table_slice(self._table_known)) and self._flush is not None:
+                with _logged(f"slot {self.number}: sweep"):
+                    async with self._flushing:
+                        await self._flush.remove(keys, time.time())
+                await asyncio.sleep(0.05)
+            await self._swept.wait()
+
+    async def _trim_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.trim_s)
+            for owner in list(self.shards.values()):
+                with _logged(f"trim of {owner.log.name}"):
+                    await self._trim(owner)
+
+    async def _trim(self, owner: ShardOwner) -> None:
+        """Delete what neither a rebuild nor a stream needs any more."""
+        assert self.rows is not None, "rows are open"
+        before = self.rows.flushed(owner.shard.shard_id) + 1
+        stream = owner.shard.state.stream
+        if stream is not None:
+            before = min(before, await horizon(owner, stream, self._clock_us()))
+        start, _ = await owner.log.bounds()
+        if before > start:
+            await owner.log.trim(before)
+
+    def _close(self) -> None:
+        self.opened.clear()
+        self.shards.clear()
+        self.closed.clear()
+        self._flush = None
+        if self.rows is not None:
+            rows, self.rows = self.rows, None
+            with _logged(f"closing {self._path}"):
+                rows.close()
+
+
+def options_body(table: Table) -> record.Options:
+    """Return the hidden record that puts a table's options in force."""
+    stream = table.stream
+    return record.Options(
+        table.options.time_to_live_s,
+        table.options.max_versions,
+        None
+        if stream is None
+        else record.Stream(
+            stream.stream_id, stream.enabled_at_us, stream.expiration_hours, list(stream.columns)
+        ),
+    )
+
+
+@contextmanager
+def _logged(what: str) -> Iterator[None]:
+    """Log what may pass and is tried again later."""
+    try:
+        yield
+    except (Unavailable, OutcomeUnknown, Fenced, LogTrimmed, StoreFailed) as error:
+        logger.warning("%s: %s", what, error)
+
+
+def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    found: BaseException = failures
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

@@ -1,0 +1,279 @@
+"""The operations on tables: create, list, describe, update, delete.
+
+A change goes to the catalog first; then every shard's log takes the new options (a hidden record),
+and only then the client is answered. A crash in between is mended when the shard opens: it compares
+its options with the catalog's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rowtide.core import key, plainbuffer
+from rowtide.core.authentication import Identity
+from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
+from rowtide.core.errors import Rejected, no_table
+from rowtide.core.schema import (
+    BINARY,
+    INTEGER,
+    STRING,
+    ShardRange,
+    Table,
+    check_table_name,
+)
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.directory import Directory
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.kafka_config import TopicSpec
+from rowtide.stream.row_requests import parse
+from rowtide.stream.slot import options_body
+from rowtide.stream.table_requests import (
+    key_columns,
+    options_message,
+    options_of,
+    quota_exhausted,
+    split_points,
+    stream_details,
+    stream_of,
+    throughput_of,
+)
+from rowtide.stream.topics import TopicNames
+
+__all__ = ["TableOperations"]
+
+WIRE_TYPES = {INTEGER: pb.INTEGER, STRING: pb.STRING, BINARY: pb.BINARY}
+THROUGHPUT_CHANGE_S_MIN = 120
+
+
+class TableOperations:
+    """Handlers by operation; each takes the caller's identity and the request's body."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        catalog: CatalogOwner,
+        cluster: Cluster,
+        topics: TopicNames,
+        *,
+        slots: int,
+    ) -> None:
+        self._directory = directory
+        self._owner = catalog
+        self._cluster = cluster
+        self._topics = topics
+        self._slots = slots
+        self._limits = directory.limits
+
+    # Reading.
+
+    def list_table(self, identity: Identity, _body: bytes) -> bytes:
+        """Return the names of the instance's tables, sorted."""
+        tables = self._directory.catalog.tables_of(identity.instance)
+        return pb.ListTableResponse(table_names=[t.name for t in tables]).SerializeToString()
+
+    def describe_table(self, identity: Identity, body: bytes) -> bytes:
+        """Return all there is to know of a table."""
+        request = parse(pb.DescribeTableRequest, body)
+        table = self._directory.table(identity.instance, request.table_name)
+        response = pb.DescribeTableResponse(
+            table_meta=_meta(table),
+            reserved_throughput_details=_throughput(table),
+            table_options=options_message(table.options),
+            table_status=pb.ACTIVE,
+            stream_details=stream_details(table.stream),
+            creation_time=table.created_us,
+        )
+        first = table.key[0].name.encode()
+        for point in table.split_points:
+            row = plainbuffer.encode_row([(first, point)], [])
+            response.shard_splits.append(plainbuffer.HEADER + row)
+        return response.SerializeToString()
+
+    # Changing.
+
+    async def create_table(self, identity: Identity, body: bytes) -> bytes:
+        """Create a table; it takes reads and writes when the answer goes out."""
+        request = parse(pb.CreateTableRequest, body)
+        check_table_name(request.table_meta.table_name, self._limits)
+        draft = self._draft(identity, request)
+        self._directory.require_space()
+        self._check_new(self._owner.catalog, draft)
+        shards = await self._reserve_shards(draft)
+        await self._cluster.create_topics([TopicSpec(self._topics.shard(i)) for i in shards])
+
+        def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
+            self._check_new(catalog, draft)
+            table = self._numbered(catalog, draft, shards, request, stamp)
+            return [
+                Document(TABLE, table_id(table), table_content(table)),
+                catalog.counters(tables=1),
+            ]
+
+        await self._owner.change(decide)
+        table = self._directory.table(identity.instance, draft.name)
+        async with asyncio.TaskGroup() as opening:
+            for shard in table.shards:
+                slot = self._directory.slot(shard.slot)
+                opening.create_task(slot.add_shard(table, shard), name=f"open[{shard.shard_id}]")
+        return pb.CreateTableResponse().SerializeToString()
+
+    def _check_new(self, catalog: Catalog, draft: Table) -> None:
+        if catalog.table(draft.instance, draft.name) is not None:
+            raise Rejected("OTSObjectAlreadyExist", "Requested table already exists.")
+        limit = self._limits.tables_per_instance_max
+        if len(catalog.tables_of(draft.instance)) >= limit:
+            raise quota_exhausted(limit)
+
+    async def _reserve_shards(self, draft: Table) -> list[str]:
+        """Take shard ids that nobody ever used; a crash before their use leaves a gap."""
+        count = len(draft.split_points) + 1
+        taken: list[str] = []
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            taken[:] = [f"s{catalog.next_shard + index}" for index in range(count)]
+            return [catalog.counters(shards=count)]
+
+        await self._owner.change(decide)
+        return taken
+
+    def _draft(self, identity: Identity, request: pb.CreateTableRequest) -> Table:
+        """Return the table as asked for, without ids, times and shards."""
+        meta = request.table_meta
+        columns = key_columns(meta.primary_key, self._limits)
+        instance = self._directory.catalog.instances.get(identity.instance)
+        kind = instance.kind if instance is not None else "high-performance"
+        read, write = throughput_of(request.reserved_throughput, kind, self._limits)
+        stream_of(request.stream_spec, meta.table_name, 0, self._limits)
+        return Table(
+            instance=identity.instance,
+            name=meta.table_name,
+            table_id=0,
+            key=columns,
+            options=options_of(request.table_options, self._limits),
+            stream=None,
+            reserved_read=read,
+            reserved_write=write,
+            created_us=0,
+            throughput_changed_s=0,
+            shards=(),
+            split_points=split_points(request.partitions, columns[0], self._limits),
+            enable_local_txn=request.enable_local_txn
+            if request.HasField("enable_local_txn")
+            else True,
+        )
+
+    def _numbered(
+        self,
+        catalog: Catalog,
+        draft: Table,
+        shards: Sequence[str],
+        request: pb.CreateTableRequest,
+        stamp: int,
+    ) -> Table:
+        """Return the draft with its ids, times and shards."""
+        cuts = [b"", *(key.encode([point]) for point in draft.split_points), b""]
+        ranges = tuple(
+            ShardRange(shard, int(shard[1:]) % self._slots, cuts[index], cuts[index + 1])
+            for index, shard in enumerate(shards)
+        )
+        return replace(
+            draft,
+            table_id=catalog.next_table_id,
+            created_us=stamp,
+            throughput_changed_s=stamp // 1_000_000,
+            shards=ranges,
+            stream=stream_of(request.stream_spec, draft.name, stamp, self._limits),
+        )
+
+    async def update_table(self, identity: Identity, body: bytes) -> bytes:
+        """Change throughput, options or stream; in force in every shard when answered."""
+        request = parse(pb.UpdateTableRequest, body)
+        check_table_name(request.table_name, self._limits)
+
+        def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
+            table = catalog.table(identity.instance, request.table_name)
+            if table is None:
+                raise no_table()
+            changed = self._updated(table, request, stamp)
+            return [Document(TABLE, table_id(table), table_content(changed))]
+
+        await self._owner.change(decide)
+        table = self._directory.table(identity.instance, request.table_name)
+        for shard in table.shards:
+            owner = self._directory.shard(shard)
+            owner.shard.retable(table)
+            await owner.submit_hidden(options_body(table))
+        return pb.UpdateTableResponse(
+            reserved_throughput_details=_throughput(table),
+            table_options=options_message(table.options),
+            stream_details=stream_details(table.stream),
+        ).SerializeToString()
+
+    def _updated(self, table: Table, request: pb.UpdateTableRequest, stamp: int) -> Table:
+        changed = table
+        if request.HasField("reserved_throughput"):
+            changed = self._with_throughput(changed, request.reserved_throughput, stamp)
+        if request.HasField("table_options"):
+            options = options_of(request.table_options, self._limits, now=table.options)
+            changed = replace(changed, options=options)
+        if request.HasField("stream_spec"):
+            stream = stream_of(
+                request.stream_spec, table.name, stamp, self._limits, now=table.stream
+            )
+            changed = replace(changed, stream=stream)
+        return changed
+
+    def _with_throughput(self, table: Table, message: pb.ReservedThroughput, stamp: int) -> Table:
+        instance = self._owner.catalog.instances.get(table.instance)
+        kind = instance.kind if instance is not None else "high-performance"
+        read, write = throughput_of(message, kind, self._limits)
+        if (read, write) == (table.reserved_read, table.reserved_write):
+            return table
+        now_s = stamp // 1_000_000
+        if 0 <= now_s - table.throughput_changed_s < THROUGHPUT_CHANGE_S_MIN:
+            raise Rejected(
+                "OTSTooFrequentReservedThroughputAdjustment",
+                "Capacity unit adjustment is too frequent.",
+            )
+        return replace(table, reserved_read=read, reserved_write=write, throughput_changed_s=now_s)
+
+    async def delete_table(self, identity: Identity, body: bytes) -> bytes:
+        """Delete a table with all it holds; its shards are sealed when answered.
+
+        From the catalog's change on no request finds the table. What a crash leaves behind (topics,
+        rows) is swept at the next start.
+        """
+        request = parse(pb.DeleteTableRequest, body)
+        table = self._directory.table(identity.instance, request.table_name)
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            if catalog.tables_by_id.get(table.table_id) is None:
+                raise no_table()
+            return [Document(TABLE, table_id(table), None)]
+
+        await self._owner.change(decide)
+        for shard in table.shards:
+            await self._directory.slot(shard.slot).remove_shard(shard.shard_id)
+        await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in table.shards])
+        return pb.DeleteTableResponse().SerializeToString()
+
+
+def _meta(table: Table) -> pb.TableMeta:
+    meta = pb.TableMeta(table_name=table.name)
+    for column in table.key:
+        schema = meta.primary_key.add(name=column.name, type=WIRE_TYPES[column.type])
+        if column.auto_increment:
+            schema.option = pb.AUTO_INCREMENT
+    for name, kind in table.defined_columns:
+        meta.defined_column.add(name=name, type=kind)
+    return meta
+
+
+def _throughput(table: Table) -> pb.ReservedThroughputDetails:
+    return pb.ReservedThroughputDetails(
+        capacity_unit=pb.CapacityUnit(read=table.reserved_read, write=table.reserved_write),
+        last_increase_time=table.throughput_changed_s,
+    )

@@ -1,0 +1,381 @@
+"""One worker: everything of rowtide that runs in a process, put together.
+
+Starts in this order: its directory, Kafka's topics, leases, membership; the slots that the group
+gives it open by themselves; then clients are let in. Stops in the reverse order: clients first, then
+slots (answered, flushed, released), then the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rowtide.core.authentication import Authenticator, Credential
+from rowtide.core.catalog import AccessKey, Catalog, Document, Instance
+from rowtide.core.limits import Limits
+from rowtide.core.schema import ShardRange, Table
+from rowtide.stream.admin_operations import AdminOperations, instance_document, key_document
+from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.directory import Directory
+from rowtide.stream.faust_membership import Membership, MembershipConfig
+from rowtide.stream.http_edge import Edge, Handler
+from rowtide.stream.http_limits import HttpLimits
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.kafka_config import KafkaConfig
+from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.row_operations import RowOperations
+from rowtide.stream.slot import Slot, SlotSettings
+from rowtide.stream.stream_operations import StreamOperations
+from rowtide.stream.table_operations import TableOperations
+from rowtide.stream.topics import TopicNames
+from rowtide.stream.worker_directory import WorkerDirectory
+
+__all__ = ["Credentials", "Worker", "WorkerConfig"]
+
+logger = logging.getLogger(__name__)
+
+DISK_CHECK_S = 1.0
+DRAIN_S = 20.0
+SLOT_DRAIN_S = 10.0
+
+
+class Credentials(NamedTuple):
+    """The key pair and the instance that a worker makes sure exist."""
+
+    access_key_id: str
+    access_key_secret: str
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """One worker. ``slots`` counts only where rowtide's topics are created; it is fixed then.
+
+    Below ``free_bytes_min`` on the disk of ``data_dir`` writes are refused: too low lets the disk
+    fill up and the broker stop, too high refuses early.
+    """
+
+    kafka: KafkaConfig
+    data_dir: Path
+    credentials: Credentials
+    host: str = "127.0.0.1"
+    port: int = 0
+    slots: int = 4
+    free_bytes_min: int = 256 * 1024 * 1024
+    limits: Limits = field(default_factory=Limits)
+    http: HttpLimits = field(default_factory=HttpLimits)
+    slot: SlotSettings = field(default_factory=SlotSettings)
+    lease: LeaseSettings = field(default_factory=LeaseSettings)
+
+
+class Worker:
+    """Runs until told to stop. Raises what makes a start impossible."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self.config = config
+        self.port = config.port
+        self._cluster = Cluster(config.kafka)
+        self._slots: dict[int, Slot] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._started_s = time.time()
+
+    async def run(
+        self,
+        *,
+        ready: Callable[[Worker], None],
+        stop: asyncio.Event,
+    ) -> None:
+        """Serve until ``stop`` is set; call ``ready`` once clients are let in."""
+        directory = WorkerDirectory(self.config.data_dir)
+        try:
+            await self._cluster.start()
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                await self._serve(tasks, directory, ready, stop)
+                raise _Stopped
+        except* _Stopped:
+            pass
+        finally:
+            await self._cluster.stop()
+            directory.release()
+
+    async def _serve(
+        self,
+        tasks: asyncio.TaskGroup,
+        directory: WorkerDirectory,
+        ready: Callable[[Worker], None],
+        stop: asyncio.Event,
+    ) -> None:
+        topics = await self._create_topics()
+        slots = (await self._cluster.topics())[topics.lease]
+        self._assemble(directory, topics, slots)
+        membership = self._membership(directory, slots)
+        tasks.create_task(self._leases.run(), name="leases")
+        stopped = tasks.create_task(_until(stop), name="stop")
+        start = tasks.create_task(self._start(membership, tasks), name="start")
+        await asyncio.wait([stopped, start], return_when=asyncio.FIRST_COMPLETED)
+        if start.done():
+            start.result()
+            tasks.create_task(self._watch_disk(), name="disk")
+            ready(self)
+            await stopped
+        start.cancel()
+        await self._stop(membership)
+
+    async def _create_topics(self) -> TopicNames:
+        prefix = self.config.kafka.topic_prefix
+        topics = TopicNames(prefix, f"{prefix}-rows-changelog")
+        existing = await self._cluster.topics()
+        wanted = topics.system(self.config.slots)
+        await self._cluster.create_topics([spec for spec in wanted if spec.name not in existing])
+        for spec in wanted:
+            await self._cluster.verify_durability(spec.name)
+        return topics
+
+    def _assemble(self, directory: WorkerDirectory, topics: TopicNames, slots: int) -> None:
+        """Build the parts and join them."""
+        config = self.config
+        self._topics = topics
+        self._owner = CatalogOwner(
+            self._cluster.log(topics.catalog), owner=directory.owner, clock_us=clock_us
+        )
+        self._leases = LeaseKeeper(
+            self._cluster,
+            topics.lease,
+            owner=directory.owner,
+            address=f"{config.host}:{config.port}",
+            dead=directory.dead,
+            settings=config.lease,
+        )
+        self.directory = Directory(self.catalog, self._slots, config.limits, clock_us)
+        self._rows = RowOperations(self.directory)
+        self._streams = StreamOperations(self.directory)
+        self._tables = TableOperations(
+            self.directory, self._owner, self._cluster, topics, slots=slots
+        )
+        self._admin = AdminOperations(self.directory, self._owner, self._status)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog as this worker knows it."""
+        return self._owner.catalog
+
+    def _membership(self, directory: WorkerDirectory, slots: int) -> Membership:
+        kafka = self.config.kafka
+        settings = MembershipConfig(
+            bootstrap=kafka.bootstrap,
+            group=kafka.topic_prefix,
+            instance=directory.instance,
+            address=f"{self.config.host}:{self.config.port}",
+            slots=slots,
+            security=kafka.security,
+        )
+        return Membership(
+            settings,
+            store_for=lambda slot: self._slots[slot].rows if slot in self._slots else None,
+            on_assigned=self._take_slots,
+            on_revoked=self._give_slots,
+        )
+
+    async def _start(self, membership: Membership, tasks: asyncio.TaskGroup) -> None:
+        """Join the group, wait until every slot of ours is open, let clients in."""
+        await membership.start()
+        await self._owner.ready.wait()
+        await self._owner.change(self._first_documents)
+        for slot in list(self._slots.values()):
+            await slot.opened.wait()
+        await self._sweep_topics()
+        authenticator = Authenticator(self._credential, self._instance_exists)
+        self._edge = Edge(
+            authenticator, self._handlers(), tasks, clock=time.time, limits=self.config.http
+        )
+        server = await self._edge.serve(self.config.host, self.config.port)
+        self.port = server.sockets[0].getsockname()[1]
+
+    async def _stop(self, membership: Membership) -> None:
+        """Answer, flush and release what is served; nothing acknowledged depends on it."""
+        if hasattr(self, "_edge"):
+            cut = await self._edge.drain(DRAIN_S)
+            if cut:
+                logger.warning("%d requests were cut off", cut)
+        for number in list(self._slots):
+            await self._drain_slot(number)
+        await membership.stop()
+        for task in (*self._running.values(),):
+            task.cancel()
+
+    # Slots.
+
+    def _take_slots(self, numbers: frozenset[int]) -> None:
+        assert self._tasks is not None, "slots come while the worker runs"
+        for number in sorted(numbers):
+            if number in self._slots:
+                continue
+            slot = self._slots[number] = self._new_slot(number)
+            self._running[number] = self._tasks.create_task(slot.run(), name=f"slot[{number}]")
+
+    def _give_slots(self, numbers: frozenset[int]) -> None:
+        assert self._tasks is not None, "slots go while the worker runs"
+        for number in numbers:
+            self._tasks.create_task(self._drain_slot(number), name=f"drain[{number}]")
+
+    async def _drain_slot(self, number: int) -> None:
+        slot, task = self._slots.get(number), self._running.get(number)
+        if slot is None or task is None:
+            return
+        try:
+            async with asyncio.timeout(SLOT_DRAIN_S):
+                await slot.drain()
+        except TimeoutError:
+            logger.warning("slot %d did not drain in %.0f s", number, SLOT_DRAIN_S)
+        self._slots.pop(number, None)
+        self._running.pop(number, None)
+        task.cancel()
+
+    def _new_slot(self, number: int) -> Slot:
+        return Slot(
+            number,
+            cluster=self._cluster,
+            topics=self._topics,
+            leases=self._leases,
+            path=self.config.data_dir / "rows" / str(number),
+            before_open=self._owner.open if number == 0 else self._catalog_ready,
+            tables=self._tables_of,
+            table_known=lambda table_id: table_id in self.catalog.tables_by_id,
+            clock_us=clock_us,
+            limits=self.config.limits,
+            settings=self.config.slot,
+        )
+
+    async def _catalog_ready(self, _claim: int) -> None:
+        await self._owner.ready.wait()
+
+    def _tables_of(self, slot: int) -> list[tuple[Table, ShardRange]]:
+        shards = self.catalog.shards.values()
+        return [(table, shard) for table, shard in shards if shard.slot == slot]
+
+    # Start-up and upkeep.
+
+    def _first_documents(self, catalog: Catalog, stamp: int) -> list[Document]:
+        """Return the instance and the key that must exist, where they do not."""
+        wanted = self.config.credentials
+        documents: list[Document] = []
+        if wanted.instance.lower() not in catalog.instances:
+            kind = "high-performance"
+            documents.append(instance_document(Instance(wanted.instance, kind, stamp)))
+        if wanted.access_key_id not in catalog.keys:
+            key = AccessKey(wanted.access_key_id, wanted.access_key_secret, None, True, True, stamp)
+            documents.append(key_document(key))
+        return documents
+
+    async def _sweep_topics(self) -> None:
+        """Delete shards' topics that a crash between two steps has left without a table."""
+        prefix = self._topics.shard("")
+        known = {self._topics.shard(shard_id) for shard_id in self.catalog.shards}
+        stray = [
+            name
+            for name in await self._cluster.topics()
+            if name.startswith(prefix) and name not in known
+        ]
+        if stray:
+            logger.warning("deleting %d topics that belong to no table", len(stray))
+            await self._cluster.delete_topics(stray)
+
+    async def _watch_disk(self) -> None:
+        while True:
+            free = shutil.disk_usage(self.config.data_dir).free
+            self.directory.free_bytes(free, self.config.free_bytes_min)
+            await asyncio.sleep(DISK_CHECK_S)
+
+    # What requests ask.
+
+    def _credential(self, access_key_id: str) -> Credential | None:
+        return self.catalog.credentials.get(access_key_id)
+
+    def _instance_exists(self, name: str) -> bool:
+        return name in self.catalog.instances
+
+    def _handlers(self) -> dict[str, Handler]:
+        rows, tables, streams, admin = self._rows, self._tables, self._streams, self._admin
+        return {
+            "CreateTable": tables.create_table,
+            "ListTable": tables.list_table,
+            "DescribeTable": tables.describe_table,
+            "UpdateTable": tables.update_table,
+            "DeleteTable": tables.delete_table,
+            "PutRow": rows.put_row,
+            "UpdateRow": rows.update_row,
+            "DeleteRow": rows.delete_row,
+            "GetRow": rows.get_row,
+            "BatchGetRow": rows.batch_get_row,
+            "BatchWriteRow": rows.batch_write_row,
+            "GetRange": rows.get_range,
+            "ListStream": streams.list_stream,
+            "DescribeStream": streams.describe_stream,
+            "GetShardIterator": streams.get_shard_iterator,
+            "GetStreamRecord": streams.get_stream_record,
+            "ListSearchIndex": _empty,
+            "ListTimeseriesTable": _empty,
+            "RowtideStatus": admin.status,
+            "RowtideListInstances": admin.list_instances,
+            "RowtideCreateInstance": admin.create_instance,
+            "RowtideDeleteInstance": admin.delete_instance,
+            "RowtideListKeys": admin.list_keys,
+            "RowtideCreateKey": admin.create_key,
+            "RowtideRevokeKey": admin.revoke_key,
+        }
+
+    def _status(self) -> dict[str, Any]:
+        """Return what an operator asks first."""
+        slots = [
+            {
+                "slot": number,
+                "open": slot.opened.is_set(),
+                "lease": slot.readable(),
+                "claim": slot.claim,
+                "shards": [
+                    {"shard": shard_id, "end": owner.end, "dirty_rows": len(owner.dirty)}
+                    for shard_id, owner in sorted(slot.shards.items())
+                ],
+                "closed": slot.closed,
+            }
+            for number, slot in sorted(self._slots.items())
+        ]
+        return {
+            "pid": os.getpid(),
+            "uptime_s": round(time.time() - self._started_s, 1),
+            "kafka": self.config.kafka.bootstrap,
+            "durability": self.config.kafka.durability,
+            "instances": len(self.catalog.instances),
+            "tables": len(self.catalog.tables),
+            "connections": self._edge.connections,
+            "free_bytes": shutil.disk_usage(self.config.data_dir).free,
+            "free_bytes_min": self.config.free_bytes_min,
+            "slots": slots,
+        }
+
+
+class _Stopped(Exception):
+    """Ends the worker's tasks after a clean stop."""
+
+
+async def _until(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+def _empty(_identity: object, _body: bytes) -> bytes:
+    """Answer an operation that lists what rowtide has none of."""
+    return b""
+
+
+def clock_us() -> int:
+    """Return Unix microseconds. May go back; commit stamps never do."""
+    return time.time_ns() // 1000

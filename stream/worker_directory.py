@@ -1,0 +1,80 @@
+"""The worker's directory: who owns it, and which former owners are surely dead.
+
+A lock on a file keeps a second process out. Whoever holds it knows that every earlier process of
+this very file has ended, so their leases need not be waited for. A copied directory has another
+file (device, inode or machine differ), and then nothing is known.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+__all__ = ["DirectoryBusy", "WorkerDirectory"]
+
+
+class DirectoryBusy(Exception):
+    """Another process uses the directory."""
+
+
+class WorkerDirectory:
+    """``path`` with its lock held until ``release``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.owner = secrets.token_bytes(8)
+        """Random id of this process as an owner of slots."""
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip()
+            os.close(self._lock)
+            raise DirectoryBusy(
+                f"{path} is in use by process {holder or 'unknown'}: stop it, or choose another "
+                f"directory"
+            ) from error
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+        stored = self._stored()
+        same_file = stored.get("file") == self._file_identity()
+        self.instance: str = stored.get("instance", "") if same_file else ""
+        """Name of this worker across restarts; a copied directory gets another."""
+        self.instance = self.instance or f"worker-{secrets.token_hex(6)}"
+        self.dead: frozenset[bytes] = frozenset(
+            bytes.fromhex(owner) for owner in stored.get("owners", []) if same_file
+        )
+        self._store()
+
+    def release(self) -> None:
+        """Let another process in."""
+        os.close(self._lock)
+
+    def _file_identity(self) -> list[str]:
+        status = os.fstat(self._lock)
+        machine = Path("/etc/machine-id")
+        name = machine.read_text().strip() if machine.exists() else os.uname().nodename
+        return [name, str(status.st_dev), str(status.st_ino)]
+
+    def _stored(self) -> dict[str, Any]:
+        try:
+            stored = json.loads((self.path / "identity.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return stored if isinstance(stored, dict) else {}
+
+    def _store(self) -> None:
+        """Remember this owner before it claims anything."""
+        owners = [self.owner.hex(), *(owner.hex() for owner in self.dead)][:64]
+        content = {"file": self._file_identity(), "instance": self.instance, "owners": owners}
+        draft = self.path / "identity.json.new"
+        with draft.open("w") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path / "identity.json")
