@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from rowtide.core.cell import Cell
 from rowtide.core.errors import Rejected, invalid
-from rowtide.core.filter_leaf import Comparison, compile_comparison
+from rowtide.core.filter_comparison import Comparison, compile_comparison
 from rowtide.core.limits import Limits
 from rowtide.core.mutation import ColumnCondition
 from rowtide.core.read import RowFilter
@@ -30,6 +30,7 @@ from rowtide.core.wire import ots_pb2 as wire
 __all__ = ["compile_condition", "compile_filter"]
 
 _name = itemgetter(0)
+_Message = TypeVar("_Message", bound=Message)
 
 
 def compile_filter(filter_bytes: bytes, limits: Limits) -> RowFilter:
@@ -224,5 +225,8 @@ def _leaves(test: _Test) -> Iterator[Comparison]:
             yield from _leaves(part)
 
 
-def _parsed[Message: _Parses](kind: type[Message], message_bytes: bytes) -> Message:
-    raise NotImplementedError
+def _parsed(kind: type[_Message], message_bytes: bytes) -> _Message:
+    try:
+        return kind.FromString(message_bytes)
+    except DecodeError as error:
+        raise invalid(f"Invalid filter: its bytes are no {kind.DESCRIPTOR.name}.") from error

@@ -36,10 +36,13 @@ RETURN_NOTHING, RETURN_KEY, RETURN_AFTER_MODIFY = 0, 1, 2
 
 
 class ColumnCondition(Protocol):
-    """A condition on a row's visible cells; an absent row has none."""
+    """A condition on a row's visible cells."""
 
-    def holds(self, key: Sequence[tuple[bytes, bytes]], cells: Sequence[Cell]) -> bool:
-        """Say whether the write may happen."""
+    def holds(self, key: bytes, cells: Sequence[Cell] | None) -> bool:
+        """Say whether the write may happen. ``cells`` is None where the row is absent.
+
+        ``key`` is the row's key as wire bytes, from its tag 01 on.
+        """
         ...
 
 

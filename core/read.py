@@ -36,7 +36,10 @@ class RowFilter(Protocol):
     """A filter of a read request: tests a row, or trims its columns (pagination)."""
 
     def choose(self, key: bytes, cells: Sequence[Cell]) -> Sequence[Cell] | None:
-        """Return the cells that answer, or None where the row fails. ``key`` is its wire bytes."""
+        """Return the cells that answer, or None where the row fails.
+
+        ``key`` is the row's key as wire bytes, from its tag 01 on; cells are in stored order.
+        """
         ...
 
 

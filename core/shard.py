@@ -38,6 +38,7 @@ from rowtide.core.version import Window, check_version, visible_cells
 __all__ = ["Evaluated", "Overlay", "Replayed", "Shard", "ShardState"]
 
 _NEWEST = Window()
+_EVERY = Window(max_versions=INT64_MAX)
 
 
 @dataclass(slots=True)
@@ -308,8 +309,8 @@ class Shard:
         ):
             raise condition_failed()
         if change.condition is not None:
-            cells = self._visible(at, now_ms)
-            if not change.condition.holds(change.key, cells):
+            cells = self._visible(at, now_ms, _EVERY) if present else None
+            if not change.condition.holds(at.key_piece, cells):
                 raise condition_failed()
         return 1 if expectation != IGNORE or change.condition is not None else 0
 
