@@ -44,7 +44,7 @@ test-wheel: $(TEST) ## Tests on the built wheel, from an empty folder
 	cd $(WHEEL)/empty && ../venv/bin/python -m pytest -q -c $(CURDIR)/pyproject.toml \
 		--rootdir $(CURDIR) -p no:cacheprovider -m "$(WHEEL_TESTS)" $(CURDIR)/tests
 
-bench: $(TEST) ## Measure speed (BENCH="--rows 1000000 --json results.json")
+bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json")
 	$(BIN)/python -m tests.bench.codec
 	$(BIN)/python -m tests.bench.run $(BENCH)
 

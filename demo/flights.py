@@ -50,9 +50,10 @@ def main() -> None:
     sys.setswitchinterval(0.0005)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # As Ctrl-C: the server stops too.
     began = time.monotonic()
+    data_dir = Path(os.environ.get("DATA_DIR") or ".data/demo").absolute()
     source = Source(JANUARY if rows == "january" else None)
     try:
-        with Up(Path(os.environ.get("DATA_DIR") or ".data/demo").absolute()) as server:
+        with Up(data_dir, options=("--port", "0")) as server:
             ready = server.start()
             equal = run(ready, source)
             click.echo(f"\n  {time.monotonic() - began:.1f} s in all, the server's start included.")

@@ -58,7 +58,10 @@ def main(
     }
     with tempfile.TemporaryDirectory(prefix="rowtide-bench-", dir=folder) as where:
         data_dir, log_file = Path(where) / "data", Path(where) / "up.log"
-        with log_file.open("wb") as log, Up(data_dir, output=log) as server:
+        with (
+            log_file.open("wb") as log,
+            Up(data_dir, options=("--port", "0"), output=log) as server,
+        ):
             try:
                 results = _measure(server, data_dir, rows, batch_rows, connections)
             except BaseException:
