@@ -200,13 +200,18 @@ def _read_key(padded: bytes, at: int) -> tuple[list[tuple[bytes, bytes]], int, i
     state = 0
     tags, length = _CELL_HEAD.unpack_from(padded, at)
     while tags == _CELL_NAME:
-        name, tag, size, _, _ = _name_reader(length)(padded, at + 6)
+        name, tag, size, kind, inner = _name_reader(length)(padded, at + 6)
         if tag != _VALUE:
             raise _malformed(at, "a primary key column without a value")
         at += 11 + length
         value, tag, checksum, tags, length = _value_reader(size)(padded, at)
-        _check_name(name, at)
-        _check_value(value, at, _KEY_VALUES)
+        if not name.isascii():
+            _check_name(name, at)
+        if kind == STRING:
+            if inner != size - 5 or not value.isascii():
+                _check_value(value, at, _KEY_VALUES)
+        elif size != _FIXED_SIZES[kind]:
+            _check_value(value, at, _KEY_VALUES)
         at += size
         crc = crc8(value, crc8(name))
         if tag != _CELL_CHECKSUM:
@@ -396,17 +401,17 @@ def stamped_cells(cells: Iterable[Cell], version_ms: int) -> list[Cell]:
 
 
 def cell_piece(cell: Cell) -> bytes:
-    """Return a cell's bytes, from its tag to its checksum."""
+    """Return a cell's bytes, from its tag to its checksum. For many cells, see ``cells_piece``."""
     name, op, value, version, crc = cell
-    parts = [_CELL_HEAD.pack(_CELL_NAME, len(name)), name]
+    head = _CELL_HEAD.pack(_CELL_NAME, len(name)) + name
     if value:
-        parts += (_TAG_LENGTH.pack(_VALUE, len(value)), value)
+        head += _TAG_LENGTH.pack(_VALUE, len(value)) + value
     if op != PUT:
-        parts.append(bytes((_OP, op)))
+        head += bytes((_OP, op))
     if version is not None:
-        parts += (b"\x07", _INT64.pack(version))
-    parts.append(bytes((_CELL_CHECKSUM, crc)))
-    return b"".join(parts)
+        head += _VERSION_TAIL.pack(_VERSION, version, _CELL_CHECKSUM) + _BYTES[crc]
+        return head
+    return head + b"\x0a" + _BYTES[crc]
 
 
 def cells_piece(cells: Iterable[Cell]) -> bytes:

@@ -47,10 +47,6 @@ _LAST = [bytes((low,)) for low in range(128)] + [
 ]
 _MORE = [bytes((pair & 127 | 128, pair >> 7 | 128)) for pair in range(16384)]
 
-_SHIFTS = range(0, 70, 7)
-_TOP_BITS = [sum(128 << below for below in range(0, shift, 7)) for shift in range(64)]
-"""By the shift of a number's last byte: the top bits of all bytes before it."""
-
 _SHORT = tuple(byte >> 1 if byte < 128 and byte & 1 == 0 else -1 for byte in range(256))
 """A length that fits in one byte, by that byte; -1 calls for ``_read_length``."""
 
@@ -72,6 +68,8 @@ _AFTER_NAME = [_after_name(size) for size in range(64)]
 _STRING_HEADS = [b"\x03" + size.to_bytes(4, "little") for size in range(64)]
 _PUT_STRING_HEADS = [bytes((0, _STRING, size << 1)) for size in range(64)]
 
+_TOP_BITS = 0x8080808080808080
+_EIGHT_BYTES = struct.Struct("<Q")
 _INTEGER = struct.Struct("<Bq")
 _LENGTH = struct.Struct("<BI")
 
@@ -193,16 +191,32 @@ def read_long(record: bytes, at: int) -> tuple[int, int]:
     bits += (byte << 14) - (128 << 7)
     if byte < 128:
         return (bits >> 1) ^ -(bits & 1), at + 3
-    return _read_long(record, at)
+    if at + 8 <= len(record):
+        (bits,) = _EIGHT_BYTES.unpack_from(record, at)
+        ends = ~bits & _TOP_BITS
+        if ends:
+            return _folded(bits, ends & -ends, at)
+    return _read_long_slowly(record, at)
 
 
-def _read_long(record: bytes, at: int) -> tuple[int, int]:
+def _folded(bits: int, end: int, at: int) -> tuple[int, int]:
+    """Return the number in the eight bytes ``bits`` whose last byte's top bit is ``end``.
+
+    Neighbours are pushed together, twice as wide each time: three steps for eight bytes, not eight.
+    """
+    bits &= end - 1
+    bits = bits & 0x007F007F007F007F | bits >> 1 & 0x3F803F803F803F80
+    bits = bits & 0x00003FFF00003FFF | bits >> 2 & 0x0FFFC0000FFFC000
+    bits = bits & 0x000000000FFFFFFF | bits >> 4 & 0x00FFFFFFF0000000
+    return (bits >> 1) ^ -(bits & 1), at + (end.bit_length() >> 3)
+
+
+def _read_long_slowly(record: bytes, at: int) -> tuple[int, int]:
+    """Return a number of nine or ten bytes, or one near the record's end."""
     bits = 0
-    for shift, byte in zip(_SHIFTS, record[at : at + 10], strict=False):
-        bits += byte << shift
+    for shift, byte in zip(range(0, 70, 7), record[at : at + 10], strict=False):
+        bits |= (byte & 127) << shift
         if byte < 128:
-            # Each byte before this one left its top bit in the sum.
-            bits -= _TOP_BITS[shift]
             if bits >> 64:
                 break
             return (bits >> 1) ^ -(bits & 1), at + shift // 7 + 1

@@ -99,9 +99,10 @@ def decode(variant: bytes) -> Scalar:
     """Return the Python value of a well-formed variant; NULL, INF and AUTO_INCREMENT have none."""
     kind = variant[0]
     if kind == STRING:
-        return str(variant[5:], "utf-8")
+        return variant[5:].decode()
     if kind == INTEGER:
-        return int.from_bytes(variant[1:], "little", signed=True)
+        integer: int = _TYPED_INTEGER.unpack(variant)[1]
+        return integer
     if kind == BLOB:
         return variant[5:]
     if kind == DOUBLE:
