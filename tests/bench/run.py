@@ -20,15 +20,17 @@ from typing import Any, TypeVar
 import click
 
 from rowtide.cli.client import Client, ServerError
+from rowtide.cli.wire_row import Special
 from rowtide.deploy.up import Ready, Up
 from tests.bench.measure import Bench
 from tests.bench.processes import machine, memory
 from tests.bench.report import Result, as_json, as_markdown
+from tests.bench.traffic import Refused
 
 IDLE_S = 5.0
 """Memory is read so long after a start, when what the start needed has been given back."""
 
-WORKER_FOLDER = "worker"
+WORKER_FOLDER = "rows"
 """What a worker keeps below the data directory; all of it can be rebuilt from the broker."""
 
 UNAVAILABLE = 503
@@ -84,7 +86,7 @@ def _measure(
     bench = Bench(ready, server.pid, connections=connections)
     results += _run(_calls(bench, rows, batch_rows))
     bench.client.close()
-    results.append(_rebuilt(server, data_dir, rows + batch_rows, warm_s=warm.value))
+    results.append(_rebuilt(server, data_dir, (rows, batch_rows), warm_s=warm.value))
     return results
 
 
@@ -115,7 +117,7 @@ async def _calls(bench: Bench, rows: int, batch_rows: int) -> list[Result]:
     ]
 
 
-def _rebuilt(server: Up, data_dir: Path, rows: int, *, warm_s: float) -> Result:
+def _rebuilt(server: Up, data_dir: Path, rows: tuple[int, int], *, warm_s: float) -> Result:
     """Take the worker's disk away, start, and wait until rows are served again.
 
     The time beyond a warm start grows with the rows; it is scaled to a million of them.
@@ -127,8 +129,12 @@ def _rebuilt(server: Up, data_dir: Path, rows: int, *, warm_s: float) -> Result:
     for table in TABLES:
         _await_served(bench.client, table)
     elapsed = time.perf_counter() - began
-    scaled = warm_s + max(0.0, elapsed - warm_s) * 1e6 / rows
-    remark = f"from {elapsed:.1f} s for {rows:,} rows, the start included"
+    ends = [[(name, end) for name in ("id", "n")] for end in (Special.INF_MIN, Special.INF_MAX)]
+    found = sum(len(page) for page in bench.client.get_range(TABLES[0], *ends))
+    if found != rows[0]:
+        raise Refused(f"{found} rows of {rows[0]} are there after the rebuild")
+    scaled = warm_s + max(0.0, elapsed - warm_s) * 1e6 / sum(rows)
+    remark = f"from {elapsed:.1f} s for {sum(rows):,} rows, the start included"
     return Result("cold rebuild of 1 M rows", scaled, "s", remark=remark)
 
 
