@@ -34,6 +34,8 @@ WORKER_FOLDER = "rows"
 """What a worker keeps below the data directory; all of it can be rebuilt from the broker."""
 
 UNAVAILABLE = 503
+SCALED_ROWS_MIN = 100_000
+"""With fewer rows a rebuild is mostly the start, and scaling would scale its noise."""
 TABLES = ("single", "batched", "probed")
 LOG_CHARACTERS = 4000
 """How much of the server's log is shown after a failure."""
@@ -133,6 +135,10 @@ def _rebuilt(server: Up, data_dir: Path, rows: tuple[int, int], *, warm_s: float
     found = sum(len(page) for page in bench.client.get_range(TABLES[0], *ends))
     if found != rows[0]:
         raise Refused(f"{found} rows of {rows[0]} are there after the rebuild")
+    if sum(rows) < SCALED_ROWS_MIN:
+        return Result(
+            f"cold rebuild of {sum(rows):,} rows", elapsed, "s", remark="too few to scale"
+        )
     scaled = warm_s + max(0.0, elapsed - warm_s) * 1e6 / sum(rows)
     remark = f"from {elapsed:.1f} s for {sum(rows):,} rows, the start included"
     return Result("cold rebuild of 1 M rows", scaled, "s", remark=remark)
