@@ -1,8 +1,9 @@
 """A piece of a row as it is stored, in RocksDB and in the changelog.
 
 A narrow row is one chunk. A wide row is cut at cell borders into several, ordered by column and,
-within a column, newest version first. A chunk says up to which commit stamp it is complete; a
-reader of the changelog keeps the one with the higher stamp.
+within a column, newest version first; their ranges tile the row. A chunk says up to which commit
+stamp it is complete; of two chunks that cover a place the one with the higher stamp tells what is
+there (``chunk_merge.py``).
 
 Value: a header of 32 bytes (little-endian), the border where the chunk ends, then the cells as
 PlainBuffer bytes. In a row's first chunk they are a whole wire row (key, cells, checksum), so that
@@ -22,6 +23,7 @@ from typing import NamedTuple
 
 from rowtide.core import plainbuffer
 from rowtide.core.cell import Cell
+from rowtide.core.crc8 import crc8
 from rowtide.core.limits import INT64_MAX
 
 __all__ = [
@@ -34,19 +36,20 @@ __all__ = [
     "decode_border",
     "encode",
     "header",
+    "key_state",
     "row_end",
     "row_key",
     "table_prefix",
 ]
 
 CHUNK_BYTES = 32 * 1024
-"""A chunk larger than this is cut. One cell is never cut, so a chunk may hold one large cell."""
+"""A chunk whose cells are larger than this is cut. One cell is never cut, however large."""
 
 FORMAT = 1
 DELETED = 1
 """Flag: the row was deleted at the stamp; kept until the changelog's mark has passed it."""
 
-_HEADER = Struct("<BBHIqqII")
+_HEADER = Struct("<BBHHqqIIH")
 HEADER_BYTES = _HEADER.size
 _VERSION = Struct(">Q")
 _TABLE_ID = Struct(">I")
@@ -59,7 +62,8 @@ class Header(NamedTuple):
 
     ``versions_max`` is the most versions any one column has here; together with ``version_min``
     it tells whether every cell is visible without looking at one. ``data_bytes`` is what capacity
-    units count: names and values of the cells, the key's not included.
+    units count: names and values of the cells, the key's not included. ``begin_bytes`` is the
+    length of the border at the end of the chunk's own key, so the rest of that key names the row.
     """
 
     format: int
@@ -70,12 +74,14 @@ class Header(NamedTuple):
     version_min: int
     versions_max: int
     data_bytes: int
+    begin_bytes: int
 
 
 @dataclass(slots=True)
 class Chunk:
-    """A chunk taken apart. ``end`` is empty where the chunk reaches the row's end.
+    """A chunk taken apart. It covers the borders from ``begin`` up to, not including, ``end``.
 
+    ``begin`` is empty in a row's first chunk, ``end`` where the chunk reaches the row's end.
     ``key_piece`` and ``key_state`` (the row checksum after the key's cells) are set in a row's
     first chunk only.
     """
@@ -86,6 +92,7 @@ class Chunk:
     deleted: bool = False
     key_piece: bytes = b""
     key_state: int = 0
+    begin: bytes = b""
 
 
 header = _HEADER.unpack_from
@@ -134,8 +141,9 @@ def encode(chunk: Chunk) -> bytes:
         version_min,
         versions_max,
         data_bytes,
+        len(chunk.begin),
     )
-    pieces = b"".join(map(plainbuffer.cell_piece, cells))
+    pieces = plainbuffer.cells_piece(cells)
     if not chunk.key_piece:
         return head + chunk.end + pieces
     checksum = plainbuffer.row_checksum(chunk.key_state, bytes([cell[4] for cell in cells]))
@@ -145,9 +153,9 @@ def encode(chunk: Chunk) -> bytes:
     )
 
 
-def decode(value: bytes) -> Chunk:
-    """Take stored bytes apart. They are our own, so they are trusted."""
-    _, flags, end_bytes, key_bytes, stamp, _, _, _ = header(value)
+def decode(key: bytes, value: bytes) -> Chunk:
+    """Take a stored chunk apart. Its bytes are our own, so they are trusted."""
+    _, flags, end_bytes, key_bytes, stamp, _, _, _, begin_bytes = header(value)
     start = HEADER_BYTES + end_bytes
     key_piece = value[start : start + key_bytes]
     return Chunk(
@@ -156,13 +164,26 @@ def decode(value: bytes) -> Chunk:
         end=value[HEADER_BYTES:start],
         deleted=bool(flags & DELETED),
         key_piece=key_piece,
-        key_state=0,
+        key_state=key_state(key_piece),
+        begin=key[len(key) - begin_bytes :],
     )
+
+
+def key_state(key_piece: bytes) -> int:
+    """Return the row checksum after the key's cells, from their own checksum bytes."""
+    checksums = bytearray()
+    at = 1
+    while at < len(key_piece):
+        at += 6 + int.from_bytes(key_piece[at + 2 : at + 6], "little")  # 03 04 len32 name
+        at += 5 + int.from_bytes(key_piece[at + 1 : at + 5], "little")  # 05 len32 value
+        checksums.append(key_piece[at + 1])  # 0A checksum
+        at += 2
+    return crc8(bytes(checksums))
 
 
 def cells_of(value: bytes) -> list[Cell]:
     """Return a stored chunk's cells in order."""
-    _, _, end_bytes, key_bytes, _, _, versions_max, _ = header(value)
+    _, _, end_bytes, key_bytes, _, _, versions_max, _, _ = header(value)
     if not versions_max:
         return []
     start = HEADER_BYTES + end_bytes + key_bytes

@@ -176,6 +176,7 @@ def _cut(at: RowAddress, start: bytes, whole: Chunk) -> Writes:
             False,
             at.key_piece if first else b"",
             at.key_state if first else 0,
+            begin,
         )
         writes.append((at.row_key + begin, chunks.encode(part)))
     return writes

@@ -13,9 +13,8 @@ from typing import NamedTuple, Protocol
 
 from rowtide.core import capacity, plainbuffer
 from rowtide.core.cell import Cell
-from rowtide.core.chunk import DELETED, HEADER_BYTES, header, row_end
+from rowtide.core.chunk import DELETED, HEADER_BYTES, header, key_state, row_end
 from rowtide.core.chunk import cells_of as chunk_cells
-from rowtide.core.crc8 import crc8
 from rowtide.core.fold import ChunkReader
 from rowtide.core.schema import TableOptions
 from rowtide.core.version import Window, expiry_floor_ms, visible_cells
@@ -142,7 +141,7 @@ def answer(
 ) -> RowAnswer | None:
     """Return what of a stored row answers ``wanted``."""
     first = row.first
-    _, _, end_bytes, key_size, _, version_min, versions_max, data_bytes = header(first)
+    _, _, end_bytes, key_size, _, version_min, versions_max, data_bytes, _ = header(first)
     if (
         not row.later
         and not end_bytes
@@ -194,20 +193,8 @@ def _between(cells: Sequence[Cell], wanted: Selection) -> list[Cell]:
 
 
 def _wire(key_piece: bytes, cells: Sequence[Cell]) -> bytes:
-    state = _key_state(key_piece)
+    state = key_state(key_piece)
     checksum = plainbuffer.row_checksum(state, bytes([cell.checksum for cell in cells]))
     tag = b"\x02" if cells else b""
-    pieces = b"".join(map(plainbuffer.cell_piece, cells))
+    pieces = plainbuffer.cells_piece(cells)
     return b"".join((key_piece, tag, pieces, b"\x09", checksum.to_bytes(1, "little")))
-
-
-def _key_state(key_piece: bytes) -> int:
-    """Return the row checksum after the key's cells, from their own checksum bytes."""
-    checksums = bytearray()
-    at = 1
-    while at < len(key_piece):
-        at += 6 + int.from_bytes(key_piece[at + 2 : at + 6], "little")  # 03 04 len32 name
-        at += 5 + int.from_bytes(key_piece[at + 1 : at + 5], "little")  # 05 len32 value
-        checksums.append(key_piece[at + 1])  # 0A checksum
-        at += 2
-    return crc8(bytes(checksums))

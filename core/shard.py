@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import NamedTuple
 
 from rowtide.core import capacity, fold, key, plainbuffer, record, variant
-from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, Cell
+from rowtide.core.cell import DELETE_ONE, INCREMENT, Cell
 from rowtide.core.chunk import header, row_key
 from rowtide.core.errors import condition_failed, invalid
 from rowtide.core.fold import ChunkReader, RowAddress, Writes
@@ -334,23 +335,22 @@ class Shard:
     def _resolved(self, change: Change, at: RowAddress, version_ms: int, now_ms: int) -> list[Cell]:
         """Give every cell its version and every increment its value, in name order."""
         options = self.state.options
-        cells: list[Cell] = []
-        newest: dict[bytes, Cell] | None = None
-        for cell in change.cells:
-            if cell.op == INCREMENT:
-                if newest is None:
-                    newest = {c.name: c for c in self._visible(at, now_ms)}
-                cells.append(_incremented(cell, newest.get(cell.name), version_ms))
-            elif cell.version_ms is not None:
-                if cell.op != DELETE_ONE:
-                    check_version(cell.version_ms, options, now_ms)
-                cells.append(cell)
-            elif cell.op == DELETE_ALL:
-                cells.append(cell)
-            else:
-                cells.append(plainbuffer.stamped(cell, version_ms))
-        cells.sort(key=_cell_name)
-        return cells
+        increments = False
+        for _, op, _, version, _ in change.cells:
+            if op == INCREMENT:
+                increments = True
+            elif version is not None and op != DELETE_ONE:
+                check_version(version, options, now_ms)
+        cells: Sequence[Cell] = change.cells
+        if increments:
+            newest = {c.name: c for c in self._visible(at, now_ms)}
+            cells = [
+                _incremented(cell, newest.get(cell.name), version_ms)
+                if cell.op == INCREMENT
+                else cell
+                for cell in cells
+            ]
+        return sorted(plainbuffer.stamped_cells(cells, version_ms), key=itemgetter(0))
 
     def _mutation(
         self,
@@ -377,7 +377,7 @@ class Shard:
             named = [cell for cell in cells if cell.name in change.return_columns]
         checksum = plainbuffer.row_checksum(at.key_state, bytes(c.checksum for c in named))
         tag = b"\x02" if named else b""
-        pieces = b"".join(map(plainbuffer.cell_piece, named))
+        pieces = plainbuffer.cells_piece(named)
         return b"".join((at.key_piece, tag, pieces, b"\x09", bytes([checksum])))
 
     # Options.
@@ -404,10 +404,6 @@ class Shard:
         if new is not None and (old is None or old.stream_id != new.stream_id):
             state.stream_start = offset
         state.stream = new
-
-
-def _cell_name(cell: Cell) -> bytes:
-    return cell.name
 
 
 def _stream_of(stream: record.Stream | None) -> StreamSettings | None:

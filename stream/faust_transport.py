@@ -117,6 +117,13 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             consumer._coordinator._group_instance_id = None
         await super().on_thread_stop()
 
+    def close(self) -> None:
+        """Do nothing: the thread closes its consumer as it stops.
+
+        Faust calls this when a rebalance meets a stopping app, and would close the sockets in
+        the event loop of another thread.
+        """
+
     def correct_address(self) -> None:
         """Join again where the others were told an address of a former life."""
         if self.app.assignor.address_is_stale:

@@ -349,7 +349,8 @@ class Connection(asyncio.Protocol):
         self._write(self._transport, parts, headers_only=request.method == b"HEAD")
         self._idle_since = self._edge.now()
         if last:
-            self._close(linger=self._reader.stopped)
+            # Even a client that asked to close may send on; a reset would take its answer away.
+            self._close(linger=True)
 
     def _more_expected(self) -> bool:
         reader = self._reader

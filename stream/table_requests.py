@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from rowtide.core import key, variant
 from rowtide.core.errors import Rejected, invalid
@@ -131,12 +132,12 @@ def split_points(
     if ranges[0].begin != variant.V_INF_MIN or ranges[-1].end != variant.V_INF_MAX:
         raise invalid("The partition ranges must cover INF_MIN to INF_MAX.")
     points: list[bytes] = []
-    for before, after in zip(ranges, ranges[1:], strict=False):
+    for before, after in pairwise(ranges):
         if before.end != after.begin:
             raise invalid("The partition ranges must follow one another without gaps.")
         points.append(_point(after.begin, first))
     encoded = [key.encode([point]) for point in points]
-    if any(low >= high for low, high in zip(encoded, encoded[1:], strict=False)):
+    if any(low >= high for low, high in pairwise(encoded)):
         raise invalid("The partition ranges must be in ascending order.")
     return tuple(points)
 
