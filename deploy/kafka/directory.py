@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from rowtide.deploy.kafka.config import Addresses
-from rowtide.deploy.kafka.errors import DirectoryInUse, PortTaken
+from rowtide.deploy.kafka.errors import BrokerFailed, DirectoryInUse, PortTaken, translated
 from rowtide.deploy.kafka.probe import is_free
 
 __all__ = ["HOST", "BrokerDirectory"]
@@ -55,12 +55,19 @@ class BrokerDirectory:
     def acquire(self) -> None:
         """Own the directory until ``release`` or the death of this process."""
         assert not self.owned, "acquired twice"
-        for folder in (self.path, self.topics, self.logs):
-            folder.mkdir(parents=True, exist_ok=True)
+        with translated(BrokerFailed, f"cannot use {self.path}"):
+            for folder in (self.path, self.topics, self.logs):
+                folder.mkdir(parents=True, exist_ok=True)
+            self._lock = self._locked()
+
+    def _locked(self) -> IO[str]:
         file = (self.path / "owner.lock").open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+        except BlockingIOError as error:
             file.seek(0)
             owner = file.read().strip() or "unknown"
             file.close()
@@ -68,10 +75,10 @@ class BrokerDirectory:
                 f"{self.path} is in use by another rowtide (pid {owner}): "
                 "stop that one, or choose another directory with --data-dir."
             ) from error
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        self._lock = file
+        except OSError:
+            file.close()
+            raise
+        return file
 
     def release(self) -> None:
         """Let another process own the directory. The broker must have ended."""

@@ -5,12 +5,15 @@
     ├── JavaUnusable        no Java, or one older than Kafka needs
     ├── DirectoryInUse      another rowtide owns the data directory
     ├── PortTaken           the port the user asked for belongs to another program
-    └── BrokerFailed        the broker ended or did not answer while it was being started
+    └── BrokerFailed        the broker, or its directory, did not do what a start needs
 
 Every message is written for the person at the terminal: it names the thing and the way out.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 __all__ = [
     "BrokerFailed",
@@ -19,6 +22,7 @@ __all__ = [
     "JarsUnavailable",
     "JavaUnusable",
     "PortTaken",
+    "translated",
 ]
 
 
@@ -43,4 +47,13 @@ class PortTaken(EmbeddedKafkaError):
 
 
 class BrokerFailed(EmbeddedKafkaError):
-    """The broker ended, or did not answer in time, while it was being started."""
+    """The broker ended or did not answer, or its directory cannot be written (a full disk)."""
+
+
+@contextmanager
+def translated(kind: type[EmbeddedKafkaError], doing: str) -> Iterator[None]:
+    """Turn what the operating system refuses into ``kind``."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{doing}: {error}") from error

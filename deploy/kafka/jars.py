@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from rowtide.deploy.kafka.errors import JarsUnavailable
+from rowtide.deploy.kafka.errors import JarsUnavailable, translated
 
 __all__ = ["KAFKA_VERSION", "Jar", "Progress", "locked_jars", "resolve_jars"]
 
@@ -73,12 +73,14 @@ def resolve_jars(
 ) -> list[Path]:
     """Return the paths of ``jars`` in ``cache_dir``, each one whole and as locked."""
     folder = cache_dir / "jars"
-    folder.mkdir(parents=True, exist_ok=True)
     stamp = folder / f"{_name_of(jars)}.verified"
-    with _exclusive(cache_dir / "jars.lock"):
-        if not _unchanged(folder, jars, stamp):
-            _complete(folder, jars, repository, progress or _silent)
-            _write_stamp(folder, jars, stamp)
+    if not _unchanged(folder, jars, stamp):  # Asked first: a finished cache may be read-only.
+        with translated(JarsUnavailable, f"cannot keep the jars in {cache_dir}"):
+            folder.mkdir(parents=True, exist_ok=True)
+            with _exclusive(cache_dir / "jars.lock"):
+                if not _unchanged(folder, jars, stamp):  # Another process may have done it.
+                    _complete(folder, jars, repository, progress or _silent)
+                    _write_stamp(folder, jars, stamp)
     return [folder / jar.name for jar in jars]
 
 

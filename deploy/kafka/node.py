@@ -18,7 +18,7 @@ from rowtide.deploy.kafka.command import (
 )
 from rowtide.deploy.kafka.config import EmbeddedConfig, server_properties
 from rowtide.deploy.kafka.directory import BrokerDirectory
-from rowtide.deploy.kafka.errors import BrokerFailed
+from rowtide.deploy.kafka.errors import BrokerFailed, translated
 from rowtide.deploy.kafka.java import ENVIRONMENT, Runtime
 from rowtide.deploy.kafka.probe import answers, is_free
 from rowtide.deploy.kafka.tether import TetheredProcess
@@ -48,21 +48,36 @@ class Node:
     ) -> None:
         self._config = config
         self._directory = directory
-        self.addresses = directory.choose_addresses(config.port)
-        self._configure()
-        if not directory.formatted():
-            _format(directory, runtime)
-        log = directory.log_file
-        self._log_start = log.stat().st_size if log.exists() else 0
         self._jvm_log = directory.logs / "jvm.log"
+        with translated(BrokerFailed, f"cannot start the broker in {directory.path}"):
+            self.addresses = directory.choose_addresses(config.port)
+            self._configure()
+            if not directory.formatted():
+                _format(directory, runtime)
+            self._log_start = self._turn_over_logs()
+            command = broker_command(runtime, config, directory, options)
+            self.child = self._spawn(command, nice=nice)
+
+    def _configure(self) -> None:
+        directory = self._directory
+        directory.clear_tmp()
+        write_properties(directory.properties, server_properties(self._config, self.addresses))
+        write_properties(directory.logging, logging_properties(self._config))
+
+    def _turn_over_logs(self) -> int:
+        """Keep the JVM's output of the last run aside; return where Kafka's log goes on."""
         if self._jvm_log.exists():
             os.replace(self._jvm_log, self._jvm_log.with_suffix(".log.1"))
-        with self._jvm_log.open("wb") as file:
-            self.child = TetheredProcess(
-                broker_command(runtime, config, directory, options),
-                folder=directory.path,
+        log = self._directory.log_file
+        return log.stat().st_size if log.exists() else 0
+
+    def _spawn(self, command: Sequence[str], *, nice: bool) -> TetheredProcess:
+        with self._jvm_log.open("wb") as output:
+            return TetheredProcess(
+                command,
+                folder=self._directory.path,
                 environment=ENVIRONMENT,
-                output=file,
+                output=output,
                 nice=nice,
             )
 
@@ -92,13 +107,6 @@ class Node:
         """Return whether another program holds the port, once the process is gone."""
         assert not self.alive()
         return not is_free(self.addresses.host, self.addresses.port)
-
-    def _configure(self) -> None:
-        self._directory.clear_tmp()
-        write_properties(
-            self._directory.properties, server_properties(self._config, self.addresses)
-        )
-        write_properties(self._directory.logging, logging_properties(self._config))
 
     def _last_words(self) -> str:
         """Return what this run complained of, for an error message."""
@@ -133,13 +141,17 @@ def launch(make: Callable[[], Node], stopping: threading.Event) -> Node:
 
 def _format(directory: BrokerDirectory, runtime: Runtime) -> None:
     """Run Kafka's own storage tool: a second JVM (1 s), once per data directory."""
-    result = subprocess.run(
-        format_command(runtime, directory),
-        cwd=directory.path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=FORMAT_TIMEOUT_S,
-    )
+    command = format_command(runtime, directory)
+    try:
+        result = subprocess.run(
+            command,
+            cwd=directory.path,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=FORMAT_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BrokerFailed(f"cannot format {directory.topics}: {error}") from error
     if result.returncode:
         raise BrokerFailed(f"cannot format {directory.topics}: {result.stderr.strip()}")

@@ -21,7 +21,7 @@ __all__ = ["BrokerBack", "BrokerEnded", "BrokerEvent", "BrokerRefused", "supervi
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.05  # One waitpid each time.
-BACKOFF_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
+BACKOFF_S = (0.0, 0.5, 1.0, 2.0, 5.0)
 STABLE_S = 60.0
 """After this long without an end the next one is restarted at once again."""
 

@@ -51,19 +51,16 @@ class AotTraining:
 
     def run(self) -> None:
         """Train now. A failure is no more than a slow start next time, so it is only logged."""
-        self._folder.parent.mkdir(parents=True, exist_ok=True)
-        with (self._folder.parent / "training.lock").open("a") as lock:
-            try:
+        try:
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            with (self._folder.parent / "training.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return  # Another rowtide is training already.
-            try:
                 self._train()
-            except (EmbeddedKafkaError, OSError) as error:
-                if not self._aborted.is_set():
-                    logger.warning("no AOT cache was made, starts stay slow: %s", error)
-            finally:
-                shutil.rmtree(self._folder, ignore_errors=True)
+        except BlockingIOError:
+            logger.debug("another rowtide is making the AOT cache already")
+        except (EmbeddedKafkaError, OSError) as error:
+            if not self._aborted.is_set():
+                logger.warning("no AOT cache was made, starts stay slow: %s", error)
 
     def _train(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)  # What a killed process left behind.
@@ -78,6 +75,7 @@ class AotTraining:
                 logger.info("AOT cache made: later starts take under a second")
         finally:
             directory.release()
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _record(self, directory: BrokerDirectory, record: Path) -> None:
         """Start a broker that records what it loads, and stop it once it answers."""

@@ -39,7 +39,7 @@ def test_the_cache_lies_where_the_platform_keeps_caches(
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("heap_mb", 64), ("session_timeout_ms", 500), ("port", 70_000)]
+    ("setting", "value"), [("heap_mb", 128), ("session_timeout_ms", 500), ("port", 70_000)]
 )
 def test_a_setting_out_of_bounds_is_refused_by_name(setting: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{setting} must be .* not {value}"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rowtide.deploy.kafka.directory import HOST, BrokerDirectory
-from rowtide.deploy.kafka.errors import DirectoryInUse, PortTaken
+from rowtide.deploy.kafka.errors import BrokerFailed, DirectoryInUse, PortTaken
 
 
 @pytest.fixture
@@ -42,6 +42,12 @@ def test_a_released_directory_may_be_owned_again(
     other = BrokerDirectory(tmp_path)
     other.acquire()
     other.release()
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BrokerFailed, match=f"cannot use {tmp_path}/file/kafka"):
+        BrokerDirectory(tmp_path / "file" / "kafka").acquire()
 
 
 def test_addresses_and_cluster_id_outlive_a_restart(
