@@ -36,6 +36,8 @@ Writes = list[tuple[bytes, bytes | None]]
 
 _name = itemgetter(0)
 _MIN_VERSION = 0
+CELL_OVERHEAD = 22
+"""Bytes of a stored cell that are neither its name nor its variant."""
 
 
 class ChunkReader(Protocol):
@@ -163,30 +165,27 @@ def _cut(at: RowAddress, start: bytes, whole: Chunk) -> Writes:
 
     All parts take the stamp of the mutation that caused the cut.
     """
-    parts = _parts(whole.cells) if len(whole.cells) > 1 else [whole.cells]
+    whole.begin = start
+    if not start:
+        whole.key_piece, whole.key_state = at.key_piece, at.key_state
+    encoded = chunks.encode(whole)
+    if len(encoded) <= CHUNK_BYTES or len(whole.cells) < 2:
+        return [(at.row_key + start, encoded)]
+    parts = _parts(whole.cells)
     writes: Writes = []
     for index, cells in enumerate(parts):
         begin = start if index == 0 else _border_of(cells[0])
         end = whole.end if index == len(parts) - 1 else _border_of(parts[index + 1][0])
-        first = not begin
-        part = Chunk(
-            whole.stamp,
-            cells,
-            end,
-            False,
-            at.key_piece if first else b"",
-            at.key_state if first else 0,
-            begin,
-        )
+        part = Chunk(whole.stamp, cells, end, begin=begin)
+        if not begin:
+            part.key_piece, part.key_state = at.key_piece, at.key_state
         writes.append((at.row_key + begin, chunks.encode(part)))
     return writes
 
 
 def _parts(cells: Sequence[Cell]) -> list[Sequence[Cell]]:
-    """Cut ``cells`` into runs of at most CHUNK_BYTES; leave half room where it is cut at all."""
-    sizes = [len(cell.name) + len(cell.variant) + 24 for cell in cells]
-    if sum(sizes) <= CHUNK_BYTES:
-        return [cells]
+    """Cut ``cells`` into runs of half of CHUNK_BYTES, so that each has room to grow."""
+    sizes = [len(cell.name) + len(cell.variant) + CELL_OVERHEAD for cell in cells]
     parts: list[Sequence[Cell]] = []
     begin = held = 0
     for index, size in enumerate(sizes):

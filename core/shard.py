@@ -191,7 +191,7 @@ class Shard:
         else:
             cells = self._resolved(change, at, stamp // 1000, now_ms)
             body, writes = self._mutation(change, key_values, cells, before, at, stamp)
-        size = capacity.key_bytes(change_key) + capacity.cells_bytes(cells)
+        size = len(piece) - self.table.key_overhead + _size(change.kind, cells, writes)
         outcome = Outcome(self._returned(change, at, cells), read_units, capacity.units(size))
         if not writes:
             return Evaluated(outcome, self._stamp)
@@ -404,6 +404,14 @@ class Shard:
         if new is not None and (old is None or old.stream_id != new.stream_id):
             state.stream_start = offset
         state.stream = new
+
+
+def _size(kind: int, cells: Sequence[Cell], writes: Writes) -> int:
+    """Return the bytes of names and values written; a put's single chunk has them counted."""
+    if kind == PUT and len(writes) == 1 and writes[0][1] is not None:
+        counted: int = header(writes[0][1])[7]
+        return counted
+    return capacity.cells_bytes(cells)
 
 
 def _stream_of(stream: record.Stream | None) -> StreamSettings | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import dropwhile
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ from rowtide.stream.row_requests import (
     row_change,
     selection_of,
 )
-from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.shard_owner import ShardOwner, Tell
 
 __all__ = ["RowOperations"]
 
@@ -51,6 +52,7 @@ class RowOperations:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._limits = directory.limits
+        self._loop = asyncio.get_running_loop()
 
     # Writes.
 
@@ -82,24 +84,20 @@ class RowOperations:
         change = change_of(row, kind, table, request, self._limits)
         _check_update(table, kind)
         self._directory.require_space()
-        return _Answering(self._directory.owner(table, row.key).submit(change)).future
+        reply = WriteReply(self._loop)
+        self._directory.owner(table, row.key).submit(change, reply)
+        return reply.future
 
-    async def batch_write_row(self, identity: Identity, body: bytes) -> bytes:
+    def batch_write_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
         """Write rows of several tables; each succeeds or fails alone, in request order."""
         request = parse(pb.BatchWriteRowRequest, body)
         _refuse_transaction(request.transaction_id)
         rows = self._batch_rows(identity, request)
         self._check_batch_size(rows)
-        waits = [self._submit(row) for row in rows]
-        futures = {wait for wait in waits if isinstance(wait, asyncio.Future)}
-        if futures:
-            await asyncio.wait(futures)
-        outcomes = iter([_settled(wait) for wait in waits])
-        response = b""
-        for table in request.tables:
-            items = b"".join(field(2, next(outcomes)) for _ in table.rows)
-            response += field(1, field(1, table.table_name.encode()) + items)
-        return response
+        reply = BatchReply(request, len(rows), self._loop)
+        for index, row in enumerate(rows):
+            self._submit(row, reply.row(index))
+        return reply.future
 
     def _batch_rows(self, identity: Identity, request: pb.BatchWriteRowRequest) -> list[BatchRow]:
         """Return every row of the batch, decoded. Raises what refuses the whole request."""
@@ -144,17 +142,18 @@ class RowOperations:
                 f"limit size: {limit}, data size: {size}."
             )
 
-    def _submit(self, row: BatchRow) -> asyncio.Future[Outcome] | StoreError:
+    def _submit(self, row: BatchRow, tell: Tell) -> None:
         if row.table is None:
             assert row.missing is not None, "a row has a table or the reason it has none"
-            return row.missing
+            tell(row.missing)
+            return
         try:
             change = change_of(row.row, row.kind, row.table, row.item, self._limits)
             _check_update(row.table, row.kind)
             self._directory.require_space()
-            return self._directory.owner(row.table, row.row.key).submit(change)
+            self._directory.owner(row.table, row.row.key).submit(change, tell)
         except StoreError as error:
-            return error
+            tell(error)
 
     # Reads.
 
@@ -227,7 +226,7 @@ class RowOperations:
                 raise
             return _row_error(error)
         wire = HEADER + found.wire if found is not None else b""
-        return b"\x08\x01" + _renumbered(consumed(units, 0), 3) + field(4, wire)
+        return _ok(units, 0) + field(4, wire)
 
     def get_range(self, identity: Identity, body: bytes) -> bytes:
         """Return rows in key order, forward or backward, up to the limits of one answer."""
@@ -295,24 +294,55 @@ class BatchRow(NamedTuple):
     item: pb.RowInBatchWriteRowRequest
 
 
-class _Answering:
-    """Turns a write's outcome into its answer's bytes, without a task."""
+class WriteReply:
+    """The answer of one write, made of its outcome."""
 
     __slots__ = ("future",)
 
-    def __init__(self, outcome: asyncio.Future[Outcome]) -> None:
-        self.future: asyncio.Future[bytes] = outcome.get_loop().create_future()
-        outcome.add_done_callback(self._done)
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[bytes] = loop.create_future()
 
-    def _done(self, outcome: asyncio.Future[Outcome]) -> None:
-        error = outcome.exception()
+    def __call__(self, told: Outcome | StoreError) -> None:
         if self.future.done():
-            return
-        if error is not None:
-            self.future.set_exception(error)
-            return
-        row, read, write = outcome.result()
-        self.future.set_result(write_answer(read, write, row))
+            return  # The client has gone.
+        if isinstance(told, StoreError):
+            self.future.set_exception(told)
+        else:
+            row, read, write = told
+            self.future.set_result(write_answer(read, write, row))
+
+
+class BatchReply:
+    """The answer of a batch: every row's result in request order, once the last one is there."""
+
+    def __init__(
+        self, request: pb.BatchWriteRowRequest, count: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.future: asyncio.Future[bytes] = loop.create_future()
+        self._request = request
+        self._results = [b""] * count
+        self._missing = count
+
+    def row(self, index: int) -> Tell:
+        """Return what takes the result of one row."""
+        return partial(self._told, index)
+
+    def _told(self, index: int, told: Outcome | StoreError) -> None:
+        self._results[index] = _row_result(told)
+        self._missing -= 1
+        if not self._missing and not self.future.done():
+            self.future.set_result(self._answer())
+
+    def _answer(self) -> bytes:
+        results = iter(self._results)
+        return b"".join(
+            field(
+                1,
+                field(1, table.table_name.encode())
+                + b"".join([field(2, next(results)) for _ in table.rows]),
+            )
+            for table in self._request.tables
+        )
 
 
 def _touched(table: Table, span: Span) -> list[ShardRange]:
@@ -351,19 +381,18 @@ def _next_key(first: bytes) -> bytes:
     return key_row(first[start : start + key_bytes])
 
 
-def _settled(wait: asyncio.Future[Outcome] | StoreError) -> bytes:
+def _row_result(told: Outcome | StoreError) -> bytes:
     """Return one row's result of a batch write, as bytes of RowInBatchWriteRowResponse."""
-    if isinstance(wait, StoreError):
-        return _row_error(wait)
-    error = wait.exception()
-    if error is not None:
-        if not isinstance(error, StoreError):
-            raise error
-        return _row_error(error)
-    outcome = wait.result()
-    used = _renumbered(consumed(outcome.read_units, outcome.write_units), 3)
-    row = field(4, HEADER + outcome.row) if outcome.row else b""
-    return b"\x08\x01" + used + row
+    if isinstance(told, StoreError):
+        return _row_error(told)
+    if not told.row:
+        return _ok(told.read_units, told.write_units)
+    return _ok(told.read_units, told.write_units) + field(4, HEADER + told.row)
+
+
+@lru_cache(4096)
+def _ok(read: int, write: int) -> bytes:
+    return b"\x08\x01" + _renumbered(consumed(read, write), 3)
 
 
 def _row_error(error: StoreError) -> bytes:

@@ -28,7 +28,7 @@ from rowtide.stream.log import Entry, Log
 from rowtide.stream.recent_entries import RecentEntries
 from rowtide.stream.row_store import RowStore, StoreFailed
 
-__all__ = ["ShardOwner", "ShardSettings"]
+__all__ = ["Reply", "ShardOwner", "ShardSettings", "Tell"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,20 +48,25 @@ class ShardSettings:
     write_s_max: float = 10.0
 
 
+Tell = Callable[[Outcome | StoreError], None]
+"""Called once, with what became of a change."""
+
+
 @dataclass(slots=True)
 class Waiting:
-    """A client that waits for its change, or one of ours that waits for a hidden record.
+    """Someone who waits for a change, or one of us who waits for a hidden record.
 
     Exactly one of ``change`` and ``hidden`` is set. ``error`` is a refusal, which holds once its
     turn comes. Neither ``evaluated`` nor ``error`` is set while the evaluation still has to wait.
     """
 
-    future: asyncio.Future[Outcome]
+    tell: Tell
     since_s: float
     change: Change | None = None
     hidden: record.Body | None = None
     evaluated: Evaluated | None = None
     error: StoreError | None = None
+    told: bool = False
 
     @property
     def logged(self) -> Evaluated | None:
@@ -100,6 +105,8 @@ class ShardOwner:
         self._barriers = 0
         self._behind = False
         self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._open = False
         self._loop = asyncio.get_running_loop()
 
@@ -115,31 +122,30 @@ class ShardOwner:
         if not self._readable():
             raise Unavailable("The partition is not available.")
 
-    def submit(self, change: Change) -> asyncio.Future[Outcome]:
-        """Evaluate ``change`` now; the future is done when its record stands and is applied.
+    def submit(self, change: Change, tell: Tell) -> None:
+        """Evaluate ``change`` now; ``tell`` is called when its record stands and is applied.
 
-        The future's exception is a ``StoreError``. Raises ``Unavailable`` where the shard is not
-        open or its queue is full; then nothing has happened.
+        Raises ``Unavailable`` where the shard is not open or its queue is full; then nothing has
+        happened and nobody is told.
         """
         if not self._open:
             raise Unavailable("The partition is not available.")
         if len(self._waiting) >= self._settings.waiting_max:
             raise Unavailable("Server is busy.", "OTSServerBusy")
-        waiting = Waiting(self._loop.create_future(), self._loop.time(), change)
-        self._enqueue(waiting)
-        return waiting.future
+        self._enqueue(Waiting(tell, self._loop.time(), change))
 
-    def submit_hidden(self, body: record.Body) -> asyncio.Future[Outcome]:
+    async def submit_hidden(self, body: record.Body) -> None:
         """Append a hidden record (options, a seal) after everything submitted so far.
 
-        It is a barrier: what is submitted later is evaluated under what it brings.
+        It is a barrier: what is submitted later is evaluated under what it brings. Returns when
+        the record stands and is applied.
         """
         if not self._open:
             raise Unavailable("The partition is not available.")
-        waiting = Waiting(self._loop.create_future(), self._loop.time(), hidden=body)
-        self._enqueue(waiting)
+        reply = Reply(self._loop)
+        self._enqueue(Waiting(reply, self._loop.time(), hidden=body))
         self._barriers += 1
-        return waiting.future
+        await reply.future
 
     def open(self) -> None:
         """Start to take changes; the shard has been replayed to its log's end."""
@@ -153,6 +159,7 @@ class ShardOwner:
                 self._wake.clear()
                 while self._waiting:
                     await self._commit()
+                self._idle.set()
                 if self.retired:
                     return
         except (LogShortened, record.CorruptRecord, StoreError, StoreFailed) as error:
@@ -164,8 +171,7 @@ class ShardOwner:
     async def drain(self) -> None:
         """Stop taking changes and wait until every change taken has its answer."""
         self._open = False
-        while waiting := [*self._in_flight, *self._waiting]:
-            await asyncio.wait([w.future for w in waiting])
+        await self._idle.wait()
 
     def retire(self) -> None:
         """Let ``run`` end: the shard is sealed."""
@@ -297,6 +303,7 @@ class ShardOwner:
         else:
             self._evaluate(waiting)
         self._waiting.append(waiting)
+        self._idle.clear()
         self._wake.set()
 
     def _catch_up(self) -> None:
@@ -337,19 +344,38 @@ class ShardOwner:
             _fail(waiting, Unavailable("The partition is not available."))
         self._in_flight = []
         self._waiting.clear()
+        self._idle.set()
+
+
+class Reply:
+    """A future that is told what became of a change."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[Outcome] = loop.create_future()
+
+    def __call__(self, told: Outcome | StoreError) -> None:
+        if self.future.done():
+            return
+        if isinstance(told, StoreError):
+            self.future.set_exception(told)
+        else:
+            self.future.set_result(told)
 
 
 def _answer(batch: Sequence[Waiting]) -> None:
     for waiting in batch:
-        future = waiting.future
-        if future.done():
+        if waiting.told:
             continue
+        waiting.told = True
         if waiting.error is not None:
-            future.set_exception(waiting.error)
+            waiting.tell(waiting.error)
         elif waiting.evaluated is not None:
-            future.set_result(waiting.evaluated.outcome)
+            waiting.tell(waiting.evaluated.outcome)
 
 
 def _fail(waiting: Waiting, error: StoreError) -> None:
-    if not waiting.future.done():
-        waiting.future.set_exception(error)
+    if not waiting.told:
+        waiting.told = True
+        waiting.tell(error)

@@ -250,6 +250,10 @@ class Slot:
             else:
                 self.shards[shard.shard_id] = owner
                 owner.open()
+                if not _in_force(owner, table) and self._tasks is not None:
+                    self._tasks.create_task(
+                        self._reconcile(owner, table), name=f"options[{shard.shard_id}]"
+                    )
                 served.set()
                 backoff_s = BACKOFF_S
                 await owner.run()
@@ -281,7 +285,6 @@ class Slot:
         )
         await self._recover(owner, rows)
         machine.claimed(self.claim, self._leases.owner)
-        self._reconcile(owner, table)
         return owner
 
     async def _recover(self, owner: ShardOwner, rows: RowStore) -> None:
@@ -312,17 +315,10 @@ class Slot:
             owner.replay([e for e in entries if applied < e.offset < end])
             await asyncio.sleep(0)
 
-    def _reconcile(self, owner: ShardOwner, table: Table) -> None:
+    async def _reconcile(self, owner: ShardOwner, table: Table) -> None:
         """Append the table's options where a crash kept them from the shard's log."""
-        state, options = owner.shard.state, table.options
-        same = (
-            state.options.time_to_live_s == options.time_to_live_s
-            and state.options.max_versions == options.max_versions
-            and state.stream == table.stream
-        )
-        if not same and not state.sealed:
-            owner.open()
-            owner.submit_hidden(options_body(table))
+        with _logged(f"options of {owner.log.name}"):
+            await owner.submit_hidden(options_body(table))
 
     # Upkeep.
 
@@ -389,6 +385,16 @@ def options_body(table: Table) -> record.Options:
         else record.Stream(
             stream.stream_id, stream.enabled_at_us, stream.expiration_hours, list(stream.columns)
         ),
+    )
+
+
+def _in_force(owner: ShardOwner, table: Table) -> bool:
+    """Say whether a shard's options are those of the catalog."""
+    state, options = owner.shard.state, table.options
+    return state.sealed or (
+        state.options.time_to_live_s == options.time_to_live_s
+        and state.options.max_versions == options.max_versions
+        and state.stream == table.stream
     )
 
 

@@ -1,8 +1,8 @@
 """One worker: everything of rowtide that runs in a process, put together.
 
 Starts in this order: its directory, Kafka's topics, leases, membership; the slots that the group
-gives it open by themselves; then clients are let in. Stops in the reverse order: clients first, then
-slots (answered, flushed, released), then the group.
+gives it open by themselves; then clients are let in. Stops in the reverse order: clients first,
+then slots (answered, flushed, released), then the group.
 """
 
 from __future__ import annotations
