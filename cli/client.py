@@ -8,11 +8,12 @@ whether doing it again is harmless. A ``Client`` belongs to one thread.
 from __future__ import annotations
 
 import http.client
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 from google.protobuf.message import DecodeError, Message
@@ -37,6 +38,7 @@ __all__ = [
     "Client",
     "Expect",
     "NoAnswer",
+    "NotConnected",
     "ServerError",
     "StreamPage",
     "StreamRecord",
@@ -66,6 +68,10 @@ class ServerError(Exception):
 
 class NoAnswer(Exception):
     """The endpoint can't be reached, or left without an answer: a write may have been applied."""
+
+
+class NotConnected(NoAnswer):
+    """Nothing was sent, so nothing was applied."""
 
 
 class Access(NamedTuple):
@@ -158,23 +164,42 @@ class Client:
 
         Raises ``ServerError`` for an answer that refuses and ``NoAnswer`` where none came.
         """
-        body = request.SerializeToString()
+        return answer.FromString(self._exchange(operation, request.SerializeToString()))
+
+    def call_json(self, operation: str, fields: Mapping[str, object]) -> dict[str, Any]:
+        """Send one of rowtide's own operations, whose bodies are JSON; fails as ``call`` does."""
+        answer: dict[str, Any] = json.loads(self._exchange(operation, json.dumps(fields).encode()))
+        return answer
+
+    def _exchange(self, operation: str, body: bytes) -> bytes:
         headers = signed_headers(self._access, operation, body, datetime.now(UTC))
         if time.monotonic() - self._used_at > IDLE_S_MAX:
             self._connection.close()
+        self._connect()
         try:
             self._connection.request("POST", f"/{operation}", body, headers)
             response = self._connection.getresponse()
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise NoAnswer(
-                f"no answer from {self._endpoint}: {error or type(error).__name__}"
-            ) from error
+            raise NoAnswer(self._silence(error)) from error
         self._used_at = time.monotonic()
         if response.status != 200:
             raise _server_error(response, content)
-        return answer.FromString(content)
+        return content
+
+    def _connect(self) -> None:
+        """Connect where no connection is open, to tell "nothing was sent" from "no answer"."""
+        if self._connection.sock is not None:
+            return
+        try:
+            self._connection.connect()
+        except OSError as error:
+            self._connection.close()
+            raise NotConnected(self._silence(error)) from error
+
+    def _silence(self, error: Exception) -> str:
+        return f"no answer from {self._endpoint}: {error or type(error).__name__}"
 
     # ---- Tables ----
 
