@@ -25,6 +25,7 @@ from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.kafka.errors import EmbeddedKafkaError
 from rowtide.deploy.kafka.supervision import BrokerEvent, supervise
 from rowtide.stream.worker import Credentials, Worker
+from rowtide.stream.worker_directory import DirectoryBusy, WorkerDirectory
 
 __all__ = ["up"]
 
@@ -63,13 +64,14 @@ def up(config: Path | None, ready_file: Path | None, *, verbose: bool, **flags: 
         settings = load_settings(config, os.environ, flags)
     except SettingsError as error:
         raise click.ClickException(str(error)) from error
-    if ready_file is not None:
-        ready_file.unlink(missing_ok=True)
-    credentials = load_or_create(settings.data_dir, settings.instance)
     try:
+        own = WorkerDirectory(settings.data_dir)
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+        credentials = load_or_create(settings.data_dir, settings.instance)
         with _broker(settings) as broker:
-            _run(settings, credentials, broker, ready_file)
-    except EmbeddedKafkaError as error:
+            _run(settings, own, credentials, broker, ready_file)
+    except (DirectoryBusy, EmbeddedKafkaError) as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -95,6 +97,7 @@ def _progress():  # type: ignore[no-untyped-def]
 
 def _run(
     settings: Settings,
+    own: WorkerDirectory,
     credentials: Credentials,
     broker: EmbeddedBroker | None,
     ready_file: Path | None,
@@ -102,7 +105,7 @@ def _run(
     import uvloop
 
     bootstrap = settings.kafka or (broker.bootstrap if broker is not None else "")
-    worker = Worker(settings.worker(credentials, bootstrap))
+    worker = Worker(settings.worker(credentials, bootstrap), own)
     try:
         uvloop.run(_serve(worker, credentials, broker, ready_file))
     except* Exception as failures:  # noqa: BLE001  # The outermost frame: say why and end.

@@ -76,10 +76,14 @@ class WorkerConfig:
 
 
 class Worker:
-    """Runs until told to stop. Raises what makes a start impossible."""
+    """Runs until told to stop. Raises what makes a start impossible.
 
-    def __init__(self, config: WorkerConfig) -> None:
+    ``own`` is ``config.data_dir``, locked by the caller from before until after.
+    """
+
+    def __init__(self, config: WorkerConfig, own: WorkerDirectory) -> None:
         self.config = config
+        self._own = own
         self.port = config.port
         self._cluster = Cluster(config.kafka)
         self._slots: dict[int, Slot] = {}
@@ -94,18 +98,16 @@ class Worker:
         stop: asyncio.Event,
     ) -> None:
         """Serve until ``stop`` is set; call ``ready`` once clients are let in."""
-        directory = WorkerDirectory(self.config.data_dir)
         try:
             await self._cluster.start()
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                await self._serve(tasks, directory, ready, stop)
+                await self._serve(tasks, self._own, ready, stop)
                 raise _Stopped
         except* _Stopped:
             pass
         finally:
             await self._cluster.stop()
-            directory.release()
 
     async def _serve(
         self,
