@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -350,6 +351,18 @@ def test_a_faulty_compressed_body_is_refused(
     with pytest.raises(Rejected) as caught:
         content(deflated(body, size), body)
     assert f"{caught.value.status} {caught.value.message}".startswith(expected)
+
+
+def test_a_bomb_is_not_inflated_beyond_what_it_declares() -> None:
+    headers = deflated(BOMB, 10)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Rejected):
+            content(headers, BOMB)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1_000_000
 
 
 def test_another_kind_of_compression_is_refused_by_name() -> None:

@@ -96,6 +96,8 @@ async def test_reading_pauses_while_many_requests_wait(
             await gate.let(b"%d" % number)
             assert (await client.answer()).body == b"%d" % number
             assert live.edge.budget.held <= 500_000
+            (connection,) = live.edge._connections
+            assert len(connection._unparsed) <= 256 * 1024  # What asyncio reads at once.
 
 
 async def test_nothing_is_answered_while_the_client_does_not_read(
@@ -317,6 +319,23 @@ async def test_a_client_may_ask_to_close(running: Running, request_bytes: Reques
         answer = await client.answer()
         assert (answer.body, answer.headers["connection"]) == (b"last", "close")
         assert await client.rest() == b""
+
+
+async def test_a_client_that_sends_on_after_its_last_request_still_reads_the_answer(
+    running: Running,
+) -> None:
+    async with running() as live, await live.connect() as client:
+        client.send(b"GET / HTTP/1.0\r\n\r\n")
+        head = await client.reader.readuntil(b"\r\n\r\n")
+        for _ in range(5):  # Each would meet a reset if the server had closed at once.
+            client.send(b"\r\n\0")
+            await client.writer.drain()
+            async with await live.connect() as other:
+                other.send(b"GET / HTTP/1.1\r\n\r\n")
+                await other.answer()
+        client.writer.write_eof()
+        size = int(head.partition(b"Content-Length:")[2].partition(b"\r\n")[0])
+        assert len(await client.rest()) == size
 
 
 async def test_a_client_that_has_sent_all_is_still_answered(

@@ -50,6 +50,7 @@ async def test_a_request_in_flight_is_answered_and_its_connection_closed(
             held.answer.set_result(b"in time")
             answer = await client.answer()
             assert await client.rest() == b""
+            client.writer.close()  # As clients do that were told so.
         assert (answer.body, answer.headers["connection"]) == (b"in time", "close")
         assert drained.result() == 0
 
@@ -68,6 +69,7 @@ async def test_requests_already_received_behind_it_are_answered_too(
             assert live.edge.draining
             held.answer.set_result(b"first")
             first, second = await client.answer(), await client.answer()
+            client.writer.close()
         assert (first.body, second.body) == (b"first", b"second")
         assert "connection" not in first.headers
         assert second.headers["connection"] == "close"

@@ -27,6 +27,7 @@ LIMITS = HttpLimits(
     bodies_bytes_max=20_000,
     pipeline_max=2,
     receive_timeout_s=2,
+    linger_s=30,  # The client ends every conversation itself, however slow the machine is.
 )
 STATUSES = {200, 400, 403, 405, 408, 413}
 FRAGMENTS = [
@@ -81,6 +82,7 @@ def assert_whole_answers(received: bytes) -> None:
 
 @live_examples
 @given(sent=pieces)
+@example(sent=[b"GET /\n", b"\r\n", b"\0"])  # HTTP/0.9, which ends the connection, and more.
 @example(sent=[b"POST /Echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"])
 def test_any_bytes_are_answered_or_the_connection_closed(
     sent: list[bytes], running: Running
