@@ -1,0 +1,321 @@
+"""The group divides the slots: joining, leaving, dying, and a broker that does.
+
+Every test has a group and a changelog topic of its own on a real broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from rowtide.deploy.kafka.broker import EmbeddedBroker
+from rowtide.deploy.kafka.config import EmbeddedConfig
+from rowtide.stream import faust_app
+from rowtide.stream.faust_membership import (
+    Membership,
+    MembershipConfig,
+    PartitionStore,
+    SlotCountMismatch,
+)
+from rowtide.stream.kafka_cluster import Cluster, KafkaConfig, TopicSpec
+
+pytestmark = pytest.mark.kafka
+
+SLOTS = 8
+ALL = frozenset(range(SLOTS))
+LONG_MS = 120_000
+"""A session time-out that no test waits for: what happens before it does not need it."""
+MEMBER = Path(__file__).with_name("faust_member.py")
+
+
+class ListStore:
+    """A slot's store that keeps the entries it was given."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[int, bytes, bytes | None]] = []
+        self.changed = asyncio.Event()
+
+    def changelog_position(self) -> int | None:
+        return self.entries[-1][0] + 1 if self.entries else None
+
+    def apply_changelog(self, entries: Iterable[tuple[int, bytes, bytes | None]]) -> None:
+        self.entries.extend(entries)
+        self.changed.set()
+
+
+class Worker:
+    """A membership whose calls are written down, and can be waited for."""
+
+    def __init__(self, config: MembershipConfig) -> None:
+        self.told: list[tuple[str, frozenset[int]]] = []
+        self.stores: dict[int, ListStore] = {slot: ListStore() for slot in range(SLOTS)}
+        self._changed = asyncio.Event()
+        self.membership = Membership(
+            config,
+            store_for=self._store_for,
+            on_assigned=lambda slots: self._tell("assigned", slots),
+            on_revoked=lambda slots: self._tell("revoked", slots),
+        )
+
+    def _store_for(self, slot: int) -> PartitionStore | None:
+        return self.stores.get(slot)
+
+    def _tell(self, word: str, slots: frozenset[int]) -> None:
+        self.told.append((word, slots))
+        self._changed.set()
+
+    async def until(self, holds: Callable[[frozenset[int]], bool]) -> frozenset[int]:
+        """Wait until the slots of this worker are as wanted."""
+        while not holds(self.membership.slots):
+            self._changed.clear()
+            await self._changed.wait()
+        return self.membership.slots
+
+
+class Group:
+    """One group with its changelog topic: makes workers, here or as processes."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.name = f"faust-{uuid4().hex[:8]}"
+
+    def config(self, instance: str, **settings: Any) -> MembershipConfig:
+        config = MembershipConfig(
+            bootstrap=self.bootstrap,
+            group=self.name,
+            instance=instance,
+            address=f"{instance}:1",
+            slots=SLOTS,
+            session_timeout_ms=LONG_MS,
+        )
+        return replace(config, **settings)
+
+    async def create_changelog(self) -> None:
+        topic = self.config("any").changelog_topic
+        async with Cluster(KafkaConfig(self.bootstrap)) as cluster:
+            await cluster.create_topics([TopicSpec(topic, SLOTS, "compacted")])
+
+    @asynccontextmanager
+    async def worker(self, instance: str, **settings: Any) -> AsyncIterator[Worker]:
+        worker = Worker(self.config(instance, **settings))
+        try:
+            await worker.membership.start()
+            yield worker
+        finally:
+            await worker.membership.stop()
+
+    @asynccontextmanager
+    async def process(
+        self, instance: str, *, address: str = "killed:1", session_timeout_ms: int = LONG_MS
+    ) -> AsyncIterator[Process]:
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, MEMBER, self.bootstrap, self.name, instance, address),
+            *(str(SLOTS), str(session_timeout_ms)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            yield Process(child)
+        finally:
+            if child.returncode is None:
+                child.kill()
+            await child.wait()
+
+
+class Process:
+    """A worker that runs as a child of the test."""
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        self.child = child
+
+    async def next_change(self) -> tuple[str, frozenset[int]]:
+        assert self.child.stdout is not None
+        ((word, slots),) = json.loads(await self.child.stdout.readline()).items()
+        return word, frozenset(slots)
+
+    async def kill(self) -> None:
+        self.child.kill()
+        await self.child.wait()
+
+
+@pytest.fixture
+async def group(broker: str) -> Group:
+    group = Group(broker)
+    await group.create_changelog()
+    return group
+
+
+@pytest.fixture
+def own_broker(cache_dir: Path, tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(EmbeddedConfig(tmp_path, cache_dir)) as running:
+        yield running
+
+
+async def test_one_worker_gets_every_slot_and_is_told_once(group: Group) -> None:
+    async with group.worker("a") as a:
+        assert a.told == [("assigned", ALL)]
+        assert a.membership.owners() == dict.fromkeys(ALL, "a:1")
+
+
+async def test_a_second_worker_takes_a_part_and_gives_it_back_when_it_stops(group: Group) -> None:
+    async with group.worker("a") as a:
+        async with group.worker("b") as b:
+            kept = await a.until(lambda slots: slots != ALL)
+            assert a.told == [("assigned", ALL), ("revoked", ALL - kept)]
+            assert b.membership.slots == ALL - kept
+            assert len(kept) == SLOTS // 2
+            assert set(a.membership.owners().values()) == {"a:1", "b:1"}
+        await a.until(lambda slots: slots == ALL)
+        assert a.told[2:] == [("assigned", ALL - kept)]
+
+
+async def test_a_worker_killed_and_started_again_has_its_slots_at_once(group: Group) -> None:
+    # The time-out is minutes, so whatever arrives did not wait for it.
+    async with group.process("a") as killed:
+        assert await killed.next_change() == ("assigned", ALL)
+        await killed.kill()
+    async with asyncio.timeout(20), group.worker("a", address="elsewhere:2") as a:
+        assert a.told == [("assigned", ALL)]
+
+
+async def test_the_others_learn_the_new_address_of_a_worker_that_came_back(group: Group) -> None:
+    async with asyncio.timeout(30), group.worker("b") as b:
+        async with group.process("a", address="former:1") as killed:
+            await b.until(lambda slots: slots != ALL)
+            assert set(b.membership.owners().values()) == {"b:1", "former:1"}
+            await killed.kill()
+        async with group.process("a", address="later:2") as later:
+            await later.next_change()
+            async with group.worker("c") as c:
+                await c.until(bool)
+                assert set(c.membership.owners().values()) == {"b:1", "later:2", "c:1"}
+
+
+async def test_a_killed_worker_loses_its_slots_at_the_session_time_out(group: Group) -> None:
+    async with group.worker("a", session_timeout_ms=1000) as a:
+        async with group.process("b", session_timeout_ms=1000) as killed:
+            await a.until(lambda slots: slots != ALL)
+            await killed.kill()
+        async with asyncio.timeout(20):
+            await a.until(lambda slots: slots == ALL)
+
+
+async def test_a_broker_that_was_killed_and_came_back_changes_nothing(
+    own_broker: EmbeddedBroker,
+) -> None:
+    group = Group(own_broker.bootstrap)
+    await group.create_changelog()
+    async with group.worker("a") as a:
+        own_broker.kill()
+        await asyncio.to_thread(own_broker.restart)
+        assert a.told == [("assigned", ALL)]
+        # It still takes part: it gives slots to a worker that joins now.
+        async with asyncio.timeout(60), group.worker("b") as b:
+            kept = await a.until(lambda slots: slots != ALL)
+            assert b.membership.slots == ALL - kept
+            assert a.told == [("assigned", ALL), ("revoked", ALL - kept)]
+
+
+async def test_a_worker_joins_as_soon_as_the_broker_is_there(own_broker: EmbeddedBroker) -> None:
+    group = Group(own_broker.bootstrap)
+    await group.create_changelog()
+    own_broker.kill()
+    a = Worker(group.config("a"))
+    try:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            tasks.create_task(a.membership.start())
+            await asyncio.to_thread(own_broker.restart)
+        assert a.told == [("assigned", ALL)]
+    finally:
+        await a.membership.stop()
+
+
+async def test_a_crash_inside_faust_is_survived_and_the_slots_stay(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives: list[faust_app.SlotApp] = []
+    start = faust_app.SlotApp.on_start
+
+    async def remembered(app: faust_app.SlotApp) -> None:
+        lives.append(app)
+        await start(app)
+
+    monkeypatch.setattr(faust_app.SlotApp, "on_start", remembered)
+    async with group.worker("a") as a:
+        await lives[0].tables.recovery.crash(RuntimeError("made by the test"))
+        async with asyncio.timeout(30), group.worker("b") as b:
+            kept = await a.until(lambda slots: slots != ALL)
+            await b.until(bool)
+        assert len(lives) >= 3
+        assert a.told[:2] == [("assigned", ALL), ("revoked", ALL - kept)]
+
+
+async def test_committed_transactions_at_the_changelogs_end_do_not_delay_the_start(
+    group: Group,
+) -> None:
+    await write_transactions(group, slots=ALL, count=3)
+    async with asyncio.timeout(5), group.worker("a") as a:
+        assert a.told == [("assigned", ALL)]
+    # Whoever opens a slot reads its changelog; Faust has applied none of it.
+    assert all(store.entries == [] for store in a.stores.values())
+
+
+async def test_a_standby_follows_committed_entries_only(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faust_app, "STANDBYS", 1)
+    async with asyncio.timeout(60), group.worker("a") as a, group.worker("b") as b:
+        of_a = await a.until(lambda slots: slots != ALL)
+        slot = min(ALL - of_a)  # b's, so a follows it.
+        await write_transactions(group, slots={slot}, count=2)
+        while len(a.stores[slot].entries) < 2:
+            a.stores[slot].changed.clear()
+            await a.stores[slot].changed.wait()
+        # Offset 1 is a commit marker, 2 and 3 an aborted transaction.
+        assert a.stores[slot].entries == [(0, b"key", b"value 0"), (4, b"key", b"value 1")]
+        assert b.stores[slot].entries == []
+
+
+async def test_another_number_of_slots_is_refused(group: Group) -> None:
+    membership = Worker(group.config("a", slots=SLOTS + 1)).membership
+    with pytest.raises(SlotCountMismatch, match=r"has 8 partitions.* says 9"):
+        await membership.start()
+    await membership.stop()
+
+
+async def test_a_clean_life_leaves_no_warning(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        async with group.worker("a"):
+            pass
+    assert caplog.records == []
+
+
+async def write_transactions(group: Group, *, slots: Iterable[int], count: int) -> None:
+    """Commit ``count`` transactions of one entry per slot, with an aborted one between."""
+    topic = group.config("any").changelog_topic
+    producer = AIOKafkaProducer(bootstrap_servers=group.bootstrap, transactional_id=group.name)
+    await producer.start()
+    try:
+        for number in range(2 * count - 1):
+            await producer.begin_transaction()
+            for slot in slots:
+                value = b"value %d" % (number // 2)
+                await producer.send_and_wait(topic, value, key=b"key", partition=slot)
+            if number % 2:
+                await producer.abort_transaction()
+            else:
+                await producer.commit_transaction()
+    finally:
+        await producer.stop()
