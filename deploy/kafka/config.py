@@ -20,8 +20,6 @@ RECORD_BATCH_BYTES_MAX = 18 * MIB
 """Largest record batch: 16 MiB for the largest record (``record_bytes_max``), the rest for the
 framing and for what shares its batch. Topics may set less, never more."""
 
-MAVEN_CENTRAL = "https://repo.maven.apache.org/maven2"
-
 REQUEST_BYTES_MAX = 100 * MIB
 """Largest request. A client may put the batches of several partitions into one."""
 
@@ -36,8 +34,8 @@ class EmbeddedConfig:
     cache_dir: Path
     """Jars and the AOT cache (110 MB), shared by every data directory of the user."""
 
-    maven_repository: str = MAVEN_CENTRAL
-    """Where the jars come from at the first start: Maven Central, or a mirror of it."""
+    maven_repository: str | None = None
+    """URL of a mirror that the jars of the first start come from; None: jgo's own default."""
 
     port: int | None = None
     """Listening port on loopback. None: a free one, kept for later starts while it stays free."""

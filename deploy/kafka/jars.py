@@ -69,7 +69,11 @@ def _parsed(coordinate: str, sha256: str) -> Jar:
 
 
 def resolve_jars(
-    cache_dir: Path, jars: list[Jar], *, repository: str, progress: Progress | None = None
+    cache_dir: Path,
+    jars: list[Jar],
+    *,
+    repository: str | None = None,
+    progress: Progress | None = None,
 ) -> list[Path]:
     """Return the paths of ``jars`` in ``cache_dir``, each one whole and as locked."""
     folder = cache_dir / "jars"
@@ -84,7 +88,7 @@ def resolve_jars(
     return [folder / jar.name for jar in jars]
 
 
-def _complete(folder: Path, jars: list[Jar], repository: str, progress: Progress) -> None:
+def _complete(folder: Path, jars: list[Jar], repository: str | None, progress: Progress) -> None:
     """Check every jar in ``folder`` by digest and fetch those that are missing or damaged."""
     lacking = [jar for jar in jars if not _fits(folder / jar.name, jar)]
     done = len(jars) - len(lacking)
@@ -101,7 +105,7 @@ def _complete(folder: Path, jars: list[Jar], repository: str, progress: Progress
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _fetched(repository: str, staging: Path, jars: list[Jar]) -> Iterator[Jar]:
+def _fetched(repository: str | None, staging: Path, jars: list[Jar]) -> Iterator[Jar]:
     """Yield each jar once its checked file stands in ``staging``."""
     with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as threads:
         pending = [threads.submit(_fetch, repository, staging, jar) for jar in jars]
@@ -112,7 +116,7 @@ def _fetched(repository: str, staging: Path, jars: list[Jar]) -> Iterator[Jar]:
             threads.shutdown(cancel_futures=True)
 
 
-def _fetch(repository: str, staging: Path, jar: Jar) -> Jar:
+def _fetch(repository: str | None, staging: Path, jar: Jar) -> Jar:
     """Download ``jar`` into ``staging``; a torn or foreign file is thrown away and asked again."""
     # Imported here because a warm start needs neither jgo nor its HTTP client (0.2 s).
     from jgo.maven import MavenContext
@@ -122,7 +126,7 @@ def _fetch(repository: str, staging: Path, jar: Jar) -> Jar:
         context = MavenContext(
             repo_cache=staging / f"{jar.artifact}-{attempt}",
             local_repos=[],
-            remote_repos={"maven": repository},
+            remote_repos=None if repository is None else {"mirror": repository},
             timeout=TIMEOUT_S,
         )
         artifact = context.project(jar.group, jar.artifact).at_version(jar.version).artifact()
@@ -136,7 +140,7 @@ def _fetch(repository: str, staging: Path, jar: Jar) -> Jar:
             return jar
         failure = f"the sha256 of what was downloaded is {_sha256(path)}, locked is {jar.sha256}"
     raise JarsUnavailable(
-        f"cannot fetch {jar.group}:{jar.artifact}:{jar.version} from {repository}: {failure}. "
+        f"cannot fetch {jar.group}:{jar.artifact}:{jar.version} from {repository or 'Maven Central'}: {failure}. "
         "The first start needs the network; later ones do not."
     )
 

@@ -10,7 +10,7 @@ import pytest
 from rowtide.deploy.kafka.aot import AotCache
 from rowtide.deploy.kafka.broker import EmbeddedBroker, prepare
 from rowtide.deploy.kafka.command import java_command
-from rowtide.deploy.kafka.config import MAVEN_CENTRAL, EmbeddedConfig
+from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.jars import locked_jars, resolve_jars
 from rowtide.deploy.kafka.java import Runtime, find_java
 from rowtide.deploy.kafka.orphan import find_broker
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture
 def untrained(tmp_path: Path, cache_dir: Path) -> EmbeddedConfig:
     """The cache of a machine that has the jars and nothing else."""
-    resolve_jars(cache_dir, locked_jars(), repository=MAVEN_CENTRAL)
+    resolve_jars(cache_dir, locked_jars())
     fresh = tmp_path / "cache"
     fresh.mkdir()
     (fresh / "jars").symlink_to(cache_dir / "jars")
