@@ -139,8 +139,9 @@ def _fetch(repository: str | None, staging: Path, jar: Jar) -> Jar:
             os.replace(path, staging / jar.name)
             return jar
         failure = f"the sha256 of what was downloaded is {_sha256(path)}, locked is {jar.sha256}"
+    place = repository or "Maven Central"
     raise JarsUnavailable(
-        f"cannot fetch {jar.group}:{jar.artifact}:{jar.version} from {repository or 'Maven Central'}: {failure}. "
+        f"cannot fetch {jar.group}:{jar.artifact}:{jar.version} from {place}: {failure}. "
         "The first start needs the network; later ones do not."
     )
 
