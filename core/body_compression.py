@@ -15,7 +15,7 @@ __all__ = ["DEFLATE", "body_too_large", "compressed", "inflated"]
 
 DEFLATE: Final = b"deflate"
 LEVEL = 1
-"""Fastest: the network is near, and level 6 costs four times the CPU for a tenth of the size."""
+"""Fastest: level 6 takes 1.7 times the CPU for 14 % less (docs/hot-path.md)."""
 
 
 def compressed(body: bytes) -> bytes:

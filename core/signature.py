@@ -6,8 +6,9 @@ derived from secret, day and region, of which the Base64 *text* is what signs. A
 with the same key as the request, by HMAC-SHA1 in both versions.
 
 Everything here is bytes, as headers stand on the wire: names in lower case, values trimmed.
-HMAC is computed from saved hash states: 0.74 us against 1.7 us for ``hmac.digest``, and a
-request needs it twice (docs/hot-path.md). The caches are bounded and hold keys, never requests.
+HMAC is computed from saved hash states: 0.9 us against 1.5 us for ``hmac.digest``, and a request
+needs it twice (docs/hot-path.md). The caches are bounded; they hold keys, names of headers and
+MD5s of short bodies, never whole requests.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ V4_PRODUCT: Final = b"ots"
 V4_TERMINATOR: Final = b"aliyun_v4_request"
 
 KEYS_REMEMBERED = 512
-"""Keys whose hash state is kept. Beyond it the oldest is dropped, which costs 3 us, not safety."""
+"""Keys whose hash state is kept. Dropping one costs 0.6 us when it comes again, not safety."""
 
 HEADER_SETS_REMEMBERED = 64
 SMALL_BODY_BYTES = 64

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,6 +89,12 @@ def test_an_answer_is_signed_by_sha1_in_version_4_too() -> None:
 
 def test_the_md5_of_no_body_is_the_protocols() -> None:
     assert content_md5(b"") == b"1B2M2Y8AsgTpgAmY7PhCfg=="
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 66, 128])
+def test_keys_around_a_hash_block_sign_as_hmac_does(size: int) -> None:
+    key = b"k" * size
+    assert request_signature_v2(key, TEXT) == base64.b64encode(hmac.digest(key, TEXT, "sha1"))
 
 
 @given(key=st.binary(max_size=200), text=st.binary(max_size=300))
