@@ -8,6 +8,7 @@ then slots (answered, flushed, released), then the group.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import shutil
@@ -127,6 +128,7 @@ class Worker:
         if start.done():
             start.result()
             tasks.create_task(self._watch_disk(), name="disk")
+            _tune_collector()
             ready(self)
             await stopped
         start.cancel()
@@ -367,6 +369,16 @@ class Worker:
 
 class _Stopped(Exception):
     """Ends the worker's tasks after a clean stop."""
+
+
+def _tune_collector() -> None:
+    """Let the cycle collector run seldom: requests make many objects and hardly a cycle.
+
+    Measured: a fifth of the CPU of a batch write went into collections that found nothing.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
 
 
 async def _until(stop: asyncio.Event) -> None:
