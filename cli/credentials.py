@@ -1,36 +1,88 @@
-"""The key pair that ``rowtide up`` makes at its first start, kept in the data directory."""
+"""What ``rowtide up`` leaves in its data directory for other commands of the same user.
+
+credentials.json   the key pair and instance, made at the first start; only the owner may read it
+endpoint.json      where the running server listens; there only while it takes requests, or after
+                   a kill -9, when nobody answers at it
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from rowtide.stream.admin_operations import new_key_id, new_secret
-from rowtide.stream.worker import Credentials
+__all__ = [
+    "Credentials",
+    "load_or_create",
+    "read_credentials",
+    "read_endpoint",
+    "remove_endpoint",
+    "write_endpoint",
+    "write_private",
+]
 
-__all__ = ["load_or_create", "read"]
+CREDENTIALS = "credentials.json"
+ENDPOINT = "endpoint.json"
 
-FILE = "credentials.json"
+
+class Credentials(NamedTuple):
+    """A key pair, and the instance it was made with."""
+
+    access_key_id: str
+    access_key_secret: str
+    instance: str
 
 
-def read(data_dir: Path) -> Credentials | None:
+def read_credentials(data_dir: Path) -> Credentials | None:
     """Return the stored pair, or None where there is none."""
+    stored = _read(data_dir / CREDENTIALS)
+    return None if stored is None else Credentials(*(stored[n] for n in Credentials._fields))
+
+
+def load_or_create(data_dir: Path, instance: str) -> tuple[Credentials, bool]:
+    """Return the pair and whether it was made just now. The caller owns the directory."""
+    stored = read_credentials(data_dir)
+    if stored is not None:
+        return stored, False
+    made = Credentials("rt" + secrets.token_hex(9), secrets.token_urlsafe(30), instance)
+    write_private(data_dir / CREDENTIALS, made._asdict())
+    return made, True
+
+
+def read_endpoint(data_dir: Path) -> str | None:
+    """Return where the server of ``data_dir`` listens, or None where none does."""
+    stored = _read(data_dir / ENDPOINT)
+    return None if stored is None else str(stored["endpoint"])
+
+
+def write_endpoint(data_dir: Path, endpoint: str) -> None:
+    """Say where the server listens."""
+    write_private(data_dir / ENDPOINT, {"endpoint": endpoint, "pid": os.getpid()})
+
+
+def remove_endpoint(data_dir: Path) -> None:
+    """Say that no server listens any more."""
+    (data_dir / ENDPOINT).unlink(missing_ok=True)
+
+
+def write_private(path: Path, document: dict[str, Any]) -> None:
+    """Write JSON that appears whole or not at all, and that only its owner may read."""
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)  # Its mode would stay what it was.
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(file, "w", encoding="utf-8") as out:
+        json.dump(document, out, indent=2)
+        out.write("\n")
+        out.flush()
+        os.fsync(file)
+    draft.replace(path)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
     try:
-        return Credentials(**json.loads((data_dir / FILE).read_text()))
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-
-
-def load_or_create(data_dir: Path, instance: str) -> Credentials:
-    """Return the stored pair, made first where there is none; only the owner may read the file."""
-    stored = read(data_dir)
-    if stored is not None:
-        return stored
-    made = Credentials(new_key_id(), new_secret(), instance)
-    data_dir.mkdir(parents=True, exist_ok=True)
-    file = os.open(data_dir / FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(file, "w") as out:
-        json.dump(made._asdict(), out, indent=2)
-        out.write("\n")
-    return made
+    return found

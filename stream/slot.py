@@ -192,6 +192,7 @@ class Slot:
         for served in waits:
             await served.wait()
         self.opened.set()
+        logger.info("slot %d is open, %d shards", self.number, len(self.shards))
 
     def _opened_rows(self) -> RowStore:
         rows = RowStore(self._path)

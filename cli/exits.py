@@ -1,0 +1,125 @@
+"""How a command ends: the exit codes, and from which failure of a call each comes.
+
+    0    done; also ``up`` and ``stream tail`` ended by Ctrl-C
+    1    refused by the server, absent, or impossible as asked
+    2    the command line or a setting is wrong
+    3    no answer, or not now: nothing was changed and trying again later may work
+    4    no answer in time: a change may have been made or not, so look before repeating it
+    130  ended by Ctrl-C
+
+Every failure is one sentence that says what happened, and what to do where we know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+from rowtide.cli.client import NoAnswer, NotConnected, ServerError
+
+__all__ = ["EXIT_CODES", "Failure", "NotNow", "OutcomeUnknown", "Refused", "told"]
+
+
+class Failure(click.ClickException):
+    """Ends the command. ``hint`` says what to do."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the sentence, and the hint on a line of its own."""
+        click.echo(f"Error: {self.message}", file=file, err=file is None)
+        if self.hint:
+            click.echo(f"  {self.hint}", file=file, err=file is None)
+
+
+class Refused(Failure):
+    """The same command will fail again."""
+
+    exit_code = 1
+
+
+class NotNow(Failure):
+    """Nothing was changed; the same command may work later."""
+
+    exit_code = 3
+
+
+class OutcomeUnknown(Failure):
+    """A change may have been made or not."""
+
+    exit_code = 4
+
+
+EXIT_CODES = {
+    0: "done; also `up` and `stream tail` ended by Ctrl-C",
+    Refused.exit_code: "refused by the server, absent, or impossible as asked",
+    click.UsageError.exit_code: "the command line or a setting is wrong",
+    NotNow.exit_code: "no answer, or not now: nothing was changed, later it may work",
+    OutcomeUnknown.exit_code: "no answer in time: a change may have been made or not",
+    130: "ended by Ctrl-C",
+}
+
+_UNKNOWN = "The change may have been made or not: look before you repeat it."
+_TRY_AGAIN = "Nothing was changed: try again."
+
+_REFUSALS: dict[str, tuple[type[Failure], str]] = {
+    "OTSAuthFailed": (Refused, "Check the access key id, its secret and the instance."),
+    "OTSNoPermissionAccess": (
+        Refused,
+        "Use a key that may: `rowtide key list` shows what each may.",
+    ),
+    "OTSConditionCheckFail": (Refused, "The row is not as --expect wants it; nothing was changed."),
+    "OTSQuotaExhausted": (Refused, "Delete one that is no longer needed first."),
+    "OTSPartitionUnavailable": (NotNow, _TRY_AGAIN),
+    "OTSServerBusy": (NotNow, _TRY_AGAIN),
+    "OTSServerUnavailable": (NotNow, _TRY_AGAIN),
+    "OTSTableNotReady": (NotNow, _TRY_AGAIN),
+    "OTSRowOperationConflict": (NotNow, _TRY_AGAIN),
+    "OTSCapacityUnitExhausted": (NotNow, _TRY_AGAIN),
+    "OTSTimeout": (OutcomeUnknown, _UNKNOWN),
+    "OTSInternalServerError": (OutcomeUnknown, _UNKNOWN),
+}
+"""What a code of the protocol means for the caller; any other is ``Refused``, without a hint."""
+
+_ABSENT = {
+    "table": "`rowtide table list` shows what tables there are.",
+    "stream": "`rowtide stream list` shows which tables have a stream.",
+    "instance": "`rowtide instance list` shows what instances there are.",
+    "access key": "`rowtide key list` shows what keys there are.",
+}
+
+
+@contextmanager
+def told(*, writes: bool) -> Iterator[None]:
+    """Turn a call's failure into a ``Failure``; ``writes`` where it may have changed something."""
+    try:
+        yield
+    except ServerError as error:
+        raise _refusal(error, writes=writes) from error
+    except NotConnected as error:
+        raise NotNow(_sentence(str(error)), "Is it running? `rowtide up` starts it.") from error
+    except NoAnswer as error:
+        if writes:
+            raise OutcomeUnknown(_sentence(str(error)), _UNKNOWN) from error
+        raise NotNow(_sentence(str(error)), "Try again.") from error
+
+
+def _refusal(error: ServerError, *, writes: bool) -> Failure:
+    kind, hint = _REFUSALS.get(error.code, (Refused, ""))
+    if error.code == "OTSObjectNotExist":
+        hint = next((hint for thing, hint in _ABSENT.items() if thing in error.message.lower()), "")
+    if error.code.startswith("HTTP5"):
+        kind, hint = OutcomeUnknown, _UNKNOWN
+    if kind is OutcomeUnknown and not writes:
+        kind, hint = NotNow, "Try again."
+    return kind(f"{_sentence(error.message)} ({error.code})", hint)
+
+
+def _sentence(text: str) -> str:
+    """Return a server's or a library's message as one sentence without its end."""
+    return " ".join(text.split()).rstrip(".")

@@ -1,0 +1,244 @@
+"""Runs Kafka and a worker in one event loop until a signal.
+
+What a start waits for: the broker's JVM (a child that needs no Python) and the import of the
+worker with Faust under it (0.8 s of CPU) run at once, in two threads, while this loop minds
+signals. Only then does the worker begin, because it must read the broker. The first SIGINT or
+SIGTERM drains, the second ends the process at once: nothing acknowledged depends on a drain, and
+the broker's watchdog ends the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rowtide.cli.credentials import Credentials
+from rowtide.cli.settings import Settings
+from rowtide.deploy.kafka.broker import EmbeddedBroker
+from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
+from rowtide.deploy.kafka.errors import EmbeddedKafkaError
+from rowtide.deploy.kafka.jars import KAFKA_VERSION
+from rowtide.deploy.kafka.supervision import BrokerBack, BrokerEnded, BrokerEvent, supervise
+from rowtide.stream.worker_directory import WorkerDirectory
+
+if TYPE_CHECKING:
+    from rowtide.stream.worker import Worker, WorkerConfig
+
+__all__ = ["ClusterUnreachable", "Serving", "serve"]
+
+logger = logging.getLogger(__name__)
+
+
+class ClusterUnreachable(Exception):
+    """The Kafka cluster that the settings name does not answer."""
+
+
+class _StartEnded(Exception):
+    """The user ended the start while jars were being fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is run, and who is told: ``ready`` of the port, ``stopping`` once, at the signal."""
+
+    settings: Settings
+    own: WorkerDirectory
+    credentials: Credentials
+    ready: Callable[[int], None]
+    stopping: Callable[[], None]
+
+
+def serve(serving: Serving) -> None:
+    """Run until a signal; raises what made the start impossible, or ended it (in a group)."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(serving))
+
+
+async def _serve(serving: Serving) -> None:
+    stop = _stop_at_signals(serving.stopping)
+    broker = _embedded(serving.settings, stop)
+    try:
+        if await _started(broker, serving.settings, stop):
+            await _run_worker(serving, broker, stop)
+    finally:
+        if broker is not None:
+            await asyncio.to_thread(broker.stop)
+
+
+def _stop_at_signals(stopping: Callable[[], None]) -> asyncio.Event:
+    stop = asyncio.Event()
+
+    def received(number: signal.Signals) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+        stopping()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, received, number)
+    return stop
+
+
+def _embedded(settings: Settings, stop: asyncio.Event) -> EmbeddedBroker | None:
+    """Return the broker to start, unless the settings name a cluster."""
+    if settings.kafka:
+        return None
+    config = EmbeddedConfig(
+        settings.data_dir / "kafka",
+        settings.cache_dir or default_cache_dir(os.environ, sys.platform),
+        java=settings.java,
+        fsync=settings.durability == "fsync",
+    )
+    return EmbeddedBroker(config, progress=_JarProgress(stop))
+
+
+class _JarProgress:
+    """A progress bar on stderr; called in the thread that fetches."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        self._bar: Any = None
+        self._done = 0
+
+    def __call__(self, done: int, total: int, _name: str) -> None:
+        if self._stop.is_set():
+            raise _StartEnded
+        if self._bar is None:
+            label = f"Fetching Kafka {KAFKA_VERSION} (110 MB, once)"
+            self._bar = click.progressbar(length=total, label=label, file=sys.stderr)
+        self._bar.update(done - self._done)
+        self._done = done
+        if done == total:
+            self._bar.render_finish()
+
+
+# Starting.
+
+
+async def _started(broker: EmbeddedBroker | None, settings: Settings, stop: asyncio.Event) -> bool:
+    """Return True once Kafka answers and the worker is imported, False when ended by a signal."""
+    async with asyncio.TaskGroup() as tasks:
+        start = tasks.create_task(_start_kafka(broker, settings, stop), name="kafka")
+        stopped = tasks.create_task(stop.wait(), name="stop")
+        tasks.create_task(asyncio.to_thread(_worker_module), name="imports")
+        await asyncio.wait([start, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if stop.is_set():
+            if broker is not None:
+                await asyncio.to_thread(broker.stop)
+            start.cancel()
+        stopped.cancel()
+    return not stop.is_set()
+
+
+async def _start_kafka(
+    broker: EmbeddedBroker | None, settings: Settings, stop: asyncio.Event
+) -> None:
+    if broker is None:
+        await _reach(settings)
+        return
+    logger.info("starting Kafka %s", KAFKA_VERSION)
+    try:
+        await asyncio.to_thread(broker.start)
+    except (EmbeddedKafkaError, _StartEnded):
+        if not stop.is_set():
+            raise
+    else:
+        logger.info("Kafka answers at %s (pid %s)", broker.bootstrap, broker.pid)
+
+
+async def _reach(settings: Settings) -> None:
+    """Raise ``ClusterUnreachable`` unless a broker of the cluster answers."""
+    cluster_of, unavailable = await asyncio.to_thread(_cluster_modules)
+    logger.info("connecting to Kafka at %s", settings.kafka)
+    try:
+        async with cluster_of(kafka_config(settings, settings.kafka)):
+            logger.info("Kafka answers")
+    except unavailable as error:
+        raise ClusterUnreachable(str(error)) from error
+
+
+def _cluster_modules() -> tuple[Any, type[Exception]]:
+    from rowtide.core.errors import Unavailable
+    from rowtide.stream.kafka_cluster import Cluster
+
+    return Cluster, Unavailable
+
+
+def _worker_module() -> None:
+    """Import what a worker needs; a second import is free."""
+    importlib.import_module("rowtide.stream.worker")
+
+
+# Running.
+
+
+async def _run_worker(serving: Serving, broker: EmbeddedBroker | None, stop: asyncio.Event) -> None:
+    from rowtide.stream.worker import Worker
+
+    settings = serving.settings
+    bootstrap = settings.kafka if broker is None else broker.bootstrap
+    worker = Worker(worker_config(settings, serving.credentials, bootstrap), serving.own)
+
+    def ready(running: Worker) -> None:
+        serving.ready(running.port)
+
+    logger.info("starting the worker")
+    async with asyncio.TaskGroup() as tasks:
+        watch = None
+        if broker is not None:
+            watch = tasks.create_task(supervise(broker, _report), name="broker")
+        await worker.run(ready=ready, stop=stop)
+        if watch is not None:
+            watch.cancel()
+
+
+def _report(event: BrokerEvent) -> None:
+    if isinstance(event, BrokerEnded):
+        logger.warning(
+            "Kafka (pid %s) ended with status %s, starting it again", event.pid, event.returncode
+        )
+    elif isinstance(event, BrokerBack):
+        logger.warning("Kafka is back at %s", event.bootstrap)
+    else:
+        logger.warning("Kafka does not start, next try in %g s: %s", event.delay_s, event.error)
+
+
+def kafka_config(settings: Settings, bootstrap: str) -> Any:
+    """Return how the worker reaches Kafka."""
+    from rowtide.stream.kafka_config import KafkaConfig
+
+    replicated = settings.durability == "replicated"
+    return KafkaConfig(
+        bootstrap=bootstrap,
+        security=settings.kafka_security,
+        topic_prefix=settings.topic_prefix,
+        durability=settings.durability,
+        replication_factor=3 if replicated else 1,
+        min_insync=2 if replicated else 1,
+    )
+
+
+def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) -> WorkerConfig:
+    """Return what a worker needs."""
+    from rowtide.stream import worker
+
+    return worker.WorkerConfig(
+        kafka=kafka_config(settings, bootstrap),
+        data_dir=settings.data_dir,
+        credentials=worker.Credentials(*credentials),
+        host=settings.host,
+        port=settings.port,
+        slots=settings.slots,
+        free_bytes_min=settings.free_bytes_min,
+    )

@@ -1,0 +1,93 @@
+"""Why ``rowtide up`` ended, as one sentence and what to do about it.
+
+The first failure of the tree is the one that is told: the others followed from it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from json import JSONDecodeError
+from pathlib import Path
+
+from rowtide.cli.exits import Failure, NotNow, Refused
+from rowtide.cli.serving import ClusterUnreachable
+from rowtide.cli.settings import Settings
+from rowtide.core.errors import StoreError
+from rowtide.deploy.kafka.errors import EmbeddedKafkaError, JarsUnavailable, JavaUnusable
+from rowtide.stream.worker_directory import DirectoryBusy
+
+__all__ = ["first_of", "told_failure"]
+
+logger = logging.getLogger(__name__)
+
+
+def first_of(error: BaseException) -> BaseException:
+    """Return the first failure of a tree of groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def told_failure(error: BaseException, settings: Settings) -> Failure:
+    """Return the failure to show for what ended a start or a run."""
+    cause = first_of(error)
+    logger.debug("the reason in full", exc_info=cause)
+    if isinstance(cause, ClusterUnreachable):
+        return NotNow(
+            f"Kafka at {settings.kafka} does not answer: {cause}",
+            "Check the address, and [kafka_security] in the --config file.",
+        )
+    if isinstance(cause, StoreError):
+        return _not_as_needed(cause, settings)
+    if isinstance(cause, DirectoryBusy | EmbeddedKafkaError | JSONDecodeError | OSError):
+        return _of_this_machine(cause, settings)
+    return _unforeseen(cause)
+
+
+def _not_as_needed(cause: StoreError, settings: Settings) -> Failure:
+    return Refused(
+        str(cause),
+        f"Topics must be as durability '{settings.durability}' wants them: change the topics' "
+        f"settings, or --durability, or take another --topic-prefix.",
+    )
+
+
+def _of_this_machine(cause: Exception, settings: Settings) -> Failure:
+    """Return the failure where the disk, the port, Java or the jars are at fault."""
+    if isinstance(cause, JarsUnavailable):
+        return Refused(str(cause), f"Looked for and kept in {_cache(settings)}.")
+    if isinstance(cause, JavaUnusable):
+        return Refused(str(cause), "Without --java the one that came with rowtide is used.")
+    if isinstance(cause, JSONDecodeError):
+        return Refused(f"A file in {settings.data_dir} is damaged: {cause}", "Restore it.")
+    if not isinstance(cause, OSError):
+        return Refused(str(cause))
+    if cause.errno == errno.EADDRINUSE:
+        return Refused(
+            f"Port {settings.port} of {settings.host} is in use by another program",
+            "Stop that one, or choose another port with --port (0 takes a free one).",
+        )
+    if cause.errno in (errno.EADDRNOTAVAIL, errno.EACCES) and cause.filename is None:
+        return Refused(
+            f"Cannot listen on {settings.host} port {settings.port}: {cause.strerror}",
+            "Choose another address or port with --host and --port.",
+        )
+    if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        return Refused(
+            f"Cannot write to {cause.filename or settings.data_dir}: {cause.strerror}",
+            "Choose another directory with --data-dir, or change its owner or mode.",
+        )
+    return Refused(str(cause) or os.strerror(cause.errno or 0))
+
+
+def _cache(settings: Settings) -> Path | str:
+    return settings.cache_dir or "the user's cache directory"
+
+
+def _unforeseen(cause: BaseException) -> Failure:
+    return Refused(
+        f"rowtide stopped on an error of its own: {type(cause).__name__}: {cause}",
+        "Nothing acknowledged is lost. Please report it, with what -v logs.",
+    )
