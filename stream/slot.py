@@ -255,6 +255,7 @@ class Slot:
                     self._tasks.create_task(
                         self._reconcile(owner, table), name=f"options[{shard.shard_id}]"
                     )
+                logger.debug("shard %s of table %s is open", shard.shard_id, table.name)
                 served.set()
                 backoff_s = BACKOFF_S
                 await owner.run()
