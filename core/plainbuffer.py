@@ -35,6 +35,7 @@ __all__ = [
     "decode_rows",
     "delete_cell",
     "encode_row",
+    "extension",
     "increment_cell",
     "key_piece",
     "parse_cells",
@@ -469,13 +470,14 @@ def encode_row(
     if deleted:
         parts.append(b"\x08")
     if sequence is not None:
-        parts.append(_extension(sequence))
+        parts.append(extension(sequence))
     checksums = bytes([cell.checksum for cell in cells])
     parts.append(bytes((_ROW_CHECKSUM, row_checksum(state, checksums, deleted=deleted))))
     return b"".join(parts)
 
 
-def _extension(sequence: SequenceInfo) -> bytes:
+def extension(sequence: SequenceInfo) -> bytes:
+    """Return the part of a stream record that says where it stands in its shard."""
     epoch, stamp, index = sequence
     piece = _SEQUENCE_INFO.pack(_SEQUENCE, 19, _EPOCH, epoch, _STAMP, stamp, _INDEX, index)
     return b"\x0b" + _LENGTH.pack(len(piece)) + piece

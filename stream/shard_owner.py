@@ -92,6 +92,8 @@ class ShardOwner:
         self.log = log
         self.rows = rows
         self.recent = RecentEntries()
+        self.fetched = RecentEntries()
+        """What a reader far from the tail was last given from the broker, and did not take yet."""
         self.appender = Appender(log, self._noop)
         self.dirty: set[bytes] = set()
         """Log keys of rows changed since the last flush to the changelog."""

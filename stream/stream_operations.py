@@ -156,10 +156,10 @@ def _answer(asked: str, position: Position, page: Page) -> bytes:
     response = pb.GetStreamRecordResponse()
     size = 0
     for change in page.changes:
-        item = response.stream_records.add(action_type=change.action, record=change.record)
-        if change.origin is not None:
-            item.origin_record = change.origin
-        size += len(change.record)
+        item = response.stream_records.add(action_type=change.action, record=change.row)
+        if change.before is not None:
+            item.origin_record = change.before
+        size += len(change.row)
     if page.changes:
         response.next_shard_iterator = encode_position(position._replace(offset=page.next_offset))
     else:

@@ -11,33 +11,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rowtide.core import plainbuffer, record
+from rowtide.core import record
 from rowtide.core.errors import LogTrimmed
-from rowtide.core.plainbuffer import SequenceInfo
+from rowtide.core.record_wire import StreamRow, stream_row
 from rowtide.core.schema import StreamSettings
 from rowtide.stream.log import Entry
 from rowtide.stream.shard_owner import ShardOwner
 
-__all__ = ["Change", "Page", "find_stamp", "horizon", "read_page"]
+__all__ = ["Page", "find_stamp", "horizon", "read_page"]
 
 HOUR_US = 3600 * 1_000_000
 PROBE_BYTES = 64 * 1024
-PUT_ROW, UPDATE_ROW, DELETE_ROW = 1, 2, 3
-"""Numbers of the protocol's ActionType."""
-
-
-class Change(NamedTuple):
-    """One stream record: its kind, its row as wire bytes with sequence, the original columns."""
-
-    action: int
-    record: bytes
-    origin: bytes | None
 
 
 class Page(NamedTuple):
     """What one read found. ``next_offset`` is where the next read goes on."""
 
-    changes: list[Change]
+    changes: list[StreamRow]
     next_offset: int
     at_end: bool
 
@@ -74,28 +64,33 @@ async def read_page(owner: ShardOwner, offset: int, *, limit: int, bytes_max: in
     if offset >= end:
         return Page([], offset, True)
     entries = await _entries(owner, offset, limit, bytes_max)
-    changes: list[Change] = []
+    changes: list[StreamRow] = []
+    names = owner.shard.names
     size = 0
     at = offset
     for entry in entries:
         if entry.offset >= end or len(changes) >= limit or size >= bytes_max:
             break
         at = entry.offset + 1
-        change = _change(owner, entry)
+        change = stream_row(entry.value, entry.offset, names)
         if change is not None:
             changes.append(change)
-            size += len(change.record)
+            size += len(change.row)
     return Page(changes, at, at >= end)
 
 
 async def _entries(owner: ShardOwner, offset: int, limit: int, bytes_max: int) -> list[Entry]:
-    held = owner.recent.read(offset, limit)
-    if held is not None:
+    held = owner.recent.read(offset, limit) or owner.fetched.read(offset, limit)
+    if held:
         return held
     try:
-        return await owner.log.read(offset, bytes_max=bytes_max)
+        entries = await owner.log.read(offset, bytes_max=bytes_max)
     except LogTrimmed as error:
         raise LogTrimmed() from error
+    # A page takes a part of what was fetched; the next page finds the rest here.
+    for entry in entries:
+        owner.fetched.add(entry)
+    return entries
 
 
 async def _stamp_from(owner: ShardOwner, offset: int, end: int) -> tuple[int, int | None]:
@@ -111,26 +106,3 @@ async def _stamp_from(owner: ShardOwner, offset: int, end: int) -> tuple[int, in
                 return entry.offset, envelope.stamp
         offset = entries[-1].offset + 1 if entries else end
     return end, None
-
-
-def _change(owner: ShardOwner, entry: Entry) -> Change | None:
-    """Return the stream record of a log entry, or None for what the stream does not show."""
-    envelope, body = record.decode_record(entry.value)
-    if envelope.at != entry.offset:
-        return None
-    sequence = SequenceInfo(0, envelope.stamp, 0)
-    names = owner.shard.names
-    if isinstance(body, record.Put):
-        action, cells = PUT_ROW, body.cells
-    elif isinstance(body, record.Update):
-        action, cells = UPDATE_ROW, body.cells
-    elif isinstance(body, record.Delete):
-        action, cells = DELETE_ROW, []
-    else:
-        return None
-    key = list(zip(names, body.key, strict=True))
-    row = plainbuffer.HEADER + plainbuffer.encode_row(key, cells, sequence=sequence)
-    origin = None
-    if body.before is not None:
-        origin = plainbuffer.HEADER + plainbuffer.encode_row(key, body.before, sequence=sequence)
-    return Change(action, row, origin)
