@@ -16,7 +16,7 @@ from rowtide.core import capacity, key
 from rowtide.core.authentication import Identity
 from rowtide.core.chunk import HEADER_BYTES, header, row_key
 from rowtide.core.errors import Rejected, StoreError, invalid
-from rowtide.core.mutation import DELETE, PUT, UPDATE, Outcome
+from rowtide.core.mutation import DELETE, PUT, UPDATE, Change, Outcome
 from rowtide.core.plainbuffer import HEADER, RowChange
 from rowtide.core.read import (
     RowAnswer,
@@ -119,8 +119,28 @@ class RowOperations:
                 if kind is None:
                     raise invalid(f"Unknown operation type: {item.type}.")
                 row = row_change(item.row_change, kind, self._limits)
-                rows.append(BatchRow(table, missing, kind, row, item))
+                rows.append(self._batch_row(table, missing, kind, row, item))
         return rows
+
+    def _batch_row(
+        self,
+        table: Table | None,
+        missing: StoreError | None,
+        kind: int,
+        row: RowChange,
+        item: pb.RowInBatchWriteRowRequest,
+    ) -> BatchRow:
+        """Return one row of a batch. A key that does not fit the table is the row's own failure."""
+        if table is None:
+            return BatchRow(row, None, None, missing)
+        try:
+            change = change_of(row, kind, table, item, self._limits)
+        except StoreError as error:
+            if error.code == "OTSParameterInvalid":
+                raise
+            return BatchRow(row, None, None, error)
+        _check_update(table, kind)
+        return BatchRow(row, table, change, None)
 
     def _find(self, identity: Identity, name: str) -> tuple[Table | None, StoreError | None]:
         try:
@@ -143,15 +163,13 @@ class RowOperations:
             )
 
     def _submit(self, row: BatchRow, tell: Tell) -> None:
-        if row.table is None:
-            assert row.missing is not None, "a row has a table or the reason it has none"
-            tell(row.missing)
+        if row.table is None or row.change is None:
+            assert row.failure is not None, "a row has a change or the reason it has none"
+            tell(row.failure)
             return
         try:
-            change = change_of(row.row, row.kind, row.table, row.item, self._limits)
-            _check_update(row.table, row.kind)
             self._directory.require_space()
-            self._directory.owner(row.table, row.row.key).submit(change, tell)
+            self._directory.owner(row.table, row.row.key).submit(row.change, tell)
         except StoreError as error:
             tell(error)
 
@@ -285,13 +303,12 @@ class Span(NamedTuple):
 
 
 class BatchRow(NamedTuple):
-    """One row of a batch write."""
+    """One row of a batch write: its change of a table, or why there is none."""
 
-    table: Table | None
-    missing: StoreError | None
-    kind: int
     row: RowChange
-    item: pb.RowInBatchWriteRowRequest
+    table: Table | None
+    change: Change | None
+    failure: StoreError | None
 
 
 class WriteReply:

@@ -121,8 +121,16 @@ def read_key(
     row = plainbuffer.decode_row(buffer)
     if row.cells:
         raise invalid("Attribute columns are not allowed in a primary key.")
+    _check_key_columns(row, limits)
     check_key(table, row.key, limits, bound=bound)
     return row.key
+
+
+def _check_key_columns(row: RowChange, limits: Limits) -> None:
+    if len(row.key) > limits.key_columns_max:
+        raise invalid(
+            f"The number of primary key columns must be in range: [1, {limits.key_columns_max}]."
+        )
 
 
 @lru_cache(256)
@@ -192,10 +200,7 @@ WriteRequest = (
 def row_change(buffer: bytes, kind: int, limits: Limits) -> RowChange:
     """Return the row of a write request with its cells held to the limits."""
     row = plainbuffer.decode_row(buffer)
-    if len(row.key) > limits.key_columns_max:
-        raise invalid(
-            f"The number of primary key columns must be in range: [1, {limits.key_columns_max}]."
-        )
+    _check_key_columns(row, limits)
     for _, value in row.key:
         if value[0] in (variant.INF_MIN, variant.INF_MAX):
             raise invalid(f"{variant.type_name(value)} is an invalid type for the primary key.")

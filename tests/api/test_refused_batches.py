@@ -1,0 +1,283 @@
+"""Batches: what refuses the whole request, and what is one row's own error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rowtide.cli.client import Client
+from rowtide.cli.wire_row import Increment, Put
+from rowtide.core.wire import ots_pb2 as pb
+from tests.api.calls import (
+    INF_MAX,
+    INF_MIN,
+    ask,
+    batch_get,
+    batch_write,
+    delete,
+    key,
+    outcomes,
+    put,
+    puts,
+    refusal,
+    rows,
+    stored,
+    update,
+)
+from tests.api.conftest import MakeTable
+
+pytestmark = pytest.mark.system
+
+PK = key("a", 1)
+NO_TABLE = "OTSObjectNotExist Requested table does not exist."
+NAME = "Invalid column name: '#x'."
+MIB2 = 2 * 1024 * 1024
+LONG_KEY = (
+    "The length of primary key column: 'PK1' exceeds the MaxLength:1024 with CurrentLength:1025."
+)
+
+
+@pytest.fixture(scope="module")
+def table(make_table: MakeTable) -> str:
+    """Return a table keyed PK1 STRING, PK2 INTEGER."""
+    return make_table()
+
+
+def _after_a_good_row(table: str, bad: Any) -> Any:
+    return batch_write([(table, [put(table, key("before", 1), puts(c=1)), bad])])
+
+
+REFUSED: dict[str, tuple[Callable[[str], Any], str]] = {
+    "no table to write": (
+        lambda t: pb.BatchWriteRowRequest(),
+        "No row is specified in BatchWriteRow.",
+    ),
+    "no table to read": (
+        lambda t: pb.BatchGetRowRequest(),
+        "No row specified in the request of BatchGetRow.",
+    ),
+    "a written table without rows": (
+        lambda t: batch_write([(t, [])]),
+        "No operation is specified for table: '{table}'.",
+    ),
+    "a written table without rows after one with": (
+        lambda t: batch_write([(t, [put(t, PK)]), ("other", [])]),
+        "No operation is specified for table: 'other'.",
+    ),
+    "201 rows to write": (
+        lambda t: batch_write([(t, [put(t, key("a", n)) for n in range(201)])]),
+        "Rows count exceeds the upper limit: 200.",
+    ),
+    "201 rows in two tables": (
+        lambda t: batch_write(
+            [
+                (t, [put(t, key("a", n)) for n in range(101)]),
+                ("other", [put(t, key("a", n)) for n in range(100)]),
+            ]
+        ),
+        "Rows count exceeds the upper limit: 200.",
+    ),
+    "101 rows to read": (
+        lambda t: batch_get([(t, [key("a", n) for n in range(101)])]),
+        "Rows count exceeds the upper limit: 100.",
+    ),
+    "a bad table name to write": (
+        lambda t: _after_a_good_row("3t", put("3t", PK)),
+        "Invalid table name: '3t'.",
+    ),
+    "a bad table name to read": (
+        lambda t: batch_get([(t, [PK]), ("3t", [PK])]),
+        "Invalid table name: '3t'.",
+    ),
+    "a bad column name to write": (
+        lambda t: _after_a_good_row(t, put(t, PK, [Put("#x", 1)])),
+        NAME,
+    ),
+    "a bad column name to read": (lambda t: batch_get([(t, [PK])], columns_to_get=["#x"]), NAME),
+    "no version condition": (
+        lambda t: batch_get([(t, [PK])], max_versions=None),
+        "No version condition is specified while querying row.",
+    ),
+    "an update without cells": (
+        lambda t: _after_a_good_row(t, update(t, PK)),
+        "Attribute column is missing.",
+    ),
+    "a bound as a key to write": (
+        lambda t: _after_a_good_row(t, delete(t, key("a", INF_MIN))),
+        "VT_INF_MIN is an invalid type for the primary key.",
+    ),
+    "a bound as a key to read": (
+        lambda t: batch_get([(t, [PK, key(INF_MAX, 1)])]),
+        "VT_INF_MAX is an invalid type for the primary key.",
+    ),
+    "a key value too long to write": (
+        lambda t: _after_a_good_row(t, put(t, key("b" * 1025, 1))),
+        LONG_KEY,
+    ),
+    "a key value too long to read": (
+        lambda t: batch_get([(t, [PK, key("b" * 1025, 1)])]),
+        LONG_KEY,
+    ),
+    "five key columns to write": (
+        lambda t: _after_a_good_row(t, put(t, key("a", 1, 2, 3, 4))),
+        "The number of primary key columns must be in range: [1, 4].",
+    ),
+    "five key columns to read": (
+        lambda t: batch_get([(t, [key("a", 1, 2, 3, 4)])]),
+        "The number of primary key columns must be in range: [1, 4].",
+    ),
+    "an attribute too long": (
+        lambda t: _after_a_good_row(t, put(t, PK, puts(attr=b"x" * (MIB2 + 1)))),
+        f"The length of attribute column: 'attr' exceeds the MaxLength:{MIB2} with "
+        f"CurrentLength:{MIB2 + 1}.",
+    ),
+    "1025 columns to write": (
+        lambda t: _after_a_good_row(t, put(t, PK, [Put(f"c{n}", 1) for n in range(1025)])),
+        "The number of attribute columns exceeds the limit, limit count: 1024, column count: 1025.",
+    ),
+    "1025 columns to read": (
+        lambda t: batch_get([(t, [PK])], columns_to_get=[f"c{n}" for n in range(1025)]),
+        "The number of columns from the request exceeds the limit, limit count: 1024, "
+        "column count: 1025.",
+    ),
+    "a version below zero": (
+        lambda t: _after_a_good_row(t, put(t, PK, [Put("c", 1, -1)])),
+        "Timestamp must be in range [0, INT64_MAX/1000).",
+    ),
+    "a transaction that never was": (
+        lambda t: batch_write([(t, [put(t, PK)])], transaction_id="nonsense"),
+        "TransactionID is invalid.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_batch_is_refused_whole(client: Client, table: str, case: str) -> None:
+    request, text = REFUSED[case]
+    refused = refusal(client, request(table))
+    assert refused == f"400 OTSParameterInvalid {text.format(table=table)}"
+    assert stored(client, table, key("before", 1)) is None, "a refused batch wrote a row"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pb.Condition(row_existence=pb.IGNORE, column_condition=b"\x08\x02\x12\x02\x08\x01"),
+        pb.Condition(row_existence=pb.IGNORE, column_condition=b"nonsense"),
+    ],
+)
+def test_a_condition_without_sense_refuses_the_batch(
+    client: Client, table: str, bad: pb.Condition
+) -> None:
+    request = _after_a_good_row(table, put(table, PK, condition=bad))
+    assert refusal(client, request).startswith("400 OTSParameterInvalid ")
+    assert stored(client, table, key("before", 1)) is None
+
+
+def test_a_wrong_key_is_the_rows_own_error(client: Client, table: str) -> None:
+    sizes, name, kind = key("a"), key("a", 1, names=["PK1", "PK3"]), key("a", "b")
+    told = [
+        "OTSInvalidPK Validate PK size fail. Input: 1, Meta: 2.",
+        "OTSInvalidPK Validate PK name fail. Input: PK3, Meta: PK2.",
+        "OTSInvalidPK Validate PK type fail. Input: VT_STRING, Meta: VT_INTEGER.",
+        "ok",
+    ]
+    keys = [sizes, name, kind, key("good", 1)]
+    written = batch_write([(table, [put(table, k, puts(c=1)) for k in keys])])
+    assert outcomes(ask(client, written)) == [told]
+    assert outcomes(ask(client, batch_get([(table, keys)]))) == [told]
+    assert stored(client, table, key("good", 1)) is not None
+
+
+def test_a_missing_table_is_its_rows_error(client: Client, table: str) -> None:
+    written = batch_write(
+        [(table, [put(table, PK)]), ("absent", [put("absent", PK)] * 2), (table, [put(table, PK)])]
+    )
+    assert outcomes(ask(client, written)) == [["ok"], [NO_TABLE, NO_TABLE], ["ok"]]
+    read = batch_get([("absent", [PK, PK]), (table, [PK])])
+    assert outcomes(ask(client, read)) == [[NO_TABLE, NO_TABLE], ["ok"]]
+
+
+def test_answers_keep_the_order_of_tables_and_rows(client: Client, make_table: MakeTable) -> None:
+    first, second = make_table(), make_table()
+    wanted = [
+        (second, [key("b", 2), key("b", 1)]),
+        (first, [key("a", 9), key("a", 1)]),
+        (second, [key("b", 2)]),
+    ]
+    ask(client, batch_write([(t, [put(t, k, puts(t=t)) for k in ks]) for t, ks in wanted]))
+    answer = ask(client, batch_get(wanted))
+    assert [table.table_name for table in answer.tables] == [second, first, second]
+    found = [[rows(row.row)[0].key for row in table.rows] for table in answer.tables]
+    assert found == [[tuple(k) for k in keys] for _, keys in wanted]
+
+
+def test_a_table_without_rows_can_be_read(client: Client, table: str) -> None:
+    answer = ask(client, batch_get([(table, []), (table, [PK])]))
+    assert [len(part.rows) for part in answer.tables] == [0, 1]
+
+
+def test_a_row_written_often_is_written_in_order(client: Client, table: str) -> None:
+    row = key("often", 1)
+    writes = [
+        put(table, row, puts(a=1)),
+        put(table, row, puts(b=2)),
+        update(table, row, [Increment("b", 40), Put("c", 3)]),
+    ]
+    assert outcomes(ask(client, batch_write([(table, writes)]))) == [["ok"] * 3]
+    found = stored(client, table, row)
+    assert found is not None
+    assert [(name, value) for name, value, _ in found.columns] == [("b", 42), ("c", 3)]
+
+
+def test_one_bad_row_does_not_spoil_the_rest(client: Client, table: str) -> None:
+    absent = pb.Condition(row_existence=pb.EXPECT_NOT_EXIST)
+    present = pb.Condition(row_existence=pb.EXPECT_EXIST)
+    failed = "OTSConditionCheckFail Condition check failed."
+    writes = [
+        put(table, key("one", 1), puts(c=1), condition=absent),
+        put(table, key("one", 1), puts(c=2), condition=absent),
+        update(table, key("two", 1), puts(c=1), condition=present),
+        delete(table, key("two", 1), condition=present),
+        update(table, key("one", 1), puts(d=1), condition=present),
+        update(table, key("one", 1), [Put("c", 1, 1)]),
+    ]
+    first = outcomes(ask(client, batch_write([(table, writes)])))[0]
+    assert first[:5] == ["ok", failed, failed, failed, "ok"]
+    assert first[5].startswith("OTSParameterInvalid "), "a version out of the table's bounds"
+    found = stored(client, table, key("one", 1))
+    assert found is not None
+    assert [(name, value) for name, value, _ in found.columns] == [("c", 1), ("d", 1)]
+
+
+@pytest.mark.parametrize(
+    ("versions", "over"), [((None, None), 0), ((None, None), 1), ((1, 2), 0), ((1, 2), 1)]
+)
+def test_a_batch_has_four_mebibytes_at_most(
+    client: Client, table: str, versions: tuple[int | None, int | None], over: int
+) -> None:
+    """Names and values count, and eight bytes for every version that is given."""
+    import time
+
+    now_ms = int(time.time() * 1000)
+    given = [None if v is None else now_ms + v for v in versions]
+    limit = 4 * 1024 * 1024
+    row_key = key("k" * 10, 1)
+    # Two rows: PK1 and PK2, ten bytes and eight, and a one-byte name each.
+    left = limit + over - 2 * (3 + 10 + 3 + 8 + 1) - 8 * sum(v is not None for v in given)
+    sizes = [left - left // 2, left // 2]
+    # One cell may not exceed 2 MiB, so that the rest is in others.
+    writes = [
+        put(table, row_key, [Put("c", b"x" * size, v)])
+        for size, v in zip(sizes, given, strict=True)
+    ]
+    refused = refusal(client, batch_write([(table, writes)]))
+    if over:
+        assert refused == (
+            "400 OTSParameterInvalid The total data size of BatchWriteRow request exceeds the "
+            f"limit, limit size: {limit}, data size: {limit + 1}."
+        )
+    else:
+        assert refused == "ok"
