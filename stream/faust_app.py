@@ -71,11 +71,13 @@ class SlotApp(App):  # type: ignore[misc]
         config: MembershipConfig,
         *,
         store_for: StoreFor,
-        on_slots: Callable[[frozenset[int], Mapping[int, str]], None],
+        on_slots: Callable[[frozenset[int], Mapping[int, str], int], None],
     ) -> None:
         super().__init__(config.group, **_settings(config.address))
         self.finalize()
         self.loop = asyncio.get_running_loop()
+        self.leaving = False
+        """Set before ``stop`` where the worker ends: the others get its slots at once."""
         self._failed: asyncio.Future[BaseException] = self.loop.create_future()
         self.transport = SlotTransport(self, config)
         self._on_slots = on_slots
@@ -104,7 +106,7 @@ class SlotApp(App):  # type: ignore[misc]
         await super()._on_partitions_assigned(assigned, generation_id)
         if not self.should_stop:
             slots = frozenset(tp.partition for tp in self.assignor.assigned_actives())
-            self._on_slots(slots, self.owners())
+            self._on_slots(slots, self.owners(), generation_id)
 
     async def crash(self, reason: BaseException) -> None:
         """End this life; whoever keeps the app logs the reason."""

@@ -5,8 +5,9 @@ crashes, it builds a new one, with growing pauses, and the slots stay with us me
 Safety never rests on this: writes rest on the append rule, reads on leases.
 
 Invariants: ``on_assigned`` and ``on_revoked`` are called in the event loop, each slot
-alternately; a slot that stays through a rebalance is not mentioned; after ``stop`` returns
-nothing is called (the caller has closed its slots before, and leaving hands them over).
+alternately; a slot that stays through a rebalance is not mentioned, but one that may have been
+elsewhere meanwhile is revoked and assigned; after ``stop`` returns nothing is called (the caller
+has closed its slots before, and leaving hands them over).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from mode import Service
 
@@ -27,7 +29,7 @@ __all__ = ["Membership", "MembershipConfig", "PartitionStore", "SlotCountMismatc
 
 log = logging.getLogger(__name__)
 
-STOP_S = 3.0
+STOP_S = 2.0
 """After this long a stopping app is left to its daemon thread: the broker does not answer."""
 
 PAUSE_S_MIN = 0.25
@@ -56,6 +58,7 @@ class Membership:
         self._on_revoked = on_revoked
         self._slots: frozenset[int] = frozenset()
         self._owners: Mapping[int, str] = {}
+        self._generation = 0
         self._keeper: _Keeper | None = None
 
     @property
@@ -87,10 +90,15 @@ class Membership:
     def _new_app(self) -> SlotApp:
         return SlotApp(self._config, store_for=self._store_for, on_slots=self._take)
 
-    def _take(self, slots: frozenset[int], owners: Mapping[int, str]) -> None:
-        gone, new = self._slots - slots, slots - self._slots
+    def _take(self, slots: frozenset[int], owners: Mapping[int, str], generation: int) -> None:
+        kept = self._slots & slots
+        if generation not in (self._generation, self._generation + 1):
+            # The group was divided without us (we slept through the session time-out), so
+            # another worker may have served even what is ours again.
+            kept = frozenset()
+        gone, new = self._slots - kept, slots - kept
         # First the state: a callback that fails must not be called for these again.
-        self._slots, self._owners = slots, owners
+        self._slots, self._owners, self._generation = slots, owners, generation
         if gone:
             self._on_revoked(gone)
         if new:
@@ -134,6 +142,7 @@ class _Keeper(Service):  # type: ignore[misc]
         app = self._new_app()
         try:
             result = await self.wait_first(app.run(self._set_joined))
+            app.leaving = result.stopped
             failure = None if result.stopped else result.results[0]
         except Exception as error:  # noqa: BLE001 - whatever Faust raises, the worker goes on.
             failure = error
@@ -145,11 +154,11 @@ class _Keeper(Service):  # type: ignore[misc]
             self.joined.set_result(None)
 
     async def _end(self, app: SlotApp) -> None:
-        try:
-            async with asyncio.timeout(STOP_S):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S) as deadline:
                 await app.stop()
-        except TimeoutError:
-            log.warning("slots: left the group without a word, its broker is silent")
+        if deadline.expired():  # mode may have swallowed the cancellation.
+            log.warning("slots: left without a word to the group, its broker is silent")
 
     async def on_stop(self) -> None:
         # mode cancels tasks after this; an app that is cancelled while it stops would not leave.

@@ -33,6 +33,9 @@ FETCH_BYTES_MAX = 16 << 20
 HEARTBEAT_MS_MAX = 500
 """A member learns of a rebalance by its next heartbeat, so all the others wait this long."""
 
+RETRY_MS = 250
+"""aiokafka's pause after each failed request while the broker is away."""
+
 CHECK_S = 1.0
 """How often the thread looks for errors that aiokafka keeps for its next poll."""
 
@@ -43,6 +46,7 @@ POLL_INTERVAL_MS_MAX = 10 * 365 * 86_400_000
 """aiokafka leaves a group that is not polled for this long; paused partitions are never polled."""
 
 
+own_logger = logging.getLogger(__name__)
 logger = logging.getLogger("faust")
 """What Faust's services say about themselves stays under Faust's name."""
 
@@ -83,6 +87,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
     Worker = _DaemonThread
     logger = logger
+    _is_away = False
 
     def _create_worker_consumer(self, transport: SlotTransport) -> Any:
         config = transport.config
@@ -96,6 +101,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             max_partition_fetch_bytes=FETCH_BYTES_MAX,
+            retry_backoff_ms=RETRY_MS,
             max_poll_interval_ms=POLL_INTERVAL_MS_MAX,
             session_timeout_ms=config.session_timeout_ms,
             rebalance_timeout_ms=config.session_timeout_ms,
@@ -111,9 +117,9 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
     async def on_thread_stop(self) -> None:
         consumer = self._consumer
-        if consumer is not None and consumer._coordinator is not None:
-            # aiokafka keeps a static member in the group when it stops. A clean stop hands the
-            # slots over at once; only a crash is waited for, by the session time-out.
+        if self.app.leaving and consumer is not None and consumer._coordinator is not None:
+            # aiokafka keeps a static member in the group when it stops: right between two lives
+            # of the app, but a worker that ends hands its slots over at once.
             consumer._coordinator._group_instance_id = None
         await super().on_thread_stop()
 
@@ -146,6 +152,14 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             await self.sleep(CHECK_S)
             if self._consumer is not None and not self.should_stop:
                 self._consumer._coordinator.check_errors()
+                self._say_whether_away(self._consumer._coordinator.coordinator_id is None)
+
+    def _say_whether_away(self, is_away: bool) -> None:
+        # aiokafka writes dozens of lines a second meanwhile, and none when it is over.
+        if is_away != self._is_away:
+            level = logging.WARNING if is_away else logging.INFO
+            own_logger.log(level, "slots: the group's broker is %s", "away" if is_away else "back")
+        self._is_away = is_away
 
     async def crash(self, reason: BaseException) -> None:
         """End this life of the app; the thread's starter hears of it too."""

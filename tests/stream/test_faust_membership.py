@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -143,6 +145,9 @@ class Process:
         ((word, slots),) = json.loads(await self.child.stdout.readline()).items()
         return word, frozenset(slots)
 
+    def send(self, signal_number: signal.Signals) -> None:
+        self.child.send_signal(signal_number)
+
     async def kill(self) -> None:
         self.child.kill()
         await self.child.wait()
@@ -210,6 +215,36 @@ async def test_a_killed_worker_loses_its_slots_at_the_session_time_out(group: Gr
             await a.until(lambda slots: slots == ALL)
 
 
+async def test_a_worker_that_slept_too_long_is_told_that_its_slots_were_elsewhere(
+    group: Group,
+) -> None:
+    async with (
+        asyncio.timeout(60),
+        group.worker("a", session_timeout_ms=1000) as a,
+        group.process("b", session_timeout_ms=1000) as sleeper,
+    ):
+        kept = await a.until(lambda slots: slots != ALL)
+        assert await sleeper.next_change() == ("assigned", ALL - kept)
+        sleeper.send(signal.SIGSTOP)
+        await a.until(lambda slots: slots == ALL)
+        sleeper.send(signal.SIGCONT)
+        assert await sleeper.next_change() == ("revoked", ALL - kept)
+        word, slots = await sleeper.next_change()
+        assert word == "assigned"
+        assert await a.until(lambda slots: slots != ALL) == ALL - slots
+
+
+async def test_a_stop_does_not_wait_for_a_broker_that_hangs(own_broker: EmbeddedBroker) -> None:
+    group = Group(own_broker.bootstrap)
+    await group.create_changelog()
+    assert own_broker.pid is not None
+    try:
+        async with asyncio.timeout(30), group.worker("a"):
+            os.kill(own_broker.pid, signal.SIGSTOP)
+    finally:
+        os.kill(own_broker.pid, signal.SIGCONT)
+
+
 async def test_a_broker_that_was_killed_and_came_back_changes_nothing(
     own_broker: EmbeddedBroker,
 ) -> None:
@@ -240,24 +275,28 @@ async def test_a_worker_joins_as_soon_as_the_broker_is_there(own_broker: Embedde
         await a.membership.stop()
 
 
-async def test_a_crash_inside_faust_is_survived_and_the_slots_stay(
+async def test_a_crash_inside_faust_is_survived_and_no_slot_moves(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lives: list[faust_app.SlotApp] = []
-    start = faust_app.SlotApp.on_start
+    lives: asyncio.Queue[faust_app.SlotApp] = asyncio.Queue()
+    started = faust_app.SlotApp.on_started
 
     async def remembered(app: faust_app.SlotApp) -> None:
-        lives.append(app)
-        await start(app)
+        await started(app)
+        lives.put_nowait(app)
 
-    monkeypatch.setattr(faust_app.SlotApp, "on_start", remembered)
-    async with group.worker("a") as a:
-        await lives[0].tables.recovery.crash(RuntimeError("made by the test"))
-        async with asyncio.timeout(30), group.worker("b") as b:
-            kept = await a.until(lambda slots: slots != ALL)
-            await b.until(bool)
-        assert len(lives) >= 3
-        assert a.told[:2] == [("assigned", ALL), ("revoked", ALL - kept)]
+    monkeypatch.setattr(faust_app.SlotApp, "on_started", remembered)
+    async with asyncio.timeout(60), group.worker("a") as a, group.process("b") as b:
+        kept = await a.until(lambda slots: slots != ALL)
+        assert await b.next_change() == ("assigned", ALL - kept)
+        first = await lives.get()
+        await first.tables.recovery.crash(RuntimeError("made by the test"))
+        assert await lives.get() is not first
+        assert a.told == [("assigned", ALL), ("revoked", ALL - kept)]
+        # The second life takes part as the first did.
+        await b.kill()
+        async with group.process("b") as again:
+            assert await again.next_change() == ("assigned", ALL - kept)
 
 
 async def test_committed_transactions_at_the_changelogs_end_do_not_delay_the_start(
