@@ -40,6 +40,7 @@ __all__ = [
     "SCHEMAS",
     "SINGLE",
     "Body",
+    "Commit",
     "CorruptRecord",
     "Delete",
     "Envelope",
@@ -66,7 +67,7 @@ SINGLE = FIRST | LAST
 SCHEMAS = ("record-v1.avsc",)
 """Every schema that records were ever written with, in ``rowtide.core/schemas``, newest last."""
 
-FINGERPRINT = bytes.fromhex("273847cc05951db0")
+FINGERPRINT = bytes.fromhex("00ebff1841f294a7")
 """CRC-64-AVRO of the newest schema's parsing canonical form, little-endian."""
 
 _HEAD = b"\xc3\x01" + FINGERPRINT
@@ -172,7 +173,14 @@ class Snapshot:
     rows: list[SnapshotRow]
 
 
-Body = NoOp | Put | Update | Delete | Options | Reclaim | Seal | Snapshot
+@dataclass(slots=True)
+class Commit:
+    """The records of this group are the transaction ``id``, as its client knows it."""
+
+    id: str
+
+
+Body = NoOp | Put | Update | Delete | Options | Reclaim | Seal | Snapshot | Commit
 
 
 def encode_body(body: Body) -> bytes:
@@ -202,7 +210,7 @@ def encode_body(body: Body) -> bytes:
     return _encode_hidden(body)
 
 
-def _encode_hidden(body: Options | Reclaim | Seal | Snapshot) -> bytes:
+def _encode_hidden(body: Options | Reclaim | Seal | Snapshot | Commit) -> bytes:
     if isinstance(body, Options):
         return b"".join(
             (
@@ -224,6 +232,8 @@ def _encode_hidden(body: Options | Reclaim | Seal | Snapshot) -> bytes:
         )
     if isinstance(body, Seal):
         return b"\x0c" + write_bytes(body.plan.encode())
+    if isinstance(body, Commit):
+        return b"\x10" + write_bytes(body.id.encode())
     return _encode_snapshot(body)
 
 
@@ -384,6 +394,11 @@ def _read_snapshot(value: bytes, position: int) -> tuple[Snapshot, int]:
     return Snapshot(rows), position
 
 
+def _read_commit(value: bytes, position: int) -> tuple[Commit, int]:
+    transaction_id, position = read_text(value, position)
+    return Commit(transaction_id), position
+
+
 PUT_BODY, UPDATE_BODY, DELETE_BODY = 2, 4, 6
 """First byte of the bodies that a stream shows."""
 
@@ -396,5 +411,6 @@ _READERS: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     10: _read_reclaim,
     12: _read_seal,
     14: _read_snapshot,
+    16: _read_commit,
 }
 """A body's reader by its branch of the schema's union, doubled as Avro's zigzag has it."""

@@ -23,6 +23,7 @@ from rowtide.core.plainbuffer import delete_cell, put_cell
 from rowtide.core.record import (
     SINGLE,
     Body,
+    Commit,
     CorruptRecord,
     Delete,
     Envelope,
@@ -70,6 +71,7 @@ GOLDEN_BODIES: dict[str, Body] = {
     "Reclaim": Reclaim(b"\x04a\x00\x01", b"\xff", AT, 2),
     "Seal": Seal('{"kind": "split"}'),
     "Snapshot": Snapshot([SnapshotRow([E("a")], CELLS[:1]), SnapshotRow([E("b")], [])]),
+    "Commit": Commit("s3-000659ef8ab1d2400123456789abcdef"),
 }
 GOLDEN = {
     label: bytes.fromhex(digits)
@@ -109,6 +111,7 @@ bodies: st.SearchStrategy[Body] = st.one_of(
     st.builds(Options, ints, ints, st.none() | streams),
     st.builds(Reclaim, blobs, blobs, longs, ints),
     st.builds(Seal, texts),
+    st.builds(Commit, texts),
     st.builds(Snapshot, st.lists(st.builds(SnapshotRow, keys, cell_lists), max_size=3)),
 )
 envelopes = st.builds(
@@ -257,7 +260,7 @@ CELL = b"\x02n"  # The beginning of a cell: its name.
         (HEAD + b"\xff" * 9 + b"\x02", "a number of more than 64 bits"),
         (HEAD + b"\x00\x00ownerid8\x00\x08\x00", "group 4"),
         (ENVELOPE_BYTES, "it breaks off"),
-        (ENVELOPE_BYTES + b"\x10", "body 16 is unknown"),
+        (ENVELOPE_BYTES + b"\x12", "body 18 is unknown"),
         (ENVELOPE_BYTES + b"\x00\x00", "its body ends at byte"),
         (ENVELOPE_BYTES + b"\x02\x02\x06\x00", "branch 6 in a key"),
         (ENVELOPE_BYTES + b"\x02\x02\x02\x02\xff\x00\x00\x00", "can't decode byte"),

@@ -1,0 +1,95 @@
+"""Rows as they will be: a reader of chunks, and over it what has been written since.
+
+A shard evaluates against an overlay over its store, so that a change sees those before it that
+are appended but not yet applied. A transaction, or a batch that stands or falls as one, has an
+overlay of its own over the shard's: what it writes nobody else sees.
+
+Nothing is copied from below: only what was added is held here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from rowtide.core.fold import ChunkReader, Writes
+
+__all__ = ["Overlay", "RangeReader"]
+
+Pair = tuple[bytes, bytes]
+
+
+class RangeReader(ChunkReader, Protocol):
+    """Chunks that can be read in both directions."""
+
+    def scan_backward(self, high: bytes, low: bytes) -> Iterator[Pair]:
+        """Yield chunks with low <= key <= high, in descending order."""
+        ...
+
+
+class Overlay:
+    """A ``RangeReader`` over another one, with writes that the other does not have."""
+
+    __slots__ = ("_below", "_pending")
+
+    def __init__(self, below: RangeReader) -> None:
+        self._below = below
+        self._pending: dict[bytes, bytes | None] = {}
+
+    def get(self, chunk_key: bytes) -> bytes | None:
+        """Return a chunk as of the last write."""
+        pending = self._pending
+        if chunk_key in pending:
+            return pending[chunk_key]
+        return self._below.get(chunk_key)
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        """Yield chunks with start <= key < end as of the last write."""
+        pending = self._pending
+        fresh = sorted([k for k in pending if start <= k < end])
+        below = self._below.scan(start, end)
+        return _merged(below, [(k, pending[k]) for k in fresh]) if fresh else below
+
+    def scan_backward(self, high: bytes, low: bytes) -> Iterator[Pair]:
+        """Yield chunks with low <= key <= high as of the last write, in descending order."""
+        pending = self._pending
+        fresh = sorted([k for k in pending if low <= k <= high], reverse=True)
+        below = self._below.scan_backward(high, low)
+        return _merged(below, [(k, pending[k]) for k in fresh], down=True) if fresh else below
+
+    def floor(self, chunk_key: bytes, low: bytes) -> Pair | None:
+        """Return the last chunk with low <= its key <= chunk_key."""
+        return next(self.scan_backward(chunk_key, low), None)
+
+    def add(self, writes: Writes) -> None:
+        """Let readers see ``writes``."""
+        self._pending.update(writes)
+
+    def settle(self, writes: Writes) -> None:
+        """Forget what the reader below now holds, unless a later write replaced it."""
+        pending = self._pending
+        for chunk_key, value in writes:
+            if chunk_key in pending and pending[chunk_key] is value:
+                del pending[chunk_key]
+
+    def clear(self) -> None:
+        """Forget every write."""
+        self._pending.clear()
+
+
+def _merged(
+    below: Iterator[Pair], above: Sequence[tuple[bytes, bytes | None]], *, down: bool = False
+) -> Iterator[Pair]:
+    """Yield both in key order; where both have a key, ``above`` says what is there."""
+    lower = next(below, None)
+    for chunk_key, value in above:
+        while lower is not None and (lower[0] > chunk_key if down else lower[0] < chunk_key):
+            yield lower
+            lower = next(below, None)
+        if lower is not None and lower[0] == chunk_key:
+            lower = next(below, None)
+        if value is not None:
+            yield chunk_key, value
+    if lower is not None:
+        yield lower
+        yield from below
