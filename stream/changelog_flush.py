@@ -21,11 +21,13 @@ from rowtide.stream.kafka_changelog import ChangelogWriter
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_owner import ShardOwner
 
-__all__ = ["ChangelogFlush"]
+__all__ = ["ChangelogFlush", "tombstone_stamp"]
 
 logger = logging.getLogger(__name__)
 
 Entry = tuple[bytes, bytes | None, list[tuple[str, bytes]]]
+
+STAMP_HEADER = "stamp"
 
 SLICE = 500
 """Rows gathered before other work gets its turn on the event loop."""
@@ -40,6 +42,11 @@ class Gathered:
     taken: dict[str, set[bytes]] = field(default_factory=dict)
     graves: dict[bytes, int] = field(default_factory=dict)
     buried: list[bytes] = field(default_factory=list)
+
+
+def tombstone_stamp(headers: Iterable[tuple[str, bytes]]) -> int:
+    """Return the commit stamp of the delete that a tombstone finishes."""
+    return next((int(value) for name, value in headers if name == STAMP_HEADER), 0)
 
 
 class ChangelogFlush:
@@ -111,7 +118,7 @@ class ChangelogFlush:
         """Add the tombstones of rows whose stamped delete an earlier flush has written."""
         for key, stamp in self._graves.items():
             if key not in into.graves and self._is_grave(key):
-                into.entries.append((key, None, [("stamp", b"%d" % stamp)]))
+                into.entries.append((key, None, [(STAMP_HEADER, b"%d" % stamp)]))
                 into.buried.append(key)
 
     def _is_grave(self, key: bytes) -> bool:

@@ -89,6 +89,11 @@ class LeaseKeeper:
             return False
         return lease_clock() - held.sent_s < self._settings.lease_s
 
+    def lost(self, slot: int) -> bool:
+        """Say whether another worker's later claim has been seen."""
+        held = self._held.get(slot)
+        return held is not None and held.lost
+
     async def claim(self, slot: int) -> int:
         """Claim ``slot``, wait until every earlier owner has stopped reading; return the claim.
 

@@ -19,14 +19,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rowtide.core import record
+from rowtide.core.chunk import header
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.mark import decode_mark, mark_key
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import Shard, ShardState
 from rowtide.stream.appender import READ_BYTES, LogShortened
-from rowtide.stream.changelog_flush import ChangelogFlush
-from rowtide.stream.kafka_changelog import ChangelogReader, ChangelogWriter, Fenced
+from rowtide.stream.changelog_flush import ChangelogFlush, tombstone_stamp
+from rowtide.stream.kafka_changelog import (
+    ChangelogEntry,
+    ChangelogReader,
+    ChangelogWriter,
+    Fenced,
+)
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.lease_keeper import LeaseKeeper
 from rowtide.stream.row_store import RowStore, StoreFailed, destroy
@@ -207,6 +213,10 @@ class Slot:
     async def _fence(self) -> None:
         """Fence the former owner's flushes, unless a later claim has taken the slot."""
         await self._writer.fence()
+        await self._require_claim()
+
+    async def _require_claim(self) -> None:
+        """Step down where a later claim has taken the slot: nothing more is done under ours."""
         if not await self._leases.still_last(self.number):
             raise Unavailable(f"slot {self.number} was claimed by another worker")
 
@@ -217,15 +227,26 @@ class Slot:
         if position is not None and position < start:
             raise self._behind(f"changelog position {position} is below its start {start}")
         async for entries in reader.read(max(start, position or 0)):
-            kept = ((e.offset, e.key, e.value) for e in entries if self._wanted(e.key))
+            kept = [(e.offset, e.key, e.value) for e in entries if self._wanted(e, rows)]
             rows.apply_changelog(kept)
             rows.set_changelog_position(reader.position, time.time())
             await asyncio.sleep(0)
         rows.set_changelog_position(reader.position, time.time())
 
-    def _wanted(self, key: bytes) -> bool:
-        """Say whether an entry's table still exists; leftovers of dropped ones are passed over."""
-        return key[:1] != b"r" or self._table_known(int.from_bytes(key[1:5], "big"))
+    def _wanted(self, entry: ChangelogEntry, rows: RowStore) -> bool:
+        """Say whether an entry is to be folded in.
+
+        Leftovers of dropped tables are passed over, and tombstones of rows that were deleted, then
+        written again: the local rows may hold the later write, and the log is not read again.
+        """
+        if entry.key[:1] != b"r":
+            return True
+        if not self._table_known(int.from_bytes(entry.key[1:5], "big")):
+            return False
+        if entry.value is None:
+            stored = rows.get(entry.key)
+            return stored is None or header(stored)[4] <= tombstone_stamp(entry.headers)
+        return True
 
     def _behind(self, why: str) -> StoreBehind:
         """Throw the local rows away; the next opening rebuilds them."""
@@ -260,6 +281,7 @@ class Slot:
                 backoff_s = BACKOFF_S
                 await owner.run()
                 self.shards.pop(shard.shard_id, None)
+                await self._require_claim()
                 if owner.retired:
                     return
                 if isinstance(owner.failed, StoreFailed):
@@ -330,6 +352,8 @@ class Slot:
                 await asyncio.sleep(self._settings.flush_s / 10)
                 for owner in self.shards.values():
                     owner.expire()
+                if self._leases.lost(self.number):
+                    raise Unavailable(f"slot {self.number} was claimed by another worker")
                 if sum(len(o.dirty) for o in self.shards.values()) > self._settings.dirty_max:
                     break
             with _logged(f"slot {self.number}: flush"):
