@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,8 +38,9 @@ def new_key_id() -> str:
 
 
 def new_secret() -> str:
-    """Return a fresh secret of 240 random bits."""
-    return secrets.token_urlsafe(30)
+    """Return a fresh secret of 238 random bits: letters and digits, easy to paste anywhere."""
+    alphabet = string.ascii_letters + string.digits
+    return "".join(secrets.choice(alphabet) for _ in range(40))
 
 
 class AdminOperations:
