@@ -11,7 +11,7 @@ offsets from ``next_offset``; nothing reaches the store but what stands valid in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -19,8 +19,9 @@ from typing import NamedTuple
 from rowtide.core import capacity, fold, key, plainbuffer, record, variant
 from rowtide.core.cell import DELETE_ONE, INCREMENT, Cell
 from rowtide.core.chunk import header, row_key
+from rowtide.core.chunk_merge import merge
 from rowtide.core.errors import condition_failed, invalid
-from rowtide.core.fold import ChunkReader, RowAddress, Writes
+from rowtide.core.fold import RowAddress, Writes
 from rowtide.core.limits import INT64_MAX, Limits
 from rowtide.core.mutation import (
     DELETE,
@@ -30,16 +31,20 @@ from rowtide.core.mutation import (
     PUT,
     RETURN_AFTER_MODIFY,
     RETURN_KEY,
+    UPDATE,
     Change,
     Outcome,
 )
+from rowtide.core.overlay import Overlay, RangeReader
 from rowtide.core.schema import StreamSettings, Table, TableOptions
+from rowtide.core.transaction_id import TransactionId, commit_key, commit_value, parse_id
 from rowtide.core.version import Window, check_version, visible_cells
 
-__all__ = ["Evaluated", "Overlay", "Replayed", "Shard", "ShardState"]
+__all__ = ["Evaluated", "Replayed", "Resolved", "Shard", "ShardState", "commit_record"]
 
 _NEWEST = Window()
 _EVERY = Window(max_versions=INT64_MAX)
+_KIND_OF: dict[type, int] = {record.Put: PUT, record.Update: UPDATE, record.Delete: DELETE}
 
 
 @dataclass(slots=True)
@@ -59,6 +64,24 @@ class ShardState:
 
 
 @dataclass(slots=True)
+class Resolved:
+    """A change with nothing left to decide: key, versions and values are final.
+
+    It can be folded and logged whenever its turn comes, with the same result for its row as long
+    as nobody else has written that row.
+    """
+
+    kind: int
+    key: list[bytes]
+    encoded_key: bytes
+    at: RowAddress
+    cells: list[Cell]
+    read_units: int
+    returned: bytes
+    """The answer's row: wire bytes without header."""
+
+
+@dataclass(slots=True)
 class Evaluated:
     """A change after evaluation. ``body`` is None where the log has nothing to learn."""
 
@@ -69,6 +92,7 @@ class Evaluated:
     writes: Writes = field(default_factory=list)
     state: ShardState | None = None
     """Options that take effect with this record."""
+    group: int = record.SINGLE
 
 
 class Replayed(NamedTuple):
@@ -79,58 +103,6 @@ class Replayed(NamedTuple):
     log_key: bytes
 
 
-class Overlay:
-    """The rows as evaluation sees them: the store, and what is appended but not yet applied."""
-
-    __slots__ = ("_pending", "_store")
-
-    def __init__(self, store: ChunkReader) -> None:
-        self._store = store
-        self._pending: dict[bytes, bytes | None] = {}
-
-    def get(self, chunk_key: bytes) -> bytes | None:
-        """Return a chunk as of the last evaluated change."""
-        pending = self._pending
-        if chunk_key in pending:
-            return pending[chunk_key]
-        return self._store.get(chunk_key)
-
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield chunks with start <= key < end as of the last evaluated change."""
-        pending = {k: v for k, v in self._pending.items() if start <= k < end}
-        if not pending:
-            yield from self._store.scan(start, end)
-            return
-        merged: dict[bytes, bytes | None] = dict(self._store.scan(start, end))
-        merged.update(pending)
-        for chunk_key in sorted(merged):
-            value = merged[chunk_key]
-            if value is not None:
-                yield chunk_key, value
-
-    def floor(self, chunk_key: bytes, low: bytes) -> tuple[bytes, bytes] | None:
-        """Return the last chunk with low <= its key <= chunk_key."""
-        if not any(low <= k <= chunk_key for k in self._pending):
-            return self._store.floor(chunk_key, low)
-        found = list(self.scan(low, chunk_key + b"\0"))
-        return found[-1] if found else None
-
-    def add(self, writes: Writes) -> None:
-        """Let evaluation see ``writes``."""
-        self._pending.update(writes)
-
-    def settle(self, writes: Writes) -> None:
-        """Forget what the store now holds, unless a later change wrote it again."""
-        pending = self._pending
-        for chunk_key, value in writes:
-            if chunk_key in pending and pending[chunk_key] is value:
-                del pending[chunk_key]
-
-    def clear(self) -> None:
-        """Forget everything: what was evaluated is not going to be."""
-        self._pending.clear()
-
-
 class Shard:
     """Evaluates and replays for one shard."""
 
@@ -138,7 +110,7 @@ class Shard:
         self,
         shard_id: str,
         table: Table,
-        rows: ChunkReader,
+        rows: RangeReader,
         state: ShardState,
         *,
         limits: Limits,
@@ -152,6 +124,9 @@ class Shard:
         self.owner = bytes(8)
         self._stamp = state.stamp
         self._limits = limits
+        self._in_group = False
+        self._group: Writes = []
+        """What the replayed records of a group write whose last record has not come yet."""
         self.names = [name for name, _ in table.key_wire]
 
     def retable(self, table: Table) -> None:
@@ -176,34 +151,76 @@ class Shard:
         either, and like a refusal holds only once everything evaluated before it is valid.
         """
         stamp = now_us if now_us > self._stamp else self._stamp + 1
+        resolved = self.resolve(change, self.view, stamp, now_us)
+        evaluated = self.logged(resolved, self.view, stamp, now_us)
+        if evaluated.body is None:
+            evaluated.stamp = self._stamp
+        else:
+            self._stamp = stamp
+            self.view.add(evaluated.writes)
+        return evaluated
+
+    def take_stamp(self, now_us: int) -> int:
+        """Return a stamp above every one before, which no record will have."""
+        self._stamp = max(now_us, self._stamp + 1)
+        return self._stamp
+
+    def resolve(self, change: Change, view: RangeReader, stamp: int, now_us: int) -> Resolved:
+        """Decide a change against ``view``; changes nothing. Raises ``Rejected``."""
         now_ms = now_us // 1000
         change_key = self._assigned_key(change, stamp)
         key_values = [value for _, value in change_key]
         encoded = key.encode(key_values)
         piece, state = plainbuffer.key_piece(change_key)
         at = RowAddress(row_key(self.table.table_id, encoded), piece, state)
-        read_units = self._check_condition(change, at, now_ms)
-        before = self._before(at, now_ms)
-        if change.kind == DELETE:
-            cells: list[Cell] = []
-            body: record.Body = record.Delete(key_values, before)
-            writes = fold.delete_row(self.view, at, stamp)
-        else:
-            cells = self._resolved(change, at, stamp // 1000, now_ms)
-            body, writes = self._mutation(change, key_values, cells, before, at, stamp)
-        size = len(piece) - self.table.key_overhead + _size(change.kind, cells, writes)
-        outcome = Outcome(self._returned(change, at, cells), read_units, capacity.units(size))
+        read_units = self._check_condition(change, view, at, now_ms)
+        cells: list[Cell] = []
+        if change.kind != DELETE:
+            cells = self._resolved_cells(change, view, at, stamp // 1000, now_ms)
+        returned = self._returned(change, at, cells) if change.return_type else b""
+        return Resolved(change.kind, key_values, encoded, at, cells, read_units, returned)
+
+    def logged(
+        self,
+        resolved: Resolved,
+        view: RangeReader,
+        stamp: int,
+        now_us: int,
+        group: int = record.SINGLE,
+    ) -> Evaluated:
+        """Return a resolved change as it is to be logged over ``view``; changes nothing.
+
+        Raises ``Rejected`` where the record would be too large, pre-image included.
+        """
+        before = self._before(view, resolved.at, now_us // 1000)
+        writes = self.folded(resolved, view, stamp)
+        outcome = self.outcome(resolved, writes)
         if not writes:
-            return Evaluated(outcome, self._stamp)
-        encoded_body = record.encode_body(body)
-        if len(encoded_body) > self._limits.record_bytes_max:
+            return Evaluated(outcome, stamp)
+        body = record.encode_body(_body(resolved, before))
+        if len(body) > self._limits.record_bytes_max:
             raise invalid(
                 f"The size of the row change exceeds the limit, limit size: "
-                f"{self._limits.record_bytes_max}, data size: {len(encoded_body)}."
+                f"{self._limits.record_bytes_max}, data size: {len(body)}."
             )
-        self._stamp = stamp
-        self.view.add(writes)
-        return Evaluated(outcome, stamp, encoded, encoded_body, writes)
+        return Evaluated(outcome, stamp, resolved.encoded_key, body, writes, None, group)
+
+    def folded(self, resolved: Resolved, view: RangeReader, stamp: int) -> Writes:
+        """Return what a resolved change writes over ``view``."""
+        return self._folded(resolved.kind, resolved.at, resolved.cells, view, stamp)
+
+    def outcome(self, resolved: Resolved, writes: Writes) -> Outcome:
+        """Return what the client is told."""
+        size = len(resolved.at.key_piece) - self.table.key_overhead
+        size += _size(resolved.kind, resolved.cells, writes)
+        return Outcome(resolved.returned, resolved.read_units, capacity.units(size))
+
+    def evaluated_group(self, group: Sequence[Evaluated]) -> None:
+        """Take a group evaluated over a view of its own as evaluated: the next change sees it."""
+        for evaluated in group:
+            self.view.add(evaluated.writes)
+        if group:
+            self._stamp = max(self._stamp, group[-1].stamp)
 
     def control(self, body: record.Body, now_us: int) -> Evaluated:
         """Evaluate a hidden record: a no-op, new options, a seal."""
@@ -215,7 +232,7 @@ class Shard:
     def encoded(self, evaluated: Evaluated, offset: int) -> bytes:
         """Return the record that makes ``evaluated`` stand at ``offset``."""
         assert evaluated.body is not None, "nothing to log"
-        envelope = record.Envelope(offset, self.claim, self.owner, evaluated.stamp, record.SINGLE)
+        envelope = record.Envelope(offset, self.claim, self.owner, evaluated.stamp, evaluated.group)
         return record.encode_record(envelope, evaluated.body)
 
     def confirm(self, batch: Sequence[Evaluated], base: int) -> Writes:
@@ -237,6 +254,7 @@ class Shard:
     def discard(self) -> None:
         """Forget all that is evaluated but not valid; the next change sees the store alone."""
         self.view.clear()
+        self._in_group, self._group = False, []
         self.next_offset = self.state.applied + 1
         self._stamp = max(self._stamp, self.state.stamp)
 
@@ -251,39 +269,70 @@ class Shard:
         """
         envelope, body = record.decode_record(value)
         state = self.state
-        state.applied = offset
         self.next_offset = offset + 1
-        if envelope.at != offset:
+        valid = envelope.at == offset
+        self._check_group(offset, envelope.group if valid else record.SINGLE)
+        if not valid:
+            state.applied = offset
             return Replayed(False, [], b"")
         self._stamp = state.stamp = max(state.stamp, envelope.stamp)
+        log_key, writes = self._refolded(body, offset, envelope.stamp)
+        self.view.add(writes)
+        self._group += writes
+        if not envelope.group & record.LAST:
+            return Replayed(True, [], log_key)
+        whole, self._group = self._group, []
+        state.applied = offset
+        return Replayed(True, whole, log_key)
+
+    def _check_group(self, offset: int, group: int) -> None:
+        """Hold the log to what writers promise: a group is whole, and void only as a whole.
+
+        Its records came in one batch, so anything else is damage: passing over it would show one
+        half of a transaction to some readers of the log and not to others.
+        """
+        if bool(group & record.FIRST) == self._in_group:
+            raise record.CorruptRecord(f"the group before offset {offset} has no end, or no begin")
+        self._in_group = not group & record.LAST
+
+    def _refolded(self, body: record.Body, offset: int, stamp: int) -> tuple[bytes, Writes]:
+        """Return the log key of a replayed record and what it writes."""
         after = self._after(body, offset)
         if after is not None:
             self._adopt(after, offset)
-            return Replayed(True, [], b"")
+        if isinstance(body, record.Commit):
+            return b"", [_committed(body.id, stamp)]
         if not isinstance(body, record.Put | record.Update | record.Delete):
-            return Replayed(True, [], b"")
+            return b"", []
         log_key = key.encode(body.key)
         piece, key_state = plainbuffer.key_piece(list(zip(self.names, body.key, strict=True)))
         at = RowAddress(row_key(self.table.table_id, log_key), piece, key_state)
-        folded = self._folded(at, body, envelope.stamp)
-        writes = [write for write in folded if self._older(write[0], envelope.stamp)]
-        self.view.add(writes)
-        return Replayed(True, writes, log_key)
+        cells = [] if isinstance(body, record.Delete) else body.cells
+        folded = self._folded(_KIND_OF[type(body)], at, cells, self.view, stamp)
+        return log_key, self._merged(folded)
 
     def _folded(
-        self, at: RowAddress, body: record.Put | record.Update | record.Delete, stamp: int
+        self, kind: int, at: RowAddress, cells: Sequence[Cell], view: RangeReader, stamp: int
     ) -> Writes:
-        keep = self.state.options.max_versions
-        if isinstance(body, record.Put):
-            return fold.put_row(self.view, at, body.cells, stamp, keep)
-        if isinstance(body, record.Update):
-            return fold.update_row(self.view, at, body.cells, stamp, keep)
-        return fold.delete_row(self.view, at, stamp)
+        if kind == PUT:
+            return fold.put_row(view, at, cells, stamp, self.state.options.max_versions)
+        if kind == DELETE:
+            return fold.delete_row(view, at, stamp)
+        return fold.update_row(view, at, cells, stamp, self.state.options.max_versions)
 
-    def _older(self, chunk_key: bytes, stamp: int) -> bool:
-        """Say whether the stored chunk is from before ``stamp``: only then may it be replaced."""
-        stored = self.view.get(chunk_key)
-        return stored is None or header(stored)[4] < stamp
+    def _merged(self, folded: Writes) -> Writes:
+        """Let evaluation see what of ``folded`` is newer than the rows; return that.
+
+        The rows may be ahead of the log's mark. A removal needs no look: it makes room for a chunk
+        that is written with it.
+        """
+        writes: Writes = []
+        for chunk_key, value in folded:
+            if value is not None:
+                newer = merge(self.view, chunk_key, value)
+                self.view.add(newer)
+                writes += newer
+        return writes
 
     # The parts of an evaluation.
 
@@ -296,13 +345,15 @@ class Shard:
         assigned[auto] = (assigned[auto][0], variant.encode(stamp))
         return assigned
 
-    def _check_condition(self, change: Change, at: RowAddress, now_ms: int) -> int:
+    def _check_condition(
+        self, change: Change, view: RangeReader, at: RowAddress, now_ms: int
+    ) -> int:
         """Raise OTSConditionCheckFail unless the change may happen; return the read units."""
         expectation = change.expectation
         named = self._names_auto_value(change)
         if expectation == IGNORE and change.condition is None and not named:
             return 0
-        present = fold.row_exists(self.view, at.row_key)
+        present = fold.row_exists(view, at.row_key)
         if (
             (expectation == EXPECT_PRESENT and not present)
             or (expectation == EXPECT_ABSENT and present)
@@ -310,7 +361,7 @@ class Shard:
         ):
             raise condition_failed()
         if change.condition is not None:
-            cells = self._visible(at, now_ms, _EVERY) if present else None
+            cells = self._visible(view, at, now_ms, _EVERY) if present else None
             if not change.condition.holds(at.key_piece, cells):
                 raise condition_failed()
         return 1 if expectation != IGNORE or change.condition is not None else 0
@@ -320,19 +371,23 @@ class Shard:
         auto = self.table.auto_increment_index
         return auto is not None and change.key[auto][1] != variant.V_AUTO_INCREMENT
 
-    def _visible(self, at: RowAddress, now_ms: int, window: Window = _NEWEST) -> list[Cell]:
-        stored = fold.stored_cells(self.view, at.row_key) or []
+    def _visible(
+        self, view: RangeReader, at: RowAddress, now_ms: int, window: Window = _NEWEST
+    ) -> list[Cell]:
+        stored = fold.stored_cells(view, at.row_key) or []
         return visible_cells(stored, self.state.options, window, now_ms)
 
-    def _before(self, at: RowAddress, now_ms: int) -> list[Cell] | None:
+    def _before(self, view: RangeReader, at: RowAddress, now_ms: int) -> list[Cell] | None:
         """Return the original columns, where the stream asks for them."""
         stream = self.state.stream
         if stream is None or not stream.columns:
             return None
         names = {name.encode() for name in stream.columns}
-        return [cell for cell in self._visible(at, now_ms) if cell.name in names]
+        return [cell for cell in self._visible(view, at, now_ms) if cell.name in names]
 
-    def _resolved(self, change: Change, at: RowAddress, version_ms: int, now_ms: int) -> list[Cell]:
+    def _resolved_cells(
+        self, change: Change, view: RangeReader, at: RowAddress, version_ms: int, now_ms: int
+    ) -> list[Cell]:
         """Give every cell its version and every increment its value, in name order."""
         options = self.state.options
         increments = False
@@ -343,7 +398,7 @@ class Shard:
                 check_version(version, options, now_ms)
         cells: Sequence[Cell] = change.cells
         if increments:
-            newest = {c.name: c for c in self._visible(at, now_ms)}
+            newest = {c.name: c for c in self._visible(view, at, now_ms)}
             cells = [
                 _incremented(cell, newest.get(cell.name), version_ms)
                 if cell.op == INCREMENT
@@ -351,22 +406,6 @@ class Shard:
                 for cell in cells
             ]
         return sorted(plainbuffer.stamped_cells(cells, version_ms), key=itemgetter(0))
-
-    def _mutation(
-        self,
-        change: Change,
-        key_values: list[bytes],
-        cells: list[Cell],
-        before: list[Cell] | None,
-        at: RowAddress,
-        stamp: int,
-    ) -> tuple[record.Body, Writes]:
-        keep = self.state.options.max_versions
-        if change.kind == PUT:
-            writes = fold.put_row(self.view, at, cells, stamp, keep)
-            return record.Put(key_values, cells, before), writes
-        writes = fold.update_row(self.view, at, cells, stamp, keep)
-        return record.Update(key_values, cells, before), writes
 
     def _returned(self, change: Change, at: RowAddress, cells: Sequence[Cell]) -> bytes:
         """Return the answer's row: nothing, the key, or the key with the modified cells."""
@@ -404,6 +443,25 @@ class Shard:
         if new is not None and (old is None or old.stream_id != new.stream_id):
             state.stream_start = offset
         state.stream = new
+
+
+def commit_record(transaction_id: TransactionId, stamp: int) -> Evaluated:
+    """Return the last record of a transaction's group, which remembers its id."""
+    text = str(transaction_id)
+    body = record.encode_body(record.Commit(text))
+    return Evaluated(Outcome(b"", 0, 0), stamp, b"", body, [_committed(text, stamp)])
+
+
+def _committed(transaction_id: str, stamp: int) -> tuple[bytes, bytes | None]:
+    return commit_key(parse_id(transaction_id)), commit_value(stamp)
+
+
+def _body(resolved: Resolved, before: list[Cell] | None) -> record.Body:
+    if resolved.kind == PUT:
+        return record.Put(resolved.key, resolved.cells, before)
+    if resolved.kind == DELETE:
+        return record.Delete(resolved.key, before)
+    return record.Update(resolved.key, resolved.cells, before)
 
 
 def _size(kind: int, cells: Sequence[Cell], writes: Writes) -> int:
