@@ -41,5 +41,8 @@ class Limits:
     stream_bytes_max: int = 4 * 1024 * 1024
     filter_nodes_max: int = 32
     record_bytes_max: int = 16 * 1024 * 1024
+    transaction_bytes_max: int = 4 * 1024 * 1024
+    transaction_changes_max: int = 5000
+    transaction_s_max: float = 60.0
     table_operations_per_s: float = 10.0
     time_to_live_s_min: int = 86400

@@ -65,6 +65,11 @@ class Overlay:
         """Let readers see ``writes``."""
         self._pending.update(writes)
 
+    def growth(self, writes: Writes) -> int:
+        """Return how many bytes of chunks more are held once ``writes`` are added."""
+        pending = self._pending
+        return sum(len(value or b"") - len(pending.get(k) or b"") for k, value in writes)
+
     def settle(self, writes: Writes) -> None:
         """Forget what the reader below now holds, unless a later write replaced it."""
         pending = self._pending

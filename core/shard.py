@@ -123,7 +123,7 @@ class Shard:
         self.claim = -1
         self.owner = bytes(8)
         self._stamp = state.stamp
-        self._limits = limits
+        self.limits = limits
         self._in_group = False
         self._group: Writes = []
         """What the replayed records of a group write whose last record has not come yet."""
@@ -198,10 +198,10 @@ class Shard:
         if not writes:
             return Evaluated(outcome, stamp)
         body = record.encode_body(_body(resolved, before))
-        if len(body) > self._limits.record_bytes_max:
+        if len(body) > self.limits.record_bytes_max:
             raise invalid(
                 f"The size of the row change exceeds the limit, limit size: "
-                f"{self._limits.record_bytes_max}, data size: {len(body)}."
+                f"{self.limits.record_bytes_max}, data size: {len(body)}."
             )
         return Evaluated(outcome, stamp, resolved.encoded_key, body, writes, None, group)
 
@@ -215,7 +215,7 @@ class Shard:
         size += _size(resolved.kind, resolved.cells, writes)
         return Outcome(resolved.returned, resolved.read_units, capacity.units(size))
 
-    def evaluated_group(self, group: Sequence[Evaluated]) -> None:
+    def take_group(self, group: Sequence[Evaluated]) -> None:
         """Take a group evaluated over a view of its own as evaluated: the next change sees it."""
         for evaluated in group:
             self.view.add(evaluated.writes)
