@@ -140,7 +140,7 @@ class Client:
             http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
         )
         self._connection = kind(address.hostname, address.port, timeout=timeout_s)
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._access = Access(instance, access_key_id, access_key_secret)
         self._used_at = 0.0
 
@@ -199,7 +199,7 @@ class Client:
             raise NotConnected(self._silence(error)) from error
 
     def _silence(self, error: Exception) -> str:
-        return f"no answer from {self._endpoint}: {error or type(error).__name__}"
+        return f"no answer from {self.endpoint}: {error or type(error).__name__}"
 
     # ---- Tables ----
 

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import importlib
+import signal
 from importlib.metadata import version
+from typing import Any, NamedTuple
 
 import click
 
 __all__ = ["main"]
 
+
+class _Place(NamedTuple):
+    """Where a command is defined, and its line in the list of commands."""
+
+    module: str
+    name: str
+    summary: str
+
+
 COMMANDS = {
-    "up": "rowtide.cli.up:up",
+    "up": _Place("rowtide.cli.up", "up", "Start rowtide and keep it running until Ctrl-C."),
+    "status": _Place("rowtide.cli.status", "status", "Show how the server is doing."),
+    "instance": _Place("rowtide.cli.instance", "instance", "Create, list and delete instances."),
+    "key": _Place("rowtide.cli.key", "key", "Create, list and revoke access keys."),
+    "table": _Place("rowtide.cli.table", "table", "Create, change and delete tables."),
+    "row": _Place("rowtide.cli.row", "row", "Read and write rows."),
+    "stream": _Place("rowtide.cli.stream", "stream", "Follow the changes of a table."),
+    "completion": _Place("rowtide.cli.completion", "completion", "Print a shell's completion."),
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported on use."""
+    """A group whose commands are imported on use; its list of them needs no import."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands' names in the order a reader asks for them."""
@@ -23,13 +41,25 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command."""
-        target = COMMANDS.get(cmd_name)
-        if target is None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
             return None
-        module, _, name = target.partition(":")
-        command = getattr(importlib.import_module(module), name)
-        assert isinstance(command, click.Command), target
+        command = getattr(importlib.import_module(place.module), place.name)
+        assert isinstance(command, click.Command), place
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; Ctrl-C ends it with the code that a shell expects."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            ctx.exit(128 + signal.SIGINT)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.summary) for name, place in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

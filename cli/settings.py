@@ -150,7 +150,7 @@ def _from_file(file: Path) -> dict[str, Any]:
 def _typed(name: str, value: Any, where: str, *, written: bool = False) -> Any:
     """Return ``value`` in its setting's type; one ``written`` in TOML has a type already."""
     try:
-        read = _READERS.get(name, _text)
+        read: Callable[[Any, bool], Any] = _READERS.get(name, _text)
         return read(value, written)
     except (TypeError, ValueError) as error:
         raise SettingsError(f"{where}: {error}") from error

@@ -1,0 +1,20 @@
+"""Asking before something is lost."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+__all__ = ["confirm", "yes_option"]
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Go on only if the user agrees; where nobody can be asked, only with ``--yes``."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Nobody is there to ask: give --yes.")
+    click.confirm(question, abort=True, err=True)

@@ -1,0 +1,78 @@
+"""Tables and JSON on stdout.
+
+A table is for eyes: columns are as wide as their widest cell on a terminal (East Asian characters
+count two), nothing is cut. JSON is for programs: one document per command, or one per line where
+there is no end to wait for.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import click
+
+from rowtide.cli.value_syntax import json_text
+
+__all__ = ["Output", "clock_text", "emit_fields", "emit_json", "emit_table", "time_text"]
+
+Output = Literal["table", "json"]
+GAP = "  "
+
+
+def emit_json(document: Any) -> None:
+    """Print one document, indented."""
+    click.echo(json_text(document, indent=2))
+
+
+def emit_fields(pairs: Iterable[tuple[str, object]]) -> None:
+    """Print names and values below each other."""
+    rows = [(name, str(value)) for name, value in pairs]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        click.echo(f"{name:<{width}}{GAP}{value}".rstrip())
+
+
+def emit_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows under a header; integers stand right."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    lines = [list(header), *cells]
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    right = [
+        bool(rows) and all(type(row[i]) is int or row[i] is None for row in rows)
+        for i in range(len(header))
+    ]
+    for line in lines:
+        click.echo(GAP.join(map(_padded, line, widths, right)).rstrip())
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    space = " " * (width - _width(text))
+    return space + text if right else text + space
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF")
+        for letter in text
+    )
+
+
+def time_text(time_us: int) -> str:
+    """Return Unix microseconds as a UTC time of whole seconds."""
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def clock_text(time_us: int) -> str:
+    """Return Unix microseconds as a UTC time with all its digits."""
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime(
+        f"%Y-%m-%dT%H:%M:%S.{time_us % 1_000_000:06}Z"
+    )

@@ -1,0 +1,160 @@
+"""What the arguments of ``rowtide row`` mean for one table: its key, and changes of columns.
+
+The order of the arguments means nothing: the table says which columns are its key, and in which
+order they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rowtide.cli.client import Client, Expect
+from rowtide.cli.value_syntax import Assignment, SyntaxRefused, key_value, parse_argument
+from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put, Special
+from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
+from rowtide.core.wire import ots_pb2 as pb
+
+__all__ = [
+    "change_of",
+    "delete_of",
+    "expectation_of",
+    "only_key",
+    "parsed",
+    "put_of",
+    "range_ends",
+    "schema_of",
+    "split",
+]
+
+_WIRE_TYPES = {pb.INTEGER: INTEGER, pb.STRING: STRING, pb.BINARY: BINARY}
+_EXPECTATIONS: dict[str | None, Expect] = {
+    None: "IGNORE",
+    "exist": "EXPECT_EXIST",
+    "not-exist": "EXPECT_NOT_EXIST",
+}
+
+
+def schema_of(client: Client, table: str) -> list[KeyColumn]:
+    """Return the key columns of a table."""
+    meta = client.describe_table(table).table_meta
+    return [
+        KeyColumn(
+            column.name,
+            _WIRE_TYPES[column.type],
+            column.HasField("option") and column.option == pb.AUTO_INCREMENT,
+        )
+        for column in meta.primary_key
+    ]
+
+
+def parsed(arguments: Sequence[str]) -> list[Assignment]:
+    """Return what the arguments assign; a fault in one is the command line's."""
+    try:
+        found = [a for text in arguments for a in parse_argument(text, _file)]
+    except (SyntaxRefused, OSError) as error:
+        raise click.UsageError(str(error)) from error
+    names = [assignment.name for assignment in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise click.UsageError(f"{name} is given twice.")
+    return found
+
+
+def _file(name: str) -> bytes:
+    return click.get_binary_stream("stdin").read() if name == "-" else Path(name).read_bytes()
+
+
+def split(
+    schema: Sequence[KeyColumn], given: Sequence[Assignment], *, assign: bool = False
+) -> tuple[Key, list[Assignment]]:
+    """Return the key, in the table's order, and the other columns."""
+    named = {assignment.name: assignment for assignment in given}
+    key: list[tuple[str, Any]] = []
+    for column in schema:
+        assignment = named.pop(column.name, None)
+        if assignment is not None:
+            key.append((column.name, _value(column, assignment)))
+        elif assign and column.auto_increment:
+            key.append((column.name, Special.AUTO_INCREMENT))
+        else:
+            whole = ", ".join(column.name for column in schema)
+            raise click.UsageError(f"The key is ({whole}): {column.name} is missing.")
+    return key, list(named.values())
+
+
+def only_key(schema: Sequence[KeyColumn], arguments: Sequence[str]) -> Key:
+    """Return the key; any other column is one too many."""
+    key, rest = split(schema, parsed(arguments))
+    if rest:
+        whole = ", ".join(column.name for column in schema)
+        raise click.UsageError(f"The key is ({whole}): {rest[0].name} is no part of it.")
+    return key
+
+
+def range_ends(schema: Sequence[KeyColumn], given: dict[str, Any]) -> tuple[Key, Key]:
+    """Return where a scan begins and ends.
+
+    What --from includes and --to excludes is every row that begins with the columns given, in
+    either direction.
+    """
+    if given["prefix"] and (given["start"] or given["end"]):
+        raise click.UsageError("--prefix excludes --from and --to.")
+    low, high = Special.INF_MIN, Special.INF_MAX
+    first, last = (high, low) if given["backward"] else (low, high)
+    start = _bound(schema, given["prefix"] or given["start"], first)
+    if given["prefix"]:
+        return start, _bound(schema, given["prefix"], last)
+    return start, _bound(schema, given["end"], first if given["end"] else last)
+
+
+def _bound(schema: Sequence[KeyColumn], arguments: Sequence[str], fill: Special) -> Key:
+    """Return a key of the leading columns that are given and ``fill``."""
+    named = {assignment.name: assignment for assignment in parsed(arguments)}
+    key: list[tuple[str, Any]] = []
+    for column in schema:
+        assignment = named.pop(column.name, None)
+        if assignment is not None and len(key) and key[-1][1] is fill:
+            raise click.UsageError(f"{column.name} is given without {key[-1][0]} before it.")
+        key.append((column.name, fill if assignment is None else _value(column, assignment)))
+    if named:
+        raise click.UsageError(f"{next(iter(named))} is not a key column.")
+    return key
+
+
+def _value(column: KeyColumn, assignment: Assignment) -> Any:
+    try:
+        return key_value(column, assignment)
+    except SyntaxRefused as error:
+        raise click.UsageError(str(error)) from error
+
+
+def put_of(assignment: Assignment, version_ms: int | None) -> Put:
+    """Return what a put writes of a column."""
+    if assignment.sign == "+=":
+        raise click.UsageError(f"{assignment.name}: put cannot increment, update can.")
+    return Put(assignment.name, assignment.value, version_ms)
+
+
+def change_of(assignment: Assignment, version_ms: int | None) -> Change:
+    """Return what an update does to a column."""
+    if assignment.sign == "+=":
+        assert isinstance(assignment.value, int), "the parser reads an integer"
+        return Increment(assignment.name, assignment.value)
+    return Put(assignment.name, assignment.value, version_ms)
+
+
+def delete_of(text: str) -> Delete:
+    """Return the deletion that NAME or NAME@MS stands for."""
+    name, at, version = text.rpartition("@")
+    if at and version.isdecimal():
+        return Delete(name, int(version))
+    return Delete(text)
+
+
+def expectation_of(expect: str | None) -> Expect:
+    """Return what --expect stands for."""
+    return _EXPECTATIONS[expect]

@@ -1,0 +1,73 @@
+"""``rowtide status``: what an operator asks first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rowtide.cli.client import Client
+from rowtide.cli.connection import ClientCommand
+from rowtide.cli.output import Output, emit_fields, emit_json, emit_table
+
+__all__ = ["status"]
+
+MB = 1_000_000
+
+
+@click.command(cls=ClientCommand)
+def status(client: Client, output: Output) -> None:
+    """Show how the server is doing.
+
+    Needs a key with the admin right. A slot is open when its shards are; without its lease it
+    serves no reads. Dirty rows wait for the changelog; nothing acknowledged depends on them.
+    """
+    found = client.call_json("RowtideStatus", {})
+    found = {"endpoint": client.endpoint, **found}
+    if output == "json":
+        emit_json(found)
+        return
+    emit_fields(_summary(found))
+    click.echo()
+    header = ("slot", "open", "lease", "shards", "dirty rows", "closed shards")
+    emit_table(header, [_slot(slot) for slot in found["slots"]])
+
+
+def _summary(found: dict[str, Any]) -> list[tuple[str, object]]:
+    return [
+        ("endpoint", found["endpoint"]),
+        ("process", f"{found['pid']}, up {_age(found['uptime_s'])}"),
+        ("kafka", f"{found['kafka']}, {found['durability']}"),
+        ("instances", found["instances"]),
+        ("tables", found["tables"]),
+        ("connections", found["connections"]),
+        ("free disk", _free(found["free_bytes"], found["free_bytes_min"])),
+    ]
+
+
+def _free(free: int, least: int) -> str:
+    text = f"{free // MB:,} MB"
+    return f"{text}: writes are refused below {least // MB:,} MB" if free < least else text
+
+
+def _slot(slot: dict[str, Any]) -> tuple[object, ...]:
+    closed = "; ".join(f"{shard}: {why}" for shard, why in slot["closed"].items())
+    dirty = sum(shard["dirty_rows"] for shard in slot["shards"])
+    return (
+        slot["slot"],
+        "yes" if slot["open"] else "no",
+        "held" if slot["lease"] else "none",
+        len(slot["shards"]),
+        dirty,
+        closed,
+    )
+
+
+def _age(seconds: float) -> str:
+    """Return a time span in its two largest units."""
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if days:
+        return f"{days:.0f} d {hours % 24:.0f} h"
+    if hours:
+        return f"{hours:.0f} h {minutes % 60:.0f} min"
+    return f"{minutes:.0f} min {seconds % 60:.0f} s" if minutes else f"{seconds:.0f} s"
