@@ -8,6 +8,7 @@ and times everything by one sweep over the connections, so that a request sets n
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 
 from rowtide.core.authentication import Authenticator
@@ -68,6 +69,16 @@ class Edge:
         server = await self._loop.create_server(
             lambda: Connection(self), host, port, backlog=BACKLOG
         )
+        return self._begin(server)
+
+    async def serve_on(self, listener: socket.socket) -> asyncio.Server:
+        """Accept clients on a socket that is bound already; it belongs to the edge from now on."""
+        server = await self._loop.create_server(
+            lambda: Connection(self), sock=listener, backlog=BACKLOG
+        )
+        return self._begin(server)
+
+    def _begin(self, server: asyncio.Server) -> asyncio.Server:
         self._servers.append(server)
         if self._sweeper is None:
             self._sweep()

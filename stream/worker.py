@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from rowtide.stream.http_limits import HttpLimits
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.roster import Roster
 from rowtide.stream.row_operations import RowOperations
 from rowtide.stream.slot import Slot, SlotSettings
 from rowtide.stream.stream_operations import StreamOperations
@@ -44,7 +46,6 @@ logger = logging.getLogger(__name__)
 
 DISK_CHECK_S = 1.0
 DRAIN_S = 20.0
-SLOT_DRAIN_S = 10.0
 
 
 class Credentials(NamedTuple):
@@ -87,9 +88,6 @@ class Worker:
         self._own = own
         self.port = config.port
         self._cluster = Cluster(config.kafka)
-        self._slots: dict[int, Slot] = {}
-        self._running: dict[int, asyncio.Task[None]] = {}
-        self._tasks: asyncio.TaskGroup | None = None
         self._started_s = time.time()
 
     async def run(
@@ -102,7 +100,6 @@ class Worker:
         try:
             await self._cluster.start()
             async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
                 await self._serve(tasks, self._own, ready, stop)
                 raise _Stopped
         except* _Stopped:
@@ -119,11 +116,13 @@ class Worker:
     ) -> None:
         topics = await self._create_topics()
         slots = (await self._cluster.topics())[topics.lease]
-        self._assemble(directory, topics, slots)
+        # Bound before anybody learns the address, listening only when clients may come.
+        listener = self._bind()
+        self._assemble(directory, topics, slots, tasks)
         membership = self._membership(directory, slots)
         tasks.create_task(self._leases.run(), name="leases")
         stopped = tasks.create_task(_until(stop), name="stop")
-        start = tasks.create_task(self._start(membership, tasks), name="start")
+        start = tasks.create_task(self._start(membership, tasks, listener), name="start")
         await asyncio.wait([stopped, start], return_when=asyncio.FIRST_COMPLETED)
         if start.done():
             start.result()
@@ -133,6 +132,19 @@ class Worker:
             await stopped
         start.cancel()
         await self._stop(membership)
+
+    def _bind(self) -> socket.socket:
+        host = self.config.host
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, self.config.port))
+        except OSError:
+            listener.close()
+            raise
+        self.port = listener.getsockname()[1]
+        return listener
 
     async def _create_topics(self) -> TopicNames:
         prefix = self.config.kafka.topic_prefix
@@ -144,7 +156,9 @@ class Worker:
             await self._cluster.verify_durability(spec.name)
         return topics
 
-    def _assemble(self, directory: WorkerDirectory, topics: TopicNames, slots: int) -> None:
+    def _assemble(
+        self, directory: WorkerDirectory, topics: TopicNames, slots: int, tasks: asyncio.TaskGroup
+    ) -> None:
         """Build the parts and join them."""
         config = self.config
         self._topics = topics
@@ -155,11 +169,12 @@ class Worker:
             self._cluster,
             topics.lease,
             owner=directory.owner,
-            address=f"{config.host}:{config.port}",
+            address=f"{config.host}:{self.port}",
             dead=directory.dead,
             settings=config.lease,
         )
-        self.directory = Directory(self.catalog, self._slots, config.limits, clock_us)
+        self._roster = Roster(self._new_slot, tasks)
+        self.directory = Directory(self.catalog, self._roster.slots, config.limits, clock_us)
         self._rows = RowOperations(self.directory)
         self._streams = StreamOperations(self.directory)
         self._tables = TableOperations(
@@ -172,37 +187,37 @@ class Worker:
         """The catalog as this worker knows it."""
         return self._owner.catalog
 
-    def _membership(self, directory: WorkerDirectory, slots: int) -> Membership:
-        kafka = self.config.kafka
+    def _membership(self, directory: WorkerDirectory, count: int) -> Membership:
+        kafka, slots = self.config.kafka, self._roster.slots
         settings = MembershipConfig(
             bootstrap=kafka.bootstrap,
             group=kafka.topic_prefix,
             instance=directory.instance,
-            address=f"{self.config.host}:{self.config.port}",
-            slots=slots,
+            address=f"{self.config.host}:{self.port}",
+            slots=count,
             security=kafka.security,
         )
         return Membership(
             settings,
-            store_for=lambda slot: self._slots[slot].rows if slot in self._slots else None,
-            on_assigned=self._take_slots,
-            on_revoked=self._give_slots,
+            store_for=lambda slot: slots[slot].rows if slot in slots else None,
+            on_assigned=self._roster.assign,
+            on_revoked=self._roster.revoke,
         )
 
-    async def _start(self, membership: Membership, tasks: asyncio.TaskGroup) -> None:
+    async def _start(
+        self, membership: Membership, tasks: asyncio.TaskGroup, listener: socket.socket
+    ) -> None:
         """Join the group, wait until every slot of ours is open, let clients in."""
         await membership.start()
         await self._owner.ready.wait()
         await self._owner.change(self._first_documents)
-        for slot in list(self._slots.values()):
-            await slot.opened.wait()
+        await self._roster.opened()
         await self._sweep_topics()
         authenticator = Authenticator(self._credential, self._instance_exists)
         self._edge = Edge(
             authenticator, self._handlers(), tasks, clock=time.time, limits=self.config.http
         )
-        server = await self._edge.serve(self.config.host, self.config.port)
-        self.port = server.sockets[0].getsockname()[1]
+        await self._edge.serve_on(listener)
 
     async def _stop(self, membership: Membership) -> None:
         """Answer, flush and release what is served; nothing acknowledged depends on it."""
@@ -210,39 +225,10 @@ class Worker:
             cut = await self._edge.drain(DRAIN_S)
             if cut:
                 logger.warning("%d requests were cut off", cut)
-        for number in list(self._slots):
-            await self._drain_slot(number)
+        await self._roster.stop()
         await membership.stop()
-        for task in (*self._running.values(),):
-            task.cancel()
 
     # Slots.
-
-    def _take_slots(self, numbers: frozenset[int]) -> None:
-        assert self._tasks is not None, "slots come while the worker runs"
-        for number in sorted(numbers):
-            if number in self._slots:
-                continue
-            slot = self._slots[number] = self._new_slot(number)
-            self._running[number] = self._tasks.create_task(slot.run(), name=f"slot[{number}]")
-
-    def _give_slots(self, numbers: frozenset[int]) -> None:
-        assert self._tasks is not None, "slots go while the worker runs"
-        for number in numbers:
-            self._tasks.create_task(self._drain_slot(number), name=f"drain[{number}]")
-
-    async def _drain_slot(self, number: int) -> None:
-        slot, task = self._slots.get(number), self._running.get(number)
-        if slot is None or task is None:
-            return
-        try:
-            async with asyncio.timeout(SLOT_DRAIN_S):
-                await slot.drain()
-        except TimeoutError:
-            logger.warning("slot %d did not drain in %.0f s", number, SLOT_DRAIN_S)
-        self._slots.pop(number, None)
-        self._running.pop(number, None)
-        task.cancel()
 
     def _new_slot(self, number: int) -> Slot:
         return Slot(
@@ -351,7 +337,7 @@ class Worker:
                 ],
                 "closed": slot.closed,
             }
-            for number, slot in sorted(self._slots.items())
+            for number, slot in sorted(self._roster.slots.items())
         ]
         return {
             "pid": os.getpid(),
