@@ -160,12 +160,13 @@ def _answer(asked: str, position: Position, page: Page) -> bytes:
         if change.before is not None:
             item.origin_record = change.before
         size += len(change.row)
-    if page.changes:
+    more = bool(page.changes) or not page.at_end
+    if more:
         response.next_shard_iterator = encode_position(position._replace(offset=page.next_offset))
     else:
         # Nothing new: the same text, so that a client that waits for it to stop changing ends.
         response.next_shard_iterator = asked
-    response.may_more_record = bool(page.changes)
+    response.may_more_record = more
     response.consumed.capacity_unit.read = capacity.units(size)
     response.consumed.capacity_unit.write = 0
     return response.SerializeToString()

@@ -59,23 +59,27 @@ async def find_stamp(owner: ShardOwner, stamp_us: int, low: int) -> int:
 
 
 async def read_page(owner: ShardOwner, offset: int, *, limit: int, bytes_max: int) -> Page:
-    """Return up to ``limit`` records from ``offset`` on, about ``bytes_max`` at most."""
+    """Return up to ``limit`` records from ``offset`` on, about ``bytes_max`` at most.
+
+    Hidden and void entries are passed over, up to ``bytes_max`` of log: a page may be empty and yet
+    not at the end.
+    """
     end = owner.end
-    if offset >= end:
-        return Page([], offset, True)
-    entries = await _entries(owner, offset, limit, bytes_max)
-    changes: list[StreamRow] = []
     names = owner.shard.names
-    size = 0
-    at = offset
-    for entry in entries:
-        if entry.offset >= end or len(changes) >= limit or size >= bytes_max:
+    changes: list[StreamRow] = []
+    at, scanned = offset, 0
+    while at < end and len(changes) < limit and scanned < bytes_max:
+        entries = await _entries(owner, at, limit - len(changes), bytes_max)
+        if not entries or entries[0].offset >= end:
             break
-        at = entry.offset + 1
-        change = stream_row(entry.value, entry.offset, names)
-        if change is not None:
-            changes.append(change)
-            size += len(change.row)
+        for entry in entries:
+            if entry.offset >= end or len(changes) >= limit or scanned >= bytes_max:
+                break
+            at = entry.offset + 1
+            scanned += len(entry.value)
+            change = stream_row(entry.value, entry.offset, names)
+            if change is not None:
+                changes.append(change)
     return Page(changes, at, at >= end)
 
 

@@ -48,7 +48,8 @@ def key_columns(schema: Sequence[pb.PrimaryKeySchema], limits: Limits) -> tuple[
             raise invalid(f"Duplicated primary key name: '{column.name}'.")
         kind = TYPES.get(column.type)
         if kind is None:
-            raise invalid(f"{column.type} is an invalid type for the primary key.")
+            name = "VT_BOOLEAN" if column.type == pb.PK_BOOLEAN else column.type
+            raise invalid(f"{name} is an invalid type for the primary key.")
         auto = column.HasField("option") and column.option == pb.AUTO_INCREMENT
         if auto and (position == 0 or kind != INTEGER):
             raise invalid(

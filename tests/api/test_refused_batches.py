@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -259,8 +260,6 @@ def test_a_batch_has_four_mebibytes_at_most(
     client: Client, table: str, versions: tuple[int | None, int | None], over: int
 ) -> None:
     """Names and values count, and eight bytes for every version that is given."""
-    import time
-
     now_ms = int(time.time() * 1000)
     given = [None if v is None else now_ms + v for v in versions]
     limit = 4 * 1024 * 1024

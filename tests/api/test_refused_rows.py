@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Delete, Increment, Put, encoded
+from rowtide.cli.wire_row import Delete, Increment, Put, Special, encoded
 from rowtide.core import plainbuffer, variant
 from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
@@ -337,8 +337,6 @@ def test_a_key_value_is_a_text_a_number_or_bytes(client: Client, table: str, kin
 def test_an_automatic_value_needs_its_column(client: Client, make_table: MakeTable) -> None:
     columns = [KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER, auto_increment=True)]
     automatic, plain = make_table(columns), make_table()
-    from rowtide.cli.wire_row import Special
-
     asked = key("a", Special.AUTO_INCREMENT)
     text = "400 OTSInvalidPK Validate PK type fail. Input: VT_AUTO_INCREMENT, Meta: VT_INTEGER."
     assert refusal(client, put(plain, asked)) == text

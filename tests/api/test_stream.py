@@ -1,0 +1,471 @@
+"""The Stream API: what a record holds, where positions stand, and how a stream ends."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pytest
+
+from rowtide.cli.client import Client
+from rowtide.cli.wire_row import Change, Delete, Increment, Put, Special, change_of
+from rowtide.core import plainbuffer, variant
+from rowtide.core.schema import INTEGER, STRING, KeyColumn
+from rowtide.core.wire import ots_pb2 as pb
+from tests.api.calls import (
+    ask,
+    batch_write,
+    delete,
+    key,
+    put,
+    puts,
+    refusal,
+    rows,
+    shown,
+    stored,
+    update,
+)
+from tests.api.conftest import MakeTable
+
+pytestmark = pytest.mark.system
+
+TRIMMED = "404 OTSTrimmedDataAccess Requested stream data is already trimmed or does not exist."
+INVALID = "400 OTSParameterInvalid "
+PK = key("a", 1)
+OLD_VERSIONS = pb.TableOptions(max_versions=9, deviation_cell_version_in_sec=2**33)
+
+
+class Seen(NamedTuple):
+    """One record: its kind, key, cells, stamp (us), and the columns before it."""
+
+    action: int
+    key: tuple[Any, ...]
+    cells: tuple[Any, ...]
+    stamp_us: int
+    before: dict[str, Any] | None
+
+
+def seen(record: Any) -> Seen:
+    """Return a record as a client decodes it; every one carries sequence information."""
+    row = change_of(plainbuffer.decode_row(record.record))
+    assert row.sequence is not None
+    before = None
+    if record.HasField("origin_record"):
+        before = shown(rows(record.origin_record)[0])
+    values = tuple(value for _, value in row.key)
+    return Seen(record.action_type, values, row.changes, row.sequence.timestamp_us, before)
+
+
+class Follower:
+    """Reads the one shard of a table's stream from its start on."""
+
+    def __init__(self, client: Client, table: str) -> None:
+        self.client = client
+        self.stream_id = described(client, table).stream_id
+        told = ask(client, pb.DescribeStreamRequest(stream_id=self.stream_id))
+        (shard,) = told.shards
+        self.shard_id = shard.shard_id
+        self.iterator = self.start()
+
+    def start(self, **fields: Any) -> str:
+        """Return an iterator: of the oldest record, or of a time."""
+        request = pb.GetShardIteratorRequest(
+            stream_id=self.stream_id, shard_id=self.shard_id, **fields
+        )
+        answer = ask(self.client, request)
+        assert not answer.HasField("next_token"), "clients would ask for ever"
+        return str(answer.shard_iterator)
+
+    def read(self, **fields: Any) -> list[Seen]:
+        """Return what one read brings, and go on behind it."""
+        asked = pb.GetStreamRecordRequest(shard_iterator=self.iterator, **fields)
+        answer = ask(self.client, asked)
+        assert answer.next_shard_iterator, "an open shard always has a next iterator"
+        assert answer.may_more_record == bool(answer.stream_records)
+        if not answer.stream_records:
+            assert answer.next_shard_iterator == self.iterator, "the very same when nothing is new"
+        self.iterator = answer.next_shard_iterator
+        return [seen(record) for record in answer.stream_records]
+
+
+def described(client: Client, table: str) -> Any:
+    """Return a table's stream details."""
+    return ask(client, pb.DescribeTableRequest(table_name=table)).stream_details
+
+
+def enabled(hours: int = 24, *columns: str) -> pb.StreamSpecification:
+    """Return what enables a stream."""
+    return pb.StreamSpecification(enable_stream=True, expiration_time=hours, columns_to_get=columns)
+
+
+OFF = pb.StreamSpecification(enable_stream=False)
+
+
+@pytest.fixture
+def followed(client: Client, make_table: MakeTable) -> tuple[str, Follower]:
+    """Return a fresh table with a stream, and its follower."""
+    table = make_table(stream=enabled(), options=OLD_VERSIONS)
+    return table, Follower(client, table)
+
+
+def test_a_stream_is_listed_and_described(client: Client, make_table: MakeTable) -> None:
+    before_us = time.time_ns() // 1000
+    plain, table = make_table(), make_table(stream=enabled(7, "b", "a"))
+    details = described(client, table)
+    assert details.enable_stream
+    assert details.expiration_time == 7
+    assert before_us <= details.last_enable_time <= time.time_ns() // 1000
+    assert list(details.column_to_get) == ["b", "a"], "in the order given"
+
+    (listed,) = ask(client, pb.ListStreamRequest(table_name=table)).streams
+    assert (listed.stream_id, listed.table_name) == (details.stream_id, table)
+    assert list(ask(client, pb.ListStreamRequest(table_name=plain)).streams) == []
+    assert listed in ask(client, pb.ListStreamRequest()).streams
+
+    told = ask(client, pb.DescribeStreamRequest(stream_id=details.stream_id))
+    assert (told.stream_id, told.table_name) == (details.stream_id, table)
+    assert (told.expiration_time, told.stream_status) == (7, pb.STREAM_ACTIVE)
+    assert told.creation_time == details.last_enable_time
+    assert not told.HasField("next_shard_id")
+    (shard,) = told.shards
+    assert not shard.HasField("parent_id")
+    assert not shard.HasField("parent_sibling_id")
+    assert shard.shard_id.isascii()
+    assert "\t" not in shard.shard_id
+
+
+def test_a_write_is_in_the_stream_once_answered(
+    client: Client, followed: tuple[str, Follower]
+) -> None:
+    table, follower = followed
+    for number in range(30):
+        ask(client, put(table, PK, puts(c=number)))
+        (record,) = follower.read()
+        assert [cell.value for cell in record.cells] == [number]
+        assert follower.read() == []
+
+
+CHANGES: dict[str, tuple[Any, int, list[Change]]] = {
+    "a put with a version": (put(" ", PK, [Put("c", "v", 5)]), 1, [Put("c", "v", 5)]),
+    "a put of many": (
+        put(" ", PK, [Put("z", b"\0", 1), Put("a", 1.5, 2), Put("m", True, 3)]),
+        1,
+        [Put("a", 1.5, 2), Put("m", True, 3), Put("z", b"\0", 1)],
+    ),
+    "a put of a key alone": (put(" ", PK), 1, []),
+    "an update": (update(" ", PK, [Put("c", 1, 5)]), 2, [Put("c", 1, 5)]),
+    "a delete of a version": (update(" ", PK, [Delete("c", 5)]), 2, [Delete("c", 5)]),
+    "a delete of all versions": (update(" ", PK, [Delete("c")]), 2, [Delete("c")]),
+    "all that an update can do": (
+        update(" ", PK, [Put("colToUpdate", 1, 9), Delete("colToDel", 5), Delete("colToDelAll")]),
+        2,
+        [Delete("colToDel", 5), Delete("colToDelAll"), Put("colToUpdate", 1, 9)],
+    ),
+    "a delete of the row": (delete(" ", PK), 3, []),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_record_says_what_was_changed(
+    client: Client, followed: tuple[str, Follower], case: str
+) -> None:
+    table, follower = followed
+    request, action, cells = CHANGES[case]
+    ask(client, put(table, PK, puts(old=1)))
+    follower.read()
+    before_us = time.time_ns() // 1000
+    request.table_name = table
+    ask(client, request)
+    (record,) = follower.read()
+    assert (record.action, record.key, list(record.cells)) == (action, ("a", 1), cells)
+    assert before_us <= record.stamp_us <= time.time_ns() // 1000 + 1000
+    assert record.before is None
+
+
+def test_a_put_without_a_version_is_recorded_with_the_stored_one(
+    client: Client, followed: tuple[str, Follower]
+) -> None:
+    table, follower = followed
+    ask(client, put(table, PK, puts(c=1)))
+    (record,) = follower.read()
+    found = stored(client, table, PK)
+    assert found is not None
+    assert record.cells == found.columns
+
+
+def test_an_increment_is_recorded_as_its_result(
+    client: Client, followed: tuple[str, Follower]
+) -> None:
+    table, follower = followed
+    for _ in range(2):
+        ask(client, update(table, PK, [Increment("n", 21)]))
+    records = follower.read()
+    assert [record.action for record in records] == [2, 2]
+    assert [cell.value for record in records for cell in record.cells] == [21, 42]
+    assert all(isinstance(cell, Put) for record in records for cell in record.cells)
+
+
+def test_an_assigned_key_is_recorded_as_its_value(client: Client, make_table: MakeTable) -> None:
+    columns = [KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER, auto_increment=True)]
+    table = make_table(columns, stream=enabled())
+    follower = Follower(client, table)
+    asked = put(
+        table,
+        key("a", Special.AUTO_INCREMENT),
+        puts(c=1),
+        return_content=pb.ReturnContent(return_type=pb.RT_PK),
+    )
+    (told,) = rows(ask(client, asked).row)
+    (record,) = follower.read()
+    assert record.key == tuple(value for _, value in told.key)
+
+
+def test_what_failed_is_not_recorded(client: Client, followed: tuple[str, Follower]) -> None:
+    table, follower = followed
+    present = pb.Condition(row_existence=pb.EXPECT_EXIST)
+    for request in (
+        put(table, PK, condition=present),
+        update(table, PK, puts(c=1), condition=present),
+        delete(table, PK, condition=present),
+        put(table, PK, [Put("c", 1, 2**62)]),
+        put(table, key("a"), puts(c=1)),
+    ):
+        assert refusal(client, request) != "ok"
+    ask(
+        client,
+        batch_write([(table, [put(table, PK, condition=present), put(table, PK, puts(c=1))])]),
+    )
+    assert [record.action for record in follower.read()] == [1]
+
+
+def test_records_come_in_the_order_of_the_writes(
+    client: Client, followed: tuple[str, Follower]
+) -> None:
+    table, follower = followed
+    for number in range(20):
+        ask(client, put(table, key("single", number % 3), puts(c=number)))
+    batch = [put(table, key("batch", number % 7), puts(c=number)) for number in range(100)]
+    ask(client, batch_write([(table, batch)]))
+    records = follower.read()
+    written = [cell.value for record in records for cell in record.cells]
+    assert written == [*range(20), *range(100)]
+    assert all(one.stamp_us < other.stamp_us for one, other in pairwise(records))
+
+
+@pytest.mark.parametrize("limit", [1, 7, 50, 1000])
+def test_pages_of_records_join_to_the_whole(
+    client: Client, followed: tuple[str, Follower], limit: int
+) -> None:
+    table, follower = followed
+    batch = [put(table, key("a", number), puts(c=number)) for number in range(100)]
+    ask(client, batch_write([(table, batch)]))
+    found: list[int] = []
+    while page := follower.read(limit=limit):
+        assert len(page) <= limit
+        found += [record.key[1] for record in page]
+    assert found == list(range(100))
+
+
+def test_no_hidden_record_holds_a_reader_up(client: Client, followed: tuple[str, Follower]) -> None:
+    table, follower = followed
+    for number in range(3):
+        for versions in (2, 3):
+            changed = pb.TableOptions(max_versions=versions)
+            ask(client, pb.UpdateTableRequest(table_name=table, table_options=changed))
+        ask(client, put(table, key("a", number)))
+    assert [follower.read(limit=1)[0].key[1] for _ in range(3)] == [0, 1, 2]
+    assert follower.read() == []
+
+
+def test_an_iterator_is_a_position_that_can_be_read_again(
+    client: Client, followed: tuple[str, Follower]
+) -> None:
+    table, follower = followed
+    ask(client, batch_write([(table, [put(table, key("a", n)) for n in range(10)])]))
+    start = follower.iterator
+    first = follower.read(limit=4)
+    middle = follower.iterator
+    rest = follower.read()
+    for iterator, fields, expected in (
+        (start, {"limit": 4}, first),
+        (start, {}, first + rest),
+        (middle, {"limit": 2}, rest[:2]),
+        (middle, {}, rest),
+    ):
+        follower.iterator = iterator
+        assert follower.read(**fields) == expected
+
+
+def test_an_answer_has_a_thousand_records_unless_told(
+    client: Client, followed: tuple[str, Follower]
+) -> None:
+    table, follower = followed
+    for part in range(6):
+        writes = [put(table, key("a", part * 200 + n)) for n in range(200)]
+        ask(client, batch_write([(table, writes)]))
+    assert [len(follower.read()), len(follower.read()), len(follower.read())] == [1000, 200, 0]
+
+
+def test_a_large_answer_stops_early_and_loses_nothing(
+    client: Client, followed: tuple[str, Follower]
+) -> None:
+    table, follower = followed
+    for number in range(8):
+        ask(client, put(table, key("a", number), [Put("c", b"x" * 2**20)]))
+    sizes = []
+    while page := follower.read():
+        sizes.append(len(page))
+    assert sum(sizes) == 8
+    assert len(sizes) > 1
+
+
+def test_a_time_finds_the_first_record_not_before_it(
+    client: Client, followed: tuple[str, Follower]
+) -> None:
+    table, follower = followed
+    for number in range(10):
+        ask(client, put(table, key("a", number)))
+    records = follower.read()
+
+    def first_from(timestamp_us: int) -> list[int]:
+        follower.iterator = follower.start(timestamp=timestamp_us)
+        return [record.key[1] for record in follower.read()]
+
+    assert first_from(0) == list(range(10))
+    assert first_from(records[4].stamp_us) == list(range(4, 10))
+    assert first_from(records[4].stamp_us + 1) == list(range(5, 10))
+    assert first_from(records[9].stamp_us + 1) == []
+    assert first_from(time.time_ns() // 1000 + 10**9) == []
+
+
+def test_the_columns_asked_for_come_as_they_were(client: Client, make_table: MakeTable) -> None:
+    table = make_table(stream=enabled(24, "a", "b"))
+    follower = Follower(client, table)
+    ask(client, put(table, PK, puts(a=1, b="x", c=1)))
+    ask(client, update(table, PK, [Put("a", 2), Delete("b")]))
+    ask(client, put(table, PK, puts(c=9)))
+    ask(client, delete(table, PK))
+    told = [record.before or {} for record in follower.read()]
+    assert told == [{}, {"a": 1, "b": "x"}, {"a": 2}, {}]
+
+
+def test_a_stream_can_be_changed_while_it_runs(client: Client, make_table: MakeTable) -> None:
+    table = make_table(stream=enabled(24))
+    follower = Follower(client, table)
+    ask(client, put(table, PK, puts(a=1)))
+    for hours in (1, 168):
+        answer = ask(
+            client, pb.UpdateTableRequest(table_name=table, stream_spec=enabled(hours, "a"))
+        )
+        assert answer.stream_details == described(client, table)
+        assert answer.stream_details.stream_id == follower.stream_id
+        assert answer.stream_details.expiration_time == hours
+    for hours in (0, 169, -1):
+        request = pb.UpdateTableRequest(table_name=table, stream_spec=enabled(hours))
+        assert refusal(client, request).startswith(INVALID)
+    ask(client, put(table, PK, puts(a=2)))
+    assert [record.before for record in follower.read()] == [None, {"a": 1}]
+
+
+def test_disabling_ends_a_stream_and_enabling_begins_another(
+    client: Client, followed: tuple[str, Follower]
+) -> None:
+    table, follower = followed
+    ask(client, put(table, PK, puts(c="old")))
+    off = ask(client, pb.UpdateTableRequest(table_name=table, stream_spec=OFF))
+    assert not off.stream_details.enable_stream
+    assert list(ask(client, pb.ListStreamRequest(table_name=table)).streams) == []
+    old_read = pb.GetStreamRecordRequest(shard_iterator=follower.iterator)
+    assert refusal(client, old_read) == TRIMMED
+    ask(client, put(table, PK, puts(c="between")))
+    on = ask(client, pb.UpdateTableRequest(table_name=table, stream_spec=enabled()))
+    assert on.stream_details.stream_id != follower.stream_id
+    assert refusal(client, old_read) == TRIMMED
+    old = pb.DescribeStreamRequest(stream_id=follower.stream_id)
+    assert refusal(client, old).startswith("404 OTSObjectNotExist ")
+    again = Follower(client, table)
+    assert again.read() == []
+    ask(client, put(table, PK, puts(c="new")))
+    assert [record.cells[0].value for record in again.read()] == ["new"]
+    again.iterator = again.start(timestamp=0)
+    assert len(again.read()) == 1, "no record from before the enabling, whatever the time"
+
+
+def test_a_stream_enabled_late_begins_with_the_next_write(
+    client: Client, make_table: MakeTable
+) -> None:
+    table = make_table()
+    ask(client, put(table, PK, puts(c=1)))
+    ask(client, pb.UpdateTableRequest(table_name=table, stream_spec=enabled()))
+    follower = Follower(client, table)
+    assert follower.read() == []
+    ask(client, put(table, PK, puts(c=2)))
+    assert len(follower.read()) == 1
+
+
+def test_a_deleted_tables_stream_is_gone(client: Client, make_table: MakeTable) -> None:
+    table = make_table(stream=enabled())
+    follower = Follower(client, table)
+    client.delete_table(table)
+    read = pb.GetStreamRecordRequest(shard_iterator=follower.iterator)
+    assert refusal(client, read) == TRIMMED
+    told = refusal(client, pb.DescribeStreamRequest(stream_id=follower.stream_id))
+    assert told.startswith("404 OTSObjectNotExist ")
+    # The fixture deletes what the module made.
+    client.create_table(table, [KeyColumn("PK1", STRING)], stream=enabled())
+    assert refusal(client, read) == TRIMMED, "a table of the same name is another"
+
+
+def test_names_that_are_not_there_are_told(client: Client, followed: tuple[str, Follower]) -> None:
+    table, follower = followed
+    assert refusal(client, pb.DescribeStreamRequest(stream_id=f"{table}_1")).startswith("404 ")
+    shard = pb.GetShardIteratorRequest(stream_id=follower.stream_id, shard_id="absent")
+    assert refusal(client, shard).startswith("404 ")
+    assert refusal(client, pb.GetStreamRecordRequest(shard_iterator="x")).startswith(INVALID)
+    for limit in (0, -1):
+        read = pb.GetStreamRecordRequest(shard_iterator=follower.iterator, limit=limit)
+        assert refusal(client, read).startswith(INVALID)
+    for iterator in (follower.iterator, follower.start(timestamp=1)):
+        assert iterator not in ("TRIM_HORIZON", "SHARD_END")
+    pages = pb.DescribeStreamRequest(
+        stream_id=follower.stream_id, inclusive_start_shard_id=follower.shard_id, shard_limit=1
+    )
+    assert [shard.shard_id for shard in ask(client, pages).shards] == [follower.shard_id]
+
+
+def test_a_table_name_leaves_room_for_its_streams_id(client: Client) -> None:
+    name = "n" * 239
+    client.create_table(name, [KeyColumn("PK1", STRING)], stream=enabled())
+    stream_id = described(client, name).stream_id
+    told = refusal(client, pb.DescribeStreamRequest(stream_id=stream_id))
+    client.delete_table(name)
+    assert told.startswith(INVALID + "Invalid stream id")
+
+
+def test_shards_are_paged(client: Client) -> None:
+    request = pb.CreateTableRequest(
+        table_options=pb.TableOptions(max_versions=1),
+        stream_spec=enabled(),
+        reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
+    )
+    request.table_meta.table_name = "paged"
+    request.table_meta.primary_key.add(name="PK1", type=pb.INTEGER)
+    bounds = [variant.V_INF_MIN, *(variant.encode(n) for n in range(4)), variant.V_INF_MAX]
+    for begin, end in pairwise(bounds):
+        request.partitions.add(begin=begin, end=end)
+    ask(client, request)
+    stream_id = described(client, "paged").stream_id
+    whole = ask(client, pb.DescribeStreamRequest(stream_id=stream_id))
+    found: list[str] = []
+    page = pb.DescribeStreamRequest(stream_id=stream_id, shard_limit=2)
+    while True:
+        answer = ask(client, page)
+        found += [shard.shard_id for shard in answer.shards]
+        assert len(answer.shards) <= 2
+        if not answer.HasField("next_shard_id"):
+            break
+        page.inclusive_start_shard_id = answer.next_shard_id
+    client.delete_table("paged")
+    assert len(set(found)) == 5
+    assert found == [shard.shard_id for shard in whole.shards]
