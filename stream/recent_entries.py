@@ -17,7 +17,7 @@ __all__ = ["RecentEntries"]
 class RecentEntries:
     """A bounded run of consecutive entries; the oldest go first. ``bytes_max`` bounds values."""
 
-    def __init__(self, *, bytes_max: int = 8 * 1024 * 1024) -> None:
+    def __init__(self, *, bytes_max: int = 2 * 1024 * 1024) -> None:
         self._entries: deque[Entry] = deque()
         self._bytes = 0
         self._bytes_max = bytes_max

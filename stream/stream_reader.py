@@ -9,6 +9,7 @@ Stamps increase with offsets among valid records; a void record's stamp says not
 
 from __future__ import annotations
 
+import asyncio
 from typing import NamedTuple
 
 from rowtide.core import record
@@ -22,6 +23,10 @@ __all__ = ["Page", "find_stamp", "horizon", "read_page"]
 
 HOUR_US = 3600 * 1_000_000
 PROBE_BYTES = 64 * 1024
+FETCH_BYTES = 1024 * 1024
+"""Asked of the broker at once. A fetch is decoded in one go, and held until it is taken."""
+SLICE = 128
+"""Records turned into answers before other requests get their turn."""
 
 
 class Page(NamedTuple):
@@ -77,6 +82,8 @@ async def read_page(owner: ShardOwner, offset: int, *, limit: int, bytes_max: in
                 break
             at = entry.offset + 1
             scanned += len(entry.value)
+            if at % SLICE == 0:
+                await asyncio.sleep(0)
             change = stream_row(entry.value, entry.offset, names)
             if change is not None:
                 changes.append(change)
@@ -88,7 +95,7 @@ async def _entries(owner: ShardOwner, offset: int, limit: int, bytes_max: int) -
     if held:
         return held
     try:
-        entries = await owner.log.read(offset, bytes_max=bytes_max)
+        entries = await owner.log.read(offset, bytes_max=min(bytes_max, FETCH_BYTES))
     except LogTrimmed as error:
         raise LogTrimmed() from error
     # A page takes a part of what was fetched; the next page finds the rest here.
