@@ -27,8 +27,11 @@ from rocksdict import (
 )
 
 from rowtide.core import chunk as chunks
+from rowtide.core.chunk_merge import bury, merge
 from rowtide.core.fold import Writes
 from rowtide.core.mark import mark_position
+from rowtide.core.overlay import Overlay
+from rowtide.core.transaction_id import COMMITS, commit_bound
 
 __all__ = ["RowStore", "StoreFailed", "destroy"]
 
@@ -105,6 +108,11 @@ class RowStore:
             at = following
         return []
 
+    def old_commits(self, started_before_us: int, *, count: int = 2000) -> list[bytes]:
+        """Return up to ``count`` keys of committed transactions that were started before."""
+        found = self.scan(COMMITS, commit_bound(started_before_us))
+        return [key for key, _ in islice(found, count)]
+
     def flush(self) -> None:
         """Put everything written so far on disk. Blocks for the time of the disk."""
         try:
@@ -151,27 +159,29 @@ class RowStore:
     def apply_changelog(self, entries: Iterable[tuple[int, bytes, bytes | None]]) -> None:
         """Take entries (offset, key, value) of the changelog that are newer than what is here.
 
-        An entry never lowers a chunk's stamp nor a mark's offset; a removed chunk (None) goes
-        whatever its stamp, because only a chunk that was already deleted is removed there.
+        An entry never lowers a stamp anywhere in its row, nor a mark's offset; a tombstone (None)
+        removes a row that is deleted here too, and no other.
         """
+        view = Overlay(self)
         writes: Writes = []
-        fresh: dict[bytes, bytes | None] = {}
         for _, key, value in entries:
-            stored = fresh[key] if key in fresh else self._db.get(key)
-            if value is None:
-                fresh[key] = None
-            elif stored is None or _newer(key, value, stored):
-                fresh[key] = value
-            if value is not None and key[:1] == b"m":
-                fresh[b"f" + key[1:]] = b"%d" % mark_position(value)[0]
-        writes.extend(fresh.items())
+            if key[:1] == b"r":
+                taken = bury(view, key) if value is None else merge(view, key, value)
+            elif value is not None and key[:1] == b"m":
+                taken = _merged_mark(key, value, view.get(key))
+            else:
+                taken = [(key, value)]
+            view.add(taken)
+            writes += taken
         self.write(writes)
 
 
-def _newer(key: bytes, value: bytes, stored: bytes) -> bool:
-    if key[:1] == b"m":
-        return mark_position(value) > mark_position(stored)
-    return bool(chunks.header(value)[4] > chunks.header(stored)[4])
+def _merged_mark(key: bytes, value: bytes, stored: bytes | None) -> Writes:
+    """Return what a shard's mark changes: also how far the changelog is complete, in any case."""
+    writes: Writes = [(b"f" + key[1:], b"%d" % mark_position(value)[0])]
+    if stored is None or mark_position(value) > mark_position(stored):
+        writes.append((key, value))
+    return writes
 
 
 def _flushed_key(shard_id: str) -> bytes:

@@ -1,0 +1,28 @@
+"""Servers for a test, all of them ended when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.system.server import Server
+
+MakeServer = Callable[..., Server]
+
+
+@pytest.fixture
+def make_server(tmp_path: Path, cache_dir: Path) -> Iterator[MakeServer]:
+    """Make servers, by default on one and the same directory."""
+    with ExitStack() as stack:
+
+        def make(
+            *options: str, data_dir: Path = tmp_path / "data", command: tuple[str, ...] = ()
+        ) -> Server:
+            server = Server(data_dir, cache_dir, options=options, command=command)
+            stack.callback(server.stop_all)
+            return server
+
+        yield make

@@ -1,0 +1,261 @@
+"""Several clients that write at once and remember what they were told.
+
+Each writer has rows of its own, so it knows their history: per row the attempts in order, each
+applied, refused, or unknown (no answer, or OTSTimeout). All writers also count in shared rows.
+Every put and update carries a mark that no other attempt has. Writers retry nothing; while the
+server is away they knock.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError, Write
+from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put
+from rowtide.core.schema import INTEGER, STRING, KeyColumn
+from rowtide.core.wire import ots_pb2 as pb
+from tests.system.server import Server
+
+__all__ = ["SHARED", "TABLE", "Attempt", "Load", "Told", "create_table"]
+
+TABLE = "faults"
+VERSIONS = 3
+SHARED = ("counter-0", "counter-1")
+ROWS, WIDE_ROWS = 20, 2
+WIDE_CELL = "x" * 3000
+KNOCK_S = 0.05
+REFUSALS = frozenset({"OTSPartitionUnavailable", "OTSServerBusy", "OTSServerUnavailable"})
+
+
+class Told(Enum):
+    """What a writer knows of an attempt."""
+
+    APPLIED = "applied"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One write of one row, and what the writer was told; ``mark`` is None for a delete."""
+
+    kind: str
+    key: str
+    mark: str | None
+    told: Told
+
+
+@dataclass(slots=True)
+class Written:
+    """What the writers did: attempts in each writer's order, and what contradicted a read."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    applied: int = 0
+
+
+def create_table(client: Client) -> None:
+    """Create the table that the load writes, with a stream."""
+    client.create_table(
+        TABLE,
+        [KeyColumn("name", STRING), KeyColumn("number", INTEGER)],
+        options=pb.TableOptions(max_versions=VERSIONS, time_to_live=-1),
+        stream=pb.StreamSpecification(enable_stream=True, expiration_time=24),
+    )
+
+
+def key_of(name: str) -> Key:
+    """Return the key of a row that is known by its name."""
+    return (("name", name), ("number", len(name)))
+
+
+class Load:
+    """Writers against ``server``, on threads; ``seed`` decides what they write."""
+
+    def __init__(self, server: Server, *, seed: int, writers: int = 4) -> None:
+        self._server = server
+        self._stop = threading.Event()
+        self._writers = [Writer(server, self._stop, number, seed) for number in range(writers)]
+
+    def __enter__(self) -> Load:
+        for writer in self._writers:
+            writer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for writer in self._writers:
+            writer.join()
+
+    @property
+    def applied(self) -> int:
+        """Number of rows whose write was acknowledged so far."""
+        return sum(writer.written.applied for writer in self._writers)
+
+    @property
+    def written(self) -> list[Written]:
+        """What each writer did; complete once the load has stopped."""
+        return [writer.written for writer in self._writers]
+
+
+class Writer(threading.Thread):
+    """One client on a thread of its own."""
+
+    def __init__(self, server: Server, stop: threading.Event, number: int, seed: int) -> None:
+        super().__init__(name=f"writer-{number}", daemon=True)
+        self.written = Written()
+        self._server = server
+        self._halt = stop
+        self._number = number
+        self._random = random.Random(seed * 1000 + number)
+        self._names = [f"w{number}-{row}" for row in range(ROWS)]
+        self._wide = [f"wide{number}-{row}" for row in range(WIDE_ROWS)]
+        self._client: Client | None = None
+        self._next_mark = 0
+        self._columns: dict[str, dict[str, str] | None] = {}
+        """What a row's columns must be, None where it is absent; no entry where that's unsure."""
+
+    def run(self) -> None:
+        """Write until told to stop."""
+        steps = [self._write_one] * 8 + [self._write_batch] * 2 + [self._count, self._read]
+        while not self._halt.is_set():
+            self._random.choice(steps)()
+        if self._client is not None:
+            self._client.close()
+
+    # Steps.
+
+    def _write_one(self) -> None:
+        write, mark = self._random_write(self._random.choice(self._names + self._wide))
+        told = self._send([write])
+        self._note(write, mark, told[0])
+
+    def _write_batch(self) -> None:
+        names = self._random.sample(self._names, 5)
+        writes = [self._random_write(name) for name in names]
+        told = self._send([write for write, _ in writes], batch=True)
+        for (write, mark), one in zip(writes, told, strict=True):
+            self._note(write, mark, one)
+
+    def _count(self) -> None:
+        name, mark = self._random.choice(SHARED), self._mark()
+        write = Write("UPDATE", key_of(name), [Put("mark", mark), Increment("n", 1)])
+        self._remember(Attempt("UPDATE", name, mark, self._send([write])[0]))
+
+    def _read(self) -> None:
+        """A read after an acknowledged write sees it."""
+        if not self._columns:
+            return
+        name = self._random.choice(list(self._columns))
+        try:
+            row = self._connected().get_row(TABLE, key_of(name))
+        except (NoAnswer, ServerError, FileNotFoundError) as error:
+            self._failed(error)
+            return
+        found = None if row is None else {put.name: str(put.value) for put in row.columns}
+        if found != self._columns[name]:
+            self.written.faults.append(_difference(name, found, self._columns[name]))
+
+    # Writing.
+
+    def _random_write(self, name: str) -> tuple[Write, str | None]:
+        kind = self._random.choices(["PUT", "UPDATE", "DELETE"], [4, 5, 1])[0]
+        if kind == "DELETE":
+            return Write("DELETE", key_of(name)), None
+        mark = self._mark()
+        changes: list[Change] = [Put("mark", mark)]
+        wide = name in self._wide
+        columns = [f"c{number:02}" for number in range(40 if wide else 6)]
+        chosen = self._random.sample(columns, 25 if wide and kind == "PUT" else 3)
+        value = f"{mark} {WIDE_CELL if wide else ''}"
+        for column in sorted(chosen):
+            gone = kind == "UPDATE" and self._random.random() < 0.3
+            changes.append(Delete(column) if gone else Put(column, value))
+        return Write("PUT" if kind == "PUT" else "UPDATE", key_of(name), changes), mark
+
+    def _mark(self) -> str:
+        self._next_mark += 1
+        return f"{self._number}.{self._next_mark}"
+
+    def _send(self, writes: Sequence[Write], *, batch: bool = False) -> list[Told]:
+        try:
+            client = self._connected()
+            if batch:
+                return [_told(error) for error in client.batch_write_row({TABLE: writes})]
+            [write] = writes
+            puts = [change for change in write.changes if isinstance(change, Put)]
+            if write.kind == "PUT":
+                client.put_row(TABLE, write.key, puts)
+            elif write.kind == "UPDATE":
+                client.update_row(TABLE, write.key, write.changes)
+            else:
+                client.delete_row(TABLE, write.key)
+        except (NoAnswer, ServerError, FileNotFoundError) as error:
+            return [self._failed(error)] * len(writes)
+        return [Told.APPLIED]
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            self._client = self._server.client()
+        return self._client
+
+    def _failed(self, error: Exception) -> Told:
+        """Knock again a little later; a server that came back may have another address."""
+        if isinstance(error, NoAnswer) and self._client is not None:
+            self._client.close()
+            self._client = None
+        self._halt.wait(KNOCK_S)
+        if isinstance(error, FileNotFoundError | NotConnected):
+            return Told.REFUSED
+        return _told(error) if isinstance(error, ServerError) else Told.UNKNOWN
+
+    # Remembering.
+
+    def _note(self, write: Write, mark: str | None, told: Told) -> None:
+        name = str(write.key[0][1])
+        self._remember(Attempt(write.kind, name, mark, told))
+        if told is Told.UNKNOWN:
+            self._columns.pop(name, None)
+        elif told is Told.APPLIED and write.kind == "DELETE":
+            self._columns[name] = None
+        elif told is Told.APPLIED and (write.kind == "PUT" or name in self._columns):
+            columns = {} if write.kind == "PUT" else (self._columns[name] or {})
+            for change in write.changes:
+                columns.pop(change.name, None)
+                if isinstance(change, Put):
+                    columns[change.name] = str(change.value)
+            self._columns[name] = columns
+
+    def _remember(self, attempt: Attempt) -> None:
+        self.written.attempts.append(attempt)
+        self.written.applied += attempt.told is Told.APPLIED
+
+
+def _difference(name: str, found: dict[str, str] | None, wrote: dict[str, str] | None) -> str:
+    """Return what differs between a read and the writes before it, values by their marks."""
+    if found is None or wrote is None:
+        return f"{name}: read {_absent(found)}, wrote {_absent(wrote)}"
+    columns = sorted(set(found) | set(wrote))
+    return f"{name}: column, read, wrote: " + ", ".join(
+        f"{column} {found.get(column, '-')[:8].strip()} {wrote.get(column, '-')[:8].strip()}"
+        for column in columns
+        if found.get(column) != wrote.get(column)
+    )
+
+
+def _absent(columns: dict[str, str] | None) -> str:
+    return "no row" if columns is None else f"{len(columns)} columns"
+
+
+def _told(error: ServerError | None) -> Told:
+    if error is None:
+        return Told.APPLIED
+    if error.code == "OTSTimeout":
+        return Told.UNKNOWN
+    if error.code in REFUSALS:
+        return Told.REFUSED
+    raise AssertionError(f"a writer was told {error} (HTTP {error.status})")

@@ -1,0 +1,173 @@
+"""A server as a child process that a test starts, stops, kills and looks at.
+
+The server is one process, the worker, which runs the broker as its child. ``kill`` ends the worker
+as a power cut would, ``kill_broker`` the broker alone. Whatever happens in a test, ``stop_all``
+leaves no process: it ends those it knows by their ids.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.deploy.kafka.orphan import find_broker
+
+__all__ = ["NotReady", "Ready", "Server", "wait_until"]
+
+POLL_S = 0.01
+START_S_MAX = 90.0
+STOP_S_MAX = 60.0
+RUNNER = Path(__file__).with_name("worker_process.py")
+
+
+class Ready(NamedTuple):
+    """What a client needs, as the ready file gives it."""
+
+    endpoint: str
+    instance: str
+    access_key_id: str
+    access_key_secret: str
+
+
+class NotReady(Exception):
+    """The server ended, or did not serve in time; the message has its last words."""
+
+
+class Server:
+    """A server on one data directory. ``command`` starts it but for its directory and ready file;
+    without one it is the runner beside this module, which takes ``options``."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        cache_dir: Path,
+        *,
+        options: tuple[str, ...] = (),
+        command: tuple[str, ...] = (),
+    ) -> None:
+        self.data_dir = data_dir
+        self.options = options
+        self.log = data_dir.with_name(data_dir.name + ".log")
+        self.ready_file = data_dir.with_name(data_dir.name + ".ready.json")
+        runner = (sys.executable, str(RUNNER), "--cache-dir", str(cache_dir))
+        self._command = command or runner
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the worker."""
+        assert self._child is not None, "not started"
+        return self._child.pid
+
+    @property
+    def broker_pid(self) -> int | None:
+        """Process id of the broker that runs on this directory, started by whomever."""
+        return find_broker(self.data_dir.resolve() / "kafka" / "server.properties")
+
+    def start(self) -> float:
+        """Start and wait until it serves; return how many seconds that took."""
+        began = time.monotonic()
+        self.launch()
+        while not self.ready_file.exists():
+            if self._child is None or self._child.poll() is not None:
+                raise NotReady(f"the server ended: {self.last_words()}")
+            if time.monotonic() > began + START_S_MAX:
+                raise NotReady(f"not ready in {START_S_MAX:.0f} s: {self.last_words()}")
+            time.sleep(POLL_S)
+        return time.monotonic() - began
+
+    def launch(self) -> None:
+        """Start and do not wait."""
+        assert self._child is None, "already started"
+        self.ready_file.unlink(missing_ok=True)
+        places = ("--data-dir", str(self.data_dir), "--ready-file", str(self.ready_file))
+        with self.log.open("ab") as output:
+            self._child = subprocess.Popen(
+                [*self._command, *places, *self.options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def ready(self) -> Ready:
+        """Return what the ready file says."""
+        found = json.loads(self.ready_file.read_text())
+        return Ready(*(found[name] for name in Ready._fields))
+
+    def client(self, *, timeout_s: float = 30.0) -> Client:
+        """Return a new client of the server as it is now."""
+        ready = self.ready()
+        return Client(
+            ready.endpoint,
+            instance=ready.instance,
+            access_key_id=ready.access_key_id,
+            access_key_secret=ready.access_key_secret,
+            timeout_s=timeout_s,
+        )
+
+    def stop(self) -> int:
+        """Let the server drain and end; return its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C and do not wait."""
+        os.kill(self.pid, signal.SIGINT)
+
+    def wait(self) -> int:
+        """Wait until the server has ended by itself; return its exit code."""
+        assert self._child is not None, "not started"
+        child, self._child = self._child, None
+        return child.wait(STOP_S_MAX)
+
+    def kill(self) -> None:
+        """End the worker as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def kill_broker(self) -> None:
+        """End the broker as a power cut would."""
+        pid = self.broker_pid
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def stop_all(self) -> None:
+        """Leave nothing running."""
+        self.kill()
+        self.kill_broker()
+
+    def last_words(self, count: int = 30) -> str:
+        """Return the end of what the server printed."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
+
+    def _end(self, how: signal.Signals) -> int:
+        child, self._child = self._child, None
+        if child is None:
+            return 0
+        child.send_signal(how)
+        try:
+            return child.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            raise
+
+
+def wait_until(true: Callable[[], bool], *, what: str, timeout_s: float = 60.0) -> float:
+    """Return how many seconds it took until ``true``; an unreachable server is not yet."""
+    began = time.monotonic()
+    while True:
+        with contextlib.suppress(NoAnswer, ServerError, FileNotFoundError):
+            if true():
+                return time.monotonic() - began
+        assert time.monotonic() < began + timeout_s, f"not in {timeout_s:.0f} s: {what}"
+        time.sleep(POLL_S)

@@ -1,0 +1,100 @@
+"""Workers and brokers killed at random moments under load: nothing acknowledged is lost or doubled.
+
+The seed is printed; ROWTIDE_SEED repeats a run's writes and its choice of victims.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from tests.system.conftest import MakeServer
+from tests.system.history import check_all, stream_of
+from tests.system.load import Load, create_table
+from tests.system.server import Server, wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.system]
+
+BETWEEN_KILLS = 400
+"""Acknowledged rows at least between two kills; some random time follows."""
+
+
+class Restart(NamedTuple):
+    """How long clients were without service after a kill."""
+
+    victim: str
+    seconds: float
+
+
+@pytest.fixture
+def seed() -> int:
+    """A random seed, printed when the test fails."""
+    chosen = int(os.environ.get("ROWTIDE_SEED", random.randrange(10**6)))
+    print(f"ROWTIDE_SEED={chosen}")  # noqa: T201  # What repeats a failed run.
+    return chosen
+
+
+def kill_worker(server: Server) -> None:
+    """The embedded broker goes with it: its watchdog ends it."""
+    server.kill()
+    server.start()
+
+
+def kill_broker(server: Server) -> None:
+    server.kill_broker()
+
+
+VICTIMS: dict[str, Callable[[Server], None]] = {"worker": kill_worker, "broker": kill_broker}
+
+
+def kill_often(server: Server, load: Load, chance: random.Random, kills: int) -> list[Restart]:
+    """Kill at random moments; return how long it took until a write was acknowledged again."""
+    restarts = []
+    for number in range(kills):
+        before = load.applied
+        wait_until(
+            lambda before=before: load.applied >= before + BETWEEN_KILLS,  # type: ignore[misc]
+            what=f"{BETWEEN_KILLS} rows acknowledged",
+        )
+        time.sleep(chance.random())
+        victim = list(VICTIMS)[number % 2] if number < 2 else chance.choice(list(VICTIMS))
+        began = time.monotonic()
+        VICTIMS[victim](server)
+        before = load.applied
+        wait_until(lambda before=before: load.applied > before, what="a write again")  # type: ignore[misc]
+        restarts.append(Restart(victim, round(time.monotonic() - began, 2)))
+    return restarts
+
+
+def prove(make_server: MakeServer, seed: int, kills: int) -> None:
+    server = make_server("--flush-s", "1", "--trim-s", "1000")
+    server.start()
+    with server.client() as client:
+        create_table(client)
+    with Load(server, seed=seed) as load:
+        restarts = kill_often(server, load, random.Random(seed), kills)
+    with server.client() as client:
+        counts = check_all(client, load.written)
+    print(f"{counts} {restarts}")  # noqa: T201  # Shown with -s, and when the test fails.
+    assert counts["applied"] > kills * BETWEEN_KILLS
+    server.kill()
+    server.start()
+    with server.client() as client:
+        check_all(client, load.written)
+        assert len(stream_of(client, limit=1)) == 1
+
+
+def test_what_was_acknowledged_survives_kills_of_worker_and_broker(
+    make_server: MakeServer, seed: int
+) -> None:
+    prove(make_server, seed, kills=5)
+
+
+@pytest.mark.slow
+def test_what_was_acknowledged_survives_many_kills(make_server: MakeServer, seed: int) -> None:
+    prove(make_server, seed, kills=40)

@@ -1,0 +1,103 @@
+"""A whole server as ``rowtide up`` runs it, with the times that a user never needs to set.
+
+A test of trimming can't wait for half a minute, so flushes and trims come as often as asked for.
+Run it as a program; it writes its ready file when it serves and drains on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvloop
+
+from rowtide.deploy.kafka.broker import EmbeddedBroker
+from rowtide.deploy.kafka.config import EmbeddedConfig
+from rowtide.deploy.kafka.supervision import BrokerEvent, supervise
+from rowtide.stream.kafka_config import KafkaConfig
+from rowtide.stream.slot import SlotSettings
+from rowtide.stream.worker import Credentials, Worker, WorkerConfig
+from rowtide.stream.worker_directory import WorkerDirectory
+
+CREDENTIALS = Credentials("system-test-key", "system-test-secret", "system")
+
+
+def main() -> None:
+    """Run until SIGTERM."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--ready-file", type=Path, required=True)
+    parser.add_argument("--cache-dir", type=Path, required=True)
+    parser.add_argument("--kafka", default="")
+    parser.add_argument("--flush-s", type=float, default=10.0)
+    parser.add_argument("--trim-s", type=float, default=30.0)
+    parser.add_argument("--free-bytes-min", type=int, default=64 << 20)
+    wanted = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # Four lines a second of no broker.
+    own = WorkerDirectory(wanted.data_dir)
+    with _broker(wanted) as broker:
+        bootstrap = wanted.kafka or (broker.bootstrap if broker else "")
+        uvloop.run(_serve(Worker(_config(wanted, bootstrap), own), broker, wanted.ready_file))
+
+
+@contextlib.contextmanager
+def _broker(wanted: argparse.Namespace) -> Iterator[EmbeddedBroker | None]:
+    if wanted.kafka:
+        yield None
+        return
+    with EmbeddedBroker(EmbeddedConfig(wanted.data_dir / "kafka", wanted.cache_dir)) as broker:
+        yield broker
+
+
+def _config(wanted: argparse.Namespace, bootstrap: str) -> WorkerConfig:
+    return WorkerConfig(
+        kafka=KafkaConfig(bootstrap=bootstrap, topic_prefix=f"system{wanted.data_dir.name}"),
+        data_dir=wanted.data_dir,
+        credentials=CREDENTIALS,
+        slots=2,
+        free_bytes_min=wanted.free_bytes_min,
+        slot=SlotSettings(flush_s=wanted.flush_s, trim_s=wanted.trim_s),
+    )
+
+
+async def _serve(worker: Worker, broker: EmbeddedBroker | None, ready_file: Path) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+
+    def ready(running: Worker) -> None:
+        draft = ready_file.with_name(ready_file.name + ".new")
+        key_id, secret, instance = CREDENTIALS
+        content = {
+            "endpoint": f"http://{running.config.host}:{running.port}",
+            "instance": instance,
+            "access_key_id": key_id,
+            "access_key_secret": secret,
+        }
+        draft.write_text(json.dumps(content))
+        os.replace(draft, ready_file)
+
+    async with asyncio.TaskGroup() as tasks:
+        watch = None
+        if broker is not None:
+            watch = tasks.create_task(supervise(broker, _report), name="broker")
+        await worker.run(ready=ready, stop=stop)
+        if watch is not None:
+            watch.cancel()
+
+
+def _report(event: BrokerEvent) -> None:
+    logging.getLogger(__name__).warning("embedded Kafka: %s", event)
+
+
+if __name__ == "__main__":
+    main()
