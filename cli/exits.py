@@ -73,7 +73,10 @@ _REFUSALS: dict[str, tuple[type[Failure], str]] = {
         Refused,
         "Use a key that may: `rowtide key list` shows what each may.",
     ),
-    "OTSConditionCheckFail": (Refused, "The row is not as --expect wants it; nothing was changed."),
+    "OTSConditionCheckFail": (
+        Refused,
+        "The row is not as --expect wants it, or absent where the server numbers the rows.",
+    ),
     "OTSQuotaExhausted": (Refused, "Delete one that is no longer needed first."),
     "OTSPartitionUnavailable": (NotNow, _TRY_AGAIN),
     "OTSServerBusy": (NotNow, _TRY_AGAIN),
@@ -122,4 +125,5 @@ def _refusal(error: ServerError, *, writes: bool) -> Failure:
 
 def _sentence(text: str) -> str:
     """Return a server's or a library's message as one sentence without its end."""
-    return " ".join(text.split()).rstrip(".")
+    text = " ".join(text.split()).rstrip(".")
+    return text[:1].upper() + text[1:]

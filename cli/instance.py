@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rowtide.cli.client import Client
+from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.confirmation import confirm, yes_option
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.output import Output, emit_json, emit_table, time_text
@@ -14,7 +15,7 @@ __all__ = ["instance"]
 KINDS = ("high-performance", "capacity")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def instance() -> None:
     """Create, list and delete instances. Needs a key with the admin right."""
 

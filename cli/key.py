@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from rowtide.cli.client import Client
+from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.confirmation import confirm, yes_option
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.output import Output, emit_fields, emit_json, emit_table, time_text
@@ -14,7 +15,7 @@ from rowtide.cli.output import Output, emit_fields, emit_json, emit_table, time_
 __all__ = ["key"]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def key() -> None:
     """Create, list and revoke access keys. Needs a key with the admin right."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from rowtide.cli.client import Client
+from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.exits import Refused
 from rowtide.cli.output import Output, emit_json, emit_table
@@ -52,7 +53,7 @@ _versions = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def row() -> None:
     """Read and write rows.
 

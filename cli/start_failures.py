@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from json import JSONDecodeError
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from rowtide.cli.exits import Failure, NotNow, Refused
 from rowtide.cli.serving import ClusterUnreachable
 from rowtide.cli.settings import Settings
 from rowtide.core.errors import StoreError
+from rowtide.core.record import CorruptRecord
 from rowtide.deploy.kafka.errors import EmbeddedKafkaError, JarsUnavailable, JavaUnusable
 from rowtide.stream.worker_directory import DirectoryBusy
 
@@ -36,11 +36,16 @@ def told_failure(error: BaseException, settings: Settings) -> Failure:
     logger.debug("the reason in full", exc_info=cause)
     if isinstance(cause, ClusterUnreachable):
         return NotNow(
-            f"Kafka at {settings.kafka} does not answer: {cause}",
+            f"Kafka does not answer: {cause}",
             "Check the address, and [kafka_security] in the --config file.",
         )
     if isinstance(cause, StoreError):
         return _not_as_needed(cause, settings)
+    if isinstance(cause, CorruptRecord):
+        return Refused(
+            f"Kafka holds a record that this version cannot read: {cause}",
+            "Start the version that wrote it, or take another --data-dir.",
+        )
     if isinstance(cause, DirectoryBusy | EmbeddedKafkaError | JSONDecodeError | OSError):
         return _of_this_machine(cause, settings)
     return _unforeseen(cause)
@@ -74,12 +79,17 @@ def _of_this_machine(cause: Exception, settings: Settings) -> Failure:
             f"Cannot listen on {settings.host} port {settings.port}: {cause.strerror}",
             "Choose another address or port with --host and --port.",
         )
-    if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+    what = cause.filename or settings.data_dir
+    if cause.errno in (errno.ENOTDIR, errno.EEXIST):
+        return Refused(f"{what} is not a directory", "Choose another one with --data-dir.")
+    if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
         return Refused(
-            f"Cannot write to {cause.filename or settings.data_dir}: {cause.strerror}",
+            f"Cannot write to {what}: {cause.strerror}",
             "Choose another directory with --data-dir, or change its owner or mode.",
         )
-    return Refused(str(cause) or os.strerror(cause.errno or 0))
+    if cause.errno == errno.ENOSPC:
+        return Refused(f"No space is left for {what}", "Free some, or move it with --data-dir.")
+    return Refused(f"{what}: {cause.strerror or cause}")
 
 
 def _cache(settings: Settings) -> Path | str:

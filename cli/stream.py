@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.exits import Refused
 from rowtide.cli.output import Output, clock_text, emit_fields, emit_json, emit_table, time_text
@@ -31,7 +32,7 @@ _SPAN = re.compile(r"(\d{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def stream() -> None:
     """Follow the changes of a table.
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rowtide.cli.client import Client
+from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.confirmation import confirm, yes_option
 from rowtide.cli.connection import ClientCommand, complete_table
 from rowtide.cli.output import Output, emit_fields, emit_json, time_text
@@ -89,7 +90,7 @@ _reserved = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def table() -> None:
     """Create, change and delete tables."""
 
