@@ -7,29 +7,21 @@ done when the record stands in the log and the rows hold it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import lru_cache, partial
-from itertools import dropwhile
 from typing import NamedTuple
 
 from rowtide.core import capacity, key
 from rowtide.core.authentication import Identity
-from rowtide.core.chunk import HEADER_BYTES, header, row_key
+from rowtide.core.chunk import row_key
 from rowtide.core.errors import Rejected, StoreError, invalid
 from rowtide.core.mutation import DELETE, PUT, UPDATE, Change, Outcome
 from rowtide.core.plainbuffer import HEADER, RowChange
-from rowtide.core.read import (
-    RowAnswer,
-    Selection,
-    StoredRow,
-    answer,
-    key_row,
-    read_range,
-    read_row,
-)
-from rowtide.core.schema import ShardRange, Table, check_table_name
+from rowtide.core.read import RowAnswer, Selection, answer, read_row
+from rowtide.core.schema import Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.directory import Directory
+from rowtide.stream.range_scan import RangePage, Span, next_key, span_of, stored_rows, touched
 from rowtide.stream.row_answers import consumed, field, range_answer, row_answer, write_answer
 from rowtide.stream.row_requests import (
     change_of,
@@ -39,7 +31,7 @@ from rowtide.stream.row_requests import (
     row_change,
     selection_of,
 )
-from rowtide.stream.shard_owner import ShardOwner, Tell
+from rowtide.stream.shard_owner import Tell
 
 __all__ = ["RowOperations"]
 
@@ -255,51 +247,41 @@ class RowOperations:
         limit = request.limit if request.HasField("limit") else None
         if limit is not None and limit <= 0:
             raise invalid("The limit must be greater than 0.")
-        span = self._span(table, request)
-        return self._collect(table, span, selection, limit)
+        span = span_of(
+            table,
+            request.inclusive_start_primary_key,
+            request.exclusive_end_primary_key,
+            self._limits,
+            backward=request.direction == pb.BACKWARD,
+        )
+        rows, size, following = self._collect(table, span, selection, limit)
+        units = capacity.units(size - table.key_overhead * len(rows))
+        return range_answer(units, rows, following)
 
-    def _span(self, table: Table, request: pb.GetRangeRequest) -> Span:
-        backward = request.direction == pb.BACKWARD
-        start = read_key(request.inclusive_start_primary_key, table, self._limits, bound=True)
-        end = read_key(request.exclusive_end_primary_key, table, self._limits, bound=True)
-        first = key.encode([value for _, value in start])
-        last = key.encode([value for _, value in end])
-        if backward and first <= last:
-            raise invalid("Begin key must more than end key in BACKWARD")
-        if not backward and first >= last:
-            raise invalid("Begin key must less than end key in FORWARD")
-        return Span(first, last, backward)
-
-    def _collect(self, table: Table, span: Span, selection: Selection, limit: int | None) -> bytes:
+    def _collect(
+        self, table: Table, span: Span, selection: Selection, limit: int | None
+    ) -> RangePage:
         limits = self._limits
         now_ms = self._directory.clock_us() // 1000
         rows: list[bytes] = []
         wire_bytes = data_bytes = scanned = 0
-        for shard in _touched(table, span):
+        for shard in touched(table, span):
             owner = self._directory.shard(shard)
             owner.require_readable()
             options = owner.shard.state.options
-            for stored in _stored(owner, table, shard, span):
+            for stored in stored_rows(owner, table, shard, span):
                 if scanned >= limits.range_rows_max or (limit is not None and len(rows) >= limit):
-                    return _page(table, rows, data_bytes, _next_key(stored.first))
+                    return RangePage(rows, data_bytes, next_key(stored.first))
                 scanned += 1
                 found = answer(stored, selection, options, now_ms)
                 if found is None:
                     continue
                 wire_bytes += len(found.wire)
                 if wire_bytes > limits.range_bytes_max and rows:
-                    return _page(table, rows, data_bytes, _next_key(stored.first))
+                    return RangePage(rows, data_bytes, next_key(stored.first))
                 rows.append(found.wire)
                 data_bytes += found.size
-        return _page(table, rows, data_bytes, b"")
-
-
-class Span(NamedTuple):
-    """Encoded bounds of a range: from ``start``, inclusive, to ``end``, exclusive."""
-
-    start: bytes
-    end: bytes
-    backward: bool
+        return RangePage(rows, data_bytes, b"")
 
 
 class BatchRow(NamedTuple):
@@ -360,42 +342,6 @@ class BatchReply:
             )
             for table in self._request.tables
         )
-
-
-def _touched(table: Table, span: Span) -> list[ShardRange]:
-    """Return the shards that a range touches, in the range's order."""
-    low, high = (span.end, span.start) if span.backward else (span.start, span.end)
-    shards = [s for s in table.shards if s.begin <= high and (not s.end or low < s.end)]
-    return shards[::-1] if span.backward else shards
-
-
-def _stored(owner: ShardOwner, table: Table, shard: ShardRange, span: Span) -> Iterator[StoredRow]:
-    """Return a shard's rows within a range, in the range's order."""
-    if not span.backward:
-        start = row_key(table.table_id, max(span.start, shard.begin))
-        end = min(span.end, shard.end) if shard.end else span.end
-        return read_range(owner.rows.scan(start, row_key(table.table_id, end)), backward=False)
-    # From above every chunk of the row at ``start`` down to the first row behind ``end``.
-    high = row_key(table.table_id, span.start) + b"\xff"
-    low = row_key(table.table_id, span.end) + b"\xff"
-    low = max(low, row_key(table.table_id, shard.begin))
-    if not shard.end or span.start < shard.end:
-        return read_range(owner.rows.scan_backward(high, low), backward=True)
-    above = row_key(table.table_id, shard.end)
-    pairs = owner.rows.scan_backward(above, low)
-    return read_range(dropwhile(lambda pair: pair[0] >= above, pairs), backward=True)
-
-
-def _page(table: Table, rows: list[bytes], size: int, next_key: bytes) -> bytes:
-    units = capacity.units(size - table.key_overhead * len(rows))
-    return range_answer(units, rows, next_key)
-
-
-def _next_key(first: bytes) -> bytes:
-    """Return the wire row, key only, of a stored row's first chunk."""
-    _, _, end_bytes, key_bytes, *_ = header(first)
-    start = HEADER_BYTES + end_bytes
-    return key_row(first[start : start + key_bytes])
 
 
 def _row_result(told: Outcome | StoreError) -> bytes:
