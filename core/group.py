@@ -16,7 +16,6 @@ from typing import Protocol
 
 from rowtide.core import capacity, record, variant
 from rowtide.core.errors import Rejected, StoreError, Unavailable, invalid
-from rowtide.core.limits import Limits
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.overlay import Overlay
 from rowtide.core.shard import Evaluated, Resolved, Shard, commit_record
@@ -65,9 +64,10 @@ class Transaction:
         if partition_key != self.partition_key:
             raise out_of_scope("transaction", self.partition_key, partition_key)
 
-    def apply(self, shard: Shard, change: Change, now_us: int, limits: Limits) -> Outcome:
+    def apply(self, shard: Shard, change: Change, now_us: int) -> Outcome:
         """Decide a change over what this transaction sees. Raises ``Rejected``."""
         self.require(change.key[0][1])
+        limits = shard.limits
         size = self.size + capacity.key_bytes(change.key) + capacity.cells_bytes(change.cells)
         _check_bound("data size", size, limits.transaction_bytes_max)
         _check_bound("row changes", len(self._changes) + 1, limits.transaction_changes_max)
@@ -81,6 +81,22 @@ class Transaction:
             self._changes.append(resolved)
             self.size = size
         return shard.outcome(resolved, writes)
+
+    def apply_all(self, shard: Shard, batch: AtomicBatch, now_us: int) -> list[Outcome]:
+        """Decide a batch's changes, all or none of them. Raises ``Rejected``."""
+        before = self.view.pending(), len(self._changes), self.size, self.held_bytes
+        outcomes: list[Outcome] = []
+        try:
+            for index, change in enumerate(batch.changes):
+                batch.refused = index
+                outcomes.append(self.apply(shard, change, now_us))
+        except Rejected:
+            pending, count, self.size, self.held_bytes = before
+            self.view.restore(pending)
+            del self._changes[count:]
+            raise
+        batch.refused = None
+        return outcomes
 
     def evaluate(self, shard: Shard, now_us: int) -> list[Evaluated]:
         """Return the records of the commit: the changes in their order, then the id."""
@@ -105,16 +121,16 @@ class AtomicBatch:
     def __init__(self, changes: Sequence[Change]) -> None:
         self.outcomes: list[Outcome] = []
         self.refused: int | None = None
-        self._changes = changes
+        self.changes = changes
 
     @property
     def partition_key(self) -> bytes:
         """The variant of the first key column, the same in every change."""
-        return self._changes[0].key[0][1]
+        return self.changes[0].key[0][1]
 
     def check_scope(self) -> None:
         """Raise OTSDataOutOfRange unless every row has the same partition key."""
-        for change in self._changes:
+        for change in self.changes:
             if change.key[0][1] != self.partition_key:
                 raise out_of_scope("atomic", self.partition_key, change.key[0][1])
 
@@ -123,7 +139,7 @@ class AtomicBatch:
         view = Overlay(shard.view)
         group: list[Evaluated] = []
         self.outcomes, self.refused = [], None
-        for index, change in enumerate(self._changes):
+        for index, change in enumerate(self.changes):
             stamp = shard.take_stamp(now_us)
             try:
                 resolved = shard.resolve(change, view, stamp, now_us)

@@ -77,6 +77,14 @@ class Overlay:
             if chunk_key in pending and pending[chunk_key] is value:
                 del pending[chunk_key]
 
+    def pending(self) -> dict[bytes, bytes | None]:
+        """Return a copy of every write, for ``restore``."""
+        return dict(self._pending)
+
+    def restore(self, pending: dict[bytes, bytes | None]) -> None:
+        """Hold these writes, and no others."""
+        self._pending = pending
+
     def clear(self) -> None:
         """Forget every write."""
         self._pending.clear()

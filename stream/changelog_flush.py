@@ -40,6 +40,7 @@ class Gathered:
     entries: list[Entry] = field(default_factory=list)
     flushed: dict[str, int] = field(default_factory=dict)
     taken: dict[str, set[bytes]] = field(default_factory=dict)
+    commits: dict[str, set[bytes]] = field(default_factory=dict)
     graves: dict[bytes, int] = field(default_factory=dict)
     buried: list[bytes] = field(default_factory=list)
 
@@ -75,6 +76,8 @@ class ChangelogFlush:
         except BaseException:
             for shard_id, keys in gathered.taken.items():
                 by_id[shard_id].dirty |= keys
+            for shard_id, keys in gathered.commits.items():
+                by_id[shard_id].commits |= keys
             raise
         self._rows.set_changelog_position(position, now_s, flushed=gathered.flushed)
         self._rows.write([(key, None) for key in gathered.buried if self._is_grave(key)])
@@ -82,7 +85,10 @@ class ChangelogFlush:
         return len(gathered.entries)
 
     async def remove(self, keys: Sequence[bytes], now_s: float) -> None:
-        """Remove chunks of a dropped table from the changelog, then from the rows."""
+        """Remove what nobody needs any more from the changelog, then from the rows.
+
+        These are chunks of a dropped table, or commits that no client asks for again.
+        """
         position = await self._writer.flush([(key, None, []) for key in keys])
         self._rows.write([(key, None) for key in keys])
         self._rows.set_changelog_position(position, now_s)
@@ -99,6 +105,9 @@ class ChangelogFlush:
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
             self._gather_row(row_key(shard.table.table_id, log_key), into)
+        commits, owner.commits = owner.commits, set()
+        into.commits[shard.shard_id] = commits
+        into.entries += [(store_key, self._rows.get(store_key), []) for store_key in commits]
         into.flushed[shard.shard_id] = applied
         into.entries.append((mark_key(shard.shard_id), mark, []))
 

@@ -16,15 +16,25 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rowtide.core import record
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.core.fold import Writes
+from rowtide.core.group import AtomicBatch, Group
 from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.shard import Evaluated, Shard
+from rowtide.core.transaction_id import (
+    COMMITS,
+    TransactionId,
+    commit_key,
+    parse_id,
+    session_missing,
+)
 from rowtide.stream.appender import Appender, LogShortened
 from rowtide.stream.log import Entry, Log
+from rowtide.stream.open_transactions import Held, Nothing, OpenTransactions
 from rowtide.stream.recent_entries import RecentEntries
 from rowtide.stream.row_store import RowStore, StoreFailed
 
@@ -40,13 +50,20 @@ class ShardSettings:
     A larger batch costs memory and the latency of its first change; too small a queue refuses
     bursts (OTSServerBusy). ``write_s_max`` is how long a client waits at most: then the answer is
     OTSTimeout where the record may be in the log, OTSPartitionUnavailable where it is not.
+    Open transactions cost memory: their number, and the bytes of rows they wrote, are bounded per
+    shard; beyond either the answer is OTSServerBusy.
     """
 
     batch_records_max: int = 2000
     batch_bytes_max: int = 1024 * 1024
     waiting_max: int = 20_000
     write_s_max: float = 10.0
+    transactions_max: int = 1000
+    transactions_bytes_max: int = 64 * 1024 * 1024
 
+
+NOTHING = Outcome(b"", 0, 0)
+"""The outcome of what returns no row and costs no units."""
 
 Tell = Callable[[Outcome | StoreError], None]
 """Called once, with what became of a change."""
@@ -54,17 +71,21 @@ Tell = Callable[[Outcome | StoreError], None]
 
 @dataclass(slots=True)
 class Waiting:
-    """Someone who waits for a change, or one of us who waits for a hidden record.
+    """Someone who waits for a change or a group, or one of us who waits for a hidden record.
 
-    Exactly one of ``change`` and ``hidden`` is set. ``error`` is a refusal, which holds once its
-    turn comes. Neither ``evaluated`` nor ``error`` is set while the evaluation still has to wait.
+    Exactly one of ``change``, ``hidden`` and ``group`` is set. ``error`` is a refusal, which holds
+    once its turn comes. Neither ``evaluated`` nor ``error`` is set while the evaluation still has
+    to wait. A group's records are ``many``; its ``tell`` may be called with ``OutcomeUnknown``
+    several times before it is called with what became of it.
     """
 
     tell: Tell
     since_s: float
     change: Change | None = None
     hidden: record.Body | None = None
+    group: Group | None = None
     evaluated: Evaluated | None = None
+    many: Sequence[Evaluated] = ()
     error: StoreError | None = None
     told: bool = False
 
@@ -97,6 +118,8 @@ class ShardOwner:
         self.appender = Appender(log, self._noop)
         self.dirty: set[bytes] = set()
         """Log keys of rows changed since the last flush to the changelog."""
+        self.commits: set[bytes] = set()
+        """Store keys of transactions committed since then."""
         self.failed: Exception | None = None
         self.retired = False
         self._clock_us = clock_us
@@ -111,6 +134,13 @@ class ShardOwner:
         self._idle.set()
         self._open = False
         self._loop = asyncio.get_running_loop()
+        self.transactions = OpenTransactions(
+            shard,
+            clock_s=self._loop.time,
+            count_max=settings.transactions_max,
+            bytes_max=settings.transactions_bytes_max,
+        )
+        self._locks = self.transactions.locks
 
     @property
     def end(self) -> int:
@@ -119,22 +149,102 @@ class ShardOwner:
 
     def require_readable(self) -> None:
         """Raise ``Unavailable`` unless a strong read may be served now."""
-        if not self._open:
-            raise Unavailable("The partition is not available.")
+        self._require_open()
         if not self._readable():
             raise Unavailable("The partition is not available.")
 
     def submit(self, change: Change, tell: Tell) -> None:
         """Evaluate ``change`` now; ``tell`` is called when its record stands and is applied.
 
-        Raises ``Unavailable`` where the shard is not open or its queue is full; then nothing has
-        happened and nobody is told.
+        Raises ``Unavailable`` where the shard is not open, its queue is full or an open transaction
+        holds the partition key; then nothing has happened and nobody is told.
         """
+        self._require_open()
+        self._require_room()
+        if self._locks:
+            self.transactions.require_free(change.key[0][1])
+        self._enqueue(Waiting(tell, self._loop.time(), change))
+
+    def submit_atomic(self, batch: AtomicBatch, tell: Tell) -> None:
+        """Evaluate a batch that is applied whole or not at all; see ``submit``.
+
+        ``tell`` may hear ``OutcomeUnknown`` before it hears what became of the batch.
+        """
+        self._require_open()
+        self._require_room()
+        self.transactions.require_free(batch.partition_key)
+        self._enqueue(Waiting(tell, self._loop.time(), group=batch))
+
+    # Transactions.
+
+    def begin(self, transaction_id: TransactionId, partition_key: bytes, tell: Tell) -> None:
+        """Open a transaction; ``tell`` is called when all that was written before it stands.
+
+        From now on others' writes to the partition key are refused, so nothing that the transaction
+        reads can still turn out never to have been. Raises ``Unavailable``.
+        """
+        self._require_open()
+        self._require_room()
+        held = self.transactions.begin(transaction_id, partition_key)
+        told = partial(self._begun, held, tell)
+        self._enqueue(Waiting(told, self._loop.time(), group=Nothing()))
+
+    def apply(self, transaction_id: TransactionId, change: Change) -> Outcome:
+        """Decide a change within a transaction. Raises what refuses it."""
+        self.require_readable()
+        return self.transactions.apply(transaction_id, change, self._clock_us())
+
+    def apply_all(self, transaction_id: TransactionId, batch: AtomicBatch) -> list[Outcome]:
+        """Decide all changes of a batch within a transaction, or none. Raises what refuses it."""
+        self.require_readable()
+        return self.transactions.apply_all(transaction_id, batch, self._clock_us())
+
+    def commit(self, transaction_id: TransactionId, tell: Tell) -> None:
+        """Log a transaction as one group; ``tell`` is called when it stands and is applied.
+
+        Repeated, it succeeds as long as the commit is remembered. Raises OTSSessionNotExist,
+        ``Unavailable``.
+        """
+        self._require_open()
+        held = self.transactions.get(transaction_id)
+        if held is None:
+            self.require_readable()
+            if self.rows.get(commit_key(transaction_id)) is None:
+                raise session_missing()
+            tell(NOTHING)
+        elif held.committing is not None:
+            held.committing.append(tell)
+        else:
+            self._require_room()
+            held.committing = [tell]
+            told = partial(self._committed, held)
+            self._enqueue(Waiting(told, self._loop.time(), group=held.transaction))
+
+    def abort(self, transaction_id: TransactionId) -> None:
+        """Forget a transaction. Raises OTSSessionNotExist, ``Unavailable``."""
+        self._require_open()
+        self.transactions.end(self.transactions.idle(transaction_id))
+
+    def _begun(self, held: Held, tell: Tell, told: Outcome | StoreError) -> None:
+        if isinstance(told, StoreError):
+            self.transactions.end(held)
+        tell(told)
+
+    def _committed(self, held: Held, told: Outcome | StoreError) -> None:
+        """Pass on what became of a commit. The partition key is held until that is known."""
+        held.tell(told)
+        if isinstance(told, Unavailable) and self._open:
+            held.committing = None  # Nothing was written: it may be committed again.
+        elif not isinstance(told, OutcomeUnknown):
+            self.transactions.end(held)
+
+    def _require_open(self) -> None:
         if not self._open:
             raise Unavailable("The partition is not available.")
+
+    def _require_room(self) -> None:
         if len(self._waiting) >= self._settings.waiting_max:
             raise Unavailable("Server is busy.", "OTSServerBusy")
-        self._enqueue(Waiting(tell, self._loop.time(), change))
 
     async def submit_hidden(self, body: record.Body) -> None:
         """Append a hidden record (options, a seal) after everything submitted so far.
@@ -142,8 +252,7 @@ class ShardOwner:
         It is a barrier: what is submitted later is evaluated under what it brings. Returns when
         the record stands and is applied.
         """
-        if not self._open:
-            raise Unavailable("The partition is not available.")
+        self._require_open()
         reply = Reply(self._loop)
         self._enqueue(Waiting(reply, self._loop.time(), hidden=body))
         self._barriers += 1
@@ -173,6 +282,7 @@ class ShardOwner:
     async def drain(self) -> None:
         """Stop taking changes and wait until every change taken has its answer."""
         self._open = False
+        self.transactions.end_all()
         await self._idle.wait()
 
     def retire(self) -> None:
@@ -184,14 +294,24 @@ class ShardOwner:
         """Tell clients who waited too long that the outcome is unknown: it may still come."""
         oldest_s = self._loop.time() - self._settings.write_s_max
         for waiting in (*self._in_flight, *self._waiting):
-            if waiting.since_s < oldest_s:
+            if waiting.since_s >= oldest_s:
+                continue
+            if waiting.group is not None:
+                waiting.tell(OutcomeUnknown())
+            else:
                 _fail(waiting, OutcomeUnknown())
+        self.transactions.sweep()
 
     # One batch.
 
     async def _commit(self) -> None:
         batch = self._in_flight = self._take()
-        logged = [w.evaluated for w in batch if w.evaluated is not None and w.logged]
+        logged: list[Evaluated] = []
+        for waiting in batch:
+            if (evaluated := waiting.logged) is not None:
+                logged.append(evaluated)
+            elif waiting.many:
+                logged += waiting.many
         if logged and not await self._append(logged):
             return
         self._in_flight = []
@@ -201,17 +321,24 @@ class ShardOwner:
             self._catch_up()
 
     def _take(self) -> list[Waiting]:
-        """Take the next batch off the queue; a hidden record goes alone."""
+        """Take the next batch off the queue; a hidden record goes alone, a group goes whole."""
         settings, waiting = self._settings, self._waiting
         batch: list[Waiting] = []
-        size = 0
-        while waiting and len(batch) < settings.batch_records_max:
+        size = count = 0
+        while waiting and len(batch) + count < settings.batch_records_max:
             head = waiting[0]
             if batch and head.hidden is not None:
                 break
             if (evaluated := head.logged) is not None and evaluated.body is not None:
                 size += len(evaluated.body)
                 if batch and size > settings.batch_bytes_max:
+                    break
+            elif head.many:
+                size += sum(len(part.body or b"") for part in head.many)
+                count += len(head.many)
+                if batch and (
+                    size > settings.batch_bytes_max or count > settings.batch_records_max
+                ):
                     break
             batch.append(waiting.popleft())
             if head.hidden is not None:
@@ -247,6 +374,7 @@ class ShardOwner:
             self.replay(told.entries)
             for waiting in self._waiting:
                 waiting.evaluated = waiting.error = None
+                waiting.many = ()
             self._catch_up()
         return told.stands
 
@@ -269,6 +397,8 @@ class ShardOwner:
         for index, (log_key, value) in enumerate(pairs):
             if log_key:
                 dirty.add(log_key)
+            else:
+                self._note_commits(evaluated[index].writes)
             self.recent.add(Entry(at + index, log_key, value))
 
     def replay(self, entries: Sequence[Entry]) -> None:
@@ -284,12 +414,25 @@ class ShardOwner:
             writes += replayed.writes
             if replayed.log_key:
                 self.dirty.add(replayed.log_key)
+            else:
+                self._note_commits(replayed.writes)
             if replayed.valid and record.decode_envelope(entry.value).claim > shard.claim >= 0:
                 later = True
             self.recent.add(entry)
         self._write(writes)
         if later:
             raise Unavailable(f"shard {shard.shard_id} has a later owner; this one steps down")
+
+    def note_unflushed(self, entries: Sequence[Entry]) -> None:
+        """Note what entries wrote that the rows hold, but perhaps not the changelog."""
+        for entry in entries:
+            if entry.key:
+                self.dirty.add(entry.key)
+            elif isinstance(body := record.decode_record(entry.value)[1], record.Commit):
+                self.commits.add(commit_key(parse_id(body.id)))
+
+    def _note_commits(self, writes: Writes) -> None:
+        self.commits.update(store_key for store_key, _ in writes if store_key[:1] == COMMITS)
 
     def _write(self, writes: Writes) -> None:
         shard = self.shard
@@ -324,12 +467,16 @@ class ShardOwner:
         if waiting.hidden is not None:
             waiting.evaluated = self.shard.control(waiting.hidden, now_us)
             return
-        assert waiting.change is not None, "a client waits for a change"
         try:
-            waiting.evaluated = self.shard.evaluate(waiting.change, now_us)
+            if waiting.change is not None:
+                waiting.evaluated = self.shard.evaluate(waiting.change, now_us)
+            else:
+                assert waiting.group is not None, "somebody waits for something"
+                waiting.many = waiting.group.evaluate(self.shard, now_us)
+                waiting.evaluated = Evaluated(NOTHING, 0)
         except Rejected as error:
             waiting.error = error
-        if waiting.logged is None and not self._readable():
+        if waiting.logged is None and not waiting.many and not self._readable():
             # What changes nothing answers from what it saw: that needs the lease, as a read does.
             waiting.error = Unavailable("The partition is not available.")
 
@@ -340,6 +487,7 @@ class ShardOwner:
     def _close(self) -> None:
         """Answer everyone who still waits: sent is unknown, not sent is unavailable."""
         self._open = False
+        self.transactions.end_all()
         for waiting in self._in_flight:
             _fail(waiting, OutcomeUnknown())
         for waiting in self._waiting:

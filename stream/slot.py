@@ -54,13 +54,15 @@ class SlotSettings:
 
     A longer ``flush_s`` writes the changelog less often and replays more after the loss of the
     disk; ``dirty_max`` rows force a flush earlier and bound what one transaction holds.
-    ``changelog_kept_s`` must be below the changelog's delete retention: an older local copy is
-    thrown away and rebuilt.
+    ``commits_kept_s`` is for how long a CommitTransaction may be repeated; one row per transaction
+    is kept for it. ``changelog_kept_s`` must be below the changelog's delete retention: an older
+    local copy is thrown away and rebuilt.
     """
 
     flush_s: float = 10.0
     dirty_max: int = 50_000
     trim_s: float = 30.0
+    commits_kept_s: float = 600.0
     changelog_kept_s: float = 12 * 3600.0
     shard: ShardSettings = field(default_factory=ShardSettings)
 
@@ -334,8 +336,7 @@ class Slot:
             if not entries:
                 raise LogShortened(f"{log.name} ends at {at}, expected {end}")
             at = entries[-1].offset + 1
-            known = [e for e in entries if e.offset <= applied]
-            owner.dirty.update(e.key for e in known if e.key)
+            owner.note_unflushed([e for e in entries if e.offset <= applied])
             owner.replay([e for e in entries if applied < e.offset < end])
             await asyncio.sleep(0)
 
@@ -377,6 +378,17 @@ class Slot:
             for owner in list(self.shards.values()):
                 with _logged(f"trim of {owner.log.name}"):
                     await self._trim(owner)
+            with _logged(f"slot {self.number}: old commits"):
+                await self._forget_commits()
+
+    async def _forget_commits(self) -> None:
+        """Remove the transactions whose commit no client repeats any more."""
+        assert self.rows is not None, "rows are open"
+        kept_s = self._settings.commits_kept_s + self._limits.transaction_s_max
+        started_before_us = self._clock_us() - int(kept_s * 1_000_000)
+        while (keys := self.rows.old_commits(started_before_us)) and self._flush is not None:
+            async with self._flushing:
+                await self._flush.remove(keys, time.time())
 
     async def _trim(self, owner: ShardOwner) -> None:
         """Delete what neither a rebuild nor a stream needs any more."""
