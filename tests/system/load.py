@@ -58,13 +58,13 @@ class Written:
     applied: int = 0
 
 
-def create_table(client: Client) -> None:
-    """Create the table that the load writes, with a stream."""
+def create_table(client: Client, *, stream: bool = True) -> None:
+    """Create the table that the load writes."""
     client.create_table(
         TABLE,
         [KeyColumn("name", STRING), KeyColumn("number", INTEGER)],
         options=pb.TableOptions(max_versions=VERSIONS, time_to_live=-1),
-        stream=pb.StreamSpecification(enable_stream=True, expiration_time=24),
+        stream=pb.StreamSpecification(enable_stream=True, expiration_time=24) if stream else None,
     )
 
 

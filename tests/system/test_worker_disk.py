@@ -1,0 +1,144 @@
+"""The worker's disk is a cache: lost, or put back from an old copy, the rows are those of the logs.
+
+Where logs are trimmed the rows come from the changelog alone, else from changelog and log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from tests.system.conftest import MakeServer
+from tests.system.history import all_rows, check_all, differences
+from tests.system.load import TABLE, Load, Written, create_table
+from tests.system.server import Server, wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.system]
+
+QUICK = ("--flush-s", "0.3", "--trim-s", "0.3")
+AMOUNT = 400
+
+
+@pytest.fixture
+def server(make_server: MakeServer) -> Server:
+    """A server that flushes and trims all the time."""
+    return make_server(*QUICK)
+
+
+def write(server: Server, *, seed: int, amount: int = AMOUNT) -> list[Written]:
+    """Write until ``amount`` rows are acknowledged."""
+    with Load(server, seed=seed) as load:
+        wait_until(lambda: load.applied >= amount, what=f"{amount} rows")
+    return load.written
+
+
+def rows_of(server: Server) -> dict[tuple[object, ...], dict[str, dict[int, object]]]:
+    with server.client() as client:
+        return all_rows(client)
+
+
+def flushed(server: Server) -> bool:
+    """Say whether the changelog has every row."""
+    with server.client() as client:
+        status = client.call_json("RowtideStatus", {})
+    shards = [shard for slot in status["slots"] for shard in slot["shards"]]
+    return bool(shards) and all(shard["dirty_rows"] == 0 for shard in shards)
+
+
+def log_start(server: Server) -> int:
+    """Return where the table's only log begins."""
+
+    async def ask() -> int:
+        state = json.loads((server.data_dir / "kafka" / "state.json").read_text())
+        consumer = AIOKafkaConsumer(bootstrap_servers=f"127.0.0.1:{state['port']}")
+        async with consumer:
+            [topic] = [name for name in await consumer.topics() if ".shard." in name]
+            partition = TopicPartition(topic, 0)
+            return int((await consumer.beginning_offsets([partition]))[partition])
+
+    return asyncio.run(ask())
+
+
+def rebuilt(server: Server, copy: Path | None = None) -> float:
+    """Put ``copy``, or nothing, in place of the rows' directory; return the seconds of the start."""
+    rows = server.data_dir / "rows"
+    shutil.rmtree(rows)
+    if copy is not None:
+        shutil.copytree(copy, rows)
+    return server.start()
+
+
+def prepare(server: Server, *, stream: bool) -> None:
+    server.start()
+    with server.client() as client:
+        create_table(client, stream=stream)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_rows_are_rebuilt_from_kafka_alone(server: Server, end: str) -> None:
+    prepare(server, stream=True)
+    written = write(server, seed=1)
+    before = rows_of(server)
+    server.stop() if end == "stop" else server.kill()
+    seconds = rebuilt(server)
+    assert differences(rows_of(server), before) == []
+    with server.client() as client:
+        check_all(client, written)
+    print(f"rebuilt {len(before)} rows, ready after {seconds:.1f} s")  # noqa: T201
+
+
+def test_rows_are_rebuilt_where_the_log_is_trimmed(server: Server) -> None:
+    prepare(server, stream=False)
+    write(server, seed=2)
+    before = rows_of(server)
+    wait_until(lambda: log_start(server) > AMOUNT // 2, what="the log trimmed")
+    server.kill()
+    rebuilt(server)
+    assert differences(rows_of(server), before) == []
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["log kept", "log trimmed"])
+def test_an_old_copy_of_the_rows_resurrects_and_loses_nothing(
+    server: Server, tmp_path: Path, *, stream: bool
+) -> None:
+    prepare(server, stream=stream)
+    written = write(server, seed=3)
+    server.stop()
+    copy = shutil.copytree(server.data_dir / "rows", tmp_path / "copy")
+    server.start()
+    for seed in (4, 5):
+        written += write(server, seed=seed)
+        wait_until(lambda: flushed(server), what="everything flushed")
+    if not stream:
+        wait_until(lambda: log_start(server) > AMOUNT, what="the log trimmed")
+    before = rows_of(server)
+    server.stop()
+    rebuilt(server, copy)
+    assert differences(rows_of(server), before) == []
+    # The next writes build on what came back, and a second rebuild agrees with them.
+    write(server, seed=6, amount=100)
+    before = rows_of(server)
+    server.kill()
+    rebuilt(server)
+    assert differences(rows_of(server), before) == []
+
+
+def test_rows_of_a_dropped_table_do_not_come_back(server: Server, tmp_path: Path) -> None:
+    prepare(server, stream=False)
+    write(server, seed=7)
+    wait_until(lambda: flushed(server), what="everything flushed")
+    server.stop()
+    copy = shutil.copytree(server.data_dir / "rows", tmp_path / "copy")
+    server.start()
+    with server.client() as client:
+        client.delete_table(TABLE)
+        create_table(client, stream=False)
+        assert all_rows(client) == {}
+    server.stop()
+    rebuilt(server, copy)
+    assert rows_of(server) == {}
