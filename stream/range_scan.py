@@ -13,6 +13,7 @@ from rowtide.core import key
 from rowtide.core.chunk import HEADER_BYTES, header, row_key
 from rowtide.core.errors import invalid
 from rowtide.core.limits import Limits
+from rowtide.core.overlay import RangeReader
 from rowtide.core.read import StoredRow, key_row, read_range
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.row_requests import read_key
@@ -27,6 +28,11 @@ class Span(NamedTuple):
     start: bytes
     end: bytes
     backward: bool
+
+    @property
+    def partition_keys(self) -> tuple[bytes, bytes]:
+        """The variants of the first key column at both ends."""
+        return key.decode(self.start)[0], key.decode(self.end)[0]
 
 
 class RangePage(NamedTuple):
@@ -63,21 +69,26 @@ def touched(table: Table, span: Span) -> list[ShardRange]:
 
 
 def stored_rows(
-    owner: ShardOwner, table: Table, shard: ShardRange, span: Span
+    owner: ShardOwner,
+    table: Table,
+    shard: ShardRange,
+    span: Span,
+    view: RangeReader | None = None,
 ) -> Iterator[StoredRow]:
-    """Return a shard's rows within a range, in the range's order."""
+    """Return a shard's rows within a range, in the range's order, or a ``view`` of them."""
+    rows = owner.rows if view is None else view
     if not span.backward:
         start = row_key(table.table_id, max(span.start, shard.begin))
         end = min(span.end, shard.end) if shard.end else span.end
-        return read_range(owner.rows.scan(start, row_key(table.table_id, end)), backward=False)
+        return read_range(rows.scan(start, row_key(table.table_id, end)), backward=False)
     # From above every chunk of the row at ``start`` down to the first row behind ``end``.
     high = row_key(table.table_id, span.start) + b"\xff"
     low = row_key(table.table_id, span.end) + b"\xff"
     low = max(low, row_key(table.table_id, shard.begin))
     if not shard.end or span.start < shard.end:
-        return read_range(owner.rows.scan_backward(high, low), backward=True)
+        return read_range(rows.scan_backward(high, low), backward=True)
     above = row_key(table.table_id, shard.end)
-    pairs = owner.rows.scan_backward(above, low)
+    pairs = rows.scan_backward(above, low)
     return read_range(dropwhile(lambda pair: pair[0] >= above, pairs), backward=True)
 
 

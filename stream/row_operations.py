@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 from rowtide.core import capacity, key
 from rowtide.core.authentication import Identity
 from rowtide.core.chunk import row_key
 from rowtide.core.errors import Rejected, StoreError, invalid
-from rowtide.core.mutation import DELETE, PUT, UPDATE, Change, Outcome
+from rowtide.core.mutation import DELETE, PUT, UPDATE, Outcome
+from rowtide.core.overlay import RangeReader
 from rowtide.core.plainbuffer import HEADER, RowChange
 from rowtide.core.read import RowAnswer, Selection, answer, read_row
 from rowtide.core.schema import Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.batch_write import BatchRow, write_atomically, write_within
 from rowtide.stream.directory import Directory
 from rowtide.stream.range_scan import RangePage, Span, next_key, span_of, stored_rows, touched
 from rowtide.stream.row_answers import consumed, field, range_answer, row_answer, write_answer
@@ -32,6 +33,7 @@ from rowtide.stream.row_requests import (
     selection_of,
 )
 from rowtide.stream.shard_owner import Tell
+from rowtide.stream.transaction_operations import Session, find_session
 
 __all__ = ["RowOperations"]
 
@@ -48,17 +50,17 @@ class RowOperations:
 
     # Writes.
 
-    def put_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
+    def put_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Replace a row."""
         request = parse(pb.PutRowRequest, body)
         return self._write(identity, request, request.row, PUT)
 
-    def update_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
+    def update_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Change cells of a row."""
         request = parse(pb.UpdateRowRequest, body)
         return self._write(identity, request, request.row_change, UPDATE)
 
-    def delete_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
+    def delete_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Remove a row."""
         request = parse(pb.DeleteRowRequest, body)
         return self._write(identity, request, request.primary_key, DELETE)
@@ -69,27 +71,42 @@ class RowOperations:
         request: pb.PutRowRequest | pb.UpdateRowRequest | pb.DeleteRowRequest,
         buffer: bytes,
         kind: int,
-    ) -> Awaitable[bytes]:
-        _refuse_transaction(request.transaction_id)
+    ) -> Awaitable[bytes] | bytes:
         table = self._directory.table(identity.instance, request.table_name)
         row = row_change(buffer, kind, self._limits)
         change = change_of(row, kind, table, request, self._limits)
         _check_update(table, kind)
+        if request.transaction_id:
+            session = find_session(self._directory, identity, request.transaction_id)
+            returned, read, write = session.apply(table, change)
+            return write_answer(read, write, returned)
         self._directory.require_space()
         reply = WriteReply(self._loop)
         self._directory.owner(table, row.key).submit(change, reply)
         return reply.future
 
     def batch_write_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
-        """Write rows of several tables; each succeeds or fails alone, in request order."""
+        """Write rows of several tables; each succeeds or fails alone, unless atomic."""
         request = parse(pb.BatchWriteRowRequest, body)
-        _refuse_transaction(request.transaction_id)
         rows = self._batch_rows(identity, request)
         self._check_batch_size(rows)
+        session = self._session(identity, request.transaction_id)
         reply = BatchReply(request, len(rows), self._loop)
-        for index, row in enumerate(rows):
-            self._submit(row, reply.row(index))
+        tells = [reply.row(index) for index in range(len(rows))]
+        if request.is_atomic:
+            write_atomically(self._directory, rows, tells, session)
+        elif session is not None:
+            write_within(session, rows, tells)
+        else:
+            for row, tell in zip(rows, tells, strict=True):
+                self._submit(row, tell)
         return reply.future
+
+    def _session(self, identity: Identity, transaction_id: str) -> Session | None:
+        """Return the transaction that a request names, where it names one."""
+        if not transaction_id:
+            return None
+        return find_session(self._directory, identity, transaction_id)
 
     def _batch_rows(self, identity: Identity, request: pb.BatchWriteRowRequest) -> list[BatchRow]:
         """Return every row of the batch, decoded. Raises what refuses the whole request."""
@@ -170,14 +187,14 @@ class RowOperations:
     def get_row(self, identity: Identity, body: bytes) -> bytes:
         """Return one row."""
         request = parse(pb.GetRowRequest, body)
-        _refuse_transaction(request.transaction_id)
         table = self._directory.table(identity.instance, request.table_name)
-        selection = selection_of(request, self._limits)
-        found, units = self._read(table, request.primary_key, named_key(selection, table))
+        selection = named_key(selection_of(request, self._limits), table)
+        session = self._session(identity, request.transaction_id)
+        found, units = self._read(table, request.primary_key, selection, session)
         return row_answer(units, 0, found.wire if found is not None else b"")
 
     def _read(
-        self, table: Table, buffer: bytes, selection: Selection
+        self, table: Table, buffer: bytes, selection: Selection, session: Session | None = None
     ) -> tuple[RowAnswer | None, int]:
         """Return a row and the read units it costs."""
         row = read_key(buffer, table, self._limits)
@@ -185,7 +202,7 @@ class RowOperations:
         owner.require_readable()
         encoded = key.encode([value for _, value in row])
         found = read_row(
-            owner.rows,
+            owner.rows if session is None else session.reading(table, row[0][1]).view,
             row_key(table.table_id, encoded),
             selection,
             owner.shard.state.options,
@@ -241,7 +258,6 @@ class RowOperations:
     def get_range(self, identity: Identity, body: bytes) -> bytes:
         """Return rows in key order, forward or backward, up to the limits of one answer."""
         request = parse(pb.GetRangeRequest, body)
-        _refuse_transaction(request.transaction_id)
         table = self._directory.table(identity.instance, request.table_name)
         selection = named_key(selection_of(request, self._limits), table)
         limit = request.limit if request.HasField("limit") else None
@@ -254,12 +270,19 @@ class RowOperations:
             self._limits,
             backward=request.direction == pb.BACKWARD,
         )
-        rows, size, following = self._collect(table, span, selection, limit)
+        session = self._session(identity, request.transaction_id)
+        view = session.reading(table, *span.partition_keys).view if session is not None else None
+        rows, size, following = self._collect(table, span, selection, limit, view)
         units = capacity.units(size - table.key_overhead * len(rows))
         return range_answer(units, rows, following)
 
     def _collect(
-        self, table: Table, span: Span, selection: Selection, limit: int | None
+        self,
+        table: Table,
+        span: Span,
+        selection: Selection,
+        limit: int | None,
+        view: RangeReader | None,
     ) -> RangePage:
         limits = self._limits
         now_ms = self._directory.clock_us() // 1000
@@ -269,7 +292,7 @@ class RowOperations:
             owner = self._directory.shard(shard)
             owner.require_readable()
             options = owner.shard.state.options
-            for stored in stored_rows(owner, table, shard, span):
+            for stored in stored_rows(owner, table, shard, span, view):
                 if scanned >= limits.range_rows_max or (limit is not None and len(rows) >= limit):
                     return RangePage(rows, data_bytes, next_key(stored.first))
                 scanned += 1
@@ -282,15 +305,6 @@ class RowOperations:
                 rows.append(found.wire)
                 data_bytes += found.size
         return RangePage(rows, data_bytes, b"")
-
-
-class BatchRow(NamedTuple):
-    """One row of a batch write: its change of a table, or why there is none."""
-
-    row: RowChange
-    table: Table | None
-    change: Change | None
-    failure: StoreError | None
 
 
 class WriteReply:
@@ -365,11 +379,6 @@ def _row_error(error: StoreError) -> bytes:
 
 def _renumbered(encoded: bytes, number: int) -> bytes:
     return bytes((number << 3 | 2,)) + encoded[1:]
-
-
-def _refuse_transaction(transaction_id: str) -> None:
-    if transaction_id:
-        raise invalid("TransactionID is invalid.")
 
 
 def _check_update(table: Table, kind: int) -> None:

@@ -38,6 +38,7 @@ from rowtide.stream.slot import Slot, SlotSettings
 from rowtide.stream.stream_operations import StreamOperations
 from rowtide.stream.table_operations import TableOperations
 from rowtide.stream.topics import TopicNames
+from rowtide.stream.transaction_operations import TransactionOperations
 from rowtide.stream.worker_directory import WorkerDirectory
 
 __all__ = ["Credentials", "Worker", "WorkerConfig"]
@@ -176,6 +177,7 @@ class Worker:
         self._roster = Roster(self._new_slot, tasks)
         self.directory = Directory(self.catalog, self._roster.slots, config.limits, clock_us)
         self._rows = RowOperations(self.directory)
+        self._transactions = TransactionOperations(self.directory)
         self._streams = StreamOperations(self.directory)
         self._tables = TableOperations(
             self.directory, self._owner, self._cluster, topics, slots=slots
@@ -295,6 +297,7 @@ class Worker:
 
     def _handlers(self) -> dict[str, Handler]:
         rows, tables, streams, admin = self._rows, self._tables, self._streams, self._admin
+        transactions = self._transactions
         return {
             "CreateTable": tables.create_table,
             "ListTable": tables.list_table,
@@ -308,6 +311,9 @@ class Worker:
             "BatchGetRow": rows.batch_get_row,
             "BatchWriteRow": rows.batch_write_row,
             "GetRange": rows.get_range,
+            "StartLocalTransaction": transactions.start_local_transaction,
+            "CommitTransaction": transactions.commit_transaction,
+            "AbortTransaction": transactions.abort_transaction,
             "ListStream": streams.list_stream,
             "DescribeStream": streams.describe_stream,
             "GetShardIterator": streams.get_shard_iterator,
