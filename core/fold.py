@@ -231,6 +231,10 @@ def _runs(
     """Group the touched columns by the consecutive chunks that hold them."""
     runs: list[tuple[Run, list[bytes]]] = []
     for name in names:
+        if runs and _reaches_beyond(runs[-1][0][-1][1], name):
+            # Looking a column up costs two iterators of the store; most share their chunk.
+            runs[-1][1].append(name)
+            continue
         run = _covering(rows, at, name)
         if runs and runs[-1][0][-1][0] >= run[0][0]:
             known = {key for key, _ in runs[-1][0]}
@@ -239,6 +243,12 @@ def _runs(
         else:
             runs.append((run, [name]))
     return runs
+
+
+def _reaches_beyond(chunk: bytes, name: bytes) -> bool:
+    """Say whether a chunk ends behind every version of the column."""
+    end = chunk[HEADER_BYTES : HEADER_BYTES + chunks.header(chunk)[2]]
+    return not end or chunks.border(name, _MIN_VERSION) < end
 
 
 def _covering(rows: ChunkReader, at: RowAddress, name: bytes) -> Run:
