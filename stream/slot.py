@@ -223,7 +223,7 @@ class Slot:
             raise Unavailable(f"slot {self.number} was claimed by another worker")
 
     async def _read_changelog(self, rows: RowStore) -> None:
-        reader = ChangelogReader(self._cluster.brokers, self._topics.changelog, self.number)
+        reader = self._changelog_reader()
         position = rows.changelog_position()
         start = await reader.start()
         if position is not None and position < start:
@@ -234,6 +234,9 @@ class Slot:
             rows.set_changelog_position(reader.position, time.time())
             await asyncio.sleep(0)
         rows.set_changelog_position(reader.position, time.time())
+
+    def _changelog_reader(self) -> ChangelogReader:
+        return ChangelogReader(self._cluster.brokers, self._topics.changelog, self.number)
 
     def _wanted(self, entry: ChangelogEntry, rows: RowStore) -> bool:
         """Say whether an entry is to be folded in.
