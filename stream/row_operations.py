@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from functools import lru_cache, partial
+from itertools import zip_longest
+from typing import NamedTuple
 
 from rowtide.core import capacity, key
 from rowtide.core.authentication import Identity
@@ -36,6 +38,9 @@ from rowtide.stream.shard_owner import Tell
 from rowtide.stream.transaction_operations import Session, find_session
 
 __all__ = ["RowOperations"]
+
+BATCH_ANSWERS = 4
+"""What rows of one BatchGetRow may take together, in units of one GetRange answer."""
 
 KINDS = {pb.PUT: PUT, pb.UPDATE: UPDATE, pb.DELETE: DELETE}
 
@@ -76,11 +81,11 @@ class RowOperations:
         row = row_change(buffer, kind, self._limits)
         change = change_of(row, kind, table, request, self._limits)
         _check_update(table, kind)
+        self._directory.require_space()
         if request.transaction_id:
             session = find_session(self._directory, identity, request.transaction_id)
             returned, read, write = session.apply(table, change)
             return write_answer(read, write, returned)
-        self._directory.require_space()
         reply = WriteReply(self._loop)
         self._directory.owner(table, row.key).submit(change, reply)
         return reply.future
@@ -190,13 +195,17 @@ class RowOperations:
         table = self._directory.table(identity.instance, request.table_name)
         selection = named_key(selection_of(request, self._limits), table)
         session = self._session(identity, request.transaction_id)
-        found, units = self._read(table, request.primary_key, selection, session)
-        return row_answer(units, 0, found.wire if found is not None else b"")
+        asked = Asked(request.primary_key, request.token, self._limits.range_bytes_max)
+        found, units = self._read(table, asked, selection, session)
+        if found is None:
+            return row_answer(units, 0, b"")
+        return row_answer(units, 0, found.wire) + _token(3, found.token)
 
     def _read(
-        self, table: Table, buffer: bytes, selection: Selection, session: Session | None = None
+        self, table: Table, asked: Asked, selection: Selection, session: Session | None = None
     ) -> tuple[RowAnswer | None, int]:
         """Return a row and the read units it costs."""
+        buffer, token, bytes_max = asked
         row = read_key(buffer, table, self._limits)
         owner = self._directory.owner(table, row)
         owner.require_readable()
@@ -207,6 +216,8 @@ class RowOperations:
             selection,
             owner.shard.state.options,
             self._directory.clock_us() // 1000,
+            token=token,
+            bytes_max=bytes_max,
         )
         if found is None:
             return None, 1
@@ -221,6 +232,7 @@ class RowOperations:
         if count > self._limits.batch_get_rows_max:
             raise invalid(f"Rows count exceeds the upper limit: {self._limits.batch_get_rows_max}.")
         response = b""
+        left = BATCH_ANSWERS * self._limits.range_bytes_max
         for wanted in request.tables:
             check_table_name(wanted.table_name, self._limits)
             selection = selection_of(
@@ -229,10 +241,12 @@ class RowOperations:
                 missing="No version condition is specified while querying row.",
             )
             table, missing = self._find(identity, wanted.table_name)
-            items = b"".join(
-                field(2, self._batch_item(table, missing, buffer, selection))
-                for buffer in wanted.primary_key
-            )
+            items = b""
+            for buffer, token in zip_longest(wanted.primary_key, wanted.token, fillvalue=b""):
+                asked = Asked(buffer, token, max(1, min(left, self._limits.range_bytes_max)))
+                item = self._batch_item(table, missing, asked, selection)
+                left -= len(item)
+                items += field(2, item)
             response += field(1, field(1, wanted.table_name.encode()) + items)
         return response
 
@@ -240,20 +254,22 @@ class RowOperations:
         self,
         table: Table | None,
         missing: StoreError | None,
-        buffer: bytes,
+        asked: Asked,
         selection: Selection,
     ) -> bytes:
         if table is None:
             assert missing is not None, "a table is there or the reason it is not"
             return _row_error(missing)
         try:
-            found, units = self._read(table, buffer, named_key(selection, table))
+            found, units = self._read(table, asked, named_key(selection, table))
         except StoreError as error:
             if error.code == "OTSParameterInvalid":
                 raise
             return _row_error(error)
-        wire = HEADER + found.wire if found is not None else b""
-        return _ok(units, 0) + field(4, wire)
+        if found is None:
+            return _ok(units, 0) + field(4, b"")
+        wire = HEADER + found.wire if found.wire else b""
+        return _ok(units, 0) + field(4, wire) + _token(5, found.token)
 
     def get_range(self, identity: Identity, body: bytes) -> bytes:
         """Return rows in key order, forward or backward, up to the limits of one answer."""
@@ -272,39 +288,59 @@ class RowOperations:
         )
         session = self._session(identity, request.transaction_id)
         view = session.reading(table, *span.partition_keys).view if session is not None else None
-        rows, size, following = self._collect(table, span, selection, limit, view)
+        scan = Scan(selection, limit, request.token)
+        rows, size, following, token = self._collect(table, span, scan, view)
         units = capacity.units(size - table.key_overhead * len(rows))
-        return range_answer(units, rows, following)
+        return range_answer(units, rows, following) + _token(4, token)
 
-    def _collect(
-        self,
-        table: Table,
-        span: Span,
-        selection: Selection,
-        limit: int | None,
-        view: RangeReader | None,
-    ) -> RangePage:
+    def _collect(self, table: Table, span: Span, scan: Scan, view: RangeReader | None) -> RangePage:
+        selection, limit, first_token = scan
         limits = self._limits
         now_ms = self._directory.clock_us() // 1000
         rows: list[bytes] = []
         wire_bytes = data_bytes = scanned = 0
+        started = row_key(table.table_id, span.start)
         for shard in touched(table, span):
             owner = self._directory.shard(shard)
             owner.require_readable()
             options = owner.shard.state.options
+            chunks = owner.rows if view is None else view
             for stored in stored_rows(owner, table, shard, span, view):
                 if scanned >= limits.range_rows_max or (limit is not None and len(rows) >= limit):
                     return RangePage(rows, data_bytes, next_key(stored.first))
                 scanned += 1
-                found = answer(stored, selection, options, now_ms)
+                token = first_token if stored.row_key == started else b""
+                left = limits.range_bytes_max - wire_bytes
+                found = answer(
+                    chunks, stored, selection, options, now_ms, token=token, bytes_max=left
+                )
                 if found is None:
                     continue
-                wire_bytes += len(found.wire)
-                if wire_bytes > limits.range_bytes_max and rows:
+                if rows and (len(found.wire) > left or found.token):
                     return RangePage(rows, data_bytes, next_key(stored.first))
-                rows.append(found.wire)
-                data_bytes += found.size
+                wire_bytes += len(found.wire)
+                if found.wire:
+                    rows.append(found.wire)
+                    data_bytes += found.size
+                if found.token:
+                    return RangePage(rows, data_bytes, next_key(stored.first), found.token)
         return RangePage(rows, data_bytes, b"")
+
+
+class Asked(NamedTuple):
+    """A row to read: its key as it came, where it goes on, and how much of a wide row answers."""
+
+    key: bytes
+    token: bytes
+    bytes_max: int
+
+
+class Scan(NamedTuple):
+    """What a range read wants of the rows it meets; ``token`` is for the row it starts at."""
+
+    selection: Selection
+    limit: int | None
+    token: bytes
 
 
 class WriteReply:
@@ -365,6 +401,11 @@ def _row_result(told: Outcome | StoreError) -> bytes:
     if not told.row:
         return _ok(told.read_units, told.write_units)
     return _ok(told.read_units, told.write_units) + field(4, HEADER + told.row)
+
+
+def _token(number: int, token: bytes) -> bytes:
+    """Return the field ``next_token``; nothing where the row is read to its end."""
+    return field(number, token) if token else b""
 
 
 @lru_cache(4096)
