@@ -110,6 +110,8 @@ class TransactionOperations:
         """Apply everything that was written in a transaction, at once."""
         request = parse(pb.CommitTransactionRequest, body)
         session = find_session(self._directory, identity, request.transaction_id)
+        if session.owner.transactions.get(session.id) is not None:
+            self._directory.require_space()
         answer = Answer(b"", self._loop)
         session.owner.commit(session.id, answer)
         return answer.future
