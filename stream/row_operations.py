@@ -152,7 +152,7 @@ class RowOperations:
         except StoreError as error:
             if error.code == "OTSParameterInvalid":
                 raise
-            return BatchRow(row, None, None, error)
+            return BatchRow(row, table, None, error)
         _check_update(table, kind)
         return BatchRow(row, table, change, None)
 
