@@ -22,6 +22,7 @@ __all__ = [
     "invalid",
     "invalid_key",
     "no_table",
+    "unsupported",
 ]
 
 STATUS: dict[str, int] = {
@@ -118,3 +119,8 @@ def no_table() -> Rejected:
 def condition_failed() -> Rejected:
     """Return the failure of a row expectation or a column condition."""
     return Rejected("OTSConditionCheckFail", "Condition check failed.")
+
+
+def unsupported(operation: str) -> Rejected:
+    """Return the failure of an operation that the protocol has and this server has not."""
+    return Rejected("OTSUnsupportOperation", f"Unsupported operation: {operation}.")

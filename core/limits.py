@@ -45,4 +45,9 @@ class Limits:
     transaction_changes_max: int = 5000
     transaction_s_max: float = 60.0
     table_operations_per_s: float = 10.0
+    table_operations_burst: int = 200
+    defined_columns_max: int = 32
+    indexes_per_table_max: int = 5
+    index_attributes_max: int = 32
+    split_unit_bytes_min: int = 1024 * 1024
     time_to_live_s_min: int = 86400

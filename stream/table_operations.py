@@ -14,7 +14,8 @@ from dataclasses import replace
 from rowtide.core import key, plainbuffer
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
-from rowtide.core.errors import Rejected, no_table
+from rowtide.core.defined_columns import check_defined
+from rowtide.core.errors import Rejected, no_table, unsupported
 from rowtide.core.schema import (
     BINARY,
     INTEGER,
@@ -25,6 +26,7 @@ from rowtide.core.schema import (
 )
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.defined_column_operations import columns_of
 from rowtide.stream.directory import Directory
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import TopicSpec
@@ -40,7 +42,9 @@ from rowtide.stream.table_requests import (
     stream_of,
     throughput_of,
 )
+from rowtide.stream.table_throttle import TableThrottle
 from rowtide.stream.topics import TopicNames
+from rowtide.stream.unbuilt_operations import check_indexes
 
 __all__ = ["TableOperations"]
 
@@ -57,6 +61,7 @@ class TableOperations:
         catalog: CatalogOwner,
         cluster: Cluster,
         topics: TopicNames,
+        throttle: TableThrottle,
         *,
         slots: int,
     ) -> None:
@@ -64,6 +69,7 @@ class TableOperations:
         self._owner = catalog
         self._cluster = cluster
         self._topics = topics
+        self._throttle = throttle
         self._slots = slots
         self._limits = directory.limits
 
@@ -101,6 +107,9 @@ class TableOperations:
         draft = self._draft(identity, request)
         self._directory.require_space()
         self._check_new(self._owner.catalog, draft)
+        if _indexes(request):
+            raise unsupported("CreateTable with an index")
+        self._throttle.take(identity.instance)
         shards = await self._reserve_shards(draft)
         await self._cluster.create_topics([TopicSpec(self._topics.shard(i)) for i in shards])
 
@@ -147,6 +156,9 @@ class TableOperations:
         kind = instance.kind if instance is not None else "high-performance"
         read, write = throughput_of(request.reserved_throughput, kind, self._limits)
         stream_of(request.stream_spec, meta.table_name, 0, self._limits)
+        defined = columns_of(meta.defined_column)
+        check_defined(defined, columns, self._limits)
+        check_indexes(_indexes(request), self._limits)
         return Table(
             instance=identity.instance,
             name=meta.table_name,
@@ -160,6 +172,7 @@ class TableOperations:
             throughput_changed_s=0,
             shards=(),
             split_points=split_points(request.partitions, columns[0], self._limits),
+            defined_columns=defined,
             enable_local_txn=request.enable_local_txn
             if request.HasField("enable_local_txn")
             else True,
@@ -191,7 +204,9 @@ class TableOperations:
     async def update_table(self, identity: Identity, body: bytes) -> bytes:
         """Change throughput, options or stream; in force in every shard when answered."""
         request = parse(pb.UpdateTableRequest, body)
-        check_table_name(request.table_name, self._limits)
+        known = self._directory.table(identity.instance, request.table_name)
+        self._updated(known, request, self._directory.clock_us())
+        self._throttle.take(identity.instance)
 
         def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
             table = catalog.table(identity.instance, request.table_name)
@@ -248,6 +263,7 @@ class TableOperations:
         """
         request = parse(pb.DeleteTableRequest, body)
         table = self._directory.table(identity.instance, request.table_name)
+        self._throttle.take(identity.instance)
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
             if catalog.tables_by_id.get(table.table_id) is None:
@@ -259,6 +275,11 @@ class TableOperations:
             await self._directory.slot(shard.slot).remove_shard(shard.shard_id)
         await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in table.shards])
         return pb.DeleteTableResponse().SerializeToString()
+
+
+def _indexes(request: pb.CreateTableRequest) -> Sequence[pb.IndexMeta]:
+    """Return the indexes asked for; the older SDKs' messages have them in the description."""
+    return request.index_metas or request.table_meta.index_meta
 
 
 def _meta(table: Table) -> pb.TableMeta:

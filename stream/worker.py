@@ -25,6 +25,7 @@ from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.admin_operations import AdminOperations, instance_document, key_document
 from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.defined_column_operations import DefinedColumnOperations
 from rowtide.stream.directory import Directory
 from rowtide.stream.faust_membership import Membership, MembershipConfig
 from rowtide.stream.http_edge import Edge, Handler
@@ -37,8 +38,10 @@ from rowtide.stream.row_operations import RowOperations
 from rowtide.stream.slot import Slot, SlotSettings
 from rowtide.stream.stream_operations import StreamOperations
 from rowtide.stream.table_operations import TableOperations
+from rowtide.stream.table_throttle import TableThrottle
 from rowtide.stream.topics import TopicNames
 from rowtide.stream.transaction_operations import TransactionOperations
+from rowtide.stream.unbuilt_operations import UnbuiltOperations
 from rowtide.stream.worker_directory import WorkerDirectory
 
 __all__ = ["Credentials", "Worker", "WorkerConfig"]
@@ -179,9 +182,12 @@ class Worker:
         self._rows = RowOperations(self.directory)
         self._transactions = TransactionOperations(self.directory)
         self._streams = StreamOperations(self.directory)
+        throttle = TableThrottle(config.limits, asyncio.get_running_loop().time)
         self._tables = TableOperations(
-            self.directory, self._owner, self._cluster, topics, slots=slots
+            self.directory, self._owner, self._cluster, topics, throttle, slots=slots
         )
+        self._defined = DefinedColumnOperations(self.directory, self._owner, throttle)
+        self._unbuilt = UnbuiltOperations(self.directory)
         self._admin = AdminOperations(self.directory, self._owner, self._status)
 
     @property
@@ -318,8 +324,9 @@ class Worker:
             "DescribeStream": streams.describe_stream,
             "GetShardIterator": streams.get_shard_iterator,
             "GetStreamRecord": streams.get_stream_record,
-            "ListSearchIndex": _empty,
-            "ListTimeseriesTable": _empty,
+            "AddDefinedColumn": self._defined.add_defined_column,
+            "DeleteDefinedColumn": self._defined.delete_defined_column,
+            **self._unbuilt.handlers(),
             "RowtideStatus": admin.status,
             "RowtideListInstances": admin.list_instances,
             "RowtideCreateInstance": admin.create_instance,
@@ -375,11 +382,6 @@ def _tune_collector() -> None:
 
 async def _until(stop: asyncio.Event) -> None:
     await stop.wait()
-
-
-def _empty(_identity: object, _body: bytes) -> bytes:
-    """Answer an operation that lists what rowtide has none of."""
-    return b""
 
 
 def clock_us() -> int:
