@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator
 from rowtide.core import chunk, plainbuffer, variant
 from rowtide.core.cell import PUT, Cell
 from rowtide.core.fold import RowAddress, Writes, stored_cells
+from rowtide.core.key import encode as encode_key
 
 TABLE_ID = 7
 
 
 def address(name: str = "a") -> RowAddress:
     """Return where the row of a one-column key is."""
-    encoded = b"\x04" + name.encode() + b"\x00\x01"
-    return RowAddress(
-        chunk.row_key(TABLE_ID, encoded), *plainbuffer.key_piece([(b"pk", variant.encode(name))])
-    )
+    value = variant.encode(name)
+    row_key = chunk.row_key(TABLE_ID, encode_key([value]))
+    return RowAddress(row_key, *plainbuffer.key_piece([(b"pk", value)]))
 
 
 def put(name: str, version_ms: int, value: str = "v") -> Cell:
@@ -66,6 +66,12 @@ class ChunkDictionary:
         """Yield chunks in order, as of now."""
         self.scans += 1
         found = sorted(key for key in self.chunks if start <= key < end)
+        yield from [(key, self.chunks[key]) for key in found]
+
+    def scan_backward(self, high: bytes, low: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield chunks with low <= key <= high in descending order, as of now."""
+        self.scans += 1
+        found = sorted((key for key in self.chunks if low <= key <= high), reverse=True)
         yield from [(key, self.chunks[key]) for key in found]
 
     def floor(self, key: bytes, low: bytes) -> tuple[bytes, bytes] | None:
