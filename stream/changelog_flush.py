@@ -101,7 +101,7 @@ class ChangelogFlush:
         mark, applied = encode_mark(shard.state), shard.state.applied
         keys, owner.dirty = owner.dirty, set()
         into.taken[shard.shard_id] = keys
-        for number, log_key in enumerate(keys):
+        for number, log_key in enumerate(sorted(keys)):
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
             self._gather_row(row_key(shard.table.table_id, log_key), into)
