@@ -119,7 +119,7 @@ def _refusal(error: ServerError, *, writes: bool) -> Failure:
     if error.code.startswith("HTTP5"):
         kind, hint = OutcomeUnknown, _UNKNOWN
     if kind is OutcomeUnknown and not writes:
-        kind, hint = NotNow, "Try again."
+        kind, hint = NotNow, "Try again; the server's log may tell more."
     return kind(f"{_sentence(error.message)} ({error.code})", hint)
 
 

@@ -13,7 +13,7 @@ import sys
 
 __all__ = ["set_up_logging"]
 
-LIBRARIES = ("aiokafka", "faust", "mode", "asyncio")
+LIBRARIES = ("aiokafka", "faust", "mode")
 PLAIN = "%(asctime)s %(mark)s%(message)s"
 VERBOSE = "%(asctime)s.%(msecs)03d %(mark)s%(name)s: %(message)s"
 
@@ -21,8 +21,8 @@ VERBOSE = "%(asctime)s.%(msecs)03d %(mark)s%(name)s: %(message)s"
 class _Line(logging.Formatter):
     """``12:30:59 message``, with the level where it is a warning or worse.
 
-    A traceback follows only where ``verbose``, as the logger's name does: a user can do nothing
-    with either.
+    A traceback follows where ``verbose``, and under an ERROR: that is a fault of ours, and nobody
+    can find it without one.
     """
 
     def __init__(self, *, verbose: bool) -> None:
@@ -32,7 +32,7 @@ class _Line(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = copy.copy(record)
         line.mark = f"{line.levelname} " if line.levelno >= logging.WARNING else ""
-        if not self._verbose:
+        if not self._verbose and line.levelno < logging.ERROR:
             line.exc_info = line.exc_text = line.stack_info = None
         return super().format(line)
 

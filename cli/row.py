@@ -44,7 +44,11 @@ _expect = click.option(
     help="Write only if the row is there, or is not.",
 )
 _column = click.option(
-    "--column", "names", multiple=True, metavar="NAME", help="Read this column; repeat for more."
+    "--column",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Read this column; repeat for more. Rows with none of them are left out.",
 )
 _versions = click.option(
     "--versions",

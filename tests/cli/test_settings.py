@@ -1,0 +1,108 @@
+"""Settings come from a file, then the environment, then flags; a wrong one names its place."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rowtide.cli.settings import Settings, SettingsError, flag, load_settings, variable
+
+
+def config(folder: Path, text: str) -> Path:
+    file = folder / "rowtide.toml"
+    file.write_text(text)
+    return file
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    assert load_settings(None, {}, {}) == Settings()
+
+
+def test_the_environment_wins_over_the_file_and_a_flag_over_both(tmp_path: Path) -> None:
+    file = config(tmp_path, 'port = 1\nslots = 2\ninstance = "from-file"\n')
+    environment = {"ROWTIDE_PORT": "3", "ROWTIDE_SLOTS": "4"}
+    found = load_settings(file, environment, {"port": 5, "slots": None, "instance": None})
+    assert (found.port, found.slots, found.instance) == (5, 4, "from-file")
+
+
+def test_every_setting_can_be_a_variable() -> None:
+    given: dict[str, tuple[str, Any]] = {
+        "data_dir": ("/d", Path("/d")),
+        "host": ("0.0.0.0", "0.0.0.0"),
+        "port": ("1", 1),
+        "instance": ("abc", "abc"),
+        "kafka": ("h:1,i:2", "h:1,i:2"),
+        "topic_prefix": ("p", "p"),
+        "durability": ("replicated", "replicated"),
+        "slots": ("9", 9),
+        "cache_dir": ("/c", Path("/c")),
+        "java": ("/j", Path("/j")),
+        "free_bytes_min": ("0", 0),
+    }
+    found = load_settings(None, {variable(n): text for n, (text, _) in given.items()}, {})
+    assert {name: getattr(found, name) for name in given} == {n: v for n, (_, v) in given.items()}
+    assert {*given, "kafka_security"} == {f.name for f in fields(Settings)}
+
+
+def test_a_foreign_variable_is_passed_over() -> None:
+    assert load_settings(None, {"ROWTIDE_SERVICE_HOST": "10.0.0.1"}, {}) == Settings()
+
+
+def test_the_security_table_is_read(tmp_path: Path) -> None:
+    file = config(
+        tmp_path,
+        'kafka = "h:1"\n[kafka_security]\nprotocol = "SASL_SSL"\nsasl_username = "u"\n'
+        'sasl_password = "p"\n',
+    )
+    security = load_settings(file, {}, {}).kafka_security
+    assert (security.protocol, security.sasl_username, security.sasl_password) == (
+        "SASL_SSL",
+        "u",
+        "p",
+    )
+
+
+def test_a_tilde_is_the_home_directory() -> None:
+    assert load_settings(None, {"ROWTIDE_DATA_DIR": "~/x"}, {}).data_dir == Path.home() / "x"
+
+
+FAULTS = [
+    ("prot = 1", "rowtide.toml: unknown setting 'prot': known are .*port"),
+    ("port = true", "rowtide.toml: port: True is not a whole number"),
+    ('port = "1"', "rowtide.toml: port: '1' is not a whole number"),
+    ("host = 5", "rowtide.toml: host: 5 is not a text in quotes"),
+    ("port = ", "rowtide.toml: Invalid value"),
+    ("port = 65536", "port must be 0 to 65535, not 65536"),
+    ("slots = 0", "slots must be 1 to 1024, not 0"),
+    ('instance = "-"', "instance must be 3-16 letters"),
+    ('kafka = "host"', "kafka must be HOST:PORT"),
+    ('topic_prefix = "a.b"', "topic_prefix must be 1-64 letters"),
+    ('durability = "sometimes"', "durability must be fsync or replicated, not 'sometimes'"),
+    ('durability = "replicated"', "'replicated' needs a cluster of three brokers"),
+    ("kafka_security = 1", "kafka_security: is a table"),
+    ("[kafka_security]\nuser = 1", "unknown setting 'user': known are protocol"),
+    ('[kafka_security]\nprotocol = "X"', "protocol 'X' is none of"),
+    ('[kafka_security]\nprotocol = "SASL_SSL"', "SASL_SSL needs sasl_username"),
+    ('[kafka_security]\nprotocol = "SSL"', "kafka_security has no meaning without kafka"),
+]
+
+
+@pytest.mark.parametrize(("text", "why"), FAULTS)
+def test_a_fault_of_the_file_names_its_place(text: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=why):
+        load_settings(config(tmp_path, text), {}, {})
+
+
+def test_a_missing_file_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"absent\.toml: .*No such file"):
+        load_settings(tmp_path / "absent.toml", {}, {})
+
+
+def test_a_fault_of_the_environment_names_the_variable() -> None:
+    with pytest.raises(SettingsError, match=r"ROWTIDE_PORT: 'tcp://10\.0\.0\.1:1' is not a whole"):
+        load_settings(None, {"ROWTIDE_PORT": "tcp://10.0.0.1:1"}, {})
+
+
+def test_names_are_spelt_for_their_place() -> None:
+    assert (flag("data_dir"), variable("data_dir")) == ("--data-dir", "ROWTIDE_DATA_DIR")
