@@ -26,6 +26,7 @@ from rowtide.stream.batch_write import BatchRow, write_atomically, write_within
 from rowtide.stream.directory import Directory
 from rowtide.stream.range_scan import RangePage, Span, next_key, span_of, stored_rows, touched
 from rowtide.stream.row_answers import consumed, field, range_answer, row_answer, write_answer
+from rowtide.stream.row_blocks import range_matrix
 from rowtide.stream.row_requests import (
     change_of,
     named_key,
@@ -289,7 +290,10 @@ class RowOperations:
         session = self._session(identity, request.transaction_id)
         view = session.reading(table, *span.partition_keys).view if session is not None else None
         scan = Scan(selection, limit, request.token)
-        rows, size, following, token = self._collect(table, span, scan, view)
+        page = self._collect(table, span, scan, view)
+        if request.data_block_type_hint == pb.DBT_SIMPLE_ROW_MATRIX and request.columns_to_get:
+            return range_matrix(table, request, page, self._limits)
+        rows, size, following, token = page
         units = capacity.units(size - table.key_overhead * len(rows))
         return range_answer(units, rows, following) + _token(4, token)
 

@@ -24,6 +24,7 @@ from rowtide.core.catalog import AccessKey, Catalog, Document, Instance
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.admin_operations import AdminOperations, instance_document, key_document
+from rowtide.stream.bulk_operations import BulkOperations
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.defined_column_operations import DefinedColumnOperations
 from rowtide.stream.directory import Directory
@@ -181,6 +182,7 @@ class Worker:
         self.directory = Directory(self.catalog, self._roster.slots, config.limits, clock_us)
         self._rows = RowOperations(self.directory)
         self._transactions = TransactionOperations(self.directory)
+        self._bulk = BulkOperations(self.directory)
         self._streams = StreamOperations(self.directory)
         throttle = TableThrottle(config.limits, asyncio.get_running_loop().time)
         self._tables = TableOperations(
@@ -320,6 +322,8 @@ class Worker:
             "StartLocalTransaction": transactions.start_local_transaction,
             "CommitTransaction": transactions.commit_transaction,
             "AbortTransaction": transactions.abort_transaction,
+            "BulkImport": self._bulk.bulk_import,
+            "BulkExport": self._bulk.bulk_export,
             "ListStream": streams.list_stream,
             "DescribeStream": streams.describe_stream,
             "GetShardIterator": streams.get_shard_iterator,
