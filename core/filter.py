@@ -38,7 +38,8 @@ def compile_filter(filter_bytes: bytes, limits: Limits) -> RowFilter:
     root = _counted(filter_bytes, limits)
     if root.message.type == wire.FT_COLUMN_PAGINATION:
         return _page(root.message.filter)
-    return _Rows(_compiled(root, limits))
+    test = _compiled(root, limits)
+    return _Rows(test, _columns(test))
 
 
 def compile_condition(condition_bytes: bytes, limits: Limits) -> ColumnCondition:
@@ -58,6 +59,8 @@ class _Rows:
     """Keeps a row whole or drops it."""
 
     test: _Test
+    columns: frozenset[bytes]
+    page: tuple[int, int] | None = None
 
     def choose(self, key: bytes, cells: Sequence[Cell]) -> Sequence[Cell] | None:
         return cells if self.test.holds(key, cells) else None
@@ -72,6 +75,11 @@ class _Page:
 
     offset: int
     limit: int
+    columns: frozenset[bytes] = frozenset()
+
+    @property
+    def page(self) -> tuple[int, int] | None:
+        return self.offset, self.limit
 
     def choose(self, key: bytes, cells: Sequence[Cell]) -> Sequence[Cell]:
         stop = self.offset + self.limit
@@ -90,6 +98,10 @@ class _Condition:
 
     test: _Test
     leaves: tuple[Comparison, ...]
+
+    @property
+    def columns(self) -> frozenset[bytes]:
+        return frozenset(leaf.name for leaf in self.leaves)
 
     def holds(self, key: bytes, cells: Sequence[Cell] | None) -> bool:
         if cells is not None:
@@ -213,6 +225,11 @@ def _page(page_bytes: bytes) -> _Page:
     if page.limit <= 0:
         raise invalid("The limit of column pagination must be greater than 0.")
     return _Page(page.offset, page.limit)
+
+
+def _columns(test: _Test) -> frozenset[bytes]:
+    """Return the columns that a test looks at."""
+    return frozenset(leaf.name for leaf in _leaves(test))
 
 
 def _leaves(test: _Test) -> Iterator[Comparison]:

@@ -32,6 +32,9 @@ class Limits:
     batch_write_bytes_max: int = 4 * 1024 * 1024
     range_rows_max: int = 5000
     range_bytes_max: int = 4 * 1024 * 1024
+    row_bytes_max: int = 8 * 1024 * 1024
+    """Of one row in an answer; a larger one comes in parts. Not every SDK asks for the next part,
+    so it is more than what ends an answer of several rows."""
     tables_per_instance_max: int = 64
     instances_max: int = 10
     partitions_max: int = 10

@@ -38,6 +38,11 @@ RETURN_NOTHING, RETURN_KEY, RETURN_AFTER_MODIFY = 0, 1, 2
 class ColumnCondition(Protocol):
     """A condition on a row's visible cells."""
 
+    @property
+    def columns(self) -> frozenset[bytes]:
+        """The columns it looks at, of the key or not; it needs to be given no others."""
+        ...
+
     def holds(self, key: bytes, cells: Sequence[Cell] | None) -> bool:
         """Say whether the write may happen. ``cells`` is None where the row is absent.
 

@@ -16,8 +16,10 @@ from rowtide.core.cell import Cell
 from rowtide.core.chunk import DELETED, HEADER_BYTES, header, key_state, row_end
 from rowtide.core.chunk import cells_of as chunk_cells
 from rowtide.core.fold import ChunkReader
+from rowtide.core.overlay import RangeReader
 from rowtide.core.schema import TableOptions
 from rowtide.core.version import Window, expiry_floor_ms, visible_cells
+from rowtide.core.wide_row import Part, decode_token, encode_token, read_part
 
 __all__ = [
     "RowAnswer",
@@ -31,8 +33,26 @@ __all__ = [
 ]
 
 
+ANSWER_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of a wide row's cells in one answer, where the caller has no other bound."""
+
+
+ROW_OVERHEAD = 8
+"""Bytes of a wire row beside key and cells, with the header that may stand before it."""
+
+
 class RowFilter(Protocol):
     """A filter of a read request: tests a row, or trims its columns (pagination)."""
+
+    @property
+    def columns(self) -> frozenset[bytes]:
+        """The columns that a test looks at; of the key or not."""
+        ...
+
+    @property
+    def page(self) -> tuple[int, int] | None:
+        """Columns to skip and columns to keep; None where rows are tested."""
+        ...
 
     def choose(self, key: bytes, cells: Sequence[Cell]) -> Sequence[Cell] | None:
         """Return the cells that answer, or None where the row fails.
@@ -75,87 +95,120 @@ class RowAnswer(NamedTuple):
     """One row as it answers: wire bytes without the header, and what capacity units count.
 
     ``size`` is the bytes of the cells' names and values plus those of the key's wire form, which
-    exceed its names and values by the table's ``key_overhead``.
+    exceed its names and values by the table's ``key_overhead``. ``token`` says where the row goes
+    on, where it is too large for one answer; ``wire`` may be empty then.
     """
 
     wire: bytes
     size: int
+    token: bytes = b""
 
 
 class StoredRow(NamedTuple):
-    """A row's chunks in order, first chunk first."""
+    """A row that is there: its key among the chunks, and its first chunk."""
 
     row_key: bytes
     first: bytes
-    later: Sequence[bytes]
 
 
 def read_row(
-    rows: ChunkReader, row_key: bytes, wanted: Selection, options: TableOptions, now_ms: int
+    rows: ChunkReader,
+    row_key: bytes,
+    wanted: Selection,
+    options: TableOptions,
+    now_ms: int,
+    *,
+    token: bytes = b"",
+    bytes_max: int = ANSWER_BYTES_MAX,
 ) -> RowAnswer | None:
     """Return the row as ``wanted``, or None where it is absent, by key, filter or choice."""
     first = rows.get(row_key)
     if first is None or first[1] & DELETED:
         return None
-    later: Sequence[bytes] = ()
-    if header(first)[2]:
-        later = [v for k, v in rows.scan(row_key + b"\0", row_end(row_key))]
-    return answer(StoredRow(row_key, first, later), wanted, options, now_ms)
+    stored = StoredRow(row_key, first)
+    return answer(rows, stored, wanted, options, now_ms, token=token, bytes_max=bytes_max)
 
 
 def read_range(
-    pairs: Iterator[tuple[bytes, bytes]],
-    *,
-    backward: bool,
+    rows: RangeReader, low: bytes, high: bytes, *, backward: bool
 ) -> Iterator[StoredRow]:
-    """Group chunks in key order (or in reverse) into rows; deleted rows are left out."""
+    """Yield the rows between two chunk keys (low <= key < high) in order, or in reverse.
+
+    Deleted rows are left out; the later chunks of a wide row are passed over, not read.
+    """
     if backward:
-        yield from _rows_backward(pairs)
+        yield from _rows_backward(rows, low, high)
         return
-    row_key, first = b"", b""
-    later: list[bytes] = []
-    for key, value in pairs:
-        if header(value)[3]:
-            if first:
-                yield StoredRow(row_key, first, later)
-            row_key, first, later = key, (b"" if value[1] & DELETED else value), []
-        elif first:
-            later.append(value)
-    if first:
-        yield StoredRow(row_key, first, later)
+    start: bytes | None = low
+    while start is not None:
+        following = None
+        for key, value in rows.scan(start, high):
+            head = header(value)
+            if head[3] and not value[1] & DELETED:
+                yield StoredRow(key, value)
+            if head[2]:
+                following = row_end(key[: len(key) - head[8]])
+                break
+        start = following
 
 
-def _rows_backward(pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[StoredRow]:
-    later: list[bytes] = []
-    for key, value in pairs:
-        if not header(value)[3]:
-            later.append(value)
-            continue
-        if not value[1] & DELETED:
-            yield StoredRow(key, value, later[::-1])
-        later = []
+def _rows_backward(rows: RangeReader, low: bytes, high: bytes) -> Iterator[StoredRow]:
+    above: bytes | None = high
+    while above is not None:
+        following = None
+        for key, value in rows.scan_backward(above, low):
+            if key >= above:
+                continue
+            begin_bytes = header(value)[8]
+            row_key = key[: len(key) - begin_bytes]
+            first = rows.get(row_key) if begin_bytes else value
+            if first is not None and not first[1] & DELETED:
+                yield StoredRow(row_key, first)
+            if begin_bytes:
+                following = row_key
+                break
+        above = following
 
 
 def answer(
-    row: StoredRow, wanted: Selection, options: TableOptions, now_ms: int
+    rows: ChunkReader,
+    row: StoredRow,
+    wanted: Selection,
+    options: TableOptions,
+    now_ms: int,
+    *,
+    token: bytes = b"",
+    bytes_max: int = ANSWER_BYTES_MAX,
 ) -> RowAnswer | None:
-    """Return what of a stored row answers ``wanted``."""
+    """Return what of a stored row answers ``wanted``.
+
+    Only a row of several chunks is ever answered in parts.
+    """
     first = row.first
     _, _, end_bytes, key_size, _, version_min, versions_max, data_bytes, _ = header(first)
+    start = HEADER_BYTES + end_bytes
+    if end_bytes or token:
+        key_piece = first[start : start + key_size]
+        at = decode_token(token)
+        left = bytes_max - key_size - ROW_OVERHEAD
+        part = read_part(rows, row.row_key, wanted, options, now_ms, at=at, bytes_max=left)
+        return None if part is None else _part_answer(key_piece, part)
     if (
-        not row.later
-        and not end_bytes
-        and version_min >= expiry_floor_ms(options, now_ms)
+        version_min >= expiry_floor_ms(options, now_ms)
         and versions_max <= options.max_versions
         and versions_max <= wanted.window.max_versions
         and wanted.whole
     ):
         return RowAnswer(first[HEADER_BYTES:], data_bytes + key_size)
     cells = chunk_cells(first)
-    for value in row.later:
-        cells += chunk_cells(value)
-    start = HEADER_BYTES + end_bytes
     return _choose(first[start : start + key_size], cells, wanted, options, now_ms)
+
+
+def _part_answer(key_piece: bytes, part: Part) -> RowAnswer:
+    cells, following = part
+    token = b"" if following is None else encode_token(following)
+    wire = _wire(key_piece, cells) if cells or not token else b""
+    return RowAnswer(wire, capacity.cells_bytes(cells) + len(key_piece), token)
 
 
 def _choose(

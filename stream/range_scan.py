@@ -6,11 +6,10 @@ GetRange and BulkExport read through here; what of a row answers is not known he
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import dropwhile
 from typing import NamedTuple
 
 from rowtide.core import key
-from rowtide.core.chunk import HEADER_BYTES, header, row_key
+from rowtide.core.chunk import HEADER_BYTES, header, row_end, row_key
 from rowtide.core.errors import invalid
 from rowtide.core.limits import Limits
 from rowtide.core.overlay import RangeReader
@@ -38,12 +37,14 @@ class Span(NamedTuple):
 class RangePage(NamedTuple):
     """One answer's rows as wire bytes without header, and the next unread key (empty: none).
 
-    ``size`` is the sum of the rows' ``RowAnswer.size``.
+    ``size`` is the sum of the rows' ``RowAnswer.size``. ``token`` says where the row of the next
+    key goes on, where a part of it has been read.
     """
 
     rows: list[bytes]
     size: int
     next_key: bytes
+    token: bytes = b""
 
 
 def span_of(
@@ -80,16 +81,13 @@ def stored_rows(
     if not span.backward:
         start = row_key(table.table_id, max(span.start, shard.begin))
         end = min(span.end, shard.end) if shard.end else span.end
-        return read_range(rows.scan(start, row_key(table.table_id, end)), backward=False)
+        return read_range(rows, start, row_key(table.table_id, end), backward=False)
     # From above every chunk of the row at ``start`` down to the first row behind ``end``.
-    high = row_key(table.table_id, span.start) + b"\xff"
-    low = row_key(table.table_id, span.end) + b"\xff"
-    low = max(low, row_key(table.table_id, shard.begin))
-    if not shard.end or span.start < shard.end:
-        return read_range(rows.scan_backward(high, low), backward=True)
-    above = row_key(table.table_id, shard.end)
-    pairs = rows.scan_backward(above, low)
-    return read_range(dropwhile(lambda pair: pair[0] >= above, pairs), backward=True)
+    high = row_end(row_key(table.table_id, span.start))
+    if shard.end and span.start >= shard.end:
+        high = row_key(table.table_id, shard.end)
+    low = max(row_end(row_key(table.table_id, span.end)), row_key(table.table_id, shard.begin))
+    return read_range(rows, low, high, backward=True)
 
 
 def key_piece(first: bytes) -> bytes:

@@ -40,8 +40,9 @@ from rowtide.stream.transaction_operations import Session, find_session
 
 __all__ = ["RowOperations"]
 
-BATCH_ANSWERS = 4
-"""What rows of one BatchGetRow may take together, in units of one GetRange answer."""
+BATCH_ROWS = 2
+"""What rows of one BatchGetRow may take together before wide ones come in parts, in units of the
+largest row that comes whole."""
 
 KINDS = {pb.PUT: PUT, pb.UPDATE: UPDATE, pb.DELETE: DELETE}
 
@@ -196,7 +197,7 @@ class RowOperations:
         table = self._directory.table(identity.instance, request.table_name)
         selection = named_key(selection_of(request, self._limits), table)
         session = self._session(identity, request.transaction_id)
-        asked = Asked(request.primary_key, request.token, self._limits.range_bytes_max)
+        asked = Asked(request.primary_key, request.token, self._limits.row_bytes_max)
         found, units = self._read(table, asked, selection, session)
         if found is None:
             return row_answer(units, 0, b"")
@@ -233,7 +234,7 @@ class RowOperations:
         if count > self._limits.batch_get_rows_max:
             raise invalid(f"Rows count exceeds the upper limit: {self._limits.batch_get_rows_max}.")
         response = b""
-        left = BATCH_ANSWERS * self._limits.range_bytes_max
+        left = BATCH_ROWS * self._limits.row_bytes_max
         for wanted in request.tables:
             check_table_name(wanted.table_name, self._limits)
             selection = selection_of(
@@ -244,7 +245,7 @@ class RowOperations:
             table, missing = self._find(identity, wanted.table_name)
             items = b""
             for buffer, token in zip_longest(wanted.primary_key, wanted.token, fillvalue=b""):
-                asked = Asked(buffer, token, max(1, min(left, self._limits.range_bytes_max)))
+                asked = Asked(buffer, token, max(1, min(left, self._limits.row_bytes_max)))
                 item = self._batch_item(table, missing, asked, selection)
                 left -= len(item)
                 items += field(2, item)
@@ -315,8 +316,9 @@ class RowOperations:
                 scanned += 1
                 token = first_token if stored.row_key == started else b""
                 left = limits.range_bytes_max - wire_bytes
+                bytes_max = left if rows else limits.row_bytes_max
                 found = answer(
-                    chunks, stored, selection, options, now_ms, token=token, bytes_max=left
+                    chunks, stored, selection, options, now_ms, token=token, bytes_max=bytes_max
                 )
                 if found is None:
                     continue

@@ -8,30 +8,51 @@ from hypothesis import strategies as st
 
 from rowtide.core import capacity, chunk, fold, plainbuffer, variant
 from rowtide.core.cell import Cell
+from rowtide.core.filter import compile_filter
 from rowtide.core.fold import RowAddress
-from rowtide.core.limits import INT64_MAX
-from rowtide.core.read import RowAnswer, Selection, StoredRow, answer, read_range, read_row
+from rowtide.core.limits import INT64_MAX, Limits
+from rowtide.core.read import (
+    RowAnswer,
+    RowFilter,
+    Selection,
+    StoredRow,
+    answer,
+    read_range,
+    read_row,
+)
 from rowtide.core.schema import TableOptions
 from rowtide.core.version import Window
+from rowtide.core.wire import ots_pb2 as pb
 from tests.core.chunk_dictionary import TABLE_ID, ChunkDictionary, address, cells, put, shown
 
 AT = address()
+LIMITS = Limits()
 KEEP = TableOptions(max_versions=9)
 EVERY = Window(max_versions=INT64_MAX)
 
 
-class Even:
-    """A filter that keeps rows of more than one cell, and of those every second."""
+class Several:
+    """A filter that keeps rows with more than one cell in columns b and c."""
+
+    columns = frozenset([b"b", b"c"])
+    page = None
 
     def choose(self, key: bytes, cells: Sequence[Cell]) -> Sequence[Cell] | None:
-        """Trim or drop."""
+        """Keep or drop."""
         assert key == AT.key_piece
-        return cells[::2] if len(cells) > 1 else None
+        return cells if sum(cell.name in self.columns for cell in cells) > 1 else None
 
 
 def named(*names: str, key: bool = False, window: Window = EVERY) -> Selection:
     """Return a selection of columns."""
     return Selection(window, frozenset(name.encode() for name in names), key_named=key)
+
+
+def page(offset: int, limit: int) -> RowFilter:
+    """Return a pagination filter."""
+    columns = pb.ColumnPaginationFilter(offset=offset, limit=limit)
+    message = pb.Filter(type=pb.FT_COLUMN_PAGINATION, filter=columns.SerializeToString())
+    return compile_filter(message.SerializeToString(), LIMITS)
 
 
 ROW = "a:3 a:2 a:1 b:2 c:3 c:1"
@@ -52,9 +73,14 @@ SELECTIONS = [
     ("up to a column, not with it", Selection(EVERY, end_column=b"c"), "a:3 a:2 a:1 b:2"),
     ("between columns", Selection(Window(), start_column=b"a\0", end_column=b"c"), "b:2"),
     ("between none", Selection(EVERY, start_column=b"d"), "-"),
-    ("a filter trims", Selection(Window(), filter=Even()), "a:3 c:3"),
-    ("a filter drops", Selection(EVERY, frozenset([b"b"]), filter=Even()), "absent"),
-    ("a filter sees what is between", Selection(EVERY, end_column=b"b", filter=Even()), "a:3 a:1"),
+    ("a filter keeps", Selection(Window(), filter=Several()), "a:3 b:2 c:3"),
+    ("a filter sees what is read", Selection(EVERY, frozenset([b"b"]), filter=Several()), "absent"),
+    ("and what is between", Selection(EVERY, end_column=b"c", filter=Several()), "absent"),
+    ("a page of columns", Selection(EVERY, filter=page(1, 1)), "b:2"),
+    ("a page with all versions", Selection(EVERY, filter=page(2, 9)), "c:3 c:1"),
+    ("a page of what is between", Selection(EVERY, end_column=b"c", filter=page(1, 9)), "b:2"),
+    ("a page behind the end", Selection(EVERY, filter=page(3, 1)), "-"),
+    ("a named column elsewhere", Selection(EVERY, frozenset([b"a"]), start_column=b"b"), "-"),
 ]  # fmt: skip
 
 
@@ -169,15 +195,17 @@ def test_a_range_groups_chunks_into_rows_forward_and_backward(
             rows.write(fold.delete_row(rows, at, 2))
             del alive[at.row_key]
     low, high = chunk.table_prefix(TABLE_ID), chunk.table_prefix(TABLE_ID + 1)
-    pairs = list(rows.scan(low, high))
 
     def text_of(row: StoredRow) -> str:
-        found = answer(row, Selection(EVERY), KEEP, 0)
+        found = answer(rows, row, Selection(EVERY), KEEP, 0)
         assert found is not None
         return shown(plainbuffer.decode_row(plainbuffer.HEADER + found.wire).cells)
 
-    forward = [(row.row_key, text_of(row)) for row in read_range(iter(pairs), backward=False)]
-    backward = [(row.row_key, text_of(row)) for row in read_range(iter(pairs[::-1]), backward=True)]
+    def found(*, backward: bool) -> list[tuple[bytes, str]]:
+        stored_rows = read_range(rows, low, high, backward=backward)
+        return [(row.row_key, text_of(row)) for row in stored_rows]
+
+    forward, backward = found(backward=False), found(backward=True)
     assert forward == sorted(alive.items())
     assert backward == forward[::-1]
 
