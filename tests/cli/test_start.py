@@ -1,0 +1,113 @@
+"""What a start tells: progress of the download, lines of the log, one sentence per failure."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rowtide.cli.log_format import LIBRARIES, set_up_logging
+from rowtide.cli.serving import ClusterUnreachable, _JarProgress, _StartEnded
+from rowtide.cli.settings import Settings
+from rowtide.cli.start_failures import told_failure
+from rowtide.cli.up import endpoint_of
+from rowtide.core.errors import Unavailable
+from rowtide.core.record import CorruptRecord
+from rowtide.deploy.kafka.errors import JarsUnavailable, JavaUnusable
+from rowtide.stream.worker_directory import DirectoryBusy
+
+NO_FILE = PermissionError(errno.EACCES, "Permission denied", "/d/lock")
+FAILURES: list[tuple[BaseException, int, str]] = [
+    (OSError(errno.EADDRINUSE, "in use"), 1, "Port 8087 of 127.0.0.1 is in use"),
+    (OSError(errno.EADDRNOTAVAIL, "no such address"), 1, "Cannot listen on 127.0.0.1 port 8087"),
+    (NO_FILE, 1, "Cannot write to /d/lock: Permission denied"),
+    (OSError(errno.ENOSPC, "No space"), 1, "No space is left for rowtide-data"),
+    (DirectoryBusy("d is in use by process 5"), 1, "d is in use by process 5"),
+    (JarsUnavailable("cannot fetch x"), 1, "cannot fetch x"),
+    (JavaUnusable("no Java"), 1, "no Java"),
+    (ClusterUnreachable("h:1: no answer"), 3, "Kafka does not answer: h:1: no answer"),
+    (Unavailable("topic t is not fsync"), 1, "topic t is not fsync"),
+    (CorruptRecord("no schema known"), 1, "Kafka holds a record that this version cannot read"),
+    (KeyError("x"), 1, "rowtide stopped on an error of its own: KeyError: 'x'"),
+]
+
+
+@pytest.mark.parametrize(("error", "exit_code", "words"), FAILURES)
+def test_a_failure_is_told_in_a_sentence(error: BaseException, exit_code: int, words: str) -> None:
+    failure = told_failure(error, Settings())
+    assert words in failure.message
+    assert (failure.exit_code, "\n" in failure.message) == (exit_code, False)
+
+
+def test_the_first_failure_of_a_group_is_told() -> None:
+    group = BaseExceptionGroup("g", [ExceptionGroup("h", [DirectoryBusy("first")]), KeyError("x")])
+    assert told_failure(group, Settings()).message == "first"
+
+
+def test_a_download_that_the_user_ended_goes_no_further() -> None:
+    stop = asyncio.Event()
+    stop.set()
+    with pytest.raises(_StartEnded):
+        _JarProgress(stop)(1, 46, "a.jar")
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:1"),
+        ("0.0.0.0", "http://127.0.0.1:1"),
+        ("::", "http://[::1]:1"),
+        ("rows.example", "http://rows.example:1"),
+    ],
+)
+def test_an_endpoint_can_be_reached_from_this_machine(host: str, url: str) -> None:
+    assert endpoint_of(host, 1) == url
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "told"),
+    [
+        (0, ["event", "WARNING", "ERROR", "Traceback"]),
+        (1, ["event", "detail", "WARNING", "Traceback", "ERROR", "Traceback"]),
+    ],
+)
+def test_the_log_has_our_events_and_tracebacks_of_faults_alone(
+    verbosity: int, told: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with logging_kept():
+        set_up_logging(verbosity)
+        _log_everything()
+    lines = capsys.readouterr().err.splitlines()
+    seen = [line for line in lines if re.search("event|detail|WARNING|ERROR|Traceback|noise", line)]
+    assert len(seen) == len(told)
+    assert all(word in line for word, line in zip(told, seen, strict=True))
+
+
+@contextmanager
+def logging_kept() -> Iterator[None]:
+    """Put handlers and levels back: they are the whole process's."""
+    loggers = [logging.getLogger(name) for name in ("", "rowtide", *LIBRARIES)]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, level, handlers in before:
+            logger.setLevel(level)
+            logger.handlers[:] = handlers
+
+
+def _log_everything() -> None:
+    ours, theirs = logging.getLogger("rowtide.x"), logging.getLogger("aiokafka.y")
+    ours.info("event")
+    ours.debug("detail")
+    theirs.info("noise")
+    try:
+        raise ValueError("reason")
+    except ValueError:
+        ours.warning("trouble", exc_info=True)
+        ours.exception("fault")
