@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import string
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,9 @@ def load_or_create(data_dir: Path, instance: str) -> tuple[Credentials, bool]:
     stored = read_credentials(data_dir)
     if stored is not None:
         return stored, False
-    made = Credentials("rt" + secrets.token_hex(9), secrets.token_urlsafe(30), instance)
+    # Letters and digits alone: a secret that begins with a hyphen would pass for a flag.
+    secret = "".join(secrets.choice(ALPHABET) for _ in range(40))
+    made = Credentials("rt" + secrets.token_hex(9), secret, instance)
     write_private(data_dir / CREDENTIALS, made._asdict())
     return made, True
 
