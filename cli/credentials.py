@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 CREDENTIALS = "credentials.json"
+ALPHABET = string.ascii_letters + string.digits
 ENDPOINT = "endpoint.json"
 
 
