@@ -47,16 +47,30 @@ class AdminOperations:
     """Handlers by operation; ``status`` returns what the worker knows of itself."""
 
     def __init__(
-        self, directory: Directory, catalog: CatalogOwner, status: Callable[[], dict[str, Any]]
+        self,
+        directory: Directory,
+        catalog: CatalogOwner,
+        status: Callable[[], dict[str, Any]],
+        set_clock: Callable[[int], None],
     ) -> None:
         self._directory = directory
         self._owner = catalog
         self._status = status
+        self._set_clock = set_clock
 
     def status(self, identity: Identity, _body: bytes) -> bytes:
         """Return the worker's status."""
         self._require_admin(identity)
         return _encoded(self._status())
+
+    def set_clock(self, identity: Identity, body: bytes) -> bytes:
+        """Set the clock of a server that tests run on one: ``now_us``, Unix microseconds."""
+        self._require_admin(identity)
+        now_us = _fields(body, {"now_us"}).get("now_us")
+        if type(now_us) is not int:
+            raise invalid("The now_us must be a whole number of microseconds.")
+        self._set_clock(now_us)
+        return _encoded({"now_us": now_us})
 
     def list_instances(self, identity: Identity, _body: bytes) -> bytes:
         """Return instances with their kinds and numbers of tables."""

@@ -26,6 +26,7 @@ from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.admin_operations import AdminOperations, instance_document, key_document
 from rowtide.stream.bulk_operations import BulkOperations
 from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.clock import Clock
 from rowtide.stream.defined_column_operations import DefinedColumnOperations
 from rowtide.stream.directory import Directory
 from rowtide.stream.faust_membership import Membership, MembershipConfig
@@ -66,7 +67,8 @@ class WorkerConfig:
     """One worker. ``slots`` counts only where rowtide's topics are created; it is fixed then.
 
     Below ``free_bytes_min`` on the disk of ``data_dir`` writes are refused: too low lets the disk
-    fill up and the broker stop, too high refuses early.
+    fill up and the broker stop, too high refuses early. ``test_clock_us`` is for tests alone: the
+    clock stands there until RowtideSetClock moves it.
     """
 
     kafka: KafkaConfig
@@ -80,6 +82,7 @@ class WorkerConfig:
     http: HttpLimits = field(default_factory=HttpLimits)
     slot: SlotSettings = field(default_factory=SlotSettings)
     lease: LeaseSettings = field(default_factory=LeaseSettings)
+    test_clock_us: int | None = None
 
 
 class Worker:
@@ -94,6 +97,7 @@ class Worker:
         self.port = config.port
         self._cluster = Cluster(config.kafka)
         self._started_s = time.time()
+        self._clock = Clock(config.test_clock_us)
 
     async def run(
         self,
@@ -168,7 +172,7 @@ class Worker:
         config = self.config
         self._topics = topics
         self._owner = CatalogOwner(
-            self._cluster.log(topics.catalog), owner=directory.owner, clock_us=clock_us
+            self._cluster.log(topics.catalog), owner=directory.owner, clock_us=self._clock
         )
         self._leases = LeaseKeeper(
             self._cluster,
@@ -179,7 +183,7 @@ class Worker:
             settings=config.lease,
         )
         self._roster = Roster(self._new_slot, tasks)
-        self.directory = Directory(self.catalog, self._roster.slots, config.limits, clock_us)
+        self.directory = Directory(self.catalog, self._roster.slots, config.limits, self._clock)
         self._rows = RowOperations(self.directory)
         self._transactions = TransactionOperations(self.directory)
         self._bulk = BulkOperations(self.directory)
@@ -190,7 +194,7 @@ class Worker:
         )
         self._defined = DefinedColumnOperations(self.directory, self._owner, throttle)
         self._unbuilt = UnbuiltOperations(self.directory)
-        self._admin = AdminOperations(self.directory, self._owner, self._status)
+        self._admin = AdminOperations(self.directory, self._owner, self._status, self._clock.set)
 
     @property
     def catalog(self) -> Catalog:
@@ -250,7 +254,7 @@ class Worker:
             before_open=self._owner.open if number == 0 else self._catalog_ready,
             tables=self._tables_of,
             table_known=lambda table_id: table_id in self.catalog.tables_by_id,
-            clock_us=clock_us,
+            clock_us=self._clock,
             limits=self.config.limits,
             settings=self.config.slot,
         )
@@ -338,6 +342,7 @@ class Worker:
             "RowtideListKeys": admin.list_keys,
             "RowtideCreateKey": admin.create_key,
             "RowtideRevokeKey": admin.revoke_key,
+            "RowtideSetClock": admin.set_clock,
         }
 
     def _status(self) -> dict[str, Any]:
@@ -386,8 +391,3 @@ def _tune_collector() -> None:
 
 async def _until(stop: asyncio.Event) -> None:
     await stop.wait()
-
-
-def clock_us() -> int:
-    """Return Unix microseconds. May go back; commit stamps never do."""
-    return time.time_ns() // 1000

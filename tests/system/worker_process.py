@@ -18,6 +18,7 @@ from pathlib import Path
 
 import uvloop
 
+from rowtide.core.limits import Limits
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.supervision import BrokerEvent, supervise
@@ -39,6 +40,8 @@ def main() -> None:
     parser.add_argument("--flush-s", type=float, default=10.0)
     parser.add_argument("--trim-s", type=float, default=30.0)
     parser.add_argument("--free-bytes-min", type=int, default=64 << 20)
+    parser.add_argument("--test-clock-us", type=int)
+    parser.add_argument("--table-operations-per-s", type=float, default=10.0)
     wanted = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # Four lines a second of no broker.
@@ -64,7 +67,9 @@ def _config(wanted: argparse.Namespace, bootstrap: str) -> WorkerConfig:
         credentials=CREDENTIALS,
         slots=2,
         free_bytes_min=wanted.free_bytes_min,
+        limits=Limits(table_operations_per_s=wanted.table_operations_per_s),
         slot=SlotSettings(flush_s=wanted.flush_s, trim_s=wanted.trim_s),
+        test_clock_us=wanted.test_clock_us,
     )
 
 
