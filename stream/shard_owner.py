@@ -159,8 +159,10 @@ class ShardOwner:
         Raises ``Unavailable`` where the shard is not open, its queue is full or an open transaction
         holds the partition key; then nothing has happened and nobody is told.
         """
-        self._require_open()
-        self._require_room()
+        # Written out: the hottest call there is.
+        if not self._open or len(self._waiting) >= self._settings.waiting_max:
+            self._require_open()
+            self._require_room()
         if self._locks:
             self.transactions.require_free(change.key[0][1])
         self._enqueue(Waiting(tell, self._loop.time(), change))
