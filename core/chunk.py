@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 CHUNK_BYTES = 32 * 1024
-"""A chunk whose cells are larger than this is cut. One cell is never cut, however large."""
+"""A row larger than this is cut into pieces. One cell is never cut, however large."""
 
 FORMAT = 1
 DELETED = 1

@@ -11,7 +11,7 @@ reclaimer. Only chunks that a mutation touches are read and written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple, Protocol
@@ -36,6 +36,9 @@ Writes = list[tuple[bytes, bytes | None]]
 
 _name = itemgetter(0)
 _MIN_VERSION = 0
+PIECES = 4
+"""A row larger than CHUNK_BYTES is cut into pieces of a quarter of that, at most."""
+
 CELL_OVERHEAD = 22
 """Bytes of a stored cell that are neither its name nor its variant."""
 
@@ -103,17 +106,25 @@ def row_exists(rows: ChunkReader, row_key: bytes) -> bool:
     return first is not None and not chunks.header(first)[1] & DELETED
 
 
-def stored_cells(rows: ChunkReader, row_key: bytes) -> list[Cell] | None:
-    """Return all cells of a row in order, visible or not; None when the row is absent."""
+def stored_cells(
+    rows: ChunkReader, row_key: bytes, names: Collection[bytes] | None = None
+) -> list[Cell] | None:
+    """Return the cells of a row in order, visible or not; None when the row is absent.
+
+    With ``names`` those of other columns may be missing: of a wide row only the chunks that hold a
+    named column are read.
+    """
     first = rows.get(row_key)
     if first is None or chunks.header(first)[1] & DELETED:
         return None
-    cells = chunks.cells_of(first)
-    if chunks.header(first)[2]:
-        for key, value in rows.scan(row_key, chunks.row_end(row_key)):
-            if key != row_key:
-                cells += chunks.cells_of(value)
-    return cells
+    if not chunks.header(first)[2]:
+        return chunks.cells_of(first)
+    if names is not None:
+        runs = _runs(rows, row_key, sorted(names))
+        values = [value for run, _ in runs for _, value in run]
+    else:
+        values = [value for _, value in rows.scan(row_key, chunks.row_end(row_key))]
+    return [cell for value in values for cell in chunks.cells_of(value)]
 
 
 def _replace_all(rows: ChunkReader, at: RowAddress, stamp: int) -> Writes:
@@ -163,13 +174,15 @@ def _apply(versions: dict[int, Cell], change: Cell) -> None:
 def _cut(at: RowAddress, start: bytes, whole: Chunk) -> Writes:
     """Return the writes for one chunk, cut into several where it grew too large.
 
-    All parts take the stamp of the mutation that caused the cut.
+    All parts take the stamp of the mutation that caused the cut. What is already a piece of a row
+    is cut smaller: a change of one cell decodes and encodes its whole chunk.
     """
     whole.begin = start
     if not start:
         whole.key_piece, whole.key_state = at.key_piece, at.key_state
     encoded = chunks.encode(whole)
-    if len(encoded) <= CHUNK_BYTES or len(whole.cells) < 2:
+    limit = CHUNK_BYTES // PIECES if start or whole.end else CHUNK_BYTES
+    if len(encoded) <= limit or len(whole.cells) < 2:
         return [(at.row_key + start, encoded)]
     parts = _parts(whole.cells)
     writes: Writes = []
@@ -184,12 +197,12 @@ def _cut(at: RowAddress, start: bytes, whole: Chunk) -> Writes:
 
 
 def _parts(cells: Sequence[Cell]) -> list[Sequence[Cell]]:
-    """Cut ``cells`` into runs of half of CHUNK_BYTES, so that each has room to grow."""
+    """Cut ``cells`` into runs of three quarters of a piece, so that each has room to grow."""
     sizes = [len(cell.name) + len(cell.variant) + CELL_OVERHEAD for cell in cells]
     parts: list[Sequence[Cell]] = []
     begin = held = 0
     for index, size in enumerate(sizes):
-        if held and held + size > CHUNK_BYTES // 2:
+        if held and held + size > CHUNK_BYTES // PIECES * 3 // 4:
             parts.append(cells[begin:index])
             begin, held = index, 0
         held += size
@@ -209,7 +222,7 @@ def _update_wide(
     for cell in changes:
         by_name.setdefault(cell.name, []).append(cell)
     writes: Writes = []
-    for run, names in _runs(rows, at, sorted(by_name)):
+    for run, names in _runs(rows, at.row_key, sorted(by_name)):
         old = [cell for _, value in run for cell in chunks.cells_of(value)]
         merged = _merge(old, [c for name in names for c in by_name[name]], max_versions)
         start = run[0][0][len(at.row_key) :]
@@ -226,7 +239,7 @@ Run = list[tuple[bytes, bytes]]
 
 
 def _runs(
-    rows: ChunkReader, at: RowAddress, names: Sequence[bytes]
+    rows: ChunkReader, row_key: bytes, names: Sequence[bytes]
 ) -> list[tuple[Run, list[bytes]]]:
     """Group the touched columns by the consecutive chunks that hold them."""
     runs: list[tuple[Run, list[bytes]]] = []
@@ -235,7 +248,7 @@ def _runs(
             # Looking a column up costs two iterators of the store; most share their chunk.
             runs[-1][1].append(name)
             continue
-        run = _covering(rows, at, name)
+        run = _covering(rows, row_key, name)
         if runs and runs[-1][0][-1][0] >= run[0][0]:
             known = {key for key, _ in runs[-1][0]}
             runs[-1][0].extend(pair for pair in run if pair[0] not in known)
@@ -251,9 +264,11 @@ def _reaches_beyond(chunk: bytes, name: bytes) -> bool:
     return not end or chunks.border(name, _MIN_VERSION) < end
 
 
-def _covering(rows: ChunkReader, at: RowAddress, name: bytes) -> Run:
+def _covering(rows: ChunkReader, row_key: bytes, name: bytes) -> Run:
     """Return every chunk that holds, or would hold, a version of the column."""
-    low = rows.floor(at.row_key + chunks.border(name), at.row_key)
+    low = rows.floor(row_key + chunks.border(name), row_key)
     assert low is not None, "a wide row has a first chunk"
-    high = at.row_key + chunks.border(name, _MIN_VERSION)
+    if _reaches_beyond(low[1], name):
+        return [low]
+    high = row_key + chunks.border(name, _MIN_VERSION)
     return [low, *rows.scan(low[0] + b"\0", high + b"\0")]

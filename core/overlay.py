@@ -9,6 +9,7 @@ Nothing is copied from below: only what was added is held here.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -30,11 +31,13 @@ class RangeReader(ChunkReader, Protocol):
 class Overlay:
     """A ``RangeReader`` over another one, with writes that the other does not have."""
 
-    __slots__ = ("_below", "_pending")
+    __slots__ = ("_below", "_order", "_pending")
 
     def __init__(self, below: RangeReader) -> None:
         self._below = below
         self._pending: dict[bytes, bytes | None] = {}
+        self._order: list[bytes] | None = []
+        """Its keys in order, or None: sorted again when a scan next needs it, not per write."""
 
     def get(self, chunk_key: bytes) -> bytes | None:
         """Return a chunk as of the last write."""
@@ -46,14 +49,16 @@ class Overlay:
     def scan(self, start: bytes, end: bytes) -> Iterator[Pair]:
         """Yield chunks with start <= key < end as of the last write."""
         pending = self._pending
-        fresh = sorted([k for k in pending if start <= k < end])
+        keys = self._sorted()
+        fresh = keys[bisect_left(keys, start) : bisect_left(keys, end)]
         below = self._below.scan(start, end)
         return _merged(below, [(k, pending[k]) for k in fresh]) if fresh else below
 
     def scan_backward(self, high: bytes, low: bytes) -> Iterator[Pair]:
         """Yield chunks with low <= key <= high as of the last write, in descending order."""
         pending = self._pending
-        fresh = sorted([k for k in pending if low <= k <= high], reverse=True)
+        keys = self._sorted()
+        fresh = keys[bisect_left(keys, low) : bisect_right(keys, high)][::-1]
         below = self._below.scan_backward(high, low)
         return _merged(below, [(k, pending[k]) for k in fresh], down=True) if fresh else below
 
@@ -64,6 +69,7 @@ class Overlay:
     def add(self, writes: Writes) -> None:
         """Let readers see ``writes``."""
         self._pending.update(writes)
+        self._order = None
 
     def growth(self, writes: Writes) -> int:
         """Return how many bytes of chunks more are held once ``writes`` are added."""
@@ -76,6 +82,7 @@ class Overlay:
         for chunk_key, value in writes:
             if chunk_key in pending and pending[chunk_key] is value:
                 del pending[chunk_key]
+        self._order = None
 
     def pending(self) -> dict[bytes, bytes | None]:
         """Return a copy of every write, for ``restore``."""
@@ -84,10 +91,17 @@ class Overlay:
     def restore(self, pending: dict[bytes, bytes | None]) -> None:
         """Hold these writes, and no others."""
         self._pending = pending
+        self._order = None
 
     def clear(self) -> None:
         """Forget every write."""
         self._pending.clear()
+        self._order = None
+
+    def _sorted(self) -> list[bytes]:
+        if self._order is None:
+            self._order = sorted(self._pending)
+        return self._order
 
 
 def _merged(

@@ -11,7 +11,7 @@ offsets from ``next_offset``; nothing reaches the store but what stands valid in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -361,7 +361,8 @@ class Shard:
         ):
             raise condition_failed()
         if change.condition is not None:
-            cells = self._visible(view, at, now_ms, _EVERY) if present else None
+            names = change.condition.columns
+            cells = self._visible(view, at, names, now_ms, _EVERY) if present else None
             if not change.condition.holds(at.key_piece, cells):
                 raise condition_failed()
         return 1 if expectation != IGNORE or change.condition is not None else 0
@@ -372,9 +373,15 @@ class Shard:
         return auto is not None and change.key[auto][1] != variant.V_AUTO_INCREMENT
 
     def _visible(
-        self, view: RangeReader, at: RowAddress, now_ms: int, window: Window = _NEWEST
+        self,
+        view: RangeReader,
+        at: RowAddress,
+        names: Collection[bytes],
+        now_ms: int,
+        window: Window = _NEWEST,
     ) -> list[Cell]:
-        stored = fold.stored_cells(view, at.row_key) or []
+        """Return the visible cells of the named columns, and perhaps of others."""
+        stored = fold.stored_cells(view, at.row_key, names) or []
         return visible_cells(stored, self.state.options, window, now_ms)
 
     def _before(self, view: RangeReader, at: RowAddress, now_ms: int) -> list[Cell] | None:
@@ -383,7 +390,7 @@ class Shard:
         if stream is None or not stream.columns:
             return None
         names = {name.encode() for name in stream.columns}
-        return [cell for cell in self._visible(view, at, now_ms) if cell.name in names]
+        return [cell for cell in self._visible(view, at, names, now_ms) if cell.name in names]
 
     def _resolved_cells(
         self, change: Change, view: RangeReader, at: RowAddress, version_ms: int, now_ms: int
@@ -398,7 +405,8 @@ class Shard:
                 check_version(version, options, now_ms)
         cells: Sequence[Cell] = change.cells
         if increments:
-            newest = {c.name: c for c in self._visible(view, at, now_ms)}
+            names = {cell.name for cell in cells if cell.op == INCREMENT}
+            newest = {cell.name: cell for cell in self._visible(view, at, names, now_ms)}
             cells = [
                 _incremented(cell, newest.get(cell.name), version_ms)
                 if cell.op == INCREMENT

@@ -110,8 +110,9 @@ def stamps(rows: ChunkDictionary) -> list[int]:
 
 def test_a_wide_row_is_cut_at_cells_into_chunks_with_room() -> None:
     rows = wide()
-    assert 300_000 // chunk.CHUNK_BYTES < len(rows.chunks) <= 21
-    assert all(len(value) < chunk.CHUNK_BYTES * 0.6 for value in rows.chunks.values())
+    piece = chunk.CHUNK_BYTES // fold.PIECES
+    assert 300_000 // piece < len(rows.chunks) <= 60
+    assert all(len(value) < piece * 0.8 for value in rows.chunks.values())
     assert len(rows.row(AT) or ()) == 300
 
 
