@@ -1,5 +1,7 @@
 """Ids of transactions: what clients carry, and the keys that remember commits."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,15 @@ def test_commits_stand_in_the_order_of_their_starts(one: TransactionId, two: Tra
     in_order = (one.started_us, one.random) <= (two.started_us, two.random)
     assert (commit_key(one) <= commit_key(two)) == in_order
     assert (commit_key(one) < commit_bound(two.started_us)) == (one.started_us < two.started_us)
+
+
+def test_the_bytes_are_those_of_the_page() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/transactions.md").read_text("utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith("| `74")]
+    key, value = line.strip("| `").split("` | `")
+    found = parse_id("s12-000660cb1721f5420ca9a02720e2a952")
+    assert commit_key(found).hex() == key
+    assert commit_value(found.started_us - 2).hex() == value
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
