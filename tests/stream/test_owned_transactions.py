@@ -179,6 +179,17 @@ async def test_a_repeated_commit_succeeds_after_a_restart(tmp_path: Path) -> Non
         )
 
 
+async def test_old_commits_are_found_by_their_start(tmp_path: Path) -> None:
+    async with running(tmp_path) as owned:
+        for number in (1, 2):
+            await owned.begin(number)
+            await owned.commit(number)
+        rows = owned.owner.rows
+        assert rows.old_commits(NOW_US) == []
+        assert rows.old_commits(NOW_US + 1) == sorted(owned.owner.commits)
+        assert len(rows.old_commits(NOW_US + 1, count=1)) == 1
+
+
 async def test_two_commits_at_once_are_one(tmp_path: Path) -> None:
     async with running(tmp_path) as owned:
         await owned.begin(1)
