@@ -31,6 +31,7 @@ from rowtide.core.chunk_merge import bury, merge
 from rowtide.core.fold import Writes
 from rowtide.core.mark import mark_position
 from rowtide.core.overlay import Overlay
+from rowtide.core.split_points import StoredFile
 from rowtide.core.transaction_id import COMMITS, commit_bound
 
 __all__ = ["RowStore", "StoreFailed", "destroy"]
@@ -78,6 +79,13 @@ class RowStore:
         """Yield (shard id, mark) of every shard that has one here."""
         for key, value in self.scan(b"m", b"n"):
             yield key[1:].decode(), value
+
+    def files(self) -> list[StoredFile]:
+        """Return RocksDB's files; what was written of late is in none of them yet."""
+        return [
+            StoredFile(file["start_key"], file["end_key"], file["level"], file["num_entries"])
+            for file in self._db.live_files()
+        ]
 
     # Writing.
 

@@ -16,14 +16,7 @@ from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.defined_columns import check_defined
 from rowtide.core.errors import Rejected, no_table, unsupported
-from rowtide.core.schema import (
-    BINARY,
-    INTEGER,
-    STRING,
-    ShardRange,
-    Table,
-    check_table_name,
-)
+from rowtide.core.schema import ShardRange, Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.defined_column_operations import columns_of
@@ -34,6 +27,7 @@ from rowtide.stream.row_requests import parse
 from rowtide.stream.slot import options_body
 from rowtide.stream.table_requests import (
     key_columns,
+    key_schema,
     options_message,
     options_of,
     quota_exhausted,
@@ -48,7 +42,6 @@ from rowtide.stream.unbuilt_operations import check_indexes
 
 __all__ = ["TableOperations"]
 
-WIRE_TYPES = {INTEGER: pb.INTEGER, STRING: pb.STRING, BINARY: pb.BINARY}
 THROUGHPUT_CHANGE_S_MIN = 120
 
 
@@ -283,11 +276,7 @@ def _indexes(request: pb.CreateTableRequest) -> Sequence[pb.IndexMeta]:
 
 
 def _meta(table: Table) -> pb.TableMeta:
-    meta = pb.TableMeta(table_name=table.name)
-    for column in table.key:
-        schema = meta.primary_key.add(name=column.name, type=WIRE_TYPES[column.type])
-        if column.auto_increment:
-            schema.option = pb.AUTO_INCREMENT
+    meta = pb.TableMeta(table_name=table.name, primary_key=key_schema(table))
     for name, kind in table.defined_columns:
         meta.defined_column.add(name=name, type=kind)
     return meta

@@ -15,6 +15,7 @@ from rowtide.core.schema import (
     STRING,
     KeyColumn,
     StreamSettings,
+    Table,
     TableOptions,
     check_column_name,
 )
@@ -22,6 +23,7 @@ from rowtide.core.wire import ots_pb2 as pb
 
 __all__ = [
     "key_columns",
+    "key_schema",
     "options_message",
     "options_of",
     "split_points",
@@ -32,6 +34,7 @@ __all__ = [
 
 STREAM_HOURS_DEFAULT = 24
 TYPES = {pb.INTEGER: INTEGER, pb.STRING: STRING, pb.BINARY: BINARY}
+WIRE_TYPES = {INTEGER: pb.INTEGER, STRING: pb.STRING, BINARY: pb.BINARY}
 VARIANTS = {INTEGER: variant.INTEGER, STRING: variant.STRING, BINARY: variant.BLOB}
 
 
@@ -60,6 +63,18 @@ def key_columns(schema: Sequence[pb.PrimaryKeySchema], limits: Limits) -> tuple[
     if sum(column.auto_increment for column in columns) > 1:
         raise invalid("Only one primary key column can be AUTO_INCREMENT.")
     return tuple(columns)
+
+
+def key_schema(table: Table) -> list[pb.PrimaryKeySchema]:
+    """Return a table's key columns as answers show them."""
+    return [
+        pb.PrimaryKeySchema(
+            name=column.name,
+            type=WIRE_TYPES[column.type],
+            option=pb.AUTO_INCREMENT if column.auto_increment else None,
+        )
+        for column in table.key
+    ]
 
 
 def options_of(

@@ -38,6 +38,7 @@ from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
 from rowtide.stream.roster import Roster
 from rowtide.stream.row_operations import RowOperations
 from rowtide.stream.slot import Slot, SlotSettings
+from rowtide.stream.split_operations import SplitOperations
 from rowtide.stream.stream_operations import StreamOperations
 from rowtide.stream.table_operations import TableOperations
 from rowtide.stream.table_throttle import TableThrottle
@@ -187,6 +188,7 @@ class Worker:
         self._rows = RowOperations(self.directory)
         self._transactions = TransactionOperations(self.directory)
         self._bulk = BulkOperations(self.directory)
+        self._splits = SplitOperations(self.directory)
         self._streams = StreamOperations(self.directory)
         throttle = TableThrottle(config.limits, asyncio.get_running_loop().time)
         self._tables = TableOperations(
@@ -328,6 +330,7 @@ class Worker:
             "AbortTransaction": transactions.abort_transaction,
             "BulkImport": self._bulk.bulk_import,
             "BulkExport": self._bulk.bulk_export,
+            "ComputeSplitPointsBySize": self._splits.compute_split_points_by_size,
             "ListStream": streams.list_stream,
             "DescribeStream": streams.describe_stream,
             "GetShardIterator": streams.get_shard_iterator,

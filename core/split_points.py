@@ -1,0 +1,77 @@
+"""Where to cut a table into parts of about equal size.
+
+A table is first measured as pieces, in key order: runs of rows with their bytes. The cuts stand
+between pieces, so pieces far smaller than a part give parts of nearly the size asked for. What is
+measured exactly and what from the store's files is the caller's choice; here are the sums.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["Piece", "StoredFile", "choose", "estimate"]
+
+
+class Piece(NamedTuple):
+    """A run of rows: the key of its first row, in whatever form sorts as keys do, and its bytes."""
+
+    key: bytes
+    size: int
+
+
+class StoredFile(NamedTuple):
+    """A sorted file of the store: its first and last key, its level, its entries.
+
+    Files of one level above 0 do not overlap; those of different levels do.
+    """
+
+    start: bytes
+    end: bytes
+    level: int
+    entries: int
+
+
+def choose(pieces: Sequence[Piece], split_bytes: int, points_max: int) -> list[bytes]:
+    """Return the first keys of all parts but the first, each part ``split_bytes`` or a bit more.
+
+    Where that would give more than ``points_max`` cuts, the parts are made larger.
+    """
+    total = sum(piece.size for piece in pieces)
+    wanted = max(split_bytes, -(-total // (points_max + 1)))
+    points: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        if size >= wanted:
+            points.append(piece.key)
+            size = 0
+        size += piece.size
+    return points
+
+
+def estimate(
+    files: Sequence[StoredFile], measured: Sequence[Piece], behind: bytes, entry_bytes: float
+) -> list[Piece]:
+    """Return pieces, one per file, for the rows from ``behind`` on, which nobody measured.
+
+    The level with the most entries tells how rows lie; entries of the others are spread over it in
+    proportion. A file that was ``measured`` in part counts with its rest, from ``behind`` on. The
+    keys are those of files: no row need stand there.
+    """
+    by_level: Counter[int] = Counter()
+    for file in files:
+        by_level[file.level] += file.entries
+    if not by_level:
+        return []
+    largest, entries = by_level.most_common(1)[0]
+    entry_bytes *= by_level.total() / max(entries, 1)
+    pieces: list[Piece] = []
+    for file in sorted(file for file in files if file.level == largest):
+        if file.end < behind:
+            continue
+        size = int(file.entries * entry_bytes)
+        if file.start < behind:
+            size -= sum(piece.size for piece in measured if piece.key >= file.start)
+        pieces.append(Piece(max(file.start, behind), max(size, 0)))
+    return pieces

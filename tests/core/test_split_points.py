@@ -1,0 +1,75 @@
+"""Where a table is cut: parts reach the size asked for, and never more cuts than allowed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rowtide.core.split_points import Piece, StoredFile, choose, estimate
+
+
+def pieces(*sizes: int) -> list[Piece]:
+    return [Piece(b"%05d" % index, size) for index, size in enumerate(sizes)]
+
+
+def cuts(sizes: list[int], split_bytes: int, points_max: int = 1000) -> list[int]:
+    return [int(point) for point in choose(pieces(*sizes), split_bytes, points_max)]
+
+
+SCENARIOS = {
+    "an empty table is one part": ([], 100, 1000, []),
+    "what is below the size is one part": ([10, 20, 30], 100, 1000, []),
+    "what is exactly the size is one part": ([50, 50], 100, 1000, []),
+    "parts reach the size, the last one need not": ([50] * 5, 100, 1000, [2, 4]),
+    "a piece above the size is a part of its own": ([300, 10, 300], 100, 1000, [1]),
+    "pieces overshoot, they are never cut": ([70] * 4, 100, 1000, [2]),
+    "fewer cuts make larger parts": ([50] * 10, 100, 1, [5]),
+    "one cut where two do not fit evenly": ([40] * 10, 100, 2, [4, 8]),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_cuts(name: str) -> None:
+    sizes, split_bytes, points_max, expected = SCENARIOS[name]
+    assert cuts(sizes, split_bytes, points_max) == expected
+
+
+@given(st.lists(st.integers(0, 200), max_size=200), st.integers(1, 1000), st.integers(1, 20))
+def test_every_part_but_the_last_reaches_the_size_and_cuts_are_bounded(
+    sizes: list[int], split_bytes: int, points_max: int
+) -> None:
+    points = cuts(sizes, split_bytes, points_max)
+    assert points == sorted(set(points))
+    assert len(points) <= points_max
+    edges = [0, *points]
+    parts = [sum(sizes[a:b]) for a, b in zip(edges, points, strict=False)]
+    assert all(part >= split_bytes for part in parts)
+
+
+def file(start: bytes, end: bytes, entries: int, level: int = 6) -> StoredFile:
+    return StoredFile(start, end, level, entries)
+
+
+def test_without_files_there_is_nothing_more() -> None:
+    assert estimate([], pieces(1, 2), b"x", 10) == []
+
+
+def test_each_file_behind_what_was_measured_is_a_piece() -> None:
+    files = [file(b"m", b"r", 300), file(b"s", b"z", 200), file(b"a", b"c", 500)]
+    assert estimate(files, [], b"d", 2.0) == [Piece(b"m", 600), Piece(b"s", 400)]
+
+
+def test_a_file_measured_in_part_counts_with_its_rest() -> None:
+    measured = [Piece(b"a", 10), Piece(b"f", 30), Piece(b"g", 40)]
+    files = [file(b"a", b"c", 5), file(b"f", b"m", 100), file(b"n", b"z", 50)]
+    assert estimate(files, measured, b"h", 2.0) == [Piece(b"h", 130), Piece(b"n", 100)]
+
+
+def test_entries_of_other_levels_are_spread_over_the_largest_one() -> None:
+    files = [file(b"m", b"r", 300), file(b"s", b"z", 100), file(b"a", b"z", 200, level=0)]
+    assert estimate(files, [], b"d", 2.0) == [Piece(b"m", 900), Piece(b"s", 300)]
+
+
+def test_a_rest_is_never_below_nothing() -> None:
+    assert estimate([file(b"a", b"z", 1)], [Piece(b"a", 100)], b"b", 1.0) == [Piece(b"b", 0)]

@@ -1,0 +1,126 @@
+"""Measuring a store's rows: exactly as far as it reads, by RocksDB's files from there on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rowtide.core import key, plainbuffer, variant
+from rowtide.core.chunk import row_key, table_prefix
+from rowtide.core.fold import RowAddress, Writes, delete_row, put_row
+from rowtide.core.split_points import Piece
+from rowtide.stream.row_store import RowStore
+from rowtide.stream.split_operations import Measure
+
+TABLE = 7
+ROWS = 2000
+CELL_BYTES = 1000
+EVERYTHING = 2**40
+
+
+def encoded(number: int) -> bytes:
+    return key.encode([variant.encode(number)])
+
+
+def address(table: int, number: int) -> RowAddress:
+    piece, state = plainbuffer.key_piece([(b"pk", variant.encode(number))])
+    return RowAddress(row_key(table, encoded(number)), piece, state)
+
+
+def put(rows: RowStore, table: int, number: int, columns: int = 1) -> Writes:
+    """Return a row of random bytes, which no compression makes smaller."""
+    noise = random.Random(number)
+    cells = [
+        plainbuffer.put_cell(b"c%04d" % n, variant.encode(noise.randbytes(CELL_BYTES)), 1)
+        for n in range(columns)
+    ]
+    return put_row(rows, address(table, number), cells, 1, 1)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Iterator[RowStore]:
+    store = RowStore(tmp_path / "rows", write_buffer_bytes=256 * 1024)
+    yield store
+    store.close()
+
+
+def fill(rows: RowStore, table: int = TABLE) -> None:
+    for first in range(0, ROWS, 100):
+        rows.write([w for n in range(first, first + 100) for w in put(rows, table, n)])
+    rows.flush()
+
+
+def measured(rows: RowStore, bytes_max: int = EVERYTHING, piece_bytes: int = 20_000) -> list[Piece]:
+    measure = Measure(rows, table_prefix(TABLE), table_prefix(TABLE + 1), piece_bytes)
+    for _ in measure.slices(bytes_max):
+        pass
+    return measure.pieces()
+
+
+def assert_rows_in_order(pieces: list[Piece]) -> None:
+    keys = [piece.key for piece in pieces]
+    assert keys == sorted(set(keys))
+    for row in keys:
+        (number,) = key.decode(row)
+        assert 0 <= variant.decode(number) < ROWS  # type: ignore[operator]
+
+
+def test_an_empty_store_has_no_pieces(rows: RowStore) -> None:
+    assert measured(rows) == []
+
+
+def test_all_rows_are_measured_exactly(rows: RowStore) -> None:
+    fill(rows)
+    pieces = measured(rows)
+    assert pieces[0].key == encoded(0)
+    assert_rows_in_order(pieces)
+    row_bytes = pieces[0].size / 20
+    assert CELL_BYTES < row_bytes < CELL_BYTES + 50
+    assert [piece.size for piece in pieces] == [20 * row_bytes] * (ROWS // 20)
+
+
+def test_other_tables_and_deleted_rows_count_nothing(rows: RowStore) -> None:
+    fill(rows)
+    before = measured(rows)
+    fill(rows, TABLE - 1)
+    fill(rows, TABLE + 1)
+    assert measured(rows) == before
+    for number in range(ROWS):
+        rows.write(delete_row(rows, address(TABLE, number), 2))
+    assert measured(rows) == []
+
+
+def test_a_wide_row_is_never_cut(rows: RowStore) -> None:
+    for number in range(3):
+        rows.write(put(rows, TABLE, number, columns=300))
+    pieces = measured(rows)
+    assert [piece.key for piece in pieces] == [encoded(number) for number in range(3)]
+    assert all(300 * CELL_BYTES < piece.size < 310 * CELL_BYTES for piece in pieces)
+
+
+def test_reading_stops_at_its_bound_slice_by_slice(rows: RowStore) -> None:
+    fill(rows)
+    measure = Measure(rows, table_prefix(TABLE), table_prefix(TABLE + 1), 20_000)
+    assert 500_000 <= sum(measure.slices(500_000)) < 510_000
+
+
+@pytest.mark.parametrize("bytes_max", [0, 500_000, 1_500_000])
+def test_what_was_not_read_is_estimated_from_files(rows: RowStore, bytes_max: int) -> None:
+    fill(rows)
+    assert len(rows.files()) > 1
+    pieces = measured(rows, bytes_max)
+    assert_rows_in_order(pieces)
+    assert pieces[0].key == encoded(0)
+    if bytes_max:
+        total = sum(piece.size for piece in measured(rows))
+        assert sum(piece.size for piece in pieces) == pytest.approx(total, rel=0.2)
+
+
+def test_an_estimate_begins_behind_a_wide_row(rows: RowStore) -> None:
+    rows.write([w for n in range(3) for w in put(rows, TABLE, n, columns=300)])
+    rows.flush()
+    pieces = measured(rows, 100_000)
+    assert [piece.key for piece in pieces] == [encoded(0), encoded(1)]
