@@ -180,14 +180,7 @@ class Shard:
         returned = self._returned(change, at, cells) if change.return_type else b""
         return Resolved(change.kind, key_values, encoded, at, cells, read_units, returned)
 
-    def logged(
-        self,
-        resolved: Resolved,
-        view: RangeReader,
-        stamp: int,
-        now_us: int,
-        group: int = record.SINGLE,
-    ) -> Evaluated:
+    def logged(self, resolved: Resolved, view: RangeReader, stamp: int, now_us: int) -> Evaluated:
         """Return a resolved change as it is to be logged over ``view``; changes nothing.
 
         Raises ``Rejected`` where the record would be too large, pre-image included.
@@ -203,7 +196,7 @@ class Shard:
                 f"The size of the row change exceeds the limit, limit size: "
                 f"{self.limits.record_bytes_max}, data size: {len(body)}."
             )
-        return Evaluated(outcome, stamp, resolved.encoded_key, body, writes, None, group)
+        return Evaluated(outcome, stamp, resolved.encoded_key, body, writes)
 
     def folded(self, resolved: Resolved, view: RangeReader, stamp: int) -> Writes:
         """Return what a resolved change writes over ``view``."""
