@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rowtide.core import capacity, fold, key, plainbuffer, record, variant
 from rowtide.core.cell import DELETE_ONE, INCREMENT, Cell
-from rowtide.core.chunk import header, row_key
+from rowtide.core.chunk import header, row_end, row_key
 from rowtide.core.chunk_merge import merge
 from rowtide.core.errors import condition_failed, invalid
 from rowtide.core.fold import RowAddress, Writes
@@ -326,6 +326,13 @@ class Shard:
                 self.view.add(newer)
                 writes += newer
         return writes
+
+    def written_range(self, log_key: bytes, body: record.Body) -> tuple[bytes, bytes] | None:
+        """Return the chunk keys (low <= key < high) among which a record wrote; None for none."""
+        if not isinstance(body, record.Put | record.Update | record.Delete):
+            return None
+        first = row_key(self.table.table_id, log_key)
+        return first, row_end(first)
 
     # The parts of an evaluation.
 

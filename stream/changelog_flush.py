@@ -1,21 +1,23 @@
-"""Writes a slot's changed rows to the changelog, lazily, so that logs can be trimmed.
+"""Writes a slot's changed chunks to the changelog, lazily, so that logs can be trimmed.
 
-A flush is one Kafka transaction: the chunks of every row changed since the last one, and per shard
-the mark "complete up to here". Chunks may be newer than the mark beside them, because serving goes
-on while a flush gathers; their stamps say so, and a replay from the mark passes them over.
+A flush is one Kafka transaction: every chunk changed since the last one, and per shard the mark
+"complete up to here", all as of one moment, though serving goes on while a flush gathers. So a
+row's chunks in the changelog always tile the row, and a replay starts at the mark.
 
 A deleted row is written as a stamped delete first. Once a mark has passed it, a later flush sends
-the tombstone that lets compaction remove it, and it goes from the local store too.
+the tombstone that lets compaction remove it, and it goes from the local store too. A chunk of a row
+that lives on, and no longer has it, gets its tombstone at once: a chunk that was written with its
+removal covers its place. The row store keeps notes of those, so that a restart forgets none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rowtide.core.chunk import DELETED, header, row_end, row_key
+from rowtide.core.chunk import DELETED, header
 from rowtide.core.mark import encode_mark, mark_key
 from rowtide.stream.kafka_changelog import ChangelogWriter
 from rowtide.stream.row_store import RowStore
@@ -30,7 +32,7 @@ Entry = tuple[bytes, bytes | None, list[tuple[str, bytes]]]
 STAMP_HEADER = "stamp"
 
 SLICE = 500
-"""Rows gathered before other work gets its turn on the event loop."""
+"""Chunks gathered before other work gets its turn on the event loop."""
 
 
 @dataclass(slots=True)
@@ -40,7 +42,6 @@ class Gathered:
     entries: list[Entry] = field(default_factory=list)
     flushed: dict[str, int] = field(default_factory=dict)
     taken: dict[str, set[bytes]] = field(default_factory=dict)
-    commits: dict[str, set[bytes]] = field(default_factory=dict)
     graves: dict[bytes, int] = field(default_factory=dict)
     buried: list[bytes] = field(default_factory=list)
 
@@ -62,27 +63,38 @@ class ChangelogFlush:
     async def flush(self, shards: Iterable[ShardOwner], now_s: float) -> int:
         """Write what changed; return the number of entries.
 
-        Raises what ``ChangelogWriter.flush`` raises; the rows stay dirty then.
+        Raises what ``ChangelogWriter.flush`` raises; the chunks stay dirty then.
         """
         gathered = Gathered()
         by_id = {shard.shard.shard_id: shard for shard in shards}
+        removed = self._rows.removed()
+        marks = [mark for owner in by_id.values() for mark in _taken(owner, self._rows, gathered)]
+        get = self._rows.snapshot()
         try:
-            for shard in by_id.values():
-                await self._gather(shard, gathered)
+            await self._gather(get, removed, gathered)
             self._gather_graves(gathered)
+            gathered.entries += marks
             if not gathered.entries:
                 return 0
             position = await self._writer.flush(gathered.entries)
         except BaseException:
             for shard_id, keys in gathered.taken.items():
                 by_id[shard_id].dirty |= keys
-            for shard_id, keys in gathered.commits.items():
-                by_id[shard_id].commits |= keys
             raise
         self._rows.set_changelog_position(position, now_s, flushed=gathered.flushed)
         self._rows.write([(key, None) for key in gathered.buried if self._is_grave(key)])
+        # What was removed again meanwhile is dirty, and keeps its note.
+        again = set[bytes]().union(*(owner.dirty for owner in by_id.values()))
+        self._rows.forget_removed(key for key in removed if key not in again)
         self._graves = gathered.graves
         return len(gathered.entries)
+
+    def bury(self, graves: Mapping[bytes, int]) -> None:
+        """Let the next flush send the tombstones of deleted rows that the changelog has, stamped.
+
+        They are those of an earlier life: this one remembers its own.
+        """
+        self._graves |= graves
 
     async def remove(self, keys: Sequence[bytes], now_s: float) -> None:
         """Remove what nobody needs any more from the changelog, then from the rows.
@@ -93,35 +105,21 @@ class ChangelogFlush:
         self._rows.write([(key, None) for key in keys])
         self._rows.set_changelog_position(position, now_s)
 
-    async def _gather(self, owner: ShardOwner, into: Gathered) -> None:
-        """Add one shard's dirty rows and its mark as of before they were read."""
-        shard = owner.shard
-        if self._rows.flushed(shard.shard_id) >= shard.state.applied and not owner.dirty:
-            return
-        mark, applied = encode_mark(shard.state), shard.state.applied
-        keys, owner.dirty = owner.dirty, set()
-        into.taken[shard.shard_id] = keys
-        for number, log_key in enumerate(sorted(keys)):
+    async def _gather(
+        self, get: Callable[[bytes], bytes | None], removed: Sequence[bytes], into: Gathered
+    ) -> None:
+        """Add tombstones for removed chunks, then the dirty chunks, as ``get`` tells them."""
+        into.entries += [(key, None, []) for key in removed if get(key) is None]
+        dirty = sorted(key for keys in into.taken.values() for key in keys)
+        for number, key in enumerate(dirty):
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
-            self._gather_row(row_key(shard.table.table_id, log_key), into)
-        commits, owner.commits = owner.commits, set()
-        into.commits[shard.shard_id] = commits
-        into.entries += [(store_key, self._rows.get(store_key), []) for store_key in commits]
-        into.flushed[shard.shard_id] = applied
-        into.entries.append((mark_key(shard.shard_id), mark, []))
-
-    def _gather_row(self, first_key: bytes, into: Gathered) -> None:
-        first = self._rows.get(first_key)
-        if first is None:
-            return
-        head = header(first)
-        into.entries.append((first_key, first, []))
-        if head[1] & DELETED:
-            into.graves[first_key] = head[4]
-        if head[2]:
-            later = self._rows.scan(first_key + b"\0", row_end(first_key))
-            into.entries += [(key, value, []) for key, value in later]
+            value = get(key)
+            if value is None:
+                continue
+            into.entries.append((key, value, []))
+            if key[:1] == b"r" and header(value)[1] & DELETED:
+                into.graves[key] = header(value)[4]
 
     def _gather_graves(self, into: Gathered) -> None:
         """Add the tombstones of rows whose stamped delete an earlier flush has written."""
@@ -134,3 +132,13 @@ class ChangelogFlush:
         value = self._rows.get(key)
         stamp = self._graves.get(key)
         return value is not None and bool(header(value)[1] & DELETED) and header(value)[4] == stamp
+
+
+def _taken(owner: ShardOwner, rows: RowStore, into: Gathered) -> list[Entry]:
+    """Take a shard's dirty chunks over; return its mark as of now, unless nothing happened."""
+    state, shard_id = owner.shard.state, owner.shard.shard_id
+    if rows.flushed(shard_id) >= state.applied and not owner.dirty:
+        return []
+    into.taken[shard_id], owner.dirty = owner.dirty, set()
+    into.flushed[shard_id] = state.applied
+    return [(mark_key(shard_id), encode_mark(state), [])]

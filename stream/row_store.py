@@ -37,6 +37,9 @@ from rowtide.core.transaction_id import COMMITS, commit_bound
 __all__ = ["RowStore", "StoreFailed", "destroy"]
 
 _CHANGELOG_KEY = b"c"
+_REMOVED = b"x"
+"""Prefix of a note that the changelog may still hold a chunk which the rows hold no more."""
+
 _POSITION = Struct("<qd")
 
 BLOCK_CACHE = Cache(32 * 1024 * 1024)
@@ -104,6 +107,40 @@ class RowStore:
             self._db.write(batch, self._unlogged)
         except Exception as error:  # rocksdict raises no narrower type.
             raise StoreFailed(f"{self.path}: {error}") from error
+
+    def take(self, writes: Writes, marks: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Write as ``write`` does, and note removed chunks for the changelog, at once."""
+        notes = [(_REMOVED + key, b"") for key, value in writes if value is None]
+        self.write([*writes, *notes] if notes else writes, marks)
+
+    def removed(self, count: int = 20_000) -> list[bytes]:
+        """Return up to ``count`` keys of chunks that were removed and may be in the changelog."""
+        found = self.scan(_REMOVED, _REMOVED + b"\xff")
+        return [noted[1:] for noted, _ in islice(found, count)]
+
+    def forget_removed(self, keys: Iterable[bytes]) -> None:
+        """Drop the notes of chunks that the changelog holds no more."""
+        self.write([(_REMOVED + key, None) for key in keys])
+
+    def snapshot(self) -> Callable[[bytes], bytes | None]:
+        """Return a ``get`` that goes on to tell what is there now."""
+        # Its iterators do not keep to the moment (rocksdict 0.3); reading single keys does.
+        frozen = self._db.snapshot()
+
+        def get(key: bytes) -> bytes | None:
+            try:
+                found: bytes = frozen[key]
+            except KeyError:
+                return None
+            return found
+
+        return get
+
+    def changed_since(self, low: bytes, high: bytes, stamp: int) -> Iterator[bytes]:
+        """Yield the keys of chunks with low <= key < high that are no older than ``stamp``."""
+        for key, value in self.scan(low, high):
+            if chunks.header(value)[4] >= stamp:
+                yield key
 
     def table_slice(self, known: Callable[[int], bool], *, count: int = 2000) -> list[bytes]:
         """Return up to ``count`` chunk keys of one table that is not ``known`` any more."""
@@ -174,7 +211,7 @@ class RowStore:
         writes: Writes = []
         for _, key, value in entries:
             if key[:1] == b"r":
-                taken = bury(view, key) if value is None else merge(view, key, value)
+                taken = _folded_chunk(view, key, value)
             elif value is not None and key[:1] == b"m":
                 taken = _merged_mark(key, value, view.get(key))
             else:
@@ -182,6 +219,17 @@ class RowStore:
             view.add(taken)
             writes += taken
         self.write(writes)
+
+
+def _folded_chunk(view: Overlay, key: bytes, value: bytes | None) -> Writes:
+    """Return what a chunk's entry changes, with notes of the keys that only the changelog has."""
+    if value is None:
+        writes = bury(view, key)
+        gone = {removed for removed, _ in writes} - {key}
+        return [*writes, (_REMOVED + key, None), *((_REMOVED + other, b"") for other in gone)]
+    writes = merge(view, key, value)
+    after = {key: view.get(key), **dict(writes)}
+    return [*writes, *((_REMOVED + other, b"") for other, left in after.items() if left is None)]
 
 
 def _merged_mark(key: bytes, value: bytes, stored: bytes | None) -> Writes:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 
 from rowtide.core import record
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
@@ -26,7 +27,6 @@ from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.shard import Evaluated, Shard
 from rowtide.core.transaction_id import (
-    COMMITS,
     TransactionId,
     commit_key,
     parse_id,
@@ -64,6 +64,8 @@ class ShardSettings:
 
 NOTHING = Outcome(b"", 0, 0)
 """The outcome of what returns no row and costs no units."""
+
+_key_of = itemgetter(0)
 
 Tell = Callable[[Outcome | StoreError], None]
 """Called once, with what became of a change."""
@@ -117,9 +119,8 @@ class ShardOwner:
         """What a reader far from the tail was last given from the broker, and did not take yet."""
         self.appender = Appender(log, self._noop)
         self.dirty: set[bytes] = set()
-        """Log keys of rows changed since the last flush to the changelog."""
-        self.commits: set[bytes] = set()
-        """Store keys of transactions committed since then."""
+        """Store keys written since the last flush to the changelog."""
+        self._unflushed: dict[tuple[bytes, bytes], int] = {}
         self.failed: Exception | None = None
         self.retired = False
         self._clock_us = clock_us
@@ -395,12 +396,7 @@ class ShardOwner:
         self, evaluated: Sequence[Evaluated], pairs: Sequence[tuple[bytes, bytes]], at: int
     ) -> None:
         self._write(self.shard.confirm(evaluated, at))
-        dirty = self.dirty
         for index, (log_key, value) in enumerate(pairs):
-            if log_key:
-                dirty.add(log_key)
-            else:
-                self._note_commits(evaluated[index].writes)
             self.recent.add(Entry(at + index, log_key, value))
 
     def replay(self, entries: Sequence[Entry]) -> None:
@@ -414,10 +410,6 @@ class ShardOwner:
         for entry in entries:
             replayed = shard.replay(entry.offset, entry.value)
             writes += replayed.writes
-            if replayed.log_key:
-                self.dirty.add(replayed.log_key)
-            else:
-                self._note_commits(replayed.writes)
             if replayed.valid and record.decode_envelope(entry.value).claim > shard.claim >= 0:
                 later = True
             self.recent.add(entry)
@@ -428,17 +420,24 @@ class ShardOwner:
     def note_unflushed(self, entries: Sequence[Entry]) -> None:
         """Note what entries wrote that the rows hold, but perhaps not the changelog."""
         for entry in entries:
-            if entry.key:
-                self.dirty.add(entry.key)
-            elif isinstance(body := record.decode_record(entry.value)[1], record.Commit):
-                self.commits.add(commit_key(parse_id(body.id)))
+            envelope, body = record.decode_record(entry.value)
+            if isinstance(body, record.Commit):
+                self.dirty.add(commit_key(parse_id(body.id)))
+                continue
+            place = self.shard.written_range(entry.key, body)
+            if place is not None:
+                self._unflushed.setdefault(place, envelope.stamp)
 
-    def _note_commits(self, writes: Writes) -> None:
-        self.commits.update(store_key for store_key, _ in writes if store_key[:1] == COMMITS)
+    def find_unflushed(self) -> None:
+        """Make the noted chunks dirty: those of each place that are no older than its entry."""
+        for (low, high), stamp in self._unflushed.items():
+            self.dirty.update(self.rows.changed_since(low, high, stamp))
+        self._unflushed.clear()
 
     def _write(self, writes: Writes) -> None:
         shard = self.shard
-        self.rows.write(writes, [(mark_key(shard.shard_id), encode_mark(shard.state))])
+        self.rows.take(writes, [(mark_key(shard.shard_id), encode_mark(shard.state))])
+        self.dirty.update(map(_key_of, writes))
         shard.applied(writes)
 
     # One change.

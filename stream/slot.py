@@ -53,7 +53,7 @@ class SlotSettings:
     """How often a slot flushes and trims.
 
     A longer ``flush_s`` writes the changelog less often and replays more after the loss of the
-    disk; ``dirty_max`` rows force a flush earlier and bound what one transaction holds.
+    disk; ``dirty_max`` chunks force a flush earlier and bound what one transaction holds.
     ``commits_kept_s`` is for how long a CommitTransaction may be repeated; one row per transaction
     is kept for it. ``changelog_kept_s`` must be below the changelog's delete retention: an older
     local copy is thrown away and rebuilt.
@@ -342,6 +342,7 @@ class Slot:
             owner.note_unflushed([e for e in entries if e.offset <= applied])
             owner.replay([e for e in entries if applied < e.offset < end])
             await asyncio.sleep(0)
+        owner.find_unflushed()
 
     async def _reconcile(self, owner: ShardOwner, table: Table) -> None:
         """Append the table's options where a crash kept them from the shard's log."""
