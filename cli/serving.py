@@ -231,6 +231,7 @@ def kafka_config(settings: Settings, bootstrap: str) -> Any:
 
 def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) -> WorkerConfig:
     """Return what a worker needs."""
+    from rowtide.core.limits import Limits
     from rowtide.stream import worker
 
     return worker.WorkerConfig(
@@ -241,4 +242,5 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
         port=settings.port,
         slots=settings.slots,
         free_bytes_min=settings.free_bytes_min,
+        limits=Limits(table_operations_per_s=settings.table_operations_per_s),
     )

@@ -71,10 +71,15 @@ class Settings:
     free_bytes_min: int = 256 * 1024 * 1024
     """Below this much free disk writes are refused. Too low: the disk fills and Kafka stops."""
 
+    table_operations_per_s: int = 10
+    """Tables made, changed or deleted per second and instance, after a burst of 200; 0: any."""
+
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
         _require(1 <= self.slots <= SLOTS_MAX, "slots", self.slots, f"1 to {SLOTS_MAX}")
         _require(self.free_bytes_min >= 0, "free_bytes_min", self.free_bytes_min, "0 or more")
+        rate = self.table_operations_per_s
+        _require(rate >= 0, "table_operations_per_s", rate, "0 or more")
         _require(bool(self.host), "host", self.host, "an address")
         _require(
             self.durability in DURABILITIES, "durability", self.durability, "fsync or replicated"
@@ -193,6 +198,7 @@ _READERS: dict[str, Callable[[Any, bool], Any]] = {
     "port": _whole,
     "slots": _whole,
     "free_bytes_min": _whole,
+    "table_operations_per_s": _whole,
     "kafka_security": _security,
 }
 """How a setting's value is read; as text where not named."""
