@@ -130,7 +130,9 @@ class RowStore:
         def get(key: bytes) -> bytes | None:
             try:
                 found: bytes = frozen[key]
-            except KeyError:
+            except Exception as error:  # rocksdict raises no narrower type.
+                if str(error) != "key not found":
+                    raise
                 return None
             return found
 

@@ -1,0 +1,17 @@
+"""A snapshot of a store tells what was there, and of absent keys that they are absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rowtide.stream.row_store import RowStore
+
+
+def test_a_snapshot_keeps_to_its_moment_and_knows_what_is_absent(tmp_path: Path) -> None:
+    rows = RowStore(tmp_path / "rows")
+    rows.write([(b"a", b"1"), (b"b", b"1")])
+    get = rows.snapshot()
+    rows.write([(b"a", None), (b"b", b"2"), (b"c", b"2")])
+    assert [get(key) for key in (b"a", b"b", b"c", b"d")] == [b"1", b"1", None, None]
+    del get
+    rows.close()
