@@ -103,8 +103,7 @@ class BrokerDirectory:
         """Return the id of this cluster, made at the first call."""
         state = self._load()
         if "cluster_id" not in state:
-            fresh = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            state = self._save(cluster_id=fresh)
+            state = self._save(cluster_id=_fresh_id())
         return str(state["cluster_id"])
 
     def choose_addresses(self, wanted: int | None) -> Addresses:
@@ -143,3 +142,11 @@ def _kept_or_free(kept: int | str | None, *, other: int | None = None) -> int:
         if port != other and is_free(HOST, port):
             return port
     raise PortTaken(f"none of 1000 ports between {PORTS.start} and {PORTS.stop} is free")
+
+
+def _fresh_id() -> str:
+    """Return a random id as Kafka writes them; a leading hyphen would look like an option."""
+    while True:
+        fresh = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not fresh.startswith("-"):
+            return fresh
