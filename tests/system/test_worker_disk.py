@@ -65,7 +65,7 @@ def log_start(server: Server) -> int:
 
 
 def rebuilt(server: Server, copy: Path | None = None) -> float:
-    """Put ``copy``, or nothing, in place of the rows' directory; return the seconds of the start."""
+    """Put ``copy``, or nothing, in place of the rows; return the seconds of the start."""
     rows = server.data_dir / "rows"
     shutil.rmtree(rows)
     if copy is not None:
