@@ -1,0 +1,30 @@
+"""The official Go SDK, where ``go`` is on the PATH: one test per check of the program in go/."""
+
+from __future__ import annotations
+
+import pytest
+
+from rowtide.deploy.up import Ready
+from tests.conformance.program import checks_of, copied, found_by, need, run
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture(scope="module")
+def found(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return what the program found."""
+    need("go")
+    target = tmp_path_factory.mktemp("go")
+    folder = copied("go", target)
+    program = target / "conformance"
+    run(["go", "build", "-mod=readonly", "-o", program, "."], folder)
+    return found_by([program], folder, server)
+
+
+@pytest.mark.parametrize("check", checks_of("go"))
+def test_go(found: dict[str, str], check: str) -> None:
+    assert found.get(check, "not made") == "ok"
+
+
+def test_go_checks_nothing_that_is_not_listed(found: dict[str, str]) -> None:
+    assert set(found) == set(checks_of("go"))
