@@ -187,8 +187,8 @@ def _cut(at: RowAddress, start: bytes, whole: Chunk) -> Writes:
     parts = _parts(whole.cells)
     writes: Writes = []
     for index, cells in enumerate(parts):
-        begin = start if index == 0 else _border_of(cells[0])
-        end = whole.end if index == len(parts) - 1 else _border_of(parts[index + 1][0])
+        begin = start if index == 0 else _border_between(parts[index - 1], cells)
+        end = whole.end if index == len(parts) - 1 else _border_between(cells, parts[index + 1])
         part = Chunk(whole.stamp, cells, end, begin=begin)
         if not begin:
             part.key_piece, part.key_state = at.key_piece, at.key_state
@@ -210,8 +210,15 @@ def _parts(cells: Sequence[Cell]) -> list[Sequence[Cell]]:
     return parts
 
 
-def _border_of(cell: Cell) -> bytes:
-    return chunks.border(cell.name, cell.version_ms)  # type: ignore[arg-type]
+def _border_between(before: Sequence[Cell], after: Sequence[Cell]) -> bytes:
+    """Return where ``after`` begins: before its column's newest version still to come, if it can.
+
+    So a new version of that column goes to one chunk, and not to the end of the one before.
+    """
+    first = after[0]
+    if before[-1].name != first.name:
+        return chunks.border(first.name)
+    return chunks.border(first.name, first.version_ms)  # type: ignore[arg-type]
 
 
 def _update_wide(

@@ -191,7 +191,7 @@ def answer(
         key_piece = first[start : start + key_size]
         at = decode_token(token)
         left = bytes_max - key_size - ROW_OVERHEAD
-        part = read_part(rows, row.row_key, wanted, options, now_ms, at=at, bytes_max=left)
+        part = read_part(rows, row, wanted, options, now_ms, at=at, bytes_max=left)
         return None if part is None else _part_answer(key_piece, part)
     if (
         version_min >= expiry_floor_ms(options, now_ms)

@@ -36,9 +36,10 @@ from rowtide.core.mutation import (
     Outcome,
 )
 from rowtide.core.overlay import Overlay, RangeReader
+from rowtide.core.reclaim import reclaim, reclaimed_range
 from rowtide.core.schema import StreamSettings, Table, TableOptions
 from rowtide.core.transaction_id import TransactionId, commit_key, commit_value, parse_id
-from rowtide.core.version import Window, check_version, visible_cells
+from rowtide.core.version import Window, check_version, expiry_floor_ms, visible_cells
 
 __all__ = ["Evaluated", "Replayed", "Resolved", "Shard", "ShardState", "commit_record"]
 
@@ -216,11 +217,26 @@ class Shard:
             self._stamp = max(self._stamp, group[-1].stamp)
 
     def control(self, body: record.Body, now_us: int) -> Evaluated:
-        """Evaluate a hidden record: a no-op, new options, a seal."""
-        stamp = self._stamp = max(now_us, self._stamp + 1)
-        return Evaluated(
-            Outcome(b"", 0, 0), stamp, b"", record.encode_body(body), [], self._after(body, -1)
-        )
+        """Evaluate a hidden record: a no-op, new options, a seal, a reclaim."""
+        outcome = Outcome(b"", 0, 0)
+        stamp = max(now_us, self._stamp + 1)
+        writes: Writes = []
+        if isinstance(body, record.Reclaim):
+            # The options may have changed since the rows were looked at.
+            body = self.reclaim_body(body.first, body.last, now_us)
+            writes = reclaim(self.view, self.table.table_id, body, stamp)
+            if not writes:
+                return Evaluated(outcome, self._stamp)
+            self.view.add(writes)
+        self._stamp = stamp
+        encoded = record.encode_body(body)
+        return Evaluated(outcome, stamp, b"", encoded, writes, self._after(body, -1))
+
+    def reclaim_body(self, first: bytes, last: bytes, now_us: int) -> record.Reclaim:
+        """Return the record that removes, between two places, what the options now hide."""
+        options = self.state.options
+        cutoff_ms = expiry_floor_ms(options, now_us // 1000)
+        return record.Reclaim(first, last, cutoff_ms, options.max_versions)
 
     def encoded(self, evaluated: Evaluated, offset: int) -> bytes:
         """Return the record that makes ``evaluated`` stand at ``offset``."""
@@ -295,6 +311,9 @@ class Shard:
             self._adopt(after, offset)
         if isinstance(body, record.Commit):
             return b"", [_committed(body.id, stamp)]
+        if isinstance(body, record.Reclaim):
+            writes = reclaim(self.view, self.table.table_id, body, stamp)
+            return b"", self._merged(writes)
         if not isinstance(body, record.Put | record.Update | record.Delete):
             return b"", []
         log_key = key.encode(body.key)
@@ -329,6 +348,8 @@ class Shard:
 
     def written_range(self, log_key: bytes, body: record.Body) -> tuple[bytes, bytes] | None:
         """Return the chunk keys (low <= key < high) among which a record wrote; None for none."""
+        if isinstance(body, record.Reclaim):
+            return reclaimed_range(self.view, self.table.table_id, body)
         if not isinstance(body, record.Put | record.Update | record.Delete):
             return None
         first = row_key(self.table.table_id, log_key)

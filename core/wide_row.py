@@ -26,7 +26,7 @@ from rowtide.core.schema import TableOptions
 from rowtide.core.version import expiry_floor_ms, visible_cells
 
 if TYPE_CHECKING:
-    from rowtide.core.read import Selection
+    from rowtide.core.read import Selection, StoredRow
 
 __all__ = ["START", "Part", "Position", "decode_token", "encode_token", "read_part", "wire_bytes"]
 
@@ -92,7 +92,7 @@ def wire_bytes(cell: Cell) -> int:
 
 def read_part(
     rows: ChunkReader,
-    row_key: bytes,
+    row: StoredRow,
     wanted: Selection,
     options: TableOptions,
     now_ms: int,
@@ -101,7 +101,7 @@ def read_part(
     bytes_max: int,
 ) -> Part | None:
     """Return what answers ``wanted`` from ``at`` on; None where the row counts as absent."""
-    reader = _Chunks(rows, row_key)
+    reader = _Chunks(rows, row)
     if wanted.filter is not None and wanted.filter.page is None:
         names = wanted.filter.columns
         tested = names if wanted.columns is None else names & wanted.columns
@@ -158,12 +158,9 @@ def _gathered(
 class _Chunks:
     """The chunks of one row, by place. The one read last is kept: columns come in order."""
 
-    def __init__(self, rows: ChunkReader, row_key: bytes) -> None:
+    def __init__(self, rows: ChunkReader, row: StoredRow) -> None:
         self._rows = rows
-        self._row_key = row_key
-        first = rows.get(row_key)
-        assert first is not None, "a row that is read has a first chunk"
-        self.first = first
+        self._row_key, self.first = row
         self.scanned = 0
         self._last: tuple[bytes, bytes, list[Cell]] | None = None
 
