@@ -1,0 +1,30 @@
+"""The official Java SDK, where ``mvn`` is on the PATH: a test per check of the program in java/."""
+
+from __future__ import annotations
+
+import pytest
+
+from rowtide.deploy.up import Ready
+from tests.conformance.program import checks_of, copied, found_by, need, run
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture(scope="module")
+def found(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return what the program found."""
+    need("mvn", "java")
+    folder = copied("java", tmp_path_factory.mktemp("java"))
+    goals = ["compile", "dependency:build-classpath", "-Dmdep.outputFile=classpath"]
+    run(["mvn", "-q", "-B", *goals], folder)
+    classes = f"target/classes:{(folder / 'classpath').read_text(encoding='utf-8')}"
+    return found_by(["java", "-cp", classes, "rowtide.Conformance"], folder, server)
+
+
+@pytest.mark.parametrize("check", checks_of("java"))
+def test_java(found: dict[str, str], check: str) -> None:
+    assert found.get(check, "not made") == "ok"
+
+
+def test_java_checks_nothing_that_is_not_listed(found: dict[str, str]) -> None:
+    assert set(found) == set(checks_of("java"))
