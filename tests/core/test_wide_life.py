@@ -187,6 +187,8 @@ class WideRows(RuleBasedStateMachine):
         self.life.reclaim(chunks_max, work)
         for row in list(self.rows):
             self._reclaim(row, list(self.rows[row]))
+        # A chunk that a slice emptied at its begin is joined to the one before by a later pass.
+        assert self.life.reclaim() <= 1
         assert self.life.reclaim() == 0
 
     @rule(row=st.sampled_from(ROWS), some=st.tuples(edges, edges))
