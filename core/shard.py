@@ -494,10 +494,14 @@ def _body(resolved: Resolved, before: list[Cell] | None) -> record.Body:
 
 
 def _size(kind: int, cells: Sequence[Cell], writes: Writes) -> int:
-    """Return the bytes of names and values written; a put's single chunk has them counted."""
+    """Return the bytes of names and values written; a put's single chunk has them counted.
+
+    Unless a column came twice: not all that was written need be kept then.
+    """
     if kind == PUT and len(writes) == 1 and writes[0][1] is not None:
         counted: int = header(writes[0][1])[7]
-        return counted
+        if len(set(map(itemgetter(0), cells))) == len(cells):
+            return counted
     return capacity.cells_bytes(cells)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.api.conftest import MakeTable
 pytestmark = pytest.mark.system
 
 PK = key("row", 1)
+NOW_MS = time.time_ns() // 1_000_000
 KEY_BYTES = len("PK1" + "row" + "PK2") + 8
 EXPECTED = pb.Condition(row_existence=pb.EXPECT_EXIST)
 
@@ -51,6 +53,10 @@ WRITES: dict[str, tuple[Callable[[str], Any], tuple[int, int]]] = {
     "put of 4097 bytes": (lambda t: put(t, PK, filled(4097)), (0, 2)),
     "put of 7.6 KB": (lambda t: put(t, PK, filled(7782)), (0, 2)),
     "put expecting": (lambda t: put(t, PK, filled(4097), condition=EXPECTED), (1, 2)),
+    "put of two versions, one of which is kept": (
+        lambda t: put(t, PK, [Put("c", b"x" * 3000, NOW_MS), Put("c", b"x" * 3000, NOW_MS - 1)]),
+        (0, 2),
+    ),
     "put of a key": (lambda t: put(t, PK), (0, 1)),
     "update of 4097 bytes": (lambda t: update(t, PK, filled(4097)), (0, 2)),
     "update of another column of a large row": (lambda t: update(t, PK, [Put("d", 1)]), (0, 1)),
