@@ -22,10 +22,13 @@ from rowtide.core.cell import Cell
 from rowtide.core.chunk import DELETED, HEADER_BYTES, Chunk, header
 from rowtide.core.fold import ChunkReader, Writes
 
-__all__ = ["bury", "merge"]
+__all__ = ["bury", "deleted_row", "merge"]
 
 _STAND_IN = 0
 """The stand-in's stamp. Real stamps are times, and never 0."""
+
+_NO_KEY = b"\x01"
+"""The key of a row that only the changelog's reader sees: the tag alone, without a cell."""
 
 _ROW_END = b"\xff"
 """Above every border, for a chunk that reaches the row's end."""
@@ -65,6 +68,15 @@ def bury(rows: ChunkReader, chunk_key: bytes) -> Writes:
     return [(chunk_key, None), *((key, None) for key, _ in later)]
 
 
+def deleted_row(stamp: int) -> bytes:
+    """Return a chunk that says of a row: it was deleted at ``stamp``, all that was before is gone.
+
+    Merged before its tombstone is buried, it takes along what is older here: compaction keeps no
+    other trace of the delete.
+    """
+    return chunks.encode(Chunk(stamp, [], deleted=True, key_piece=_NO_KEY))
+
+
 def _merge_ranges(rows: ChunkReader, chunk_key: bytes, value: bytes) -> Writes:
     """Merge where ranges matter: the row is wide, there or here."""
     row_key, whole = _place(chunk_key, value)
@@ -84,7 +96,7 @@ def _merge_ranges(rows: ChunkReader, chunk_key: bytes, value: bytes) -> Writes:
     for part in open_ranges:
         writes[row_key + part[0]] = _cut(chunk_key, value, part)
     if nearest is None and whole[0]:
-        writes[row_key] = chunks.encode(Chunk(_STAND_IN, [], whole[0], True, b"\x01"))
+        writes[row_key] = chunks.encode(Chunk(_STAND_IN, [], whole[0], True, _NO_KEY))
     return list(writes.items())
 
 

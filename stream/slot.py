@@ -20,6 +20,7 @@ from pathlib import Path
 
 from rowtide.core import record
 from rowtide.core.chunk import header
+from rowtide.core.chunk_merge import deleted_row
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.mark import decode_mark, mark_key
@@ -35,6 +36,7 @@ from rowtide.stream.kafka_changelog import (
 )
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.lease_keeper import LeaseKeeper
+from rowtide.stream.reclaimer import Reclaimer, ReclaimSettings
 from rowtide.stream.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.shard_owner import ShardOwner, ShardSettings
 from rowtide.stream.stream_reader import horizon
@@ -65,6 +67,7 @@ class SlotSettings:
     commits_kept_s: float = 600.0
     changelog_kept_s: float = 12 * 3600.0
     shard: ShardSettings = field(default_factory=ShardSettings)
+    reclaim: ReclaimSettings = field(default_factory=ReclaimSettings)
 
 
 class StoreBehind(Exception):
@@ -113,6 +116,9 @@ class Slot:
         )
         self._tasks: asyncio.TaskGroup | None = None
         self._swept = asyncio.Event()
+        self.reclaimer = Reclaimer(
+            self.shards.values, self._bury, clock_us=clock_us, settings=settings.reclaim
+        )
 
     # Serving.
 
@@ -139,10 +145,12 @@ class Slot:
                     tasks.create_task(self._flush_often(), name=f"flush[{self.number}]")
                     tasks.create_task(self._sweep_often(), name=f"sweep[{self.number}]")
                     tasks.create_task(self._trim_often(), name=f"trim[{self.number}]")
+                    tasks.create_task(self.reclaimer.run(), name=f"reclaim[{self.number}]")
             except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
                 logger.warning("slot %d opens again: %s", self.number, _first(failures))
             finally:
                 self._close()
+            _require_not_cancelled()
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
 
@@ -229,7 +237,7 @@ class Slot:
         if position is not None and position < start:
             raise self._behind(f"changelog position {position} is below its start {start}")
         async for entries in reader.read(max(start, position or 0)):
-            kept = [(e.offset, e.key, e.value) for e in entries if self._wanted(e, rows)]
+            kept = [told for e in entries if self._wanted(e, rows) for told in _folded(e)]
             rows.apply_changelog(kept)
             rows.set_changelog_position(reader.position, time.time())
             await asyncio.sleep(0)
@@ -364,6 +372,13 @@ class Slot:
             with _logged(f"slot {self.number}: flush"):
                 await self.flush()
 
+    async def _bury(self, owner: ShardOwner, graves: dict[bytes, int]) -> None:
+        """Let the next flush send tombstones for deleted rows that the changelog has."""
+        async with self._flushing:
+            if self._flush is not None:
+                clean = {key: stamp for key, stamp in graves.items() if key not in owner.dirty}
+                self._flush.bury(clean)
+
     async def _sweep_often(self) -> None:
         """Remove the rows of dropped tables, here and from the changelog."""
         while True:
@@ -440,6 +455,13 @@ def _in_force(owner: ShardOwner, table: Table) -> bool:
     )
 
 
+def _folded(entry: ChangelogEntry) -> list[tuple[int, bytes, bytes | None]]:
+    """Return what an entry says: a row's tombstone also that it was deleted, and when."""
+    told = (entry.offset, entry.key, entry.value)
+    stamp = 0 if entry.value is not None else tombstone_stamp(entry.headers)
+    return [(entry.offset, entry.key, deleted_row(stamp)), told] if stamp else [told]
+
+
 @contextmanager
 def _logged(what: str) -> Iterator[None]:
     """Log what may pass and is tried again later."""
@@ -447,6 +469,13 @@ def _logged(what: str) -> Iterator[None]:
         yield
     except (Unavailable, OutcomeUnknown, Fenced, LogTrimmed, StoreFailed) as error:
         logger.warning("%s: %s", what, error)
+
+
+def _require_not_cancelled() -> None:
+    """Raise a cancellation that came while a task group was failing: the group hides it."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:

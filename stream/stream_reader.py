@@ -4,7 +4,8 @@ A reader sees the valid mutations from the stream's enabling on, in log order, u
 acknowledged and applied; void and hidden records it never sees. Records older than the stream's
 expiration are refused before they are trimmed, so expiry does not depend on when the trim ran.
 
-Stamps increase with offsets among valid records; a void record's stamp says nothing.
+Stamps increase with offsets among valid mutations. A void record's stamp says nothing, and a
+no-op's little: who fences a log has not read the stamps before.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ async def _stamp_from(owner: ShardOwner, offset: int, end: int) -> tuple[int, in
         for entry in entries:
             if entry.offset >= end:
                 break
+            if not entry.key:
+                continue  # Hidden. A no-op that fences has not read the stamps before it.
             envelope = record.decode_envelope(entry.value)
             if envelope.at == entry.offset:
                 return entry.offset, envelope.stamp

@@ -1,0 +1,96 @@
+"""A ``RowStore`` in memory that forgets, in a crash, the last writes: a prefix of them survives.
+
+That is what RocksDB without its write-ahead log does. Several openings share one ``Disk``, as
+they share a directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rowtide.core.fold import Writes
+from rowtide.stream.row_store import RowStore, StoreFailed
+
+__all__ = ["Disk", "MemoryRows"]
+
+
+@dataclass(slots=True)
+class Disk:
+    """What survives a crash, and the writes since that may not, in order."""
+
+    kept: dict[bytes, bytes] = field(default_factory=dict)
+    unsynced: list[Writes] = field(default_factory=list)
+
+    def crash(self, survivors: int) -> None:
+        """Keep only the first ``survivors`` of the writes that are not synced."""
+        for writes in self.unsynced[:survivors]:
+            _take(self.kept, writes)
+        self.unsynced.clear()
+
+    def sync(self) -> None:
+        """Put everything where a crash can't reach it."""
+        self.crash(len(self.unsynced))
+
+    def copy(self) -> Disk:
+        """Return what a copy of the directory holds."""
+        return Disk(dict(self.kept))
+
+
+class MemoryRows(RowStore):
+    """The rows of one opening of a disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.path = Path("memory")
+        self.disk = disk
+        self.closed = False
+        self._rows = dict(disk.kept)
+        self._db = self  # RowStore's own methods read through it.
+        self.get = self._rows.get
+
+    def items(self, *, from_key: bytes, backwards: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Yield pairs from ``from_key`` on, up or down, as of now."""
+        if self.closed:
+            raise RuntimeError("the row store is closed")
+        if backwards:
+            keys = sorted((key for key in self._rows if key <= from_key), reverse=True)
+        else:
+            keys = sorted(key for key in self._rows if key >= from_key)
+        rows = self._rows
+        return iter([(key, rows[key]) for key in keys])
+
+    def write(self, writes: Writes, marks: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Write at once; whether it survives is decided in a crash."""
+        if self.closed:
+            raise StoreFailed("closed")
+        everything: Writes = [*writes, *marks]
+        _take(self._rows, everything)
+        self.disk.unsynced.append(everything)
+
+    def snapshot(self) -> Callable[[bytes], bytes | None]:
+        """Return a ``get`` that goes on to tell what is there now."""
+        return dict(self._rows).get
+
+    def flush(self) -> None:
+        """Put everything on the disk."""
+        self.disk.sync()
+
+    def close(self, *, flush: bool = True) -> None:
+        """End this opening."""
+        if flush:
+            self.flush()
+        self.closed = True
+        self.get = _closed
+
+
+def _closed(_key: bytes) -> bytes | None:
+    raise RuntimeError("the row store is closed")
+
+
+def _take(rows: dict[bytes, bytes], writes: Writes) -> None:
+    for key, value in writes:
+        if value is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = value

@@ -1,0 +1,249 @@
+"""A worker's slot with one shard on a log, rows, changelog and leases in memory.
+
+Everything above those seams is the real thing: claiming, recovery, serving, flushing, trimming,
+stepping down. What ownership means between workers is kept by one ``Ledger``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from rowtide.core.errors import Unavailable
+from rowtide.core.limits import Limits
+from rowtide.core.schema import INTEGER, STRING, KeyColumn, ShardRange, Table, TableOptions
+from rowtide.stream.kafka_changelog import ChangelogReader
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.lease_keeper import LeaseKeeper
+from rowtide.stream.log import Entry
+from rowtide.stream.memory_log import MemoryLog, Storage
+from rowtide.stream.row_store import RowStore
+from rowtide.stream.slot import Slot, SlotSettings
+from rowtide.stream.topics import TopicNames
+from tests.simulator.memory_changelog import MemoryChangelog, MemoryReader, MemoryWriter
+from tests.simulator.memory_rows import Disk, MemoryRows
+
+__all__ = ["LEASE_S", "MAX_VERSIONS", "SHARD", "TABLE", "Backend", "Leases", "SimulatedSlot"]
+
+LEASE_S = 1.0
+MAX_VERSIONS = 2
+SHARD = ShardRange("s1", 0)
+TABLE = Table(
+    "instance",
+    "table",
+    1,
+    (KeyColumn("name", STRING), KeyColumn("number", INTEGER)),
+    TableOptions(max_versions=MAX_VERSIONS, deviation_s=10**9),
+    None,
+    0,
+    0,
+    0,
+    0,
+    (SHARD,),
+)
+
+
+class Recording(Storage):
+    """A log's storage that keeps what is trimmed, for the model. No fields of its own by slots."""
+
+    everything: list[Entry]
+
+    def write(self, pairs: object) -> int:
+        base = super().write(pairs)  # type: ignore[arg-type]
+        self.everything += self.entries[base - self.start :]
+        return base
+
+
+class ShardLog(MemoryLog):
+    """A log whose broker may be away."""
+
+    def __init__(self, name: str = "memory", *, batch_bytes_max: int = 16 << 20) -> None:
+        super().__init__(name, batch_bytes_max=batch_bytes_max)
+        storage = Recording()
+        storage.everything = []
+        self._storage: Recording = storage
+        self.broker = Broker()
+
+    def twin(self) -> ShardLog:
+        """Return another writer's handle."""
+        twin = super().twin()
+        twin.broker = self.broker
+        return twin
+
+    @property
+    def everything(self) -> list[Entry]:
+        """Every entry that was ever written, trimmed or not."""
+        return self._storage.everything
+
+    async def append(self, entries: object, *, deadline_s: float) -> int:
+        await asyncio.sleep(0.001)
+        if self.broker.away:
+            # The connection was refused: nothing was sent.
+            raise Unavailable(f"{self.name}: no broker")
+        return await super().append(entries, deadline_s=deadline_s)  # type: ignore[arg-type]
+
+    async def read(self, offset: int, *, bytes_max: int, wait_s: float = 0.0) -> list[Entry]:
+        await self.broker.ask(self.name)
+        return await super().read(offset, bytes_max=bytes_max, wait_s=wait_s)
+
+    async def bounds(self) -> tuple[int, int]:
+        await self.broker.ask(self.name)
+        return await super().bounds()
+
+    async def trim(self, before: int) -> None:
+        await self.broker.ask(self.name)
+        await super().trim(before)
+
+
+class Broker:
+    """Whether the broker answers."""
+
+    def __init__(self) -> None:
+        self.away = False
+
+    async def ask(self, name: str) -> None:
+        """Raise ``Unavailable`` while it is away."""
+        await asyncio.sleep(0.001)
+        if self.away:
+            raise Unavailable(f"{name}: no broker")
+
+
+class Claim(NamedTuple):
+    """Who claimed; a claim's number is its place in the ledger."""
+
+    owner: bytes
+    released: bool = False
+
+
+class Ledger:
+    """The lease topic: every claim in order."""
+
+    def __init__(self) -> None:
+        self.claims: list[Claim] = []
+
+
+class Leases(LeaseKeeper):
+    """One worker's leases. ``paused`` is a process that is cut off: it renews nothing."""
+
+    def __init__(self, ledger: Ledger, owner: bytes) -> None:
+        self.owner = owner
+        self.paused = False
+        self._ledger = ledger
+        self._claim = -1
+        self._sent_s = -LEASE_S
+        self._lost = False
+
+    def readable(self, slot: int) -> bool:
+        """Say whether the last renewal was sent within the lease."""
+        now_s = asyncio.get_running_loop().time()
+        return self._claim >= 0 and not self._lost and now_s - self._sent_s < LEASE_S
+
+    def lost(self, slot: int) -> bool:
+        """Say whether a later claim was seen."""
+        return self._lost
+
+    async def claim(self, slot: int) -> int:
+        """Claim, then wait until whoever came before has stopped to read."""
+        await asyncio.sleep(0.001)
+        claims = self._ledger.claims
+        free = not claims or claims[-1].released
+        claims.append(Claim(self.owner))
+        self._claim, self._lost = len(claims) - 1, False
+        self._sent_s = asyncio.get_running_loop().time()
+        if not free:
+            await asyncio.sleep(LEASE_S * 1.01)
+        return self._claim
+
+    async def still_last(self, slot: int) -> bool:
+        """Read the ledger to its end."""
+        await asyncio.sleep(0.001)
+        self._lost = self._claim != len(self._ledger.claims) - 1
+        return not self._lost
+
+    async def release(self, slot: int) -> None:
+        """Let a successor in at once."""
+        claims = self._ledger.claims
+        if self._claim == len(claims) - 1 and self._claim >= 0:
+            claims[-1] = Claim(self.owner, released=True)
+        self._claim = -1
+
+    async def run(self) -> None:
+        """Renew until cancelled."""
+        while True:
+            await asyncio.sleep(LEASE_S / 4)
+            if not self.paused and self._claim >= 0:
+                sent_s = asyncio.get_running_loop().time()
+                if await self.still_last(0):
+                    self._sent_s = sent_s
+
+
+class Backend:
+    """What all workers share."""
+
+    def __init__(self) -> None:
+        self.log = ShardLog("shard")
+        self.changelog = MemoryChangelog()
+        self.ledger = Ledger()
+        self.brokers = None
+
+    def handle(self) -> ShardLog:
+        """Return a handle on the shard's log for one opening of it."""
+        return self.log.twin()
+
+
+class Handles:
+    """A ``Cluster`` as a slot uses it; remembers the last handle it gave."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.brokers = None
+        self.last = backend.handle()
+        self._backend = backend
+
+    def log(self, _topic: str, _partition: int = 0) -> ShardLog:
+        """Return a new handle on the one log."""
+        self.last = self._backend.handle()
+        return self.last
+
+
+class SimulatedSlot(Slot):
+    """The slot of one worker process: made anew after a crash, on the same disk."""
+
+    def __init__(
+        self, backend: Backend, disk: Disk, leases: Leases, clock_us: Callable[[], int]
+    ) -> None:
+        self.handles = Handles(backend)
+        self.disk = disk
+        self._backend = backend
+        self.writer = MemoryWriter(backend.changelog)
+        super().__init__(
+            0,
+            cluster=cast(Cluster, self.handles),
+            topics=TopicNames("simulated", "changelog"),
+            leases=leases,
+            path=Path("memory"),
+            before_open=_nothing_before,
+            tables=lambda _slot: [(TABLE, SHARD)],
+            table_known=lambda table_id: table_id == TABLE.table_id,
+            clock_us=clock_us,
+            limits=Limits(),
+            settings=SlotSettings(flush_s=5.0, trim_s=20.0),
+        )
+        self._writer = self.writer
+        self.failed_s: list[float] = []
+        """When it closed to open again."""
+
+    def _close(self) -> None:
+        self.failed_s.append(asyncio.get_running_loop().time())
+        super()._close()
+
+    def _opened_rows(self) -> RowStore:
+        return MemoryRows(self.disk)
+
+    def _changelog_reader(self) -> ChangelogReader:
+        return MemoryReader(self._backend.changelog)
+
+
+async def _nothing_before(_claim: int) -> None:
+    return
