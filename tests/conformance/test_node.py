@@ -1,0 +1,28 @@
+"""The official Node SDK, where ``npm`` is on the PATH: a test per check of the program in node/."""
+
+from __future__ import annotations
+
+import pytest
+
+from rowtide.deploy.up import Ready
+from tests.conformance.program import checks_of, copied, found_by, need, run
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture(scope="module")
+def found(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return what the program found."""
+    need("node", "npm")
+    folder = copied("node", tmp_path_factory.mktemp("node"))
+    run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], folder)
+    return found_by(["node", "main.js"], folder, server)
+
+
+@pytest.mark.parametrize("check", checks_of("node"))
+def test_node(found: dict[str, str], check: str) -> None:
+    assert found.get(check, "not made") == "ok"
+
+
+def test_node_checks_nothing_that_is_not_listed(found: dict[str, str]) -> None:
+    assert set(found) == set(checks_of("node"))
