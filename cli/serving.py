@@ -233,6 +233,8 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
     """Return what a worker needs."""
     from rowtide.core.limits import Limits
     from rowtide.stream import worker
+    from rowtide.stream.reclaimer import ReclaimSettings
+    from rowtide.stream.slot import SlotSettings
 
     return worker.WorkerConfig(
         kafka=kafka_config(settings, bootstrap),
@@ -242,5 +244,6 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
         port=settings.port,
         slots=settings.slots,
         free_bytes_min=settings.free_bytes_min,
+        slot=SlotSettings(reclaim=ReclaimSettings(rows_per_s=settings.reclaim_rows_per_s)),
         limits=Limits(table_operations_per_s=settings.table_operations_per_s),
     )

@@ -71,6 +71,9 @@ class Settings:
     free_bytes_min: int = 256 * 1024 * 1024
     """Below this much free disk writes are refused. Too low: the disk fills and Kafka stops."""
 
+    reclaim_rows_per_s: int = 20_000
+    """Rows per second and slot that the background looks at for expired and surplus versions."""
+
     table_operations_per_s: int = 10
     """Tables made, changed or deleted per second and instance, after a burst of 200; 0: any."""
 
@@ -80,6 +83,9 @@ class Settings:
         _require(self.free_bytes_min >= 0, "free_bytes_min", self.free_bytes_min, "0 or more")
         rate = self.table_operations_per_s
         _require(rate >= 0, "table_operations_per_s", rate, "0 or more")
+        _require(
+            self.reclaim_rows_per_s >= 1, "reclaim_rows_per_s", self.reclaim_rows_per_s, "1 up"
+        )
         _require(bool(self.host), "host", self.host, "an address")
         _require(
             self.durability in DURABILITIES, "durability", self.durability, "fsync or replicated"
@@ -198,6 +204,7 @@ _READERS: dict[str, Callable[[Any, bool], Any]] = {
     "port": _whole,
     "slots": _whole,
     "free_bytes_min": _whole,
+    "reclaim_rows_per_s": _whole,
     "table_operations_per_s": _whole,
     "kafka_security": _security,
 }

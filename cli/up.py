@@ -51,6 +51,7 @@ _TYPES: dict[str, click.ParamType] = {
     "port": click.IntRange(0, 65535),
     "slots": click.INT,
     "free_bytes_min": click.INT,
+    "reclaim_rows_per_s": click.INT,
     "table_operations_per_s": click.INT,
     "durability": click.Choice(DURABILITIES),
 }

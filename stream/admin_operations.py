@@ -72,6 +72,35 @@ class AdminOperations:
         self._set_clock(now_us)
         return _encoded({"now_us": now_us})
 
+    async def reclaim(self, identity: Identity, body: bytes) -> bytes:
+        """Remove what is hidden in one ``table`` of the request's instance, now."""
+        self._require_admin(identity)
+        name = str(_fields(body, {"table"}).get("table", ""))
+        done = []
+        for shard in self._directory.table(identity.instance, name).shards:
+            owner, slot = self._directory.shard(shard), self._directory.slot(shard.slot)
+            done.append(await slot.reclaimer.reclaim_now(owner))
+        counts = {"rows": sum(d.rows for d in done), "ranges": sum(d.ranges for d in done)}
+        return _encoded({"table": name, **counts})
+
+    def pause_reclaimer(self, identity: Identity, body: bytes) -> bytes:
+        """Let the background reclaimer stand still, until it is resumed or the server restarts."""
+        return self._set_reclaimer(identity, body, paused=True)
+
+    def resume_reclaimer(self, identity: Identity, body: bytes) -> bytes:
+        """Let the background reclaimer go on."""
+        return self._set_reclaimer(identity, body, paused=False)
+
+    def _set_reclaimer(self, identity: Identity, body: bytes, *, paused: bool) -> bytes:
+        self._require_admin(identity)
+        _fields(body, set())
+        for slot in self._directory.slots():
+            if paused:
+                slot.reclaimer.pause()
+            else:
+                slot.reclaimer.resume()
+        return _encoded({"paused": paused})
+
     def list_instances(self, identity: Identity, _body: bytes) -> bytes:
         """Return instances with their kinds and numbers of tables."""
         self._require_admin(identity)

@@ -67,6 +67,10 @@ class Directory:
             raise Unavailable("The partition is not available.")
         return slot.owner(shard.shard_id)
 
+    def slots(self) -> list[Slot]:
+        """Return this worker's slots, open or not."""
+        return list(self._slots.values())
+
     def slot(self, number: int) -> Slot:
         """Return an open slot. Raises ``Unavailable``."""
         slot = self._slots.get(number)

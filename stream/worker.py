@@ -346,6 +346,9 @@ class Worker:
             "RowtideCreateKey": admin.create_key,
             "RowtideRevokeKey": admin.revoke_key,
             "RowtideSetClock": admin.set_clock,
+            "RowtideReclaim": admin.reclaim,
+            "RowtidePauseReclaimer": admin.pause_reclaimer,
+            "RowtideResumeReclaimer": admin.resume_reclaimer,
         }
 
     def _status(self) -> dict[str, Any]:
@@ -361,6 +364,7 @@ class Worker:
                     for shard_id, owner in sorted(slot.shards.items())
                 ],
                 "closed": slot.closed,
+                "reclaimer": slot.reclaimer.status(),
             }
             for number, slot in sorted(self._roster.slots.items())
         ]
