@@ -113,6 +113,7 @@ class Reclaimer:
         while True:
             await asyncio.sleep(self._settings.pause_s)
             for owner in list(self._shards()):
+                await self._allowed.wait()
                 try:
                     await self._go_through(owner, self._wait)
                 except (Unavailable, OutcomeUnknown) as error:
