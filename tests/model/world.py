@@ -1,0 +1,101 @@
+"""The server that the machine drives: one process at a time, its clock, a count of steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rowtide.cli.client import Client, ServerError
+from tests.api.calls import ask
+from tests.model.requests import Refused
+from tests.system.server import Server
+
+__all__ = ["World"]
+
+START_MS = 1_469_030_400_000
+"""2016-07-21 00:00:00 UTC, where the worked examples begin."""
+
+
+@dataclass
+class World:
+    """``now_ms`` is the server's clock, ``high_ms`` the highest that it ever was."""
+
+    server: Server
+    client: Client
+    now_ms: int = START_MS
+    high_ms: int = START_MS
+    tables: int = 0
+    steps: int = 0
+    examples: int = 0
+    ticks: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def started(cls, folder: Path, cache_dir: Path, broker: str) -> World:
+        """Start a server beside a broker that outlives its restarts."""
+        server = Server(folder / "model", cache_dir, options=_options(broker, START_MS))
+        try:
+            server.start()
+            started = cls(server, server.client())
+            started.pause_reclaimer()
+            return started
+        except BaseException:
+            server.stop_all()
+            raise
+
+    def ask(self, request: Any) -> Any:
+        """Send a request. Raises ``Refused``."""
+        try:
+            return ask(self.client, request)
+        except ServerError as error:
+            raise Refused(error.code) from error
+
+    def set_clock(self, now_ms: int) -> None:
+        """Move the server's clock, forth or back."""
+        self.client.call_json("RowtideSetClock", {"now_us": now_ms * 1000})
+        self.now_ms = now_ms
+        self.high_ms = max(self.high_ms, now_ms)
+        self.ticks = 0
+
+    def count(self, model: object) -> None:
+        """Count an answer: a code, or anything else."""
+        name = model if isinstance(model, str) else "answered"
+        self.answers[name] = self.answers.get(name, 0) + 1
+
+    def step(self, name: str) -> None:
+        """Count a step. Each change takes a microsecond of its own: less than a thousand may come
+        before the clock goes on."""
+        self.steps += 1
+        self.counts[name] = self.counts.get(name, 0) + 1
+        self.ticks += 1
+        if self.ticks > 20 and self.now_ms == self.high_ms:
+            self.set_clock(self.now_ms + 1)
+
+    def restart(self, *, kill: bool) -> None:
+        """End the server, drained or killed, and start it on what it left."""
+        self.client.close()
+        if kill:
+            self.server.kill()
+        else:
+            self.server.stop()
+        broker = self.server.options[1]
+        self.server.options = _options(broker, self.now_ms)
+        self.server.start()
+        self.client = self.server.client()
+        self.pause_reclaimer()
+
+    def pause_reclaimer(self) -> None:
+        """Let only a rule reclaim."""
+        self.client.call_json("RowtidePauseReclaimer", {})
+
+    def stop(self) -> None:
+        """Leave nothing running."""
+        self.client.close()
+        self.server.stop_all()
+
+
+def _options(broker: str, now_ms: int) -> tuple[str, ...]:
+    fast = ("--table-operations-per-s", "1000000", "--flush-s", "1")
+    return ("--kafka", broker, "--test-clock-us", str(now_ms * 1000), *fast)
