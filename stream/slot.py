@@ -283,6 +283,9 @@ class Slot:
             except StoreError as error:
                 logger.warning("shard %s opens later: %s", shard.shard_id, error)
             else:
+                # A later owner's fence stands before ours or comes after this look: either way
+                # nothing is acknowledged here that its readers miss.
+                await self._require_claim()
                 self.shards[shard.shard_id] = owner
                 owner.open()
                 if not _in_force(owner, table) and self._tasks is not None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 from rowtide.core.errors import Unavailable
 from rowtide.core.limits import Limits
@@ -110,10 +111,12 @@ class Broker:
             raise Unavailable(f"{name}: no broker")
 
 
-class Claim(NamedTuple):
-    """Who claimed; a claim's number is its place in the ledger."""
+@dataclass(slots=True)
+class Claim:
+    """Who claimed, and when it was last seen to renew; its number is its place in the ledger."""
 
     owner: bytes
+    seen_s: float = 0.0
     released: bool = False
 
 
@@ -145,19 +148,19 @@ class Leases(LeaseKeeper):
         return self._lost
 
     async def claim(self, slot: int) -> int:
-        """Claim, then wait until whoever came before has stopped to read."""
+        """Claim, then wait until everyone who came before has stopped to read."""
         await asyncio.sleep(0.001)
         claims = self._ledger.claims
-        free = not claims or claims[-1].released
-        claims.append(Claim(self.owner))
+        now_s = asyncio.get_running_loop().time()
+        waits = [c.seen_s + LEASE_S * 1.01 - now_s for c in claims if not c.released]
+        claims.append(Claim(self.owner, now_s))
         self._claim, self._lost = len(claims) - 1, False
-        self._sent_s = asyncio.get_running_loop().time()
-        if not free:
-            await asyncio.sleep(LEASE_S * 1.01)
+        self._sent_s = now_s
+        await asyncio.sleep(max([0.0, *waits]))
         return self._claim
 
     async def still_last(self, slot: int) -> bool:
-        """Read the ledger to its end."""
+        """Read the ledger to its end, wherever a paused process still can."""
         await asyncio.sleep(0.001)
         self._lost = self._claim != len(self._ledger.claims) - 1
         return not self._lost
@@ -165,8 +168,8 @@ class Leases(LeaseKeeper):
     async def release(self, slot: int) -> None:
         """Let a successor in at once."""
         claims = self._ledger.claims
-        if self._claim == len(claims) - 1 and self._claim >= 0:
-            claims[-1] = Claim(self.owner, released=True)
+        if self._claim >= 0:
+            claims[self._claim].released = True
         self._claim = -1
 
     async def run(self) -> None:
@@ -176,7 +179,7 @@ class Leases(LeaseKeeper):
             if not self.paused and self._claim >= 0:
                 sent_s = asyncio.get_running_loop().time()
                 if await self.still_last(0):
-                    self._sent_s = sent_s
+                    self._sent_s = self._ledger.claims[self._claim].seen_s = sent_s
 
 
 class Backend:
