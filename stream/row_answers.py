@@ -6,12 +6,14 @@ are those of the generated classes; a test compares them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from rowtide.core.plainbuffer import HEADER
+from rowtide.core.record_wire import StreamRow
 from rowtide.core.wire import ots_pb2 as pb
 
-__all__ = ["consumed", "field", "range_answer", "row_answer", "write_answer"]
+__all__ = ["consumed", "field", "range_answer", "row_answer", "stream_answer", "write_answer"]
 
 
 @lru_cache(4096)
@@ -47,6 +49,25 @@ def range_answer(read: int, rows: list[bytes], next_key: bytes) -> bytes:
     return answer + field(3, HEADER + next_key) if next_key else answer
 
 
+def stream_answer(rows: Iterable[StreamRow], read: int, next_iterator: str, *, more: bool) -> bytes:
+    """Return GetStreamRecordResponse."""
+    parts: list[bytes] = []
+    for action, _, row, before in rows:
+        size = len(row)
+        head = b"\x12" + (_TWO_BYTES[size] if size < TWO_BYTES_END else _varint(size))
+        inner = len(head) + size + 2
+        origin = b""
+        if before is not None:
+            origin = field(3, before)
+            inner += len(origin)
+        length = _TWO_BYTES[inner] if inner < TWO_BYTES_END else _varint(inner)
+        parts += (b"\x0a", length, _ACTIONS[action], head, row, origin)
+    parts.append(field(2, next_iterator.encode()))
+    parts.append(b"\x1a" + consumed(read, 0)[1:])
+    parts.append(b"\x20\x01" if more else b"\x20\x00")
+    return b"".join(parts)
+
+
 def _varint(value: int) -> bytes:
     out = bytearray()
     while value > 127:
@@ -54,3 +75,10 @@ def _varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+TWO_BYTES_END = 1 << 14
+"""Lengths below this take at most two bytes: those of most rows."""
+
+_TWO_BYTES = [_varint(size) for size in range(TWO_BYTES_END)]
+_ACTIONS = [bytes((0x08, action)) for action in range(4)]

@@ -14,6 +14,7 @@ from rowtide.core.position import Position, decode_position, encode_position
 from rowtide.core.schema import ShardRange, StreamSettings, Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.directory import Directory
+from rowtide.stream.row_answers import stream_answer
 from rowtide.stream.row_requests import parse
 from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.stream_reader import Page, find_stamp, horizon, read_page
@@ -153,23 +154,13 @@ class StreamOperations:
 
 
 def _answer(asked: str, position: Position, page: Page) -> bytes:
-    response = pb.GetStreamRecordResponse()
-    size = 0
-    for change in page.changes:
-        item = response.stream_records.add(action_type=change.action, record=change.row)
-        if change.before is not None:
-            item.origin_record = change.before
-        size += len(change.row)
     more = bool(page.changes) or not page.at_end
+    # Nothing new: the same text, so that a client that waits for it to stop changing ends.
+    following = asked
     if more:
-        response.next_shard_iterator = encode_position(position._replace(offset=page.next_offset))
-    else:
-        # Nothing new: the same text, so that a client that waits for it to stop changing ends.
-        response.next_shard_iterator = asked
-    response.may_more_record = more
-    response.consumed.capacity_unit.read = capacity.units(size)
-    response.consumed.capacity_unit.write = 0
-    return response.SerializeToString()
+        following = encode_position(position._replace(offset=page.next_offset))
+    size = sum(len(change.row) for change in page.changes)
+    return stream_answer(page.changes, capacity.units(size), following, more=more)
 
 
 def _shard(shard: ShardRange) -> pb.StreamShard:

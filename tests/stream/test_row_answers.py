@@ -1,0 +1,58 @@
+"""Answers written by hand are the bytes that the generated classes would write."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rowtide.core.plainbuffer import HEADER
+from rowtide.core.record_wire import StreamRow
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.row_answers import range_answer, row_answer, stream_answer, write_answer
+
+UNITS = st.integers(0, 10_000)
+WIRE = st.sampled_from([1, 100, 123, 127, 128, 16_370, 16_384, 70_000]).map(lambda n: b"r" * n)
+ROWS = st.builds(StreamRow, st.sampled_from([1, 2, 3]), st.just(7), WIRE, st.none() | WIRE)
+
+
+def used(read: int, write: int) -> pb.ConsumedCapacity:
+    return pb.ConsumedCapacity(capacity_unit=pb.CapacityUnit(read=read, write=write))
+
+
+@given(UNITS, UNITS, WIRE | st.just(b""))
+def test_a_row_answer(read: int, write: int, wire: bytes) -> None:
+    row = HEADER + wire if wire else b""
+    expected = pb.GetRowResponse(consumed=used(read, write), row=row)
+    assert row_answer(read, write, wire) == expected.SerializeToString()
+
+
+@given(UNITS, UNITS, WIRE)
+def test_a_write_answer_has_a_row_only_where_one_was_asked_for(
+    read: int, write: int, wire: bytes
+) -> None:
+    bare = pb.PutRowResponse(consumed=used(read, write))
+    assert write_answer(read, write, b"") == bare.SerializeToString()
+    full = pb.PutRowResponse(consumed=used(read, write), row=HEADER + wire)
+    assert write_answer(read, write, wire) == full.SerializeToString()
+
+
+@given(UNITS, st.lists(WIRE, max_size=3), WIRE | st.just(b""))
+def test_a_range_answer(read: int, rows: list[bytes], next_key: bytes) -> None:
+    expected = pb.GetRangeResponse(
+        consumed=used(read, 0), rows=b"".join([HEADER, *rows]) if rows else b""
+    )
+    if next_key:
+        expected.next_start_primary_key = HEADER + next_key
+    assert range_answer(read, rows, next_key) == expected.SerializeToString()
+
+
+@given(st.lists(ROWS, max_size=4), UNITS, st.booleans())
+def test_a_stream_answer(rows: list[StreamRow], read: int, more: bool) -> None:
+    expected = pb.GetStreamRecordResponse(
+        next_shard_iterator="rt1:s1:5:7", consumed=used(read, 0), may_more_record=more
+    )
+    for row in rows:
+        item = expected.stream_records.add(action_type=row.action, record=row.row)
+        if row.before is not None:
+            item.origin_record = row.before
+    assert stream_answer(rows, read, "rt1:s1:5:7", more=more) == expected.SerializeToString()
