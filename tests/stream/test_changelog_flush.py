@@ -1,0 +1,263 @@
+"""What a flush sends to the changelog, and that a rebuild from it has the same rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rowtide.core import chunk
+from rowtide.core.cell import Cell
+from rowtide.core.fold import stored_cells
+from rowtide.core.limits import Limits
+from rowtide.core.mark import decode_mark, mark_key
+from rowtide.core.mutation import DELETE, PUT, UPDATE, Change
+from rowtide.core.read import read_range
+from rowtide.core.shard import Shard, ShardState
+from rowtide.stream.changelog_flush import ChangelogFlush
+from rowtide.stream.kafka_changelog import ChangelogWriter
+from rowtide.stream.memory_log import MemoryLog
+from rowtide.stream.reclaimer import Reclaimer, ReclaimSettings
+from rowtide.stream.row_store import RowStore
+from rowtide.stream.shard_owner import Reply, ShardOwner, ShardSettings
+from tests.core.chunk_dictionary import put
+from tests.core.shard_model import NOW_US, address, table
+
+Entry = tuple[int, bytes, bytes | None]
+
+
+class Written(ChangelogWriter):
+    """Takes what is flushed; fails as often as ``failures`` says."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.failures = 0
+
+    async def flush(self, changes: Sequence[tuple[bytes, bytes | None, object]]) -> int:
+        """Take a transaction."""
+        await asyncio.sleep(0)
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("refused")
+        for key, value, _ in changes:
+            self.entries.append((len(self.entries), key, value))
+        return len(self.entries)
+
+    def last(self) -> dict[bytes, bytes | None]:
+        """Return what compaction keeps in the end."""
+        return {key: value for _, key, value in self.entries}
+
+    def chunks(self) -> dict[bytes, bytes]:
+        """Return the chunks that are left of it."""
+        return {k: v for k, v in self.last().items() if v is not None and k[:1] == b"r"}
+
+
+class Shop:
+    """A shard's owner, its rows, its log and its changelog."""
+
+    def __init__(self, rows: RowStore, log: MemoryLog, written: Written) -> None:
+        mark = rows.get(mark_key("s1"))
+        state = ShardState(table().options) if mark is None else decode_mark(mark)
+        shard = Shard("s1", table(), rows, state, limits=Limits())
+        shard.claimed(1, b"ownerid8")
+        clock = iter(range(state.stamp + NOW_US, 10**18, 1000))
+        self.rows, self.log, self.written = rows, log, written
+        self.owner = ShardOwner(
+            shard,
+            log,
+            rows,
+            clock_us=lambda: next(clock),
+            readable=lambda: True,
+            settings=ShardSettings(),
+        )
+        self.flushes = ChangelogFlush(written, rows)
+
+    async def recover(self) -> None:
+        """Replay the log as a slot does."""
+        applied, flushed = self.owner.shard.state.applied, self.rows.flushed("s1")
+        _, end = await self.log.bounds()
+        for at in range(min(applied, flushed) + 1, end):
+            entries = (await self.log.read(at, bytes_max=1))[:1]
+            self.owner.note_unflushed([e for e in entries if e.offset <= applied])
+            self.owner.replay([e for e in entries if e.offset > applied])
+        self.owner.find_unflushed()
+        self.owner.open()
+
+    async def write(self, kind: int, some: Sequence[Cell] = (), row: str = "a") -> None:
+        """Write one row and wait for its answer."""
+        reply = Reply(asyncio.get_running_loop())
+        self.owner.submit(Change(kind, address(row), some), reply)
+        await reply.future
+
+    async def flush(self) -> dict[bytes, bytes | None]:
+        """Flush; return what was sent of rows."""
+        before = len(self.written.entries)
+        await self.flushes.flush([self.owner], 0.0)
+        return {k: v for _, k, v in self.written.entries[before:] if k[:1] == b"r"}
+
+    def chunks(self) -> dict[bytes, bytes]:
+        """Return the chunks of the rows."""
+        return dict(self.rows.scan(b"r", b"s"))
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, log: MemoryLog | None = None, written: Written | None = None
+) -> AsyncIterator[Shop]:
+    """Open a shard on the rows at ``path`` and serve it."""
+    rows = RowStore(path)
+    try:
+        shop = Shop(rows, log or MemoryLog(), written or Written())
+        await shop.recover()
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(shop.owner.run())
+            yield shop
+            run.cancel()
+    finally:
+        rows.close()
+
+
+def columns(low: int, high: int) -> list[Cell]:
+    """Return columns of a hundred bytes each."""
+    return [put(f"c{number:04d}", 1_700_000_000_000, "x" * 100) for number in range(low, high)]
+
+
+async def rebuilt(path: Path, shop: Shop) -> dict[bytes, list[Cell]]:
+    """Return the rows that the changelog and the rest of the log make, read twice over."""
+    rows = RowStore(path)
+    rows.apply_changelog(shop.written.entries)
+    rows.apply_changelog([(0, key, value) for key, value in shop.written.last().items()])
+    rows.close()
+    async with opened(path, shop.log) as other:
+        return canonical(other.rows)
+
+
+def canonical(rows: RowStore) -> dict[bytes, list[Cell]]:
+    """Return every row's cells, wherever chunks are cut."""
+    found = read_range(rows, b"r", b"s", backward=False)
+    return {row.row_key: stored_cells(rows, row.row_key) or [] for row in found}
+
+
+async def test_one_cell_of_a_wide_row_sends_one_chunk(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a") as shop:
+        await shop.write(PUT, columns(0, 1000))
+        assert len(await shop.flush()) == len(shop.chunks()) > 10
+        await shop.write(UPDATE, [put("c0500", 1_700_000_000_001, "y")])
+        assert len(await shop.flush()) == 1
+        assert await shop.flush() == {}
+        assert shop.written.chunks() == shop.chunks()
+
+
+@pytest.mark.parametrize("kind", [PUT, DELETE])
+async def test_a_wide_row_replaced_leaves_nothing_in_the_changelog(
+    tmp_path: Path, kind: int
+) -> None:
+    async with opened(tmp_path / "a") as shop:
+        await shop.write(PUT, columns(0, 1000))
+        await shop.flush()
+        await shop.write(kind, columns(0, 1) if kind == PUT else [])
+        sent = await shop.flush()
+        assert sum(value is None for value in sent.values()) == len(sent) - 1 > 10
+        assert shop.written.chunks() == shop.chunks()
+        assert await rebuilt(tmp_path / "b", shop) == canonical(shop.rows)
+
+
+@pytest.mark.parametrize("kind", [PUT, DELETE])
+async def test_removals_survive_a_restart(tmp_path: Path, kind: int) -> None:
+    async with opened(tmp_path / "a") as shop:
+        await shop.write(PUT, columns(0, 1000))
+        await shop.flush()
+        await shop.write(kind, columns(0, 1) if kind == PUT else [])
+    async with opened(tmp_path / "a", shop.log, shop.written) as again:
+        await again.flush()
+        assert again.written.chunks() == again.chunks()
+        assert again.rows.removed() == []
+
+
+async def test_a_rebuild_sends_the_tombstones_that_a_lost_disk_owed(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a") as shop:
+        await shop.write(PUT, columns(0, 1000))
+        await shop.flush()
+        await shop.write(PUT, columns(0, 1))
+    other = RowStore(tmp_path / "b")
+    other.apply_changelog(shop.written.entries)
+    other.close()
+    async with opened(tmp_path / "b", shop.log, shop.written) as again:
+        await again.flush()
+        assert again.written.chunks() == again.chunks()
+
+
+async def test_a_failed_flush_loses_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a") as shop:
+        await shop.write(PUT, columns(0, 1000))
+        await shop.flush()
+        await shop.write(PUT, columns(0, 1))
+        shop.written.failures = 1
+        with pytest.raises(ConnectionError):
+            await shop.flush()
+        await shop.write(PUT, columns(0, 500))
+        await shop.flush()
+        assert shop.written.chunks() == shop.chunks()
+
+
+async def test_a_flush_is_of_one_moment(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a") as shop:
+        await shop.write(PUT, columns(0, 500))
+        for row in range(600):
+            await shop.write(PUT, row=f"b{row}")
+        async with asyncio.TaskGroup() as tasks:
+            flush = tasks.create_task(shop.flush())
+            await asyncio.sleep(0)
+            await shop.write(UPDATE, columns(250, 900))
+            await flush
+        assert await rebuilt(tmp_path / "b", shop) == canonical(shop.rows)
+        await shop.flush()
+        assert shop.written.chunks() == shop.chunks()
+
+
+async def test_graves_of_an_earlier_life_are_found(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a") as shop:
+        await shop.write(PUT, columns(0, 3))
+        await shop.write(DELETE)
+        await shop.flush()
+        assert len(shop.written.chunks()) == 1
+    async with opened(tmp_path / "a", shop.log, shop.written) as again:
+
+        async def bury(_owner: ShardOwner, graves: dict[bytes, int]) -> None:
+            again.flushes.bury(graves)
+
+        reclaimer = Reclaimer(
+            lambda: [again.owner], bury, clock_us=lambda: NOW_US, settings=ReclaimSettings()
+        )
+        done = await reclaimer.reclaim_now(again.owner)
+        assert (done.rows, done.ranges, done.graves) == (1, 0, 1)
+        await again.flush()
+        assert (again.written.chunks(), again.chunks()) == ({}, {})
+
+
+async def test_what_is_reclaimed_is_flushed_and_rebuilt(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a") as shop:
+        await shop.write(PUT, columns(0, 1000))
+        await shop.flush()
+        options = shop.owner.shard.state.options
+        shop.owner.shard.state.options = options.__class__(86_400, 1)
+        later_us = NOW_US + 90_000 * 10**6
+        shop.owner._clock_us = lambda: later_us
+
+        async def bury(_owner: ShardOwner, graves: dict[bytes, int]) -> None:
+            shop.flushes.bury(graves)
+
+        reclaimer = Reclaimer(
+            lambda: [shop.owner], bury, clock_us=lambda: later_us, settings=ReclaimSettings()
+        )
+        await reclaimer.reclaim_now(shop.owner)
+        assert canonical(shop.rows) == {}
+        assert await rebuilt(tmp_path / "b", shop) == {}
+        await shop.flush()
+        assert shop.written.chunks() == shop.chunks()
+        assert [bool(chunk.header(v)[1] & chunk.DELETED) for v in shop.chunks().values()] == [True]
+        await shop.flush()
+        assert (shop.written.chunks(), shop.chunks()) == ({}, {})
