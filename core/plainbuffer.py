@@ -35,7 +35,6 @@ __all__ = [
     "decode_rows",
     "delete_cell",
     "encode_row",
-    "extension",
     "increment_cell",
     "key_piece",
     "parse_cells",
@@ -470,13 +469,13 @@ def encode_row(
     if deleted:
         parts.append(b"\x08")
     if sequence is not None:
-        parts.append(extension(sequence))
+        parts.append(_extension(sequence))
     checksums = bytes([cell.checksum for cell in cells])
     parts.append(bytes((_ROW_CHECKSUM, row_checksum(state, checksums, deleted=deleted))))
     return b"".join(parts)
 
 
-def extension(sequence: SequenceInfo) -> bytes:
+def _extension(sequence: SequenceInfo) -> bytes:
     """Return the part of a stream record that says where it stands in its shard."""
     epoch, stamp, index = sequence
     piece = _SEQUENCE_INFO.pack(_SEQUENCE, 19, _EPOCH, epoch, _STAMP, stamp, _INDEX, index)

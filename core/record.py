@@ -281,14 +281,14 @@ def encode_record(envelope: Envelope, body: bytes) -> bytes:
 def decode_record(value: bytes) -> tuple[Envelope, Body]:
     """Return the envelope and the body of a record."""
     try:
-        envelope, position = read_envelope(value)
+        envelope, position = _read_envelope(value)
         branch = value[position]
         reader = _READERS.get(branch)
         if reader is None:
             raise ValueError(f"byte {position}: body {branch} is unknown")
         body, position = reader(value, position + 1)
     except (ValueError, IndexError, KeyError, struct.error) as error:
-        raise corrupt(value, error) from error
+        raise _corrupt(value, error) from error
     if position != len(value):
         raise CorruptRecord(f"record of {len(value)} bytes: its body ends at byte {position}")
     return envelope, body
@@ -297,12 +297,12 @@ def decode_record(value: bytes) -> tuple[Envelope, Body]:
 def decode_envelope(value: bytes) -> Envelope:
     """Return the envelope of a record, without looking at its body."""
     try:
-        return read_envelope(value)[0]
+        return _read_envelope(value)[0]
     except (ValueError, IndexError) as error:
-        raise corrupt(value, error) from error
+        raise _corrupt(value, error) from error
 
 
-def corrupt(value: bytes, error: Exception) -> CorruptRecord:
+def _corrupt(value: bytes, error: Exception) -> CorruptRecord:
     """Return the failure that names what is wrong with a record's bytes."""
     if isinstance(error, KeyError):
         return CorruptRecord(f"record of {len(value)} bytes: an unknown cell operation")
@@ -310,7 +310,7 @@ def corrupt(value: bytes, error: Exception) -> CorruptRecord:
     return CorruptRecord(f"record of {len(value)} bytes: {cause}")
 
 
-def read_envelope(value: bytes) -> tuple[Envelope, int]:
+def _read_envelope(value: bytes) -> tuple[Envelope, int]:
     """Return the envelope and where the body begins. Raises ``ValueError``, ``IndexError``."""
     if not value.startswith(_HEAD):
         raise ValueError(f"it begins with {value[:10].hex()}, no schema known here")
@@ -399,14 +399,11 @@ def _read_commit(value: bytes, position: int) -> tuple[Commit, int]:
     return Commit(transaction_id), position
 
 
-PUT_BODY, UPDATE_BODY, DELETE_BODY = 2, 4, 6
-"""First byte of the bodies that a stream shows."""
-
 _READERS: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     0: _read_noop,
-    PUT_BODY: _read_put,
-    UPDATE_BODY: _read_update,
-    DELETE_BODY: _read_delete,
+    2: _read_put,
+    4: _read_update,
+    6: _read_delete,
     8: _read_options,
     10: _read_reclaim,
     12: _read_seal,

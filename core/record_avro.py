@@ -22,11 +22,6 @@ from rowtide.core import variant
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
 
 __all__ = [
-    "LONG_BRANCH",
-    "SHORT_LENGTHS",
-    "STRING_BRANCH",
-    "after_short_name",
-    "read_block",
     "read_bytes",
     "read_cells",
     "read_count",
@@ -52,14 +47,14 @@ _LAST = [bytes((low,)) for low in range(128)] + [
 ]
 _MORE = [bytes((pair & 127 | 128, pair >> 7 | 128)) for pair in range(16384)]
 
-SHORT_LENGTHS = tuple(byte >> 1 if byte < 128 and byte & 1 == 0 else -1 for byte in range(256))
+_SHORT = tuple(byte >> 1 if byte < 128 and byte & 1 == 0 else -1 for byte in range(256))
 """A length that fits in one byte, by that byte; -1 calls for ``_read_length``."""
 
 _BYTE = tuple(bytes((byte,)) for byte in range(256))
 _OPS = {op << 1: op for op in (PUT, DELETE_ALL, DELETE_ONE, INCREMENT)}
 
 # Branches of the value union, doubled as Avro's zigzag has them.
-_NULL, LONG_BRANCH, _DOUBLE, _BOOLEAN, STRING_BRANCH, _BYTES = range(0, 12, 2)
+_NULL, _LONG, _DOUBLE, _BOOLEAN, _STRING, _BYTES = range(0, 12, 2)
 # Branches of the union of a key's column.
 _KEY_LONG, _KEY_STRING, _KEY_BYTES = range(0, 6, 2)
 
@@ -69,9 +64,9 @@ def _after_name(size: int) -> Callable[[bytes, int], tuple[Any, ...]]:
     return struct.Struct(f"{size}sBBB").unpack_from
 
 
-after_short_name = [_after_name(size) for size in range(64)]
+_AFTER_NAME = [_after_name(size) for size in range(64)]
 _STRING_HEADS = [b"\x03" + size.to_bytes(4, "little") for size in range(64)]
-_PUT_STRING_HEADS = [bytes((0, STRING_BRANCH, size << 1)) for size in range(64)]
+_PUT_STRING_HEADS = [bytes((0, _STRING, size << 1)) for size in range(64)]
 
 _TOP_BITS = 0x8080808080808080
 _EIGHT_BYTES = struct.Struct("<Q")
@@ -283,7 +278,7 @@ def read_key(record: bytes, at: int) -> tuple[list[bytes], int]:
     while count:
         for _ in range(count):
             branch = record[at]
-            size = SHORT_LENGTHS[record[at + 1]]
+            size = _SHORT[record[at + 1]]
             if branch == _KEY_STRING and size >= 0:
                 at += 2 + size
                 text = record[at - size : at]
@@ -324,33 +319,33 @@ def read_cells(record: bytes, at: int) -> tuple[list[Cell], int]:
     cells: list[Cell] = []
     count, at = read_count(record, at)
     while count:
-        at = read_block(record, at, count, cells)
+        at = _read_block(record, at, count, cells)
         count, at = read_count(record, at)
     return cells, at
 
 
-def read_block(record: bytes, at: int, count: int, cells: list[Cell]) -> int:
+def _read_block(record: bytes, at: int, count: int, cells: list[Cell]) -> int:
     """Append ``count`` cells to ``cells``; return where they end."""
     version: int | None = None
     version_bytes = b"\x00"
     for _ in range(count):
-        size = SHORT_LENGTHS[record[at]]
+        size = _SHORT[record[at]]
         at += 1
         if size < 0:
             size, at = _read_length(record, at - 1)
-        reader = after_short_name[size] if size < 64 else _after_name(size)
+        reader = _AFTER_NAME[size] if size < 64 else _after_name(size)
         name, op, branch, byte = reader(record, at)
         at += size
         if not name.isascii():
             name.decode()
-        if branch == STRING_BRANCH and (size := SHORT_LENGTHS[byte]) >= 0:
+        if branch == _STRING and (size := _SHORT[byte]) >= 0:
             at += 3
             text = record[at : at + size]
             at += size
             if not text.isascii():
                 text.decode()
             value = _STRING_HEADS[size] + text
-        elif branch == LONG_BRANCH:
+        elif branch == _LONG:
             number, at = read_long(record, at + 2)
             value = _INTEGER.pack(variant.INTEGER, number)
         else:
@@ -387,7 +382,7 @@ def _read_value(record: bytes, at: int) -> tuple[bytes, int]:
         if record[at] > 1:
             raise ValueError(f"byte {at}: a boolean of {record[at]}")
         return b"\x02" + record[at : at + 1], at + 1
-    if branch == STRING_BRANCH:
+    if branch == _STRING:
         text, at = read_bytes(record, at)
         return _LENGTH.pack(variant.STRING, len(text)) + _checked(text), at
     if branch == _BYTES:
