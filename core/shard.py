@@ -41,7 +41,15 @@ from rowtide.core.schema import StreamSettings, Table, TableOptions
 from rowtide.core.transaction_id import TransactionId, commit_key, commit_value, parse_id
 from rowtide.core.version import Window, check_version, expiry_floor_ms, visible_cells
 
-__all__ = ["Evaluated", "Replayed", "Resolved", "Shard", "ShardState", "commit_record"]
+__all__ = [
+    "Evaluated",
+    "Replayed",
+    "Resolved",
+    "Shard",
+    "ShardState",
+    "commit_record",
+    "options_body",
+]
 
 _NEWEST = Window()
 _EVERY = Window(max_versions=INT64_MAX)
@@ -472,6 +480,20 @@ class Shard:
         if new is not None and (old is None or old.stream_id != new.stream_id):
             state.stream_start = offset
         state.stream = new
+
+
+def options_body(table: Table) -> record.Options:
+    """Return the hidden record that puts a table's options in force."""
+    stream = table.stream
+    return record.Options(
+        table.options.time_to_live_s,
+        table.options.max_versions,
+        None
+        if stream is None
+        else record.Stream(
+            stream.stream_id, stream.enabled_at_us, stream.expiration_hours, list(stream.columns)
+        ),
+    )
 
 
 def commit_record(transaction_id: TransactionId, stamp: int) -> Evaluated:

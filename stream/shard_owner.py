@@ -25,7 +25,7 @@ from rowtide.core.fold import Writes
 from rowtide.core.group import AtomicBatch, Group
 from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.mutation import Change, Outcome
-from rowtide.core.shard import Evaluated, Shard
+from rowtide.core.shard import Evaluated, Shard, options_body
 from rowtide.core.transaction_id import (
     TransactionId,
     commit_key,
@@ -483,7 +483,9 @@ class ShardOwner:
 
     def _noop(self, at: int) -> tuple[bytes, bytes]:
         shard = self.shard
-        return b"", shard.encoded(shard.control(record.NoOp(), self._clock_us()), at)
+        # A log begins with its table's options: a rebuild folds what follows under them.
+        body = record.NoOp() if at else options_body(shard.table)
+        return b"", shard.encoded(shard.control(body, self._clock_us()), at)
 
     def _close(self) -> None:
         """Answer everyone who still waits: sent is unknown, not sent is unavailable."""

@@ -25,7 +25,7 @@ from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavaila
 from rowtide.core.limits import Limits
 from rowtide.core.mark import decode_mark, mark_key
 from rowtide.core.schema import ShardRange, Table
-from rowtide.core.shard import Shard, ShardState
+from rowtide.core.shard import Shard, ShardState, options_body
 from rowtide.stream.appender import READ_BYTES, LogShortened
 from rowtide.stream.changelog_flush import ChangelogFlush, tombstone_stamp
 from rowtide.stream.kafka_changelog import (
@@ -432,20 +432,6 @@ class Slot:
             rows, self.rows = self.rows, None
             with _logged(f"closing {self._path}"):
                 rows.close()
-
-
-def options_body(table: Table) -> record.Options:
-    """Return the hidden record that puts a table's options in force."""
-    stream = table.stream
-    return record.Options(
-        table.options.time_to_live_s,
-        table.options.max_versions,
-        None
-        if stream is None
-        else record.Stream(
-            stream.stream_id, stream.enabled_at_us, stream.expiration_hours, list(stream.columns)
-        ),
-    )
 
 
 def _in_force(owner: ShardOwner, table: Table) -> bool:

@@ -17,6 +17,7 @@ from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_
 from rowtide.core.defined_columns import check_defined
 from rowtide.core.errors import Rejected, no_table, unsupported
 from rowtide.core.schema import ShardRange, Table, check_table_name
+from rowtide.core.shard import options_body
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.defined_column_operations import columns_of
@@ -24,7 +25,6 @@ from rowtide.stream.directory import Directory
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import TopicSpec
 from rowtide.stream.row_requests import parse
-from rowtide.stream.slot import options_body
 from rowtide.stream.table_requests import (
     key_columns,
     key_schema,

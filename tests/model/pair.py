@@ -58,6 +58,7 @@ class Pair:
         ]
         same("shards", len(shards), len(model.history))
         self.records: list[list[StreamRecord]] = [[] for _ in shards]
+        self._unnumbered = 0
 
     def _create_request(self) -> pb.CreateTableRequest:
         model = self.model
@@ -119,7 +120,8 @@ class Pair:
             return (draft.partition, draft.number), False
         known = [number for name, number in self.ordered() if name == draft.partition]
         if draft.number == 2 and draft.kind != "DELETE":
-            return (draft.partition, 0), True
+            self._unnumbered -= 1  # Two rows of one request are two, also where both are refused.
+            return (draft.partition, self._unnumbered), True
         return (
             draft.partition,
             known[draft.number] if draft.number < len(known) else UNKNOWN,

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from rowtide.cli.wire_row import Delete, Put, encoded
+from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from tests.api.calls import OK, ask, get, key, put, refusal, stored, update
+from tests.api.test_stream import enabled
 from tests.model.drafts import DAY_MS
 from tests.model.pair import Pair
 from tests.model.requests import Options
@@ -18,6 +20,7 @@ from tests.model.world import World
 pytestmark = [pytest.mark.system, pytest.mark.kafka]
 
 ROW = key("a", 1)
+KEY = (KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER))
 
 
 @pytest.fixture
@@ -65,3 +68,41 @@ def test_versions_of_the_server_never_go_back_with_its_clock(world: World, table
     assert found is not None
     assert found.columns == (Put("c", 2, high_ms),)
     world.set_clock(high_ms)
+
+
+def options(max_versions: int) -> pb.TableOptions:
+    """Return options that take every version."""
+    return pb.TableOptions(max_versions=max_versions, deviation_cell_version_in_sec=2**32)
+
+
+def test_a_killed_server_folds_the_log_under_the_options_of_each_record(
+    world: World, table: str
+) -> None:
+    fresh = f"{table}_fresh"
+    world.client.create_table(fresh, KEY, options=options(3))
+    for version in range(3):
+        ask(world.client, update(fresh, ROW, [Put("c", version, world.now_ms + version)]))
+    world.client.update_table(fresh, options=options(1))
+    world.restart(kill=True)
+    world.client.update_table(fresh, options=options(3))
+    found = stored(world.client, fresh, ROW, max_versions=9)
+    world.client.delete_table(fresh)
+    assert found is not None
+    assert [cell.value for cell in found.columns] == [2, 1, 0]
+
+
+def test_a_stream_begins_where_it_was_enabled_also_for_a_killed_server(
+    world: World, table: str
+) -> None:
+    fresh = f"{table}_fresh"
+    world.client.create_table(fresh, KEY)
+    ask(world.client, put(fresh, ROW, [Put("c", 1)]))
+    world.client.update_table(fresh, stream=enabled())
+    world.restart(kill=True)
+    ask(world.client, put(fresh, ROW, [Put("c", 2)]))
+    (stream,) = world.client.list_stream(fresh)
+    (shard,) = world.client.describe_stream(stream.stream_id).shards
+    start = world.client.get_shard_iterator(stream.stream_id, shard.shard_id)
+    records = world.client.get_stream_record(start).records
+    world.client.delete_table(fresh)
+    assert [record.row.changes for record in records] == [(Put("c", 2, world.high_ms),)]
