@@ -36,7 +36,7 @@ def keep(client: Client, table: str, max_versions: int) -> None:
     ask(client, pb.UpdateTableRequest(table_name=table, table_options=options))
 
 
-def versions(client: Client, table: str) -> list[int]:
+def versions(client: Client, table: str) -> list[int | None]:
     """Return the versions that are seen of all columns."""
     found = rows(ask(client, get(table, ROW, max_versions=99)).row)
     return [cell.version_ms for row in found for cell in row.columns]

@@ -27,7 +27,7 @@ from tests.bench.processes import cpu_s, machine, memory
 ROUNDS = 400
 PER_WRITE = 1024
 NARROW, WIDE = (("pk", "narrow"),), (("pk", "wide"),)
-Call = Callable[[Key, str], object]
+Call = Callable[[Key, str], None]
 
 
 def main() -> None:
@@ -70,14 +70,17 @@ def _name(number: int) -> str:
 
 
 def _calls(client: Client) -> dict[str, Call]:
-    def changed(row: Key, name: str) -> object:
-        return client.update_row("t", row, [Put(name, "changed")])
+    def read(row: Key, name: str) -> None:
+        client.get_row("t", row, columns=[name])
 
-    def incremented(row: Key, name: str) -> object:
-        return client.update_row("t", row, [Increment(name, 1)])
+    def changed(row: Key, name: str) -> None:
+        client.update_row("t", row, [Put(name, "changed")])
+
+    def incremented(row: Key, name: str) -> None:
+        client.update_row("t", row, [Increment(name, 1)])
 
     return {
-        "read": lambda row, name: client.get_row("t", row, columns=[name]),
+        "read": read,
         "incremented": incremented,
         "changed": changed,
     }
