@@ -388,6 +388,7 @@ class ShardOwner:
         self._in_flight = []
         self._waiting.clear()
         self._barriers = 0
+        self._behind = False
         self.shard.discard()
         for waiting in refused:
             _fail(waiting, Unavailable("The partition is not available."))

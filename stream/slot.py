@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 
 BACKOFF_S = 0.2
 BACKOFF_S_MAX = 5.0
+WATCH_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +182,16 @@ class Slot:
         self._swept.set()
 
     async def flush(self) -> int:
-        """Flush the changelog now; return the number of entries."""
-        assert self._flush is not None, "a slot is flushed while it is open"
+        """Flush the changelog now; return the number of entries.
+
+        Raises what ``ChangelogWriter.flush`` raises, and ``Unavailable`` where the slot closes
+        meanwhile.
+        """
         async with self._flushing:
             if not self._writer.ready:
                 await self._fence()
+            if self._flush is None:
+                raise Unavailable(f"slot {self.number} is not open")
             return await self._flush.flush(list(self.shards.values()), time.time())
 
     # Opening.
@@ -198,6 +204,7 @@ class Slot:
         await self._read_changelog(self.rows)
         self._flush = ChangelogFlush(self._writer, self.rows)
         assert self._tasks is not None, "opening happens inside run"
+        self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")
         waits = []
         for table, shard in self._tables(self.number):
             served = asyncio.Event()
@@ -362,14 +369,22 @@ class Slot:
 
     # Upkeep.
 
+    async def _watch_often(self) -> None:
+        """Answer who waited too long, and step down where a later claim was seen.
+
+        A task of its own: a flush may wait long for a broker that is away.
+        """
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for owner in self.shards.values():
+                owner.expire()
+            if self._leases.lost(self.number):
+                raise Unavailable(f"slot {self.number} was claimed by another worker")
+
     async def _flush_often(self) -> None:
         while True:
             for _ in range(10):
                 await asyncio.sleep(self._settings.flush_s / 10)
-                for owner in self.shards.values():
-                    owner.expire()
-                if self._leases.lost(self.number):
-                    raise Unavailable(f"slot {self.number} was claimed by another worker")
                 if sum(len(o.dirty) for o in self.shards.values()) > self._settings.dirty_max:
                     break
             with _logged(f"slot {self.number}: flush"):

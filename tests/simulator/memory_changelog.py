@@ -6,7 +6,7 @@ A writer's next flush meets ``fault`` where one is set.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
 
 from rowtide.core.errors import OutcomeUnknown, Unavailable
@@ -20,6 +20,7 @@ from rowtide.stream.kafka_changelog import (
 
 __all__ = ["FlushFault", "MemoryChangelog", "MemoryReader", "MemoryWriter"]
 
+DEADLINE_S = 30.0
 PAGE = 7
 """Entries of one read: few, so that a row's chunks fall on two pages."""
 
@@ -60,9 +61,10 @@ class MemoryChangelog:
 class MemoryWriter(ChangelogWriter):
     """One owner's writer."""
 
-    def __init__(self, changelog: MemoryChangelog) -> None:
+    def __init__(self, changelog: MemoryChangelog, away: Callable[[], bool]) -> None:
         self.name = "changelog"
         self.fault: FlushFault | None = None
+        self._away = away
         self._changelog = changelog
         self._epoch: int | None = None
 
@@ -73,14 +75,14 @@ class MemoryWriter(ChangelogWriter):
 
     async def fence(self) -> None:
         """Take over from every writer so far."""
-        await asyncio.sleep(0)
+        await self._broker()
         self._changelog.epoch += 1
         self._epoch = self._changelog.epoch
 
     async def flush(self, changes: Sequence[Change]) -> int:
         """Commit ``changes`` unless fenced or faulty."""
         epoch, self._epoch = self._epoch, None
-        await asyncio.sleep(0.01)
+        await self._broker()
         fault, self.fault = self.fault, None
         if epoch != self._changelog.epoch:
             raise Fenced("another writer has taken over")
@@ -93,6 +95,14 @@ class MemoryWriter(ChangelogWriter):
             raise OutcomeUnknown("flush: no answer")
         self._epoch = epoch
         return position
+
+    async def _broker(self) -> None:
+        """Wait for the broker as the real one does: long."""
+        for _ in range(3000):
+            await asyncio.sleep(DEADLINE_S / 3000)
+            if not self._away():
+                return
+        raise Unavailable("flush: no broker")
 
 
 class MemoryReader(ChangelogReader):

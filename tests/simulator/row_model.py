@@ -53,6 +53,8 @@ class RowModel:
             envelope, body = record.decode_record(entry.value)
             if envelope.at != entry.offset:
                 continue
+            if isinstance(body, record.Options):
+                self._max_versions = body.max_versions
             if isinstance(body, Changing):
                 self.stamps.append(envelope.stamp)
                 self.changes.append((entry.offset, body))

@@ -219,7 +219,7 @@ class SimulatedSlot(Slot):
         self.handles = Handles(backend)
         self.disk = disk
         self._backend = backend
-        self.writer = MemoryWriter(backend.changelog)
+        self.writer = MemoryWriter(backend.changelog, lambda: backend.log.broker.away)
         super().__init__(
             0,
             cluster=cast(Cluster, self.handles),

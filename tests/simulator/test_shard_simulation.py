@@ -27,7 +27,7 @@ Action = tuple[str, tuple[int, ...]]
 
 ACTIONS: dict[str, tuple[int, list[tuple[int, int]]]] = {
     "write": (50, [(0, 1), (1, 6), (0, 10**6)]),
-    "wait": (30, [(0, 8)]),
+    "wait": (30, [(0, 9)]),
     "fault": (8, [(0, 1), (0, 3)]),
     "land_late": (4, []),
     "start": (14, [(0, 1), (0, 15_000)]),
@@ -43,10 +43,11 @@ ACTIONS: dict[str, tuple[int, list[tuple[int, int]]]] = {
     "compact": (2, [(0, 10)]),
     "flush": (5, [(0, 1)]),
     "expire": (1, [(0, 1)]),
+    "options": (3, [(0, 1), (1, 3)]),
 }
 """Per action its weight and the bounds of its arguments, inclusive."""
 
-WAITS_MS = (0, 1, 5, 20, 100, 500, 1000, 5000, 12_000)
+WAITS_MS = (0, 1, 5, 20, 100, 500, 1000, 5000, 12_000, 2)
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +125,54 @@ KNOWN: dict[str, list[Action]] = {
         ("wait", (7,)),
         ("write", (1, 6, 498757)),
         ("wait", (2,)),
+    ],
+    "a former owner opens the shard after its successor": [
+        ("kill", (0, 9)),
+        ("outage", (3880,)),
+        ("wait", (5,)),
+        ("start", (1, 10304)),
+        ("wait", (5,)),
+        ("wait", (2,)),
+        ("start", (0, 13762)),
+        ("pause_leases", (1,)),
+        ("wait", (8,)),
+        ("write", (1, 5, 782008)),
+        ("wait", (5,)),
+    ],
+    "a client waits while a flush waits for the broker": [
+        ("fault", (0, 1)),
+        ("write", (0, 6, 2)),
+        ("wait", (9,)),
+        ("outage", (20_000,)),
+        ("wait", (8,)),
+        ("wait", (6,)),
+    ],
+    "a queue is refused that holds options": [
+        ("outage", (12_000,)),
+        ("write", (0, 1, 1)),
+        ("wait", (2,)),
+        ("options", (0, 2)),
+        ("wait", (2,)),
+        ("write", (0, 2, 2)),
+        ("wait", (7,)),
+        ("wait", (6,)),
+        ("write", (0, 3, 3)),
+    ],
+    "a slot closes while a flush waits for its turn": [
+        ("lose_disk", (0,)),
+        ("start", (1, 3654)),
+        ("start", (0, 13959)),
+        ("wait", (1,)),
+        ("lose_disk", (0,)),
+        ("wait", (7,)),
+        ("outage", (5206,)),
+        ("flush", (1,)),
+        ("wait", (5,)),
+        ("wait", (6,)),
+        ("flush", (1,)),
+        ("flush", (1,)),
+        ("start", (0, 490)),
+        ("flush", (1,)),
     ],
 }
 """Programs that found something once."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from rowtide.core import key, variant
+from rowtide.core import key, record, variant
 from rowtide.core.cell import Cell
 from rowtide.core.chunk import row_key
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
@@ -56,6 +56,8 @@ COLUMNS = tuple(b"c%d" % number for number in range(6))
 LARGE = b"x" * 12_000
 """Three of these make a row of two chunks."""
 SETTLED_S = 120.0
+WAIT_S_MAX = 12.0
+"""What a client may wait for: ``write_s_max``, and how often the waiting are looked at."""
 
 
 @dataclass(slots=True)
@@ -66,7 +68,12 @@ class Attempt:
     mark: str | None
     change: Change
     low: int
+    process: Process
+    since_s: float
     told: Outcome | StoreError | None = None
+
+    def __str__(self) -> str:
+        return f"{self.mark or 'delete'} of {self.name}, asked at {self.since_s:.3f} s"
 
     @property
     def applied(self) -> bool:
@@ -236,13 +243,22 @@ class World:
         for _ in range(count if owner is not None else 0):
             name = chance.choice(NAMES)
             change, mark = self._change(chance, name)
-            attempt = Attempt(name, mark, change, self.backend_end)
+            assert process is not None
+            now_s = asyncio.get_running_loop().time()
+            attempt = Attempt(name, mark, change, self.backend_end, process, now_s)
             self.attempts.append(attempt)
             try:
                 assert owner is not None
                 owner.submit(change, partial(self._heard, attempt))
             except StoreError as error:
                 self._heard(attempt, error)
+
+    def options(self, worker: int, max_versions: int) -> None:
+        """Let a worker log other options: a barrier for the changes that come after."""
+        process = self.processes[worker]
+        if process is not None and process.owner is not None:
+            body = record.Options(-1, max_versions, None)
+            self._tasks.create_task(_logged(process.owner, body), name="options")
 
     def expire(self, worker: int) -> None:
         """Tell a worker's clients that they waited too long, where they did."""
@@ -269,6 +285,10 @@ class World:
         for process in self.processes:
             if process is not None and process.owner is not None:
                 self._check_rows(process.owner)
+        overdue_s = asyncio.get_running_loop().time() - WAIT_S_MAX
+        for attempt in self.attempts:
+            if attempt.told is None and attempt.process in self.processes:
+                assert attempt.since_s > overdue_s, "a client waits for ever"
 
     def _check_rows(self, owner: ShardOwner) -> None:
         """Rows are the fold of the log up to what is applied; a readable owner has it all."""
@@ -311,7 +331,7 @@ class World:
             assert attempt.told is not None, f"{attempt} was never answered"
             assert not attempt.applied or attempt.mark is None or attempt.mark in valid
             refused = not attempt.applied and not attempt.unknown
-            assert not refused or attempt.mark is None or attempt.mark not in valid, attempt
+            assert not refused or attempt.mark is None or attempt.mark not in valid, str(attempt)
         for name in NAMES:
             deletes = [a for a in self.attempts if a.name == name and a.mark is None]
             logged = sum(
@@ -365,6 +385,11 @@ class World:
         cells = [*_cells(chance, updates=kind == UPDATE), _put(MARK, mark.encode())]
         expectation = chance.choice((IGNORE, IGNORE, EXPECT_PRESENT, EXPECT_ABSENT))
         return Change(kind, row, cells, expectation), mark
+
+
+async def _logged(owner: ShardOwner, body: record.Options) -> None:
+    with suppress(StoreError):
+        await owner.submit_hidden(body)
 
 
 def _cells(chance: random.Random, *, updates: bool) -> Iterator[Cell]:

@@ -97,6 +97,11 @@ class Load:
         return sum(writer.written.applied for writer in self._writers)
 
     @property
+    def failed(self) -> int:
+        """Number of rows whose write was not acknowledged so far."""
+        return sum(len(writer.written.attempts) for writer in self._writers) - self.applied
+
+    @property
     def written(self) -> list[Written]:
         """What each writer did; complete once the load has stopped."""
         return [writer.written for writer in self._writers]

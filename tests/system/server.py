@@ -60,6 +60,7 @@ class Server:
         self.ready_file = data_dir.with_name(data_dir.name + ".ready.json")
         runner = (sys.executable, str(RUNNER), "--cache-dir", str(cache_dir))
         self._command = command or runner
+        self._environment = {**os.environ, "ROWTIDE_CACHE_DIR": str(cache_dir)}
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -93,6 +94,7 @@ class Server:
         with self.log.open("ab") as output:
             self._child = subprocess.Popen(
                 [*self._command, *places, *self.options],
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -1,0 +1,81 @@
+"""``rowtide up`` as a process: it leaves no orphan, shares its directory with nobody, drains."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system.conftest import MakeServer
+from tests.system.history import check_all
+from tests.system.load import Load, Told, create_table
+from tests.system.server import Server, wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.system]
+
+ROWTIDE = str(Path(sys.executable).with_name("rowtide"))
+ORPHAN_S_MAX = 20.0
+"""The broker is asked to end before it is made to."""
+
+
+@pytest.fixture
+def up(make_server: MakeServer) -> Server:
+    """``rowtide up`` as users start it."""
+    return make_server(command=(ROWTIDE, "up", "--port", "0"))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_killed_server_leaves_no_broker(up: Server) -> None:
+    up.start()
+    broker = up.broker_pid
+    assert broker is not None
+    up.kill()
+    seconds = wait_until(
+        lambda: not is_running(broker), what="the broker gone", timeout_s=ORPHAN_S_MAX
+    )
+    assert up.broker_pid is None
+    print(f"the broker was gone {seconds:.1f} s after its parent")  # noqa: T201
+
+
+def test_a_second_start_on_the_directory_is_refused_and_harms_nothing(up: Server) -> None:
+    up.start()
+    second = subprocess.run(
+        [ROWTIDE, "up", "--port", "0", "--data-dir", str(up.data_dir)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert second.returncode != 0
+    assert str(up.data_dir) in second.stderr
+    assert str(up.pid) in second.stderr
+    assert "Traceback" not in second.stderr
+    with up.client() as client:
+        create_table(client)
+
+
+def test_ctrl_c_under_load_answers_everything_and_loses_nothing(up: Server) -> None:
+    up.start()
+    with up.client() as client:
+        create_table(client)
+    with Load(up, seed=1) as load:
+        wait_until(lambda: load.applied > 300, what="300 rows")
+        up.interrupt()
+        code = up.wait()
+    assert code == 0
+    assert up.broker_pid is None
+    assert "cut off" not in up.last_words()
+    told = [attempt.told for written in load.written for attempt in written.attempts]
+    assert told.count(Told.UNKNOWN) == 0
+    up.start()
+    with up.client() as client:
+        check_all(client, load.written)
