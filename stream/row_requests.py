@@ -30,6 +30,7 @@ from rowtide.core.read import Selection
 from rowtide.core.schema import Table, check_column_name, check_key
 from rowtide.core.version import Window
 from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.request_text import require_text
 
 __all__ = [
     "ReadRequest",
@@ -64,9 +65,11 @@ class ReadRequest(Protocol):
 def parse(kind: type[M], body: bytes) -> M:
     """Return the message in ``body``. Raises OTSParameterInvalid."""
     try:
-        return kind.FromString(body)
+        message = kind.FromString(body)
     except DecodeError as error:
         raise invalid(f"Invalid request body: not a {kind.__name__} message.") from error
+    require_text(message)
+    return message
 
 
 # Reads.

@@ -1,0 +1,59 @@
+"""Holds a parsed request's strings to UTF-8, which the parser leaves unchecked in proto2.
+
+A string that is not UTF-8 comes out of the parser as bytes. Which fields of a message can be
+strings is worked out once per kind, so that a request costs one look at each string it has.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from rowtide.core.errors import invalid
+
+__all__ = ["require_text"]
+
+_Plan = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+
+def require_text(message: Message) -> None:
+    """Raise OTSParameterInvalid where a string of ``message`` is not UTF-8."""
+    _check(message, _plan(message.DESCRIPTOR))
+
+
+def _check(message: Any, plan: _Plan) -> None:
+    texts, many_texts, nested, many_nested = plan
+    for name in texts:
+        if type(getattr(message, name)) is not str:
+            raise _not_text(name)
+    for name in many_texts:
+        for text in getattr(message, name):
+            if type(text) is not str:
+                raise _not_text(name)
+    for name in nested:
+        if message.HasField(name):
+            require_text(getattr(message, name))
+    for name in many_nested:
+        for part in getattr(message, name):
+            require_text(part)
+
+
+@lru_cache(256)
+def _plan(kind: Any) -> _Plan:
+    """Return the names of a kind's strings and of its messages, each single and repeated."""
+    texts: tuple[list[str], list[str]] = ([], [])
+    nested: tuple[list[str], list[str]] = ([], [])
+    for described in kind.fields:
+        repeated = described.label == FieldDescriptor.LABEL_REPEATED
+        if described.type == FieldDescriptor.TYPE_STRING:
+            texts[repeated].append(described.name)
+        elif described.message_type is not None and any(_plan(described.message_type)):
+            nested[repeated].append(described.name)
+    return tuple(texts[0]), tuple(texts[1]), tuple(nested[0]), tuple(nested[1])
+
+
+def _not_text(name: str) -> Exception:
+    return invalid(f"Invalid request body: field '{name}' is not UTF-8.")
