@@ -1,4 +1,4 @@
-"""A disk that fills up: writes are refused in time; if it is full all the same, nothing is lost.
+"""A disk that fills up: writes are refused in time, and if it is full, nothing is lost.
 
 The data directory lies on a small file system of its own, which only root may mount.
 """
