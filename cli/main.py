@@ -27,6 +27,9 @@ COMMANDS = {
     "key": _Place("rowtide.cli.key", "key", "Create, list and revoke access keys."),
     "table": _Place("rowtide.cli.table", "table", "Create, change and delete tables."),
     "row": _Place("rowtide.cli.row", "row", "Read and write rows."),
+    "consumption": _Place(
+        "rowtide.cli.consumption", "consumption", "Show the capacity units that were consumed."
+    ),
     "stream": _Place("rowtide.cli.stream", "stream", "Follow the changes of a table."),
     "completion": _Place("rowtide.cli.completion", "completion", "Print a shell's completion."),
 }

@@ -245,5 +245,8 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
         slots=settings.slots,
         free_bytes_min=settings.free_bytes_min,
         slot=SlotSettings(reclaim=ReclaimSettings(rows_per_s=settings.reclaim_rows_per_s)),
-        limits=Limits(table_operations_per_s=settings.table_operations_per_s),
+        limits=Limits(
+            table_operations_per_s=settings.table_operations_per_s,
+            partition_units_per_s=settings.partition_units_per_s,
+        ),
     )

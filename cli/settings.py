@@ -74,6 +74,9 @@ class Settings:
     reclaim_rows_per_s: int = 20_000
     """Rows per second and slot that the background looks at for expired and surplus versions."""
 
+    partition_units_per_s: int = 0
+    """Capacity units that one partition key may use in a second (the service: 10000); 0: any."""
+
     table_operations_per_s: int = 10
     """Tables made, changed or deleted per second and instance, after a burst of 200; 0: any."""
 
@@ -81,6 +84,8 @@ class Settings:
         _require(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
         _require(1 <= self.slots <= SLOTS_MAX, "slots", self.slots, f"1 to {SLOTS_MAX}")
         _require(self.free_bytes_min >= 0, "free_bytes_min", self.free_bytes_min, "0 or more")
+        units = self.partition_units_per_s
+        _require(units >= 0, "partition_units_per_s", units, "0 or more")
         rate = self.table_operations_per_s
         _require(rate >= 0, "table_operations_per_s", rate, "0 or more")
         _require(
@@ -205,6 +210,7 @@ _READERS: dict[str, Callable[[Any, bool], Any]] = {
     "slots": _whole,
     "free_bytes_min": _whole,
     "reclaim_rows_per_s": _whole,
+    "partition_units_per_s": _whole,
     "table_operations_per_s": _whole,
     "kafka_security": _security,
 }

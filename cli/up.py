@@ -52,6 +52,7 @@ _TYPES: dict[str, click.ParamType] = {
     "slots": click.INT,
     "free_bytes_min": click.INT,
     "reclaim_rows_per_s": click.INT,
+    "partition_units_per_s": click.INT,
     "table_operations_per_s": click.INT,
     "durability": click.Choice(DURABILITIES),
 }

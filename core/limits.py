@@ -39,6 +39,8 @@ class Limits:
     instances_max: int = 10
     partitions_max: int = 10
     reserved_units_max: int = 5000
+    partition_units_per_s: int = 0
+    """Capacity units of one partition key in a second; 0 refuses none."""
     stream_expiration_hours_max: int = 168
     stream_records_default: int = 1000
     stream_bytes_max: int = 4 * 1024 * 1024

@@ -72,6 +72,25 @@ class AdminOperations:
         self._set_clock(now_us)
         return _encoded({"now_us": now_us})
 
+    async def consumption(self, identity: Identity, body: bytes) -> bytes:
+        """Return units by hour of ``instance``, one ``table`` or all, ``from`` and ``to`` (Unix s).
+
+        An hour belongs to the range that holds its first second; ``to`` is exclusive.
+        """
+        self._require_admin(identity)
+        fields = _fields(body, {"instance", "table", "from", "to"})
+        instance = str(fields.get("instance", identity.instance)).lower()
+        if instance not in self._directory.catalog.instances:
+            raise Rejected("OTSObjectNotExist", f"Instance '{instance}' does not exist.")
+        table = fields.get("table")
+        bounds = fields.get("from"), fields.get("to")
+        if any(bound is not None and type(bound) is not int for bound in bounds):
+            raise invalid("The from and to must be whole numbers of seconds.")
+        if table is not None and not isinstance(table, str):
+            raise invalid("The table must be a name.")
+        hours = await self._directory.consumption.hours(instance, table, *bounds)
+        return _encoded({"instance": instance, "hours": hours})
+
     async def reclaim(self, identity: Identity, body: bytes) -> bytes:
         """Remove what is hidden in one ``table`` of the request's instance, now."""
         self._require_admin(identity)

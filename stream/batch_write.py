@@ -85,6 +85,7 @@ class AtomicRows:
                 self._tell_outcomes()
             else:
                 directory.require_space()
+                directory.consumption.require(table, batch.partition_key)
                 directory.owner(table, self._rows[0].row.key).submit_atomic(batch, self._done)
         except StoreError as error:
             self._done(error)

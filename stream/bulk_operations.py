@@ -8,7 +8,7 @@ happens to a row is that row's own error. The Java SDK's writer relies on this d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -52,7 +52,11 @@ class BulkOperations:
         table, missing = self._find(identity, request.table_name)
         changes = [self._change(table, missing, kind, row) for kind, row in rows]
         sizes = [_row_bytes(row) for _, row in rows]
-        reply = ImportReply(request.table_name, sizes, self._loop)
+        used = self._directory.consumption
+        if table is None:
+            used.count_missing(identity.instance, write=len(rows))
+        count = None if table is None else partial(used.count, table, None)
+        reply = ImportReply(request.table_name, sizes, self._loop, count)
         for index, change in enumerate(changes):
             self._submit(table, change, partial(reply.told, index))
         return reply.future
@@ -122,7 +126,7 @@ class BulkOperations:
     def bulk_export(self, identity: Identity, body: bytes) -> bytes:
         """Return rows in key order, newest versions only, up to the limits of one answer."""
         request = parse(pb.BulkExportRequest, body)
-        table = self._directory.table(identity.instance, request.table_name)
+        table = self._directory.used_table(identity.instance, request.table_name, read=1)
         wanted = pb.GetRangeRequest(columns_to_get=request.columns_to_get, max_versions=1)
         if request.HasField("filter"):
             wanted.filter = request.filter
@@ -131,6 +135,7 @@ class BulkOperations:
         start, end = request.inclusive_start_primary_key, request.exclusive_end_primary_key
         span = span_of(table, start, end, self._limits, backward=False)
         size, following = self._export(table, span, selection, block)
+        self._directory.consumption.count(table, None, capacity.units(size), 0)
         return _export_answer(size, block, following)
 
     def _block(self, table: Table, request: pb.BulkExportRequest) -> PlainBlock | MatrixBlock:
@@ -177,16 +182,23 @@ class ImportReply:
     """The answer of a BulkImport: every row's result in request order, once all are there."""
 
     def __init__(
-        self, table_name: str, sizes: Sequence[int], loop: asyncio.AbstractEventLoop
+        self,
+        table_name: str,
+        sizes: Sequence[int],
+        loop: asyncio.AbstractEventLoop,
+        count: Callable[[int, int], None] | None,
     ) -> None:
         self.future: asyncio.Future[bytes] = loop.create_future()
         self._table_name = table_name
         self._sizes = sizes
+        self._count = count
         self._results: dict[int, Outcome | StoreError] = {}
 
     def told(self, index: int, told: Outcome | StoreError) -> None:
         """Take the result of one row."""
         self._results[index] = told
+        if self._count is not None and not isinstance(told, StoreError):
+            self._count(told.read_units, told.write_units)
         if len(self._results) == len(self._sizes) and not self.future.done():
             self.future.set_result(self._answer())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from rowtide.core import key
@@ -9,6 +10,7 @@ from rowtide.core.catalog import Catalog
 from rowtide.core.errors import Unavailable, no_table
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table, check_table_name
+from rowtide.stream.consumption import Consumption
 from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.slot import Slot
 
@@ -27,10 +29,12 @@ class Directory:
         slots: Mapping[int, Slot],
         limits: Limits,
         clock_us: Callable[[], int],
+        consumption: Consumption | None = None,
     ) -> None:
         self.catalog = catalog
         self.limits = limits
         self.clock_us = clock_us
+        self.consumption = consumption or Consumption(time.time)
         self._slots = slots
         self._full: str | None = None
 
@@ -50,6 +54,15 @@ class Directory:
         table = self.catalog.tables.get((instance, name))
         if table is None:
             check_table_name(name, self.limits)
+            raise no_table()
+        return table
+
+    def used_table(self, instance: str, name: str, *, read: int = 0, write: int = 0) -> Table:
+        """Return the table that an operation on rows names; one that is not there costs units."""
+        table = self.catalog.tables.get((instance, name))
+        if table is None:
+            check_table_name(name, self.limits)
+            self.consumption.count_missing(instance, read=read, write=write)
             raise no_table()
         return table
 

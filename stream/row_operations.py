@@ -23,6 +23,7 @@ from rowtide.core.read import RowAnswer, Selection, answer, read_row
 from rowtide.core.schema import Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.batch_write import BatchRow, write_atomically, write_within
+from rowtide.stream.consumption import Consumption
 from rowtide.stream.directory import Directory
 from rowtide.stream.range_scan import RangePage, Span, next_key, span_of, stored_rows, touched
 from rowtide.stream.row_answers import consumed, field, range_answer, row_answer, write_answer
@@ -53,6 +54,7 @@ class RowOperations:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._limits = directory.limits
+        self._consumption = directory.consumption
         self._loop = asyncio.get_running_loop()
 
     # Writes.
@@ -79,16 +81,18 @@ class RowOperations:
         buffer: bytes,
         kind: int,
     ) -> Awaitable[bytes] | bytes:
-        table = self._directory.table(identity.instance, request.table_name)
+        table = self._directory.used_table(identity.instance, request.table_name, write=1)
         row = row_change(buffer, kind, self._limits)
         change = change_of(row, kind, table, request, self._limits)
         _check_update(table, kind)
         self._directory.require_space()
+        partition_key = row.key[0][1]
+        self._consumption.require(table, partition_key)
+        reply = WriteReply(self._loop, self._consumption, table, partition_key)
         if request.transaction_id:
             session = find_session(self._directory, identity, request.transaction_id)
-            returned, read, write = session.apply(table, change)
-            return write_answer(read, write, returned)
-        reply = WriteReply(self._loop)
+            reply(session.apply(table, change))
+            return reply.future.result()
         self._directory.owner(table, row.key).submit(change, reply)
         return reply.future
 
@@ -98,7 +102,8 @@ class RowOperations:
         rows = self._batch_rows(identity, request)
         self._check_batch_size(rows)
         session = self._session(identity, request.transaction_id)
-        reply = BatchReply(request, len(rows), self._loop)
+        used = BatchUse(self._consumption, identity.instance, rows)
+        reply = BatchReply(request, used, self._loop)
         tells = [reply.row(index) for index in range(len(rows))]
         if request.is_atomic:
             write_atomically(self._directory, rows, tells, session)
@@ -185,6 +190,7 @@ class RowOperations:
             return
         try:
             self._directory.require_space()
+            self._consumption.require(row.table, row.row.key[0][1])
             self._directory.owner(row.table, row.row.key).submit(row.change, tell)
         except StoreError as error:
             tell(error)
@@ -194,7 +200,7 @@ class RowOperations:
     def get_row(self, identity: Identity, body: bytes) -> bytes:
         """Return one row."""
         request = parse(pb.GetRowRequest, body)
-        table = self._directory.table(identity.instance, request.table_name)
+        table = self._directory.used_table(identity.instance, request.table_name, read=1)
         selection = named_key(selection_of(request, self._limits), table)
         session = self._session(identity, request.transaction_id)
         asked = Asked(request.primary_key, request.token, self._limits.row_bytes_max)
@@ -206,14 +212,16 @@ class RowOperations:
     def _read(
         self, table: Table, asked: Asked, selection: Selection, session: Session | None = None
     ) -> tuple[RowAnswer | None, int]:
-        """Return a row and the read units it costs."""
+        """Return a row and the read units it costs, which are counted."""
         buffer, token, bytes_max = asked
         row = read_key(buffer, table, self._limits)
+        partition_key = row[0][1]
+        self._consumption.require(table, partition_key)
         owner = self._directory.owner(table, row)
         owner.require_readable()
         encoded = key.encode([value for _, value in row])
         found = read_row(
-            owner.rows if session is None else session.reading(table, row[0][1]).view,
+            owner.rows if session is None else session.reading(table, partition_key).view,
             row_key(table.table_id, encoded),
             selection,
             owner.shard.state.options,
@@ -221,9 +229,9 @@ class RowOperations:
             token=token,
             bytes_max=bytes_max,
         )
-        if found is None:
-            return None, 1
-        return found, capacity.units(found.size - table.key_overhead)
+        units = 1 if found is None else capacity.units(found.size - table.key_overhead)
+        self._consumption.count(table, partition_key, units, 0)
+        return found, units
 
     def batch_get_row(self, identity: Identity, body: bytes) -> bytes:
         """Return rows of several tables, each with its own result, in request order."""
@@ -243,6 +251,8 @@ class RowOperations:
                 missing="No version condition is specified while querying row.",
             )
             table, missing = self._find(identity, wanted.table_name)
+            if table is None:
+                self._consumption.count_missing(identity.instance, read=len(wanted.primary_key))
             items = b""
             for buffer, token in zip_longest(wanted.primary_key, wanted.token, fillvalue=b""):
                 asked = Asked(buffer, token, max(1, min(left, self._limits.row_bytes_max)))
@@ -276,7 +286,7 @@ class RowOperations:
     def get_range(self, identity: Identity, body: bytes) -> bytes:
         """Return rows in key order, forward or backward, up to the limits of one answer."""
         request = parse(pb.GetRangeRequest, body)
-        table = self._directory.table(identity.instance, request.table_name)
+        table = self._directory.used_table(identity.instance, request.table_name, read=1)
         selection = named_key(selection_of(request, self._limits), table)
         limit = request.limit if request.HasField("limit") else None
         if limit is not None and limit <= 0:
@@ -292,10 +302,12 @@ class RowOperations:
         view = session.reading(table, *span.partition_keys).view if session is not None else None
         scan = Scan(selection, limit, request.token)
         page = self._collect(table, span, scan, view)
-        if request.data_block_type_hint == pb.DBT_SIMPLE_ROW_MATRIX and request.columns_to_get:
-            return range_matrix(table, request, page, self._limits)
         rows, size, following, token = page
         units = capacity.units(size - table.key_overhead * len(rows))
+        # Of no one partition key: how much of which would have to be told row by row.
+        self._consumption.count(table, None, units, 0)
+        if request.data_block_type_hint == pb.DBT_SIMPLE_ROW_MATRIX and request.columns_to_get:
+            return range_matrix(table, request, page, self._limits)
         return range_answer(units, rows, following) + _token(4, token)
 
     def _collect(self, table: Table, span: Span, scan: Scan, view: RangeReader | None) -> RangePage:
@@ -350,39 +362,68 @@ class Scan(NamedTuple):
 
 
 class WriteReply:
-    """The answer of one write, made of its outcome."""
+    """The answer of one write, made of its outcome, whose units are counted."""
 
-    __slots__ = ("future",)
+    __slots__ = ("_consumption", "_partition_key", "_table", "future")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        consumption: Consumption,
+        table: Table,
+        partition_key: bytes,
+    ) -> None:
         self.future: asyncio.Future[bytes] = loop.create_future()
+        self._consumption = consumption
+        self._table = table
+        self._partition_key = partition_key
 
     def __call__(self, told: Outcome | StoreError) -> None:
-        if self.future.done():
-            return  # The client has gone.
+        future = self.future
         if isinstance(told, StoreError):
-            self.future.set_exception(told)
-        else:
-            row, read, write = told
-            self.future.set_result(write_answer(read, write, row))
+            if not future.done():
+                future.set_exception(told)
+            return
+        row, read, write = told
+        self._consumption.count(self._table, self._partition_key, read, write)
+        if not future.done():  # Otherwise the client has gone.
+            future.set_result(write_answer(read, write, row))
+
+
+class BatchUse(NamedTuple):
+    """Counts what the rows of a batch consume."""
+
+    consumption: Consumption
+    instance: str
+    rows: Sequence[BatchRow]
+
+    def told(self, index: int, told: Outcome | StoreError) -> None:
+        """Count one row; the failure of one without a table costs a unit."""
+        row = self.rows[index]
+        if row.table is None:
+            self.consumption.count_missing(self.instance, write=1)
+        elif not isinstance(told, StoreError):
+            self.consumption.count(row.table, row.row.key[0][1], told.read_units, told.write_units)
 
 
 class BatchReply:
     """The answer of a batch: every row's result in request order, once the last one is there."""
 
     def __init__(
-        self, request: pb.BatchWriteRowRequest, count: int, loop: asyncio.AbstractEventLoop
+        self, request: pb.BatchWriteRowRequest, used: BatchUse, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.future: asyncio.Future[bytes] = loop.create_future()
         self._request = request
-        self._results = [b""] * count
-        self._missing = count
+        self._used = used
+        self._results = [b""] * len(used.rows)
+        self._missing = len(used.rows)
 
     def row(self, index: int) -> Tell:
         """Return what takes the result of one row."""
         return partial(self._told, index)
 
     def _told(self, index: int, told: Outcome | StoreError) -> None:
+        self._used.told(index, told)
         self._results[index] = _row_result(told)
         self._missing -= 1
         if not self._missing and not self.future.done():

@@ -53,6 +53,7 @@ class SplitOperations:
         table = self._directory.table(identity.instance, request.table_name)
         pieces = await self._pieces(table, max(split_bytes // PIECES_PER_SPLIT, PIECE_BYTES_MIN))
         points = choose(pieces, split_bytes, points_max)
+        self._directory.consumption.count(table, None, 1, 0)
         response = pb.ComputeSplitPointsBySizeResponse(schema=key_schema(table))
         response.consumed.capacity_unit.read = 1
         response.consumed.capacity_unit.write = 0

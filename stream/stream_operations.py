@@ -112,7 +112,9 @@ class StreamOperations:
             bytes_max=limits.stream_bytes_max,
         )
         owner.require_readable()
-        return _answer(request.shard_iterator, position, page)
+        units = capacity.units(sum(len(change.row) for change in page.changes))
+        self._directory.consumption.count(owner.shard.table, None, units, 0)
+        return _answer(request.shard_iterator, position, page, units)
 
     async def _readable_from(self, identity: Identity, position: Position) -> ShardOwner:
         """Return the shard of a position that is still readable."""
@@ -153,14 +155,13 @@ class StreamOperations:
         return table, table.stream
 
 
-def _answer(asked: str, position: Position, page: Page) -> bytes:
+def _answer(asked: str, position: Position, page: Page, units: int) -> bytes:
     more = bool(page.changes) or not page.at_end
     # Nothing new: the same text, so that a client that waits for it to stop changing ends.
     following = asked
     if more:
         following = encode_position(position._replace(offset=page.next_offset))
-    size = sum(len(change.row) for change in page.changes)
-    return stream_answer(page.changes, capacity.units(size), following, more=more)
+    return stream_answer(page.changes, units, following, more=more)
 
 
 def _shard(shard: ShardRange) -> pb.StreamShard:

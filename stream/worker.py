@@ -27,6 +27,8 @@ from rowtide.stream.admin_operations import AdminOperations, instance_document, 
 from rowtide.stream.bulk_operations import BulkOperations
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.clock import Clock
+from rowtide.stream.consumption import Consumption
+from rowtide.stream.consumption_file import ConsumptionFile
 from rowtide.stream.defined_column_operations import DefinedColumnOperations
 from rowtide.stream.directory import Directory
 from rowtide.stream.faust_membership import Membership, MembershipConfig
@@ -137,6 +139,7 @@ class Worker:
         if start.done():
             start.result()
             tasks.create_task(self._watch_disk(), name="disk")
+            tasks.create_task(self._consumption.run(), name="consumption")
             _tune_collector()
             ready(self)
             await stopped
@@ -184,7 +187,10 @@ class Worker:
             settings=config.lease,
         )
         self._roster = Roster(self._new_slot, tasks)
-        self.directory = Directory(self.catalog, self._roster.slots, config.limits, self._clock)
+        self._consumption = self._metered()
+        self.directory = Directory(
+            self.catalog, self._roster.slots, config.limits, self._clock, self._consumption
+        )
         self._rows = RowOperations(self.directory)
         self._transactions = TransactionOperations(self.directory)
         self._bulk = BulkOperations(self.directory)
@@ -197,6 +203,16 @@ class Worker:
         self._defined = DefinedColumnOperations(self.directory, self._owner, throttle)
         self._unbuilt = UnbuiltOperations(self.directory)
         self._admin = AdminOperations(self.directory, self._owner, self._status, self._clock.set)
+
+    def _metered(self) -> Consumption:
+        clock = self._clock
+        consumption = Consumption(
+            time.time if self.config.test_clock_us is None else lambda: clock() / 1_000_000,
+            partition_units_max=self.config.limits.partition_units_per_s,
+        )
+        file = ConsumptionFile(self.config.data_dir / "consumption.sqlite")
+        consumption.keep(file, self.catalog.tables_by_id.values)
+        return consumption
 
     @property
     def catalog(self) -> Catalog:
@@ -241,6 +257,7 @@ class Worker:
             cut = await self._edge.drain(DRAIN_S)
             if cut:
                 logger.warning("%d requests were cut off", cut)
+            await self._consumption.flush()
         await self._roster.stop()
         await membership.stop()
 
@@ -346,6 +363,7 @@ class Worker:
             "RowtideCreateKey": admin.create_key,
             "RowtideRevokeKey": admin.revoke_key,
             "RowtideSetClock": admin.set_clock,
+            "RowtideConsumption": admin.consumption,
             "RowtideReclaim": admin.reclaim,
             "RowtidePauseReclaimer": admin.pause_reclaimer,
             "RowtideResumeReclaimer": admin.resume_reclaimer,

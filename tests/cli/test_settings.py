@@ -40,6 +40,7 @@ def test_every_setting_can_be_a_variable() -> None:
         "java": ("/j", Path("/j")),
         "free_bytes_min": ("0", 0),
         "reclaim_rows_per_s": ("1", 1),
+        "partition_units_per_s": ("10000", 10_000),
         "table_operations_per_s": ("0", 0),
     }
     found = load_settings(None, {variable(n): text for n, (text, _) in given.items()}, {})

@@ -11,10 +11,13 @@ from tests.api.calls import ask
 from tests.model.requests import Refused
 from tests.system.server import Server
 
-__all__ = ["World"]
+__all__ = ["PARTITION_UNITS", "World"]
 
 START_MS = 1_469_030_400_000
 """2016-07-21 00:00:00 UTC, where the worked examples begin."""
+
+PARTITION_UNITS = 10_000
+"""What one partition key may use in a second: more than an example's steps do while it stands."""
 
 
 @dataclass
@@ -98,4 +101,5 @@ class World:
 
 def _options(broker: str, now_ms: int) -> tuple[str, ...]:
     fast = ("--table-operations-per-s", "1000000", "--flush-s", "1")
-    return ("--kafka", broker, "--test-clock-us", str(now_ms * 1000), *fast)
+    bound = ("--partition-units-per-s", str(PARTITION_UNITS))
+    return ("--kafka", broker, "--test-clock-us", str(now_ms * 1000), *fast, *bound)

@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--free-bytes-min", type=int, default=64 << 20)
     parser.add_argument("--test-clock-us", type=int)
     parser.add_argument("--table-operations-per-s", type=float, default=10.0)
+    parser.add_argument("--partition-units-per-s", type=int, default=0)
     wanted = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # Four lines a second of no broker.
@@ -67,7 +68,10 @@ def _config(wanted: argparse.Namespace, bootstrap: str) -> WorkerConfig:
         credentials=CREDENTIALS,
         slots=2,
         free_bytes_min=wanted.free_bytes_min,
-        limits=Limits(table_operations_per_s=wanted.table_operations_per_s),
+        limits=Limits(
+            table_operations_per_s=wanted.table_operations_per_s,
+            partition_units_per_s=wanted.partition_units_per_s,
+        ),
         slot=SlotSettings(flush_s=wanted.flush_s, trim_s=wanted.trim_s),
         test_clock_us=wanted.test_clock_us,
     )
