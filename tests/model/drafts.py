@@ -89,7 +89,8 @@ versions = st.one_of(
 columns = st.sampled_from(("c1", "c1", "c1", *COLUMNS))
 changes = st.one_of(
     st.builds(ChangeDraft, st.just("put"), columns, values, st.none() | versions),
-    st.builds(ChangeDraft, st.just("put"), columns, st.integers(-3, 3), st.none() | versions),
+    st.builds(ChangeDraft, st.just("put"), columns, st.integers(-1, 1), st.none() | versions),
+    st.builds(ChangeDraft, st.just("put"), st.just("c1"), st.integers(-1, 1), versions),
     st.builds(ChangeDraft, st.just("delete"), columns, st.just(0), st.none() | versions),
     st.builds(ChangeDraft, st.just("add"), columns, st.integers(-3, 3), st.none()),
 )
@@ -97,7 +98,7 @@ compares = st.builds(
     Compare,
     st.sampled_from(("c1", "c1", "c1", *COLUMNS, "PK1", "PK2")),
     st.sampled_from(["EQ", "NE", "GT", "GE", "LT", "LE"]),
-    st.one_of(st.integers(-1, 1), st.sampled_from(["", "b", "n", b"", 0.0, True])),
+    st.integers(-1, 1) | st.integers(-1, 1) | st.sampled_from(["", "b", "n", b"", 0.0, True]),
     st.booleans(),
     st.booleans(),
 )
@@ -113,7 +114,7 @@ writes = st.builds(
     kind=st.sampled_from(["PUT", "PUT", "UPDATE", "UPDATE", "UPDATE", "UPDATE", "DELETE"]),
     partition=st.sampled_from(PARTITIONS),
     number=st.integers(0, 2),
-    changes=st.lists(changes, max_size=4),
+    changes=st.just([]) | st.lists(changes, min_size=3, max_size=8),
     expect=st.sampled_from(["IGNORE", "IGNORE", "IGNORE", "EXPECT_EXIST", "EXPECT_NOT_EXIST"]),
     condition=st.one_of(st.none(), st.none(), st.none(), tests),
     returns=st.sampled_from(["nothing", "nothing", "key", "modified", "wrong"]),
@@ -121,18 +122,32 @@ writes = st.builds(
 )
 reads = st.builds(
     ReadDraft,
-    start=st.none() | versions,
-    end=st.none() | versions,
+    start=st.one_of(st.none(), st.none(), versions),
+    end=st.one_of(st.none(), st.none(), versions),
     exact=st.booleans(),
-    newest=st.none() | st.integers(1, 4),
-    columns=st.just(()) | st.lists(st.sampled_from((*COLUMNS, "PK2")), max_size=3).map(tuple),
-    start_column=st.sampled_from(["", "", "c2", "w03"]),
-    end_column=st.sampled_from([None, None, "c2", "c3", "w10"]),
+    newest=st.one_of(st.none(), st.none(), st.integers(1, 4)),
+    columns=st.just(())
+    | st.just(())
+    | st.lists(st.sampled_from((*COLUMNS, "PK2")), max_size=3).map(tuple),
+    start_column=st.sampled_from(["", "", "", "c2", "w03"]),
+    end_column=st.sampled_from([None, None, None, "c2", "c3", "w10"]),
     filter=st.one_of(
         st.none(), st.none(), tests, st.builds(Page, st.integers(0, 3), st.integers(1, 4))
     ),
 )
 bounds = st.builds(Bound, st.none() | st.sampled_from(PARTITIONS), st.none() | st.integers(0, 3))
+first_changes = st.lists(
+    st.builds(
+        ChangeDraft,
+        st.just("put"),
+        st.sampled_from(("c1", "c1", "c2", "c3")),
+        st.integers(-1, 1),
+        st.none() | st.builds(VersionDraft, st.sampled_from([-1000, -2000, 5000]), st.none()),
+    ),
+    min_size=3,
+    max_size=6,
+)
+"""What a row has at first: several versions, which differ."""
 options = st.builds(
     Options,
     st.sampled_from([-1, -1, 86400, 2 * 86400]),

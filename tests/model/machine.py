@@ -18,7 +18,7 @@ from rowtide.cli.wire_row import Put, Special, encoded
 from rowtide.core.wire import ots_pb2 as pb
 from tests.api.calls import batch_get, batch_write, get, get_range, key, units
 from tests.model import drafts
-from tests.model.drafts import Bound, ReadDraft, WriteDraft
+from tests.model.drafts import Bound, ChangeDraft, ReadDraft, WriteDraft
 from tests.model.messages import all_found, done, next_key, read_fields, write_message
 from tests.model.pair import Pair, options_message, same
 from tests.model.requests import Done, Key, Options, Read, Refused, Write
@@ -67,9 +67,16 @@ class StoreMachine(RuleBasedStateMachine):
         options=drafts.options,
         originals=st.sampled_from([(), (), ("c1",), ("c3", "c1")]),
         restarts=st.sampled_from([0] * 15 + [2]),
+        rows=st.lists(drafts.first_changes, min_size=4, max_size=4),
     )
-    def create(self, options: Options, originals: tuple[str, ...], restarts: int) -> None:
-        """Make the example's tables."""
+    def create(
+        self,
+        options: Options,
+        originals: tuple[str, ...],
+        restarts: int,
+        rows: list[list[ChangeDraft]],
+    ) -> None:
+        """Make the example's tables, with a few rows."""
         world = self.world
         world.examples += 1
         world.set_clock(world.high_ms + 1)
@@ -77,6 +84,11 @@ class StoreMachine(RuleBasedStateMachine):
         for split, auto in ((SPLIT, False), (None, True)):
             model = TableModel(options, split=split, auto=auto, originals=originals)
             self.pairs.append(Pair(world, model))
+        for table in (0, 1):
+            for index, changes in enumerate(rows):
+                partition = drafts.PARTITIONS[index % 2]
+                number = 2 if table else index // 2
+                self._write_one(first_row(table, partition, number, changes), None)
 
     def teardown(self) -> None:
         """Compare what is left, where nothing differed before."""
@@ -130,7 +142,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     # Writes.
 
-    @rule(some=st.lists(drafts.writes, min_size=1, max_size=4), inside=within)
+    @rule(some=st.lists(drafts.writes, min_size=2, max_size=5), inside=within)
     def write(self, some: list[WriteDraft], inside: int | None) -> None:
         """Write rows one by one."""
         for draft in some:
@@ -263,8 +275,8 @@ class StoreMachine(RuleBasedStateMachine):
                 st.sampled_from(drafts.PARTITIONS),
                 st.integers(0, 2),
             ),
-            min_size=1,
-            max_size=5,
+            min_size=3,
+            max_size=6,
         ),
         draft=drafts.reads,
     )
@@ -339,6 +351,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     # Transactions.
 
+    @precondition(lambda self: sum(opened.held is not None for opened in self.open) < 2)
     @rule(table=st.sampled_from([0, 0, 1]), partition=st.sampled_from(drafts.PARTITIONS))
     def begin(self, table: int, partition: str) -> None:
         """Open a transaction."""
@@ -452,6 +465,11 @@ class StoreMachine(RuleBasedStateMachine):
         for pair in self.pairs:
             pair.model.held.clear()
         self.whole = True
+
+
+def first_row(table: int, partition: str, number: int, changes: list[ChangeDraft]) -> WriteDraft:
+    """Return the write of a row that is there at first."""
+    return WriteDraft(table, "PUT", partition, number, changes, "IGNORE", None, "nothing", False)
 
 
 def _numbered(write: Write, told: Any) -> Write:
