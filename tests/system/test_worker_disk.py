@@ -79,7 +79,7 @@ def prepare(server: Server, *, stream: bool) -> None:
         create_table(client, stream=stream)
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("end", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
 def test_rows_are_rebuilt_from_kafka_alone(server: Server, end: str) -> None:
     prepare(server, stream=True)
     written = write(server, seed=1)
@@ -102,7 +102,10 @@ def test_rows_are_rebuilt_where_the_log_is_trimmed(server: Server) -> None:
     assert differences(rows_of(server), before) == []
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["log kept", "log trimmed"])
+@pytest.mark.parametrize(
+    "stream",
+    [pytest.param(True, id="log kept", marks=pytest.mark.slow), pytest.param(False, id="trimmed")],
+)
 def test_an_old_copy_of_the_rows_resurrects_and_loses_nothing(
     server: Server, tmp_path: Path, *, stream: bool
 ) -> None:
@@ -128,6 +131,7 @@ def test_an_old_copy_of_the_rows_resurrects_and_loses_nothing(
     assert differences(rows_of(server), before) == []
 
 
+@pytest.mark.slow
 def test_rows_of_a_dropped_table_do_not_come_back(server: Server, tmp_path: Path) -> None:
     prepare(server, stream=False)
     write(server, seed=7)
