@@ -79,7 +79,8 @@ class StoreMachine(RuleBasedStateMachine):
         """Make the example's tables, with a few rows."""
         world = self.world
         world.examples += 1
-        world.set_clock(world.high_ms + 1)
+        # At a whole second: ages are in seconds, and an example must come out the same again.
+        world.set_clock((world.high_ms // 1000 + 1) * 1000)
         self.began_ms, self.restarts = world.now_ms, restarts
         for split, auto in ((SPLIT, False), (None, True)):
             model = TableModel(options, split=split, auto=auto, originals=originals)
