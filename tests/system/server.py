@@ -128,8 +128,9 @@ class Server:
     def wait(self) -> int:
         """Wait until the server has ended by itself; return its exit code."""
         assert self._child is not None, "not started"
-        child, self._child = self._child, None
-        return child.wait(STOP_S_MAX)
+        code = self._child.wait(STOP_S_MAX)
+        self._child = None
+        return code
 
     def kill(self) -> None:
         """End the worker as a power cut would."""
