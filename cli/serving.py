@@ -129,9 +129,9 @@ class _JarProgress:
 async def _started(broker: EmbeddedBroker | None, settings: Settings, stop: asyncio.Event) -> bool:
     """Return True once Kafka answers and the worker is imported, False when ended by a signal."""
     async with asyncio.TaskGroup() as tasks:
-        start = tasks.create_task(_start_kafka(broker, settings, stop), name="kafka")
+        imports = tasks.create_task(asyncio.to_thread(_worker_module), name="imports")
+        start = tasks.create_task(_start_kafka(broker, settings, stop, imports), name="kafka")
         stopped = tasks.create_task(stop.wait(), name="stop")
-        tasks.create_task(asyncio.to_thread(_worker_module), name="imports")
         await asyncio.wait([start, stopped], return_when=asyncio.FIRST_COMPLETED)
         if stop.is_set():
             if broker is not None:
@@ -142,9 +142,14 @@ async def _started(broker: EmbeddedBroker | None, settings: Settings, stop: asyn
 
 
 async def _start_kafka(
-    broker: EmbeddedBroker | None, settings: Settings, stop: asyncio.Event
+    broker: EmbeddedBroker | None,
+    settings: Settings,
+    stop: asyncio.Event,
+    imports: asyncio.Task[None],
 ) -> None:
     if broker is None:
+        # Two threads that import modules which import each other see them half made.
+        await imports
         await _reach(settings)
         return
     logger.info("starting Kafka %s", KAFKA_VERSION)
@@ -159,20 +164,15 @@ async def _start_kafka(
 
 async def _reach(settings: Settings) -> None:
     """Raise ``ClusterUnreachable`` unless a broker of the cluster answers."""
-    cluster_of, unavailable = await asyncio.to_thread(_cluster_modules)
-    logger.info("connecting to Kafka at %s", settings.kafka)
-    try:
-        async with cluster_of(kafka_config(settings, settings.kafka)):
-            logger.info("Kafka answers")
-    except unavailable as error:
-        raise ClusterUnreachable(str(error)) from error
-
-
-def _cluster_modules() -> tuple[Any, type[Exception]]:
     from rowtide.core.errors import Unavailable
     from rowtide.stream.kafka_cluster import Cluster
 
-    return Cluster, Unavailable
+    logger.info("connecting to Kafka at %s", settings.kafka)
+    try:
+        async with Cluster(kafka_config(settings, settings.kafka)):
+            logger.info("Kafka answers")
+    except Unavailable as error:
+        raise ClusterUnreachable(str(error)) from error
 
 
 def _worker_module() -> None:

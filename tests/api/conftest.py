@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import count
 
 import pytest
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import Client
 from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import NotReady, Ready, Up
@@ -26,7 +25,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
     """How to reach a server that lives as long as the test run: a process of its own."""
     folder = tmp_path_factory.mktemp("server")
     with (folder / "output").open("wb") as output:
-        options = ["--port", "0"]
+        # How often tables may be made is a bound of its own: test_table_throttle.py.
+        options = ["--port", "0", "--table-operations-per-s", "0"]
         with Up(folder / "data", options=options, output=output) as up:
             try:
                 ready = up.start()
@@ -43,20 +43,6 @@ def client(server: Ready) -> Iterator[Client]:
         yield connected
 
 
-def drop(client: Client, name: str) -> None:
-    """Delete a table; where the limit of table operations is met, again as an SDK would."""
-    for _ in range(100):
-        try:
-            client.delete_table(name)
-        except ServerError as error:
-            if error.code != "OTSQuotaExhausted":
-                raise
-            time.sleep(0.1)  # The limit is one of time: ten operations a second.
-        else:
-            return
-    raise AssertionError(f"{name} could not be deleted in 10 s")
-
-
 @pytest.fixture(scope="module")
 def make_table(client: Client) -> Iterator[MakeTable]:
     """Make a table under a fresh name; it is deleted after the module's last test."""
@@ -70,7 +56,7 @@ def make_table(client: Client) -> Iterator[MakeTable]:
         ) -> str:
             name = f"made_{next(_numbers)}"
             client.create_table(name, key, options=options, stream=stream)
-            made.callback(drop, client, name)
+            made.callback(client.delete_table, name)
             return name
 
         yield make
