@@ -51,7 +51,7 @@ class AdminOperations:
         directory: Directory,
         catalog: CatalogOwner,
         status: Callable[[], dict[str, Any]],
-        set_clock: Callable[[int], None],
+        set_clock: Callable[[int, int], None],
     ) -> None:
         self._directory = directory
         self._owner = catalog
@@ -64,13 +64,17 @@ class AdminOperations:
         return _encoded(self._status())
 
     def set_clock(self, identity: Identity, body: bytes) -> bytes:
-        """Set the clock of a server that tests run on one: ``now_us``, Unix microseconds."""
+        """Set the clock of a server that tests run on one: ``now_us``, Unix microseconds.
+
+        ``passed_us`` (0 without) is how much of a transaction's life passes with that.
+        """
         self._require_admin(identity)
-        now_us = _fields(body, {"now_us"}).get("now_us")
-        if type(now_us) is not int:
-            raise invalid("The now_us must be a whole number of microseconds.")
-        self._set_clock(now_us)
-        return _encoded({"now_us": now_us})
+        fields = _fields(body, {"now_us", "passed_us"})
+        now_us, passed_us = fields.get("now_us"), fields.get("passed_us", 0)
+        if type(now_us) is not int or type(passed_us) is not int:
+            raise invalid("The now_us and passed_us must be whole numbers of microseconds.")
+        self._set_clock(now_us, passed_us)
+        return _encoded({"now_us": now_us, "passed_us": passed_us})
 
     async def consumption(self, identity: Identity, body: bytes) -> bytes:
         """Return units by hour of ``instance``, one ``table`` or all, ``from`` and ``to`` (Unix s).

@@ -1,7 +1,7 @@
 """The open local transactions of one shard, and the partition keys they hold.
 
 They live in the owner's memory and die with it: until its commit a transaction is nothing but a
-promise that no one else writes its partition key. Moments are seconds of the event loop's clock.
+promise that no one else writes its partition key. Moments are seconds of ``clock_s``.
 """
 
 from __future__ import annotations

@@ -99,7 +99,10 @@ class Waiting:
 
 
 class ShardOwner:
-    """The owner's side of one shard. ``clock_us`` gives Unix microseconds."""
+    """The owner's side of one shard. ``clock_us`` gives Unix microseconds.
+
+    ``steady_s`` is what lives of transactions are measured by, the event loop's clock without.
+    """
 
     def __init__(
         self,
@@ -110,6 +113,7 @@ class ShardOwner:
         clock_us: Callable[[], int],
         readable: Callable[[], bool],
         settings: ShardSettings,
+        steady_s: Callable[[], float] | None = None,
     ) -> None:
         self.shard = shard
         self.log = log
@@ -137,7 +141,7 @@ class ShardOwner:
         self._loop = asyncio.get_running_loop()
         self.transactions = OpenTransactions(
             shard,
-            clock_s=self._loop.time,
+            clock_s=steady_s or self._loop.time,
             count_max=settings.transactions_max,
             bytes_max=settings.transactions_bytes_max,
         )

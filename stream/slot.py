@@ -92,6 +92,7 @@ class Slot:
         clock_us: Callable[[], int],
         limits: Limits,
         settings: SlotSettings,
+        steady_s: Callable[[], float] | None = None,
     ) -> None:
         self.number = number
         self.shards: dict[str, ShardOwner] = {}
@@ -110,6 +111,7 @@ class Slot:
         self._clock_us = clock_us
         self._limits = limits
         self._settings = settings
+        self._steady_s = steady_s
         self._flush: ChangelogFlush | None = None
         self._flushing = asyncio.Lock()
         self._writer = ChangelogWriter(
@@ -329,6 +331,7 @@ class Slot:
             clock_us=self._clock_us,
             readable=self.readable,
             settings=self._settings.shard,
+            steady_s=self._steady_s,
         )
         await self._recover(owner, rows)
         machine.claimed(self.claim, self._leases.owner)

@@ -135,7 +135,11 @@ class StreamOperations:
         """Return the stream's first readable offset, as of a second ago at most."""
         now_us = self._directory.clock_us()
         known = self._horizons.get(owner.shard.shard_id)
-        if known is not None and known[:2] == (stream, owner) and now_us - known[2] < HORIZON_US:
+        if (
+            known is not None
+            and known[:2] == (stream, owner)
+            and 0 <= now_us - known[2] < HORIZON_US  # The clock may have gone back.
+        ):
             return known[3]
         first = await horizon(owner, stream, now_us)
         self._horizons[owner.shard.shard_id] = (stream, owner, now_us, first)

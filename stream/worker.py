@@ -276,6 +276,7 @@ class Worker:
             clock_us=self._clock,
             limits=self.config.limits,
             settings=self.config.slot,
+            steady_s=self._clock.steady_s,
         )
 
     async def _catalog_ready(self, _claim: int) -> None:

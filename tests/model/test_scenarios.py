@@ -48,6 +48,42 @@ def test_a_transaction_commits_over_a_row_that_was_reclaimed_meanwhile(
     assert refusal(world.client, put(table, ROW, [Put("c", 2)])) == OK, "the key is free again"
 
 
+def test_a_transaction_ends_when_sixty_seconds_have_passed(world: World, table: str) -> None:
+    begin = pb.StartLocalTransactionRequest(table_name=table, key=encoded(key("a")))
+    transaction_id = ask(world.client, begin).transaction_id
+    within = put(table, ROW, [Put("c", 1)], transaction_id=transaction_id)
+    world.set_clock(world.now_ms + DAY_MS)
+    world.set_clock(world.now_ms, passed_s=59)
+    assert refusal(world.client, within) == OK
+    assert "OTSRowOperationConflict" in refusal(world.client, put(table, ROW))
+    world.set_clock(world.now_ms, passed_s=1)
+    commit = pb.CommitTransactionRequest(transaction_id=transaction_id)
+    for request in (within, commit, get(table, ROW, transaction_id=transaction_id)):
+        assert "OTSSessionNotExist" in refusal(world.client, request)
+    assert stored(world.client, table, ROW) is None
+    assert refusal(world.client, put(table, ROW)) == OK, "the key is free again"
+
+
+def test_a_stream_is_read_again_where_the_clock_that_was_ahead_is_set_back(
+    world: World, table: str
+) -> None:
+    fresh = f"{table}_fresh"
+    world.client.create_table(fresh, KEY, stream=enabled(1))
+    ask(world.client, put(fresh, ROW, [Put("c", 1)]))
+    (stream,) = world.client.list_stream(fresh)
+    (shard,) = world.client.describe_stream(stream.stream_id).shards
+    start = world.client.get_shard_iterator(stream.stream_id, shard.shard_id)
+    world.set_clock(world.now_ms + DAY_MS)
+    read = pb.GetStreamRecordRequest(shard_iterator=start)
+    assert "OTSTrimmedDataAccess" in refusal(world.client, read)
+    world.set_clock(world.now_ms - DAY_MS)
+    # Unless the record was trimmed meanwhile, it is read; the position is good in any case.
+    again = world.client.get_shard_iterator(stream.stream_id, shard.shard_id)
+    assert refusal(world.client, pb.GetStreamRecordRequest(shard_iterator=again)) == OK
+    world.set_clock(world.high_ms)
+    world.client.delete_table(fresh)
+
+
 def test_an_expired_row_is_there_until_it_is_reclaimed(world: World, table: str) -> None:
     ask(world.client, put(table, ROW, [Put("c", 1)]))
     world.set_clock(world.now_ms + 2 * DAY_MS)

@@ -22,12 +22,16 @@ PARTITION_UNITS = 10_000
 
 @dataclass
 class World:
-    """``now_ms`` is the server's clock, ``high_ms`` the highest that it ever was."""
+    """``now_ms`` is the server's clock, ``high_ms`` the highest that it ever was.
+
+    ``passed_s`` is how long transactions lived on it: setting the clock alone ends none.
+    """
 
     server: Server
     client: Client
     now_ms: int = START_MS
     high_ms: int = START_MS
+    passed_s: int = 0
     tables: int = 0
     steps: int = 0
     examples: int = 0
@@ -55,10 +59,12 @@ class World:
         except ServerError as error:
             raise Refused(error.code) from error
 
-    def set_clock(self, now_ms: int) -> None:
-        """Move the server's clock, forth or back."""
-        self.client.call_json("RowtideSetClock", {"now_us": now_ms * 1000})
+    def set_clock(self, now_ms: int, *, passed_s: int = 0) -> None:
+        """Move the server's clock, forth or back; of transactions' lives ``passed_s`` pass."""
+        told = {"now_us": now_ms * 1000, "passed_us": passed_s * 1_000_000}
+        self.client.call_json("RowtideSetClock", told)
         self.now_ms = now_ms
+        self.passed_s += passed_s
         self.high_ms = max(self.high_ms, now_ms)
         self.ticks = 0
 
