@@ -17,6 +17,8 @@ type failure string
 
 var (
 	client *ts.TableStoreClient
+	// hasty repeats nothing: the SDK repeats a conflict for five seconds.
+	hasty  *ts.TableStoreClient
 	failed bool
 	made   int
 )
@@ -24,9 +26,19 @@ var (
 func main() {
 	client = ts.NewClient(os.Getenv("ROWTIDE_ENDPOINT"), os.Getenv("ROWTIDE_INSTANCE"),
 		os.Getenv("ROWTIDE_KEY_ID"), os.Getenv("ROWTIDE_KEY_SECRET"))
+	config := ts.NewDefaultTableStoreConfig()
+	config.RetryTimes = 0
+	hasty = ts.NewClientWithConfig(os.Getenv("ROWTIDE_ENDPOINT"), os.Getenv("ROWTIDE_INSTANCE"),
+		os.Getenv("ROWTIDE_KEY_ID"), os.Getenv("ROWTIDE_KEY_SECRET"), "", config)
 	checkTables()
+	checkSchemas()
 	checkRows()
+	checkConditions()
+	checkFilters()
 	checkReads()
+	checkBatchWrites()
+	checkRefusals()
+	checkTransactions()
 	checkStreams()
 	if failed {
 		os.Exit(1)
@@ -45,6 +57,16 @@ func check(name string, scenario func()) {
 		fmt.Printf("ok %s\n", name)
 	}()
 	scenario()
+}
+
+// hastily runs a scenario with the client that repeats nothing.
+func hastily(scenario func()) func() {
+	return func() {
+		patient := client
+		client = hasty
+		defer func() { client = patient }()
+		scenario()
+	}
 }
 
 func must(err error) {
@@ -77,6 +99,10 @@ func refused(err error, status int, code, text string) {
 	if text != "" {
 		same("text", told.Message, text)
 	}
+}
+
+func invalid(err error, text string) {
+	refused(err, 400, "OTSParameterInvalid", text)
 }
 
 // table makes a table keyed pk1 STRING, pk2 INTEGER that keeps five versions of any age.
@@ -112,12 +138,31 @@ func key(pk1 any, pk2 any) *ts.PrimaryKey {
 	return pk
 }
 
-func put(table string, pk *ts.PrimaryKey, columns ...ts.AttributeColumn) *ts.PutRowResponse {
+func putting(table string, pk *ts.PrimaryKey, columns ...ts.AttributeColumn) *ts.PutRowChange {
 	change := &ts.PutRowChange{TableName: table, PrimaryKey: pk, Columns: columns}
 	change.SetCondition(ts.RowExistenceExpectation_IGNORE)
-	told, err := client.PutRow(&ts.PutRowRequest{PutRowChange: change})
+	return change
+}
+
+func put(table string, pk *ts.PrimaryKey, columns ...ts.AttributeColumn) *ts.PutRowResponse {
+	told, err := sendPut(putting(table, pk, columns...))
 	must(err)
 	return told
+}
+
+func sendPut(change *ts.PutRowChange) (*ts.PutRowResponse, error) {
+	return client.PutRow(&ts.PutRowRequest{PutRowChange: change})
+}
+
+func deleting(table string, pk *ts.PrimaryKey) *ts.DeleteRowChange {
+	change := &ts.DeleteRowChange{TableName: table, PrimaryKey: pk}
+	change.SetCondition(ts.RowExistenceExpectation_IGNORE)
+	return change
+}
+
+func sendDelete(change *ts.DeleteRowChange) error {
+	_, err := client.DeleteRow(&ts.DeleteRowRequest{DeleteRowChange: change})
+	return err
 }
 
 func column(name string, value any) ts.AttributeColumn {
@@ -133,9 +178,22 @@ func criteria(table string, pk *ts.PrimaryKey) *ts.SingleRowQueryCriteria {
 }
 
 func get(query *ts.SingleRowQueryCriteria) *ts.GetRowResponse {
-	told, err := client.GetRow(&ts.GetRowRequest{SingleRowQueryCriteria: query})
+	told, err := fetch(query)
 	must(err)
 	return told
+}
+
+func fetch(query *ts.SingleRowQueryCriteria) (*ts.GetRowResponse, error) {
+	return client.GetRow(&ts.GetRowRequest{SingleRowQueryCriteria: query})
+}
+
+// names returns the columns of an answer in its order.
+func names(told *ts.GetRowResponse) []string {
+	found := []string{}
+	for _, cell := range told.Columns {
+		found = append(found, cell.ColumnName)
+	}
+	return found
 }
 
 // read returns a row's newest values, nil where it is absent.

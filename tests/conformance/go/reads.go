@@ -91,6 +91,7 @@ func checkReads() {
 		query.StartColumn, query.EndColumn = &start, &end
 		same("between", values(get(query)), map[string]any{"b": int64(1)})
 	})
+	check("wide-columns", func() { checkWide(name) })
 	check("batch-write-and-get", func() { checkBatches(name) })
 	check("batch-row-errors", func() {
 		query := &ts.MultiRowQueryCriteria{TableName: name, MaxVersion: 1}
@@ -235,4 +236,58 @@ func checkRangeFilter() {
 	must(err)
 	same("rows", len(told.Rows), 50)
 	that("end", told.NextStartPrimaryKey == nil)
+}
+
+// checkWide reads a row of 3000 columns in slices: by names, by pages, in a batch and in a range.
+func checkWide(name string) {
+	row := key("wide", int64(1))
+	for start := 0; start < 3000; start += 1000 {
+		change := update(name, row)
+		for n := start; n < start+1000; n++ {
+			change.PutColumn(fmt.Sprintf("c%04d", n), int64(n))
+		}
+		_, err := send(change)
+		must(err)
+	}
+	same("whole", len(get(criteria(name, row)).Columns), 3000)
+	for _, slice := range [][2]int{{0, 1}, {999, 1001}, {2990, 3000}, {0, 3000}} {
+		query := criteria(name, row)
+		query.SetStartColumn(fmt.Sprintf("c%04d", slice[0]))
+		query.SetEndtColumn(fmt.Sprintf("c%04d", slice[1]))
+		found := get(query).Columns
+		same("columns", len(found), slice[1]-slice[0])
+		same("first", found[0].Value, int64(slice[0]))
+		batch := &ts.MultiRowQueryCriteria{TableName: name, MaxVersion: 1,
+			PrimaryKey:  []*ts.PrimaryKey{row, key("wide", int64(2))},
+			StartColumn: query.StartColumn, EndColumn: query.EndColumn}
+		told, err := client.BatchGetRow(&ts.BatchGetRowRequest{
+			MultiRowQueryCriteria: []*ts.MultiRowQueryCriteria{batch}})
+		must(err)
+		same("in a batch", len(told.TableToRowsResult[name][0].Columns), slice[1]-slice[0])
+		low, high := bounds("wide")
+		ranged, err := client.GetRange(&ts.GetRangeRequest{RangeRowQueryCriteria: &ts.RangeRowQueryCriteria{
+			TableName: name, StartPrimaryKey: low, EndPrimaryKey: high, MaxVersion: 1,
+			StartColumn: query.StartColumn, EndColumn: query.EndColumn}})
+		must(err)
+		same("in a range", len(ranged.Rows[0].Columns), slice[1]-slice[0])
+	}
+	found := 0
+	for start := ""; ; {
+		query := criteria(name, row)
+		if start != "" {
+			query.SetStartColumn(start)
+		}
+		query.SetFilter(&ts.PaginationFilter{Limit: 700})
+		page := get(query).Columns
+		found += len(page)
+		if len(page) < 700 {
+			break
+		}
+		start = page[699].ColumnName + "\x00"
+	}
+	same("page by page", found, 3000)
+	query := criteria(name, row)
+	query.SetStartColumn("d")
+	told := get(query)
+	same("behind the last", len(told.PrimaryKey.PrimaryKeys) > 0 && len(told.Columns) == 0, true)
 }

@@ -32,6 +32,8 @@ func checkRows() {
 		same("row", read(name, key("types", int64(1))), everyValue)
 		put(name, key("types", int64(2)), column("nan", math.NaN()))
 		that("nan", math.IsNaN(read(name, key("types", int64(2)))["nan"].(float64)))
+		put(name, key("types", int64(3)), column("zero", math.Copysign(0, -1)))
+		that("minus zero", math.Signbit(read(name, key("types", int64(3)))["zero"].(float64)))
 	})
 	check("types-in-keys", checkKeys)
 	check("value-edges", func() {
@@ -108,7 +110,9 @@ func checkRows() {
 		refused(err, 400, "OTSParameterInvalid", "")
 		same("kept", read(name, row)["n"], int64(math.MaxInt64-2))
 	})
+	check("increment-returns", func() { checkIncrementReturns(name) })
 	check("auto-increment", checkAutoIncrement)
+	check("auto-increment-rules", checkAutoRules)
 	check("expectations", func() {
 		row := key("expect", int64(1))
 		for _, there := range []bool{false, true} {
@@ -198,4 +202,64 @@ func checkAutoIncrement() {
 		last = value
 		same("row", read(name, key("a", value)), map[string]any{"c": n})
 	}
+}
+
+// checkIncrementReturns: several counters in one change, of which those named are told.
+func checkIncrementReturns(name string) {
+	row := key("counters", int64(1))
+	put(name, row, column("n", int64(10)), column("other", "kept"))
+	change := update(name, row)
+	change.IncrementColumn("n", math.MinInt64)
+	change.IncrementColumn("m", -3)
+	change.IncrementColumn("quiet", 1)
+	change.PutColumn("s", "beside")
+	change.SetReturnIncrementValue()
+	change.AppendIncrementColumnToReturn("n")
+	change.AppendIncrementColumnToReturn("m")
+	told, err := send(change)
+	must(err)
+	found := map[string]any{}
+	for _, cell := range told.Columns {
+		found[cell.ColumnName] = cell.Value
+		that("a version", cell.Timestamp > 0)
+	}
+	same("returned", found, map[string]any{"n": int64(math.MinInt64 + 10), "m": int64(-3)})
+	same("row", read(name, row), map[string]any{"n": int64(math.MinInt64 + 10), "m": int64(-3),
+		"quiet": int64(1), "s": "beside", "other": "kept"})
+	change = update(name, row)
+	change.IncrementColumn("n", -11)
+	_, err = send(change)
+	refused(err, 400, "OTSParameterInvalid", "")
+}
+
+// checkAutoRules: a row's number is given by the server alone, in UpdateRow too.
+func checkAutoRules() {
+	meta := &ts.TableMeta{}
+	meta.AddPrimaryKeyColumn("pk1", ts.PrimaryKeyType_STRING)
+	meta.AddPrimaryKeyColumnOption("pk2", ts.PrimaryKeyType_INTEGER, ts.AUTO_INCREMENT)
+	name, failed := tableOf(meta, nil), "Condition check failed."
+	defer drop(name)
+	_, err := sendPut(putting(name, key("a", int64(7)), column("c", int64(1))))
+	refused(err, 403, "OTSConditionCheckFail", failed)
+	change := update(name, key("a", int64(7)))
+	change.PutColumn("c", int64(1))
+	_, err = send(change)
+	refused(err, 403, "OTSConditionCheckFail", failed)
+	auto := &ts.PrimaryKey{}
+	auto.AddPrimaryKeyColumn("pk1", "a")
+	auto.AddPrimaryKeyColumnWithAutoIncrement("pk2")
+	change = update(name, auto)
+	change.IncrementColumn("n", 5)
+	_, err = send(change)
+	must(err)
+	low, high := bounds("a")
+	told, err := client.GetRange(&ts.GetRangeRequest{RangeRowQueryCriteria: &ts.RangeRowQueryCriteria{
+		TableName: name, StartPrimaryKey: low, EndPrimaryKey: high, MaxVersion: 1}})
+	must(err)
+	same("rows", len(told.Rows), 1)
+	assigned := told.Rows[0].PrimaryKey
+	put(name, assigned, column("c", "again"))
+	same("a row that is there", read(name, assigned), map[string]any{"c": "again"})
+	_, err = fetch(criteria(name, auto))
+	refused(err, 400, "OTSInvalidPK", "")
 }

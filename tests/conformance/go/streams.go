@@ -133,6 +133,12 @@ func checkStreams() {
 		same("before the second", len(records[1].OriginColumns), 1)
 		same("value", records[1].OriginColumns[0].Value, int64(1))
 	})
+	check("stream-original-kinds", checkOriginals)
+	check("stream-deletes", checkDeletes)
+	check("stream-increments", checkIncrements)
+	check("stream-values", checkStreamValues)
+	check("stream-failed-writes", checkFailedWrites)
+	check("stream-errors", checkStreamErrors)
 	check("stream-disable", func() {
 		name := streamed()
 		defer drop(name)
