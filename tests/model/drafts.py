@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from tests.model.requests import Combined, Compare, Options, Page, Test, Value
+from tests.model.requests import Combined, Compare, Options, Page, Stream, Test, Value
 
 DAY_MS = 86_400_000
 PARTITIONS = ("a", "n")
@@ -153,5 +153,10 @@ options = st.builds(
     st.sampled_from([-1, -1, 86400, 2 * 86400]),
     st.sampled_from([1, 2, 3, 5]),
     st.sampled_from([86400, 2 * 86400, DEVIATION_S_MAX, DEVIATION_S_MAX]),
+)
+streams = st.builds(
+    Stream,
+    st.sampled_from([168, 168, 168, 24, 1]),
+    st.sampled_from([(), (), ("c1",), ("c3", "c1")]),
 )
 jumps_ms = st.sampled_from([1, 1000, 999, 3_600_000, DAY_MS - 1000, DAY_MS, DAY_MS + 1000])

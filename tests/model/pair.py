@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from rowtide.cli.client import StreamRecord
 from rowtide.cli.wire_row import Change, Delete, Increment, Put
 from rowtide.core import variant
 from rowtide.core.wire import ots_pb2 as pb
 from tests.api.calls import INF_MAX, INF_MIN, get_range, key
-from tests.api.test_stream import enabled
+from tests.api.test_stream import OFF, enabled
+from tests.model.difference import same
 from tests.model.drafts import Bound, ChangeDraft, ReadDraft, VersionDraft, WriteDraft
+from tests.model.followed_stream import FollowedStream
 from tests.model.messages import all_found, read_fields
-from tests.model.requests import INT64_MAX, Entry, Found, Key, Options, Read, Reclaimed, Write
-from tests.model.table_model import Rows, TableModel, folded, reclaimed
+from tests.model.requests import INT64_MAX, Found, Key, Options, Read, Stream, Write
+from tests.model.row_model import Rows, reclaimed
+from tests.model.table_model import TableModel
 from tests.model.world import World
 
-__all__ = ["Difference", "Pair", "options_message", "same"]
+__all__ = ["Pair", "options_message", "stream_message"]
 
 UNKNOWN = 7
 """A number that no key has that the server gave."""
 WIDE = [f"w{number:02}" for number in range(30)]
-
-
-class Difference(AssertionError):
-    """The server answered otherwise than the model."""
-
-
-def same(what: str, server: object, model: object) -> None:
-    """Raise ``Difference`` unless both print the same: 1, 1.0 and True are three values."""
-    if repr(server) != repr(model):
-        raise Difference(f"{what}:\n  server: {server!r}\n  model:  {model!r}")
 
 
 def options_message(options: Options) -> pb.TableOptions:
@@ -43,22 +34,25 @@ def options_message(options: Options) -> pb.TableOptions:
     )
 
 
+def stream_message(stream: Stream | None) -> pb.StreamSpecification:
+    """Return what enables a stream, or disables it."""
+    return OFF if stream is None else enabled(stream.hours, *stream.originals)
+
+
 class Pair:
     """Makes the table. ``world`` is where it is."""
 
-    def __init__(self, world: World, model: TableModel) -> None:
+    def __init__(self, world: World, model: TableModel, *, name: str | None = None) -> None:
         world.tables += 1
         self.world, self.model = world, model
-        self.name = f"model_{world.tables}"
-        world.ask(self._create_request())
-        (stream,) = world.client.list_stream(self.name)
-        shards = world.client.describe_stream(stream.stream_id).shards
-        self.iterators = [
-            world.client.get_shard_iterator(stream.stream_id, shard.shard_id) for shard in shards
-        ]
-        same("shards", len(shards), len(model.history))
-        self.records: list[list[StreamRecord]] = [[] for _ in shards]
+        self.name = name or f"model_{world.tables}"
         self._unnumbered = 0
+        self.always = model.stream is not None
+        """The stream has every change of the table."""
+        self.followed: FollowedStream | None = None
+        world.ask(self._create_request())
+        if model.stream is not None:
+            self.followed = FollowedStream(world, self.name, model)
 
     def _create_request(self) -> pb.CreateTableRequest:
         model = self.model
@@ -66,7 +60,7 @@ class Pair:
             table_meta=pb.TableMeta(table_name=self.name),
             reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit()),
             table_options=options_message(model.options),
-            stream_spec=enabled(168, *model.originals),
+            stream_spec=stream_message(model.stream),
         )
         request.table_meta.primary_key.add(name="PK1", type=pb.STRING)
         second = request.table_meta.primary_key.add(name="PK2", type=pb.INTEGER)
@@ -81,8 +75,7 @@ class Pair:
     @property
     def unread(self) -> bool:
         """Say whether the stream has more than was read."""
-        told = sum(isinstance(e, Entry) for entries in self.model.history for e in entries)
-        return told > sum(len(records) for records in self.records)
+        return self.followed is not None and self.followed.unread
 
     @property
     def hidden(self) -> bool:
@@ -126,6 +119,12 @@ class Pair:
             draft.partition,
             known[draft.number] if draft.number < len(known) else UNKNOWN,
         ), False
+
+    def bulk_write(self, draft: WriteDraft) -> Write:
+        """Return the write of a draft as BulkImport has it: no conditions, a key that is known."""
+        write = self.write(draft)
+        key = (write.key[0], UNKNOWN) if write.assigned else write.key
+        return Write(write.kind, key, write.changes)
 
     def _change(self, row_key: Key, draft: ChangeDraft) -> Change:
         version = None
@@ -184,41 +183,42 @@ class Pair:
             return draft.partition, infinite
         return draft.partition, self.key_at(draft.partition, draft.number)[1]
 
-    # The stream and the end.
+    # Changes of the table, and the end.
 
-    def follow(self) -> None:
-        """Read what is new in the stream, and compare it with the history."""
-        for shard, entries in enumerate(self.model.history):
-            told = [entry for entry in entries if isinstance(entry, Entry)]
-            records = self.records[shard]
-            for record in self._new_records(shard):
-                if len(records) == len(told):
-                    raise Difference(f"{self.name}: the stream has one too many: {record!r}")
-                entry = told[len(records)]
-                original = None if entry.original is None else (entry.key, entry.original)
-                shown = None
-                if record.original is not None:
-                    shown = _values(record.original.key), record.original.columns
-                same(
-                    "a record of the stream",
-                    (record.kind, _values(record.row.key), record.row.changes, shown),
-                    (entry.kind, entry.key, entry.changes, original),
-                )
-                records.append(record)
-            same("how many records the stream has", len(records), len(told))
+    def change_stream(self, stream: Stream | None) -> None:
+        """End the stream, begin another, or change the one there is."""
+        before = self.followed
+        if before is not None and stream is None:
+            before.follow()
+        elif before is not None:
+            before.note_expired()
+        request = pb.UpdateTableRequest(table_name=self.name, stream_spec=stream_message(stream))
+        told = self.world.ask(request).stream_details
+        self.always = self.always and stream is not None
+        self.model.change_stream(stream)
+        same("a stream is enabled", told.enable_stream, stream is not None)
+        if stream is None:
+            self.followed = None
+            same("streams", self.world.client.list_stream(self.name), [])
+            if before is not None:
+                before.check_ended()
+            return
+        same("hours", told.expiration_time, stream.hours)
+        if before is not None:
+            same("the stream", told.stream_id, before.stream_id)
+        else:
+            self.followed = FollowedStream(self.world, self.name, self.model)
 
-    def _new_records(self, shard: int) -> Iterator[StreamRecord]:
-        while True:
-            page = self.world.client.get_stream_record(self.iterators[shard])
-            assert page.next_iterator is not None
-            self.iterators[shard] = page.next_iterator
-            if not page.records:
-                return
-            yield from page.records
+    def delete(self) -> None:
+        """Delete the table; its stream ends."""
+        self.world.client.delete_table(self.name)
+        if self.followed is not None:
+            self.followed.check_ended()
 
     def verify(self) -> None:
         """Compare all rows, then all that is hidden in them, then the fold of the stream."""
-        self.follow()
+        if self.followed is not None:
+            self.followed.follow()
         self._verify_rows()
         options = Options(max_versions=1000)
         self.world.ask(
@@ -226,7 +226,9 @@ class Pair:
         )
         self.model.options = options
         self._verify_rows()
-        same("the fold of the stream", _plain(self._folded()), _plain(self.model.rows))
+        rows = self.followed.fold() if self.followed is not None and self.always else None
+        if rows is not None:
+            same("the fold of the stream", _plain(rows), _plain(self.model.rows))
 
     def _verify_rows(self) -> None:
         model, now_ms = self.model, self.world.now_ms
@@ -246,32 +248,9 @@ class Pair:
                 return rows
             request.inclusive_start_primary_key = answer.next_start_primary_key
 
-    def _folded(self) -> Rows:
-        """Return the rows that the stream's records amount to."""
-        rows: Rows = {}
-        for shard, entries in enumerate(self.model.history):
-            records = iter(self.records[shard])
-            own: Rows = {}
-            for entry in entries:
-                if isinstance(entry, Reclaimed):
-                    own = reclaimed(own, entry.options, entry.now_ms)
-                    continue
-                record = next(records)
-                row_key = _values(record.row.key)
-                write = Write(record.kind, row_key, record.row.changes)
-                row = folded(own.pop(row_key, None), write, entry.max_versions)
-                if row is not None:
-                    own[row_key] = row
-            rows |= own
-        return rows
-
 
 def _plain(rows: Rows) -> list[Any]:
     """Return rows in an order of their own."""
     return [
         (k, sorted((name, sorted(v.items())) for name, v in rows[k].items())) for k in sorted(rows)
     ]
-
-
-def _values(row_key: Any) -> Any:
-    return tuple(value for _, value in row_key)

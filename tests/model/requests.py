@@ -49,6 +49,13 @@ class Options(NamedTuple):
     deviation_s: int = 86400
 
 
+class Stream(NamedTuple):
+    """A table's stream: how long its records are kept, and the original columns they show."""
+
+    hours: int = 168
+    originals: tuple[str, ...] = ()
+
+
 class Write(NamedTuple):
     """One row's change. ``returns`` names the columns of RT_AFTER_MODIFY, none for RT_PK.
 
@@ -92,13 +99,17 @@ class Done(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A change as the stream shows it. ``max_versions`` was in force when it was made."""
+    """A change as the stream shows it. ``max_versions`` was in force when it was made.
+
+    ``at_ms`` is the time of its stamp.
+    """
 
     kind: str
     key: Key
     changes: tuple[Change, ...]
     original: tuple[Put, ...] | None
     max_versions: int
+    at_ms: int
 
 
 class Reclaimed(NamedTuple):

@@ -1,146 +1,69 @@
-"""A table as a dictionary: what the store means, written from its documents and not from its code.
+"""A table as a dictionary of ``row_model``'s rows: transactions, stream, defined columns.
 
-A row is {column: {version: value}}. Time is an argument, in milliseconds, and so is the version
-that the server would give. What is refused raises ``Refused`` with the protocol's code.
+Time and the version that the server gives are arguments. What fails raises ``Refused``.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rowtide.cli.wire_row import Change, Delete, Increment, Put
+from tests.model import row_model
 from tests.model.requests import (
-    INT64_MAX,
-    Combined,
-    Compare,
     Done,
     Entry,
     Found,
     Key,
     Options,
-    Page,
     Read,
     Reclaimed,
     Refused,
-    Test,
-    Value,
+    Stream,
     Write,
 )
-
-Row = dict[str, dict[int, Value]]
-Rows = dict[Key, Row]
-Seen = Mapping[str, Sequence[Value]]
+from tests.model.row_model import Row, Rows, chosen, folded, found, kept, passes, row_bytes
 
 
 @dataclass
 class Transaction:
-    """What an open transaction sees, and what it will write."""
+    """What an open transaction sees, and what it will write; over at ``until_s``."""
 
     partition: str
     rows: Rows
+    until_s: int
     decided: list[Write] = field(default_factory=list)
-
-
-def kept(versions: dict[int, Value], options: Options, now_ms: int) -> dict[int, Value]:
-    """Return a column's visible versions, newest first: the newest N, none expired."""
-    return {
-        version: versions[version]
-        for version in sorted(versions, reverse=True)[: options.max_versions]
-        if options.ttl_s < 0 or now_ms // 1000 - version // 1000 <= options.ttl_s
-    }
-
-
-def reclaimed(rows: Rows, options: Options, now_ms: int) -> Rows:
-    """Return rows without hidden versions. A row that loses its last cell so is gone."""
-    left: Rows = {}
-    for key, row in rows.items():
-        columns = {name: kept(versions, options, now_ms) for name, versions in row.items()}
-        seen = {name: versions for name, versions in columns.items() if versions}
-        if seen or not row:
-            left[key] = seen
-    return left
-
-
-def folded(row: Row | None, write: Write | Entry, max_versions: int) -> Row | None:
-    """Return a row after a change whose versions and values are known; None: there is none."""
-    changes = write.changes
-    only_deletes = all(isinstance(change, Delete) for change in changes)
-    if write.kind == "DELETE" or (write.kind == "UPDATE" and row is None and only_deletes):
-        return None
-    before = row if write.kind == "UPDATE" and row is not None else {}
-    made = {name: dict(versions) for name, versions in before.items()}
-    for change in changes:
-        versions = made.setdefault(change.name, {})
-        if isinstance(change, Put) and change.version_ms is not None:
-            versions[change.version_ms] = change.value
-        elif isinstance(change, Delete) and change.version_ms is not None:
-            versions.pop(change.version_ms, None)
-        else:
-            versions.clear()
-    for name in {change.name for change in changes}:
-        newest = sorted(made[name], reverse=True)[:max_versions]
-        made[name] = {version: made[name][version] for version in newest}
-    return {name: versions for name, versions in made.items() if versions}
-
-
-def passes(test: Test, seen: Seen | None) -> bool:
-    """Say whether a row passes; ``seen`` is its values by column, None where it is absent.
-
-    An absent row passes only where every comparison also passes without its column.
-    """
-    if seen is None:
-        return all(leaf.if_missing for leaf in _leaves(test)) and passes(test, {})
-    if isinstance(test, Combined):
-        parts = [passes(part, seen) for part in test.tests]
-        return {"NOT": not parts[0], "AND": all(parts), "OR": any(parts)}[test.operator]
-    if not (values := seen.get(test.column)):
-        return test.if_missing
-    return any(_holds(test, value) for value in (values[:1] if test.latest_only else values))
-
-
-def _holds(test: Compare, value: Value) -> bool:
-    if type(value) is not type(test.value):
-        return test.operator == "NE"
-    sides = [side.encode() if isinstance(side, str) else side for side in (value, test.value)]
-    return bool(getattr(operator, test.operator.lower())(*sides))
-
-
-def _leaves(test: Test) -> list[Compare]:
-    return [test] if isinstance(test, Compare) else [x for t in test.tests for x in _leaves(t)]
-
-
-def _value_bytes(value: Value) -> int:
-    if isinstance(value, int | float):
-        return 1 if isinstance(value, bool) else 8
-    return len(value.encode() if isinstance(value, str) else value)
-
-
-def _row_bytes(key: Key, cells: Iterable[Change]) -> int:
-    named: list[tuple[str, Value]] = [("PK1", key[0]), ("PK2", key[1])]
-    named += [(cell.name, cell.value if isinstance(cell, Put) else b"") for cell in cells]
-    return sum(len(name.encode()) + _value_bytes(value) for name, value in named)
 
 
 class TableModel:
     """One table, with its history per shard; ``split`` is the second shard's first partition."""
 
     def __init__(
-        self, options: Options, *, split: str | None, auto: bool, originals: Sequence[str]
+        self, options: Options, *, split: str | None, auto: bool, stream: Stream | None
     ) -> None:
-        self.options, self.split, self.auto, self.originals = options, split, auto, originals
+        self.options, self.split, self.auto, self.stream = options, split, auto, stream
         self.rows: Rows = {}
         self.history: list[list[Entry | Reclaimed]] = [[], []] if split else [[]]
         self.held: dict[str, Transaction] = {}
+        self.defined: dict[str, type] = {}
 
     def write(self, write: Write, now_ms: int, version_ms: int) -> Done:
         """Write outside of transactions."""
         if write.key[0] in self.held:
             raise Refused("OTSRowOperationConflict")
         write, done = self._decided(self.rows, write, now_ms, version_ms)
-        self._commit(write, now_ms)
+        self._commit(write, now_ms, version_ms)
         return done
+
+    def write_bulk(self, write: Write, now_ms: int, version_ms: int) -> int:
+        """Write a row of a BulkImport; return its bytes."""
+        for change in write.changes:
+            value = change.value if isinstance(change, Put) else 0
+            kind = self.defined.get(change.name, type(value))
+            if type(value) is not kind and not isinstance(change, Delete):
+                raise Refused("OTSParameterInvalid")
+        self.write(write, now_ms, version_ms)
+        return row_bytes(write.key, write.changes)
 
     def write_within(self, held: Transaction, write: Write, now_ms: int, version_ms: int) -> Done:
         """Write within a transaction."""
@@ -160,51 +83,30 @@ class TableModel:
             raise Refused("OTSDataOutOfRange")
         if held is None and partition in self.held:
             raise Refused("OTSRowOperationConflict")
-        scope = held.partition if held is not None else partition
-        group = Transaction(scope, dict(held.rows if held is not None else self.rows))
+        seen = held or Transaction(partition, self.rows, 0)
+        group = Transaction(seen.partition, dict(seen.rows), 0)
         answers = [self.write_within(group, write, now_ms, version_ms) for write in writes]
         if held is not None:
             held.rows, held.decided = group.rows, [*held.decided, *group.decided]
         for write in group.decided if held is None else ():
-            self._commit(write, now_ms)
+            self._commit(write, now_ms, version_ms)
         return answers
 
-    def begin(self, partition: str) -> Transaction:
-        """Hold a partition key."""
-        if partition in self.held:
-            raise Refused("OTSRowOperationConflict")
-        held = self.held[partition] = Transaction(partition, dict(self.rows))
-        return held
-
-    def commit(self, held: Transaction, now_ms: int) -> None:
-        """Apply a transaction."""
-        del self.held[held.partition]
-        for write in held.decided:
-            self._commit(write, now_ms)
-
-    def reclaim(self, now_ms: int) -> None:
-        """Remove what nobody sees."""
-        self.rows = reclaimed(self.rows, self.options, now_ms)
-        for held in self.held.values():
-            own = {w.key: held.rows[w.key] for w in held.decided if w.key in held.rows}
-            held.rows = {**reclaimed(held.rows, self.options, now_ms), **own}
-        for history in self.history:
-            history.append(Reclaimed(self.options, now_ms))
-
-    def _commit(self, write: Write, now_ms: int) -> None:
-        before = self._chosen(self.rows.get(write.key, {}), Read(newest=1), now_ms)
-        if self._fold(self.rows, write):
+    def _commit(self, write: Write, now_ms: int, at_ms: int) -> None:
+        row = self.rows.get(write.key, {})
+        before = chosen(row, Read(newest=1), self.options, now_ms)
+        if self._fold(self.rows, write) and self.stream is not None:
             changes = tuple(sorted(write.changes, key=lambda change: change.name))
-            original = tuple(c for c in before if c.name in self.originals)
-            shown = original if self.originals else None
+            names = self.stream.originals
+            original = tuple(c for c in before if c.name in names) if names else None
             shard = int(self.split is not None and write.key[0] >= self.split)
-            entry = Entry(write.kind, write.key, changes, shown, self.options.max_versions)
-            self.history[shard].append(entry)
+            made = Entry(write.kind, write.key, changes, original, self.options.max_versions, at_ms)
+            self.history[shard].append(made)
 
     def _fold(self, rows: Rows, write: Write) -> bool:
         """Change a row; return whether there is anything to tell."""
         row = rows.pop(write.key, None)
-        if (made := folded(row, write, self.options.max_versions)) is not None:
+        if (made := folded(row, write.kind, write.changes, self.options.max_versions)) is not None:
             rows[write.key] = made
         return not (row is None and made is None and write.kind == "UPDATE")
 
@@ -220,7 +122,7 @@ class TableModel:
             cells = [c for c in changes if isinstance(c, Put) and c.name in write.returns]
             returned = Found(write.key, tuple(sorted(cells, key=lambda c: c.name)))
         conditional = write.expect != "IGNORE" or write.condition is not None
-        units = max(1, -(-_row_bytes(write.key, changes) // 4096))
+        units = max(1, -(-row_bytes(write.key, changes) // 4096))
         return write._replace(changes=changes), Done(returned, int(conditional), units)
 
     def _check_condition(self, row: Row | None, write: Write, now_ms: int) -> None:
@@ -229,8 +131,10 @@ class TableModel:
         if self.auto and row is None and write.kind != "DELETE" and not write.assigned:
             raise Refused("OTSConditionCheckFail")
         if write.condition is not None:
-            cells = self._chosen(row or {}, Read(), now_ms)
-            if not passes(write.condition, None if row is None else self._seen(write.key, cells)):
+            cells = chosen(row or {}, Read(), self.options, now_ms)
+            if not passes(
+                write.condition, None if row is None else row_model.values(write.key, cells)
+            ):
                 raise Refused("OTSConditionCheckFail")
 
     def _change(self, row: Row | None, change: Change, now_ms: int, version_ms: int) -> Change:
@@ -250,7 +154,7 @@ class TableModel:
         versions = kept(row.get(change.name, {}), self.options, now_ms)
         newest = next(iter(versions), version_ms)
         value = versions.get(newest, 0)
-        if type(value) is not int or not -INT64_MAX - 1 <= value + change.by <= INT64_MAX:
+        if type(value) is not int or not -(2**63) <= value + change.by < 2**63:
             raise Refused("OTSParameterInvalid")
         # A version below the newest would hide the result.
         return Put(change.name, value + change.by, max(newest, version_ms))
@@ -265,36 +169,62 @@ class TableModel:
             if len(answer) == limit:
                 following = key
                 break
-            if (found := self._found(rows[key], key, read, now_ms)) is not None:
-                answer.append(found)
-        size = sum(_row_bytes(*found) for found in answer)
-        return answer, following, max(1, -(-size // 4096))
+            if (row := found(rows[key], key, read, self.options, now_ms)) is not None:
+                answer.append(row)
+        return answer, following, max(1, -(-sum(row_bytes(*row) for row in answer) // 4096))
 
-    def _found(self, row: Row, key: Key, read: Read, now_ms: int) -> Found | None:
-        cells = self._chosen(row, read, now_ms)
-        if read.columns:
-            cells = [cell for cell in cells if cell.name in read.columns]
-            if not cells and not {"PK1", "PK2"} & set(read.columns):
-                return None
-        end = read.end_column
-        cells = [c for c in cells if read.start_column <= c.name and (end is None or c.name < end)]
-        if isinstance(read.filter, Page):
-            names = sorted({c.name for c in cells})[read.filter.offset :][: read.filter.limit]
-            cells = [cell for cell in cells if cell.name in names]
-        elif read.filter is not None and not passes(read.filter, self._seen(key, cells)):
-            return None
-        return Found(key, tuple(cells))
+    def export(self, keys: Sequence[Key], read: Read, now_ms: int) -> tuple[list[Found], int]:
+        """Return rows, and the bytes read for them: a filter's refusals count too."""
+        answer, _, _ = self.range(self.rows, keys, read, None, now_ms)
+        seen, _, _ = self.range(self.rows, keys, read._replace(filter=None), None, now_ms)
+        return answer, sum(row_bytes(*row) for row in seen)
 
-    def _seen(self, key: Key, cells: Sequence[Put]) -> Seen:
-        seen: dict[str, list[Value]] = {"PK1": [key[0]], "PK2": [key[1]]}
-        for cell in cells:
-            seen.setdefault(cell.name, []).append(cell.value)
-        return seen
+    def begin(self, partition: str, until_s: int) -> Transaction:
+        """Hold a partition key."""
+        if partition in self.held:
+            raise Refused("OTSRowOperationConflict")
+        return self.held.setdefault(partition, Transaction(partition, dict(self.rows), until_s))
 
-    def _chosen(self, row: Row, read: Read, now_ms: int) -> list[Put]:
-        cells: list[Put] = []
-        for name in sorted(row):
-            versions = kept(row[name], self.options, now_ms)
-            within = [v for v in versions if read.start_ms <= v < read.end_ms][: read.newest]
-            cells += [Put(name, versions[version], version) for version in within]
-        return cells
+    def commit(self, held: Transaction, now_ms: int, at_ms: int) -> None:
+        """Apply a transaction."""
+        del self.held[held.partition]
+        for write in held.decided:
+            self._commit(write, now_ms, at_ms)
+
+    def pass_time(self, passed_s: int) -> None:
+        """End the transactions whose time is over."""
+        self.held = {p: held for p, held in self.held.items() if passed_s < held.until_s}
+
+    def reclaim(self, now_ms: int) -> None:
+        """Remove what nobody sees."""
+        self.rows = row_model.reclaimed(self.rows, self.options, now_ms)
+        for held in self.held.values():
+            own = {w.key: held.rows[w.key] for w in held.decided if w.key in held.rows}
+            held.rows = {**row_model.reclaimed(held.rows, self.options, now_ms), **own}
+        for history in self.history:
+            history.append(Reclaimed(self.options, now_ms))
+
+    def define(self, more: Sequence[tuple[str, type]]) -> None:
+        """Define columns."""
+        names = [*self.defined, "PK1", "PK2", *(name for name, _ in more)]
+        if not more or len(set(names)) < len(names):
+            raise Refused("OTSParameterInvalid")
+        self.defined.update(more)
+
+    def undefine(self, names: Sequence[str]) -> None:
+        """Make columns ordinary ones again."""
+        if not names or not set(names) <= set(self.defined):
+            raise Refused("OTSParameterInvalid")
+        self.defined = {n: kind for n, kind in self.defined.items() if n not in names}
+
+    def change_stream(self, stream: Stream | None) -> None:
+        """End the stream, begin another, or change the one there is."""
+        if stream is None or self.stream is None:
+            self.history = [[] for _ in self.history]
+        self.stream = stream
+
+    def expired(self, shard: int, now_ms: int) -> int:
+        """Return how many of a shard's records are older than the stream shows."""
+        assert self.stream is not None
+        oldest_ms = now_ms - self.stream.hours * 3_600_000
+        return sum(isinstance(e, Entry) and e.at_ms < oldest_ms for e in self.history[shard])

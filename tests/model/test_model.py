@@ -1,5 +1,10 @@
 """Server and model, driven by the same random steps: every answer, every row, every record.
 
+Driven are writes and batches, atomic or not, with conditions and returned values; reads of rows,
+batches and ranges; bulk imports and exports; local transactions and their time-out; AUTO_INCREMENT;
+options, streams, defined columns and the end of a table, also under open transactions; the stream's
+records, their originals and expiry; the reclaimer; a jumping clock; restarts and kill -9.
+
 A run goes round by round, each with a seed of its own: the next number after the one before. What
 fails says its seed; ROWTIDE_MODEL_SEED begins with it. Steps are counted over all runs in pytest's
 cache; ROWTIDE_MODEL_STEPS is how many the long test takes.
@@ -8,21 +13,26 @@ cache; ROWTIDE_MODEL_STEPS is how many the long test takes.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.model import row_model, table_model
 from tests.model.machine import StoreMachine
 from tests.model.world import World
 
 pytestmark = [pytest.mark.system, pytest.mark.kafka]
 
-SHORT_S = 40.0
+SHORT_S = 30.0
 LONG_STEPS = 20_000
+MODEL_LINES_MAX = 300
+"""Of the two modules that are the model, without empty ones."""
 WANTED_STEPS = 100_000
 """Steps without a difference, counted over runs, that a release wants."""
 
@@ -58,7 +68,15 @@ def run_rounds(world: World, config: pytest.Config, goes_on: Callable[[int], boo
         run_round(world, number)
         number += 1
     steps = world.steps - before
-    return f"seeds {first} to {number - 1}: {steps} steps, 0 differences; {counted(config, steps)}"
+    return (
+        f"seeds {first} to {number - 1}: {steps} steps, 0 differences; {counted(config, steps)}\n"
+        f"steps: {listed(world.counts)}\nanswers: {listed(world.answers)}"
+    )
+
+
+def listed(counts: dict[str, int]) -> str:
+    """Return counts in one line."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
 
 def counted(config: pytest.Config, steps: int) -> str:
@@ -99,3 +117,13 @@ def test_server_and_model_agree_for_long(
 ) -> None:
     wanted = int(os.environ.get("ROWTIDE_MODEL_STEPS", LONG_STEPS))
     tell(run_rounds(world, request.config, lambda steps: steps < wanted))
+
+
+def test_the_model_is_small_and_knows_nothing_of_the_server() -> None:
+    texts = [Path(str(module.__file__)).read_text() for module in (row_model, table_model)]
+    lines = [line for text in texts for line in text.splitlines() if line.strip()]
+    assert len(lines) <= MODEL_LINES_MAX
+    assert [line for line in lines if re.search(r"import.*rowtide|from rowtide", line)] == [
+        "from rowtide.cli.wire_row import Change, Delete, Put",
+        "from rowtide.cli.wire_row import Change, Delete, Increment, Put",
+    ], "the values that a request is made of, and no more"

@@ -13,7 +13,7 @@ from tests.api.calls import OK, ask, get, key, put, refusal, stored, update
 from tests.api.test_stream import enabled
 from tests.model.drafts import DAY_MS
 from tests.model.pair import Pair
-from tests.model.requests import Options
+from tests.model.requests import Options, Stream
 from tests.model.table_model import TableModel
 from tests.model.world import World
 
@@ -27,7 +27,7 @@ KEY = (KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER))
 def table(world: World) -> Iterator[str]:
     """Return a table whose cells live for a day."""
     world.set_clock(world.high_ms + 1)
-    model = TableModel(Options(ttl_s=86400), split=None, auto=False, originals=())
+    model = TableModel(Options(ttl_s=86400), split=None, auto=False, stream=Stream())
     name = Pair(world, model).name
     yield name
     world.client.delete_table(name)

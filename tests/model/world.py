@@ -63,10 +63,11 @@ class World:
         """Move the server's clock, forth or back; of transactions' lives ``passed_s`` pass."""
         told = {"now_us": now_ms * 1000, "passed_us": passed_s * 1_000_000}
         self.client.call_json("RowtideSetClock", told)
+        if now_ms != self.now_ms:
+            self.ticks = 0
         self.now_ms = now_ms
         self.passed_s += passed_s
         self.high_ms = max(self.high_ms, now_ms)
-        self.ticks = 0
 
     def count(self, model: object) -> None:
         """Count an answer: a code, or anything else."""
@@ -98,6 +99,11 @@ class World:
     def pause_reclaimer(self) -> None:
         """Let only a rule reclaim."""
         self.client.call_json("RowtidePauseReclaimer", {})
+
+    def reclaimers_paused(self) -> list[bool]:
+        """Return of each slot whether its reclaimer stands still."""
+        slots = self.client.call_json("RowtideStatus", {})["slots"]
+        return [slot["reclaimer"]["paused"] for slot in slots]
 
     def stop(self) -> None:
         """Leave nothing running."""

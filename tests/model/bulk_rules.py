@@ -1,0 +1,154 @@
+"""Rules on rows in bulk, imported and exported, and on the defined columns that imports heed."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from rowtide.cli.wire_row import encoded
+from rowtide.core import row_matrix, variant
+from rowtide.core.wire import ots_pb2 as pb
+from tests.api.calls import key
+from tests.model import drafts
+from tests.model.drafts import Bound, ReadDraft, WriteDraft
+from tests.model.messages import all_found, filter_message
+from tests.model.pair import Pair
+from tests.model.requests import Found, Read, Refused, Write
+from tests.model.steps import ABSENT, NO_TABLE, Steps, order
+
+__all__ = ["BulkRules"]
+
+KINDS = {"PUT": pb.PUT, "UPDATE": pb.UPDATE, "DELETE": pb.DELETE}
+DEFINED: dict[type, Any] = {
+    int: pb.DCT_INTEGER,
+    float: pb.DCT_DOUBLE,
+    bool: pb.DCT_BOOLEAN,
+    str: pb.DCT_STRING,
+    bytes: pb.DCT_BLOB,
+}
+KEY_NAMES = ("PK1", "PK2")
+
+
+class BulkRules(Steps):
+    """BulkImport, BulkExport, AddDefinedColumn, DeleteDefinedColumn."""
+
+    @rule(items=st.lists(drafts.writes, min_size=1, max_size=5))
+    def bulk_import(self, items: list[WriteDraft]) -> None:
+        """Write rows of one table."""
+        self._step("import")
+        absent = items[0].table == 2
+        pair = self.pairs[items[0].table % 2]
+        writes = [pair.bulk_write(draft) for draft in items]
+        request = pb.BulkImportRequest(table_name=ABSENT if absent else pair.name)
+        for write in writes:
+            deleted = write.kind == "DELETE"
+            row = encoded(key(*write.key), write.changes, deleted=deleted)
+            request.rows.add(type=KINDS[write.kind], row_change=row)
+        told = self._told(request, _imported)
+        model: list[Any] = [NO_TABLE] * len(writes)
+        if not absent:
+            model = [self._expected(partial(self._imported, pair, write)) for write in writes]
+        self._same((pair.name, writes), told, model)
+
+    def _imported(self, pair: Pair, write: Write) -> tuple[int, ...]:
+        size = pair.model.write_bulk(write, self.world.now_ms, self.world.high_ms)
+        return (0, 0, 0, size)
+
+    @rule(
+        table=st.sampled_from([0, 0, 1]),
+        low=drafts.bounds,
+        high=drafts.bounds,
+        draft=drafts.reads,
+        matrix=st.booleans(),
+    )
+    def bulk_export(
+        self, table: int, low: Bound, high: Bound, draft: ReadDraft, matrix: bool
+    ) -> None:
+        """Read the rows of a range, plain or as a matrix."""
+        self._step("export")
+        pair = self.pairs[table]
+        first, last = pair.bound(low, low=True), pair.bound(high, low=False)
+        read = Read(newest=1, columns=draft.columns, filter=draft.filter)
+        request = pb.BulkExportRequest(
+            table_name=pair.name,
+            columns_to_get=read.columns,
+            inclusive_start_primary_key=encoded(key(*first)),
+            exclusive_end_primary_key=encoded(key(*last)),
+            data_block_type_hint=pb.DBT_SIMPLE_ROW_MATRIX if matrix else pb.DBT_PLAIN_BUFFER,
+        )
+        if read.filter is not None:
+            request.filter = filter_message(read.filter).SerializeToString()
+        told = self._told(request, _exported)
+
+        def decide() -> Any:
+            if order(first) >= order(last) or (matrix and not read.columns):
+                raise Refused("OTSParameterInvalid")
+            rows = pair.model.rows
+            keys = [k for k in pair.ordered(rows) if order(first) <= order(k) < order(last)]
+            found, size = pair.model.export(keys, read, self.world.now_ms)
+            shown = _as_matrix(found, read.columns) if matrix else found
+            return shown, None, (0, 0, size, 0)
+
+        self._same((pair.name, first, last, read, matrix), told, self._expected(decide))
+
+    @rule(
+        table=st.sampled_from([0, 0, 1]),
+        names=st.lists(st.sampled_from((*drafts.COLUMNS, "PK2")), max_size=2),
+        kind=st.sampled_from(list(DEFINED)),
+        adds=st.booleans(),
+    )
+    def define(self, table: int, names: list[str], kind: type, adds: bool) -> None:
+        """Define columns, or make defined ones ordinary."""
+        self._step("define")
+        pair = self.pairs[table]
+        if adds:
+            columns = [pb.DefinedColumnSchema(name=name, type=DEFINED[kind]) for name in names]
+            add = pb.AddDefinedColumnRequest(table_name=pair.name, columns=columns)
+            told = self._told(add, lambda _: "ok")
+            model = self._expected(lambda: pair.model.define([(name, kind) for name in names]))
+        else:
+            drop = pb.DeleteDefinedColumnRequest(table_name=pair.name, columns=names)
+            told = self._told(drop, lambda _: "ok")
+            model = self._expected(lambda: pair.model.undefine(names))
+        self._same((pair.name, names, kind, adds), told, model or "ok")
+        meta = self.world.client.describe_table(pair.name).table_meta
+        shown = [(column.name, column.type) for column in meta.defined_column]
+        expected = [(name, DEFINED[each]) for name, each in pair.model.defined.items()]
+        self._same("defined columns", shown, expected)
+
+
+def _used(answer: Any) -> tuple[int, int, int, int]:
+    """Return units, which are none in bulk, and bytes: read and written."""
+    used, size = answer.consumed.capacity_unit, answer.consumed.capacity_data_size
+    return used.read, used.write, size.read_size, size.write_size
+
+
+def _imported(answer: Any) -> list[Any]:
+    return [_used(row) if row.is_ok else row.error.code for row in answer.rows]
+
+
+def _exported(answer: Any) -> Any:
+    following = answer.next_start_primary_key or None
+    if answer.data_block_type == pb.DBT_PLAIN_BUFFER:
+        return all_found(answer.rows), following, _used(answer)
+    matrix = row_matrix.decode(answer.rows)
+    names = [[n.decode() for n in matrix.key_names], [n.decode() for n in matrix.names]]
+    values = [[None if v == row_matrix.NULL else variant.decode(v) for v in r] for r in matrix.rows]
+    return (names, values), following, _used(answer)
+
+
+def _as_matrix(found: list[Found], columns: tuple[str, ...]) -> Any:
+    """Return rows as a matrix has them: names of the key, of attributes, and values."""
+    keys = [name for name in KEY_NAMES if name in columns]
+    names = sorted(set(columns) - set(KEY_NAMES))
+    rows = []
+    for row in found:
+        values = {
+            **dict(zip(KEY_NAMES, row.key, strict=True)),
+            **{c.name: c.value for c in row.cells},
+        }
+        rows.append([values.get(name) for name in (*keys, *names)])
+    return [keys, names], rows

@@ -1,0 +1,159 @@
+"""A table's stream, read from its start, beside the history that the model has of it.
+
+What expired once may be trimmed, and then stays away also where the clock goes back or the stream's
+hours are raised: where a reader may begin is a range, and of one record wherever time went forward.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rowtide.cli.client import ServerError, StreamRecord
+from tests.model.difference import Difference, same
+from tests.model.requests import Entry, Reclaimed
+from tests.model.row_model import Rows, folded, reclaimed
+from tests.model.table_model import TableModel
+from tests.model.world import World
+
+__all__ = ["FollowedStream"]
+
+TRIMMED = "OTSTrimmedDataAccess"
+LATE_MS = 1000
+"""How much later than due a position may be refused."""
+
+
+class FollowedStream:
+    """Follows from now on; nothing is in the stream yet."""
+
+    def __init__(self, world: World, table: str, model: TableModel) -> None:
+        self.world, self.model = world, model
+        (stream,) = world.client.list_stream(table)
+        self.stream_id = stream.stream_id
+        self.shards = [s.shard_id for s in world.client.describe_stream(self.stream_id).shards]
+        same("shards", len(self.shards), len(model.history))
+        self.iterators = [world.client.get_shard_iterator(self.stream_id, s) for s in self.shards]
+        self.records: list[list[StreamRecord]] = [[] for _ in self.shards]
+        self._at = [0] * len(self.shards)
+        """How many of the history's records are passed, read or not."""
+        self._gone = [0] * len(self.shards)
+
+    @property
+    def unread(self) -> bool:
+        """Say whether there is more than was read."""
+        return any(len(self._told(n)) > at for n, at in enumerate(self._at))
+
+    def note_expired(self) -> None:
+        """Note what may be trimmed from now on: to be called wherever time or hours change."""
+        for shard in range(len(self.shards)):
+            expired = self.model.expired(shard, self.world.now_ms)
+            self._gone[shard] = max(self._gone[shard], expired)
+
+    def follow(self) -> None:
+        """Read what is new, and compare it with the history."""
+        self.note_expired()
+        for shard in range(len(self.shards)):
+            told, at = self._told(shard), self._at[shard]
+            records = self._new_records(shard)
+            if records is None:
+                if at >= self._gone[shard]:
+                    raise Difference(f"{self.stream_id}: record {at} is refused too early")
+                self.iterators[shard] = self._start(shard)
+                records = self._new_records(shard) or []
+                at = len(told) - len(records)
+                self._check_start(shard, at, 0)
+            elif at < self.model.expired(shard, self.world.now_ms - LATE_MS):
+                raise Difference(f"{self.stream_id}: record {at} is shown, though expired")
+            self._compare(records, told[at:])
+            self.records[shard] += records
+            self._at[shard] = len(told)
+
+    def seek(self, shard: int, number: int) -> None:
+        """Read from the time of a record on."""
+        self.note_expired()
+        shard %= len(self.shards)
+        told = self._told(shard)
+        if not told:
+            return
+        from_ms = told[number % len(told)].at_ms
+        kept, self.iterators[shard] = self.iterators[shard], self._start(shard, from_ms)
+        records = self._new_records(shard) or []
+        self.iterators[shard] = kept
+        at = len(told) - len(records)
+        self._check_start(shard, at, sum(entry.at_ms < from_ms for entry in told))
+        self._compare(records, told[at:])
+
+    def check_ended(self) -> None:
+        """Raise ``Difference`` unless all positions are refused."""
+        for shard in range(len(self.shards)):
+            same("a position of a stream that ended", self._new_records(shard), None)
+
+    def fold(self) -> Rows | None:
+        """Return the rows that the records amount to, None where some were not read."""
+        rows: Rows = {}
+        for shard, entries in enumerate(self.model.history):
+            records = iter(self.records[shard])
+            if len(self.records[shard]) < self._at[shard]:
+                return None
+            own: Rows = {}
+            for entry in entries:
+                if isinstance(entry, Reclaimed):
+                    own = reclaimed(own, entry.options, entry.now_ms)
+                    continue
+                record = next(records)
+                row_key = _values(record.row.key)
+                before = own.pop(row_key, None)
+                row = folded(before, record.kind, record.row.changes, entry.max_versions)
+                if row is not None:
+                    own[row_key] = row
+            rows |= own
+        return rows
+
+    def _told(self, shard: int) -> list[Entry]:
+        return [entry for entry in self.model.history[shard] if isinstance(entry, Entry)]
+
+    def _start(self, shard: int, from_ms: int | None = None) -> str:
+        return self.world.client.get_shard_iterator(
+            self.stream_id,
+            self.shards[shard],
+            timestamp_us=None if from_ms is None else from_ms * 1000,
+        )
+
+    def _check_start(self, shard: int, at: int, wanted: int) -> None:
+        """Raise ``Difference`` unless reading may begin with record ``at`` where asked for one."""
+        first = max(wanted, self.model.expired(shard, self.world.now_ms))
+        last = max(wanted, self._gone[shard])
+        if not first <= at <= last:
+            told = f"{first} to {last}, clock {self.world.now_ms}"
+            raise Difference(f"{self.stream_id}: it begins with record {at}, not {told}")
+
+    def _new_records(self, shard: int) -> list[StreamRecord] | None:
+        """Return what is there from the position on; None where the position is refused."""
+        records: list[StreamRecord] = []
+        while True:
+            try:
+                page = self.world.client.get_stream_record(self.iterators[shard])
+            except ServerError as error:
+                same("a position is refused", (error.code, records), (TRIMMED, []))
+                return None
+            assert page.next_iterator is not None
+            self.iterators[shard] = page.next_iterator
+            if not page.records:
+                return records
+            records += page.records
+
+    def _compare(self, records: list[StreamRecord], told: list[Entry]) -> None:
+        for record, entry in zip(records, told, strict=False):
+            original = None if entry.original is None else (entry.key, entry.original)
+            shown = None
+            if record.original is not None:
+                shown = _values(record.original.key), record.original.columns
+            same(
+                f"a record of the stream {self.stream_id}",
+                (record.kind, _values(record.row.key), record.row.changes, shown),
+                (entry.kind, entry.key, entry.changes, original),
+            )
+        same("how many records the stream has", len(records), len(told))
+
+
+def _values(row_key: Any) -> Any:
+    return tuple(value for _, value in row_key)

@@ -1,0 +1,70 @@
+"""Rules on local transactions: begun, committed, aborted, and repeated where they are over."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from rowtide.cli.wire_row import encoded
+from rowtide.core.wire import ots_pb2 as pb
+from tests.api.calls import key
+from tests.model import drafts
+from tests.model.requests import Refused
+from tests.model.steps import NO_SESSION, Open, Steps
+
+__all__ = ["TransactionRules"]
+
+LIFE_S = 60
+REMEMBERED_MS = 600_000
+
+
+class TransactionRules(Steps):
+    """A few transactions are remembered, also when they are over."""
+
+    @precondition(lambda self: sum(opened.live for opened in self.open) < 2)
+    @rule(table=st.sampled_from([0, 0, 1]), partition=st.sampled_from(drafts.PARTITIONS))
+    def begin(self, table: int, partition: str) -> None:
+        """Open a transaction."""
+        self._step("begin")
+        pair = self.pairs[table]
+        request = pb.StartLocalTransactionRequest(table_name=pair.name, key=encoded(key(partition)))
+        told = self._told(request, lambda answer: [answer.transaction_id])
+        until_s = self.world.passed_s + LIFE_S
+        model = self._expected(lambda: [pair.model.begin(partition, until_s)])
+        if isinstance(told, list) and isinstance(model, list):
+            self.open = [*self.open[-3:], Open(told[0], pair, model[0])]
+            told = model = "begun"
+        self._same((pair.name, partition), told, model)
+
+    @precondition(lambda self: bool(self.open))
+    @rule(number=st.integers(0, 3), how=st.sampled_from(["Commit", "Commit", "Abort"]))
+    def end(self, number: int, how: str) -> None:
+        """Commit or abort a transaction, or one that is over."""
+        number %= len(self.open)
+        if how == "Commit" and 0 < self.open[number].remembered_ms < self.world.high_ms:
+            return  # It may be remembered, or not.
+        self._step(how)
+        self._end(number, how)
+
+    def _end(self, number: int, how: str) -> None:
+        opened = self.open[number]
+        kind = pb.CommitTransactionRequest if how == "Commit" else pb.AbortTransactionRequest
+        told = self._told(kind(transaction_id=opened.id), lambda _: "ok")
+        model = self._expected(lambda: self._ended(number, how))
+        self._same((how, opened), told, model)
+
+    def _ended(self, number: int, how: str) -> str:
+        """End a transaction of the model."""
+        opened, world = self.open[number], self.world
+        if opened.pair not in self.pairs:
+            raise Refused(NO_SESSION)
+        if how == "Commit" and opened.remembered_ms:
+            return "ok"
+        if not opened.live:
+            raise Refused(NO_SESSION)
+        if how == "Abort":
+            del opened.pair.model.held[opened.held.partition]
+            return "ok"
+        opened.pair.model.commit(opened.held, world.now_ms, world.high_ms)
+        self.open[number] = opened._replace(remembered_ms=world.now_ms + REMEMBERED_MS)
+        return "ok"
