@@ -15,20 +15,13 @@ from tests.api.calls import key
 from tests.model import drafts
 from tests.model.drafts import Bound, ReadDraft, WriteDraft
 from tests.model.messages import all_found, filter_message
-from tests.model.pair import Pair
+from tests.model.pair import DEFINED, Pair
 from tests.model.requests import Found, Read, Refused, Write
 from tests.model.steps import ABSENT, NO_TABLE, Steps, order
 
 __all__ = ["BulkRules"]
 
 KINDS = {"PUT": pb.PUT, "UPDATE": pb.UPDATE, "DELETE": pb.DELETE}
-DEFINED: dict[type, Any] = {
-    int: pb.DCT_INTEGER,
-    float: pb.DCT_DOUBLE,
-    bool: pb.DCT_BOOLEAN,
-    str: pb.DCT_STRING,
-    bytes: pb.DCT_BLOB,
-}
 KEY_NAMES = ("PK1", "PK2")
 
 
@@ -114,10 +107,7 @@ class BulkRules(Steps):
             told = self._told(drop, lambda _: "ok")
             model = self._expected(lambda: pair.model.undefine(names))
         self._same((pair.name, names, kind, adds), told, model or "ok")
-        meta = self.world.client.describe_table(pair.name).table_meta
-        shown = [(column.name, column.type) for column in meta.defined_column]
-        expected = [(name, DEFINED[each]) for name, each in pair.model.defined.items()]
-        self._same("defined columns", shown, expected)
+        pair.verify_description()
 
 
 def _used(answer: Any) -> tuple[int, int, int, int]:

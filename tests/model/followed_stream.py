@@ -48,17 +48,17 @@ class FollowedStream:
             expired = self.model.expired(shard, self.world.now_ms)
             self._gone[shard] = max(self._gone[shard], expired)
 
-    def follow(self) -> None:
-        """Read what is new, and compare it with the history."""
+    def follow(self, limit: int | None = None) -> None:
+        """Read what is new, and compare it with the history; ``limit`` is of one answer."""
         self.note_expired()
         for shard in range(len(self.shards)):
             told, at = self._told(shard), self._at[shard]
-            records = self._new_records(shard)
+            records = self._new_records(shard, limit)
             if records is None:
                 if at >= self._gone[shard]:
                     raise Difference(f"{self.stream_id}: record {at} is refused too early")
                 self.iterators[shard] = self._start(shard)
-                records = self._new_records(shard) or []
+                records = self._new_records(shard, limit) or []
                 at = len(told) - len(records)
                 self._check_start(shard, at, 0)
             elif at < self.model.expired(shard, self.world.now_ms - LATE_MS):
@@ -126,12 +126,12 @@ class FollowedStream:
             told = f"{first} to {last}, clock {self.world.now_ms}"
             raise Difference(f"{self.stream_id}: it begins with record {at}, not {told}")
 
-    def _new_records(self, shard: int) -> list[StreamRecord] | None:
+    def _new_records(self, shard: int, limit: int | None = None) -> list[StreamRecord] | None:
         """Return what is there from the position on; None where the position is refused."""
         records: list[StreamRecord] = []
         while True:
             try:
-                page = self.world.client.get_stream_record(self.iterators[shard])
+                page = self.world.client.get_stream_record(self.iterators[shard], limit=limit)
             except ServerError as error:
                 same("a position is refused", (error.code, records), (TRIMMED, []))
                 return None
@@ -139,6 +139,7 @@ class FollowedStream:
             self.iterators[shard] = page.next_iterator
             if not page.records:
                 return records
+            assert limit is None or len(page.records) <= limit
             records += page.records
 
     def _compare(self, records: list[StreamRecord], told: list[Entry]) -> None:

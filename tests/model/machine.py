@@ -126,6 +126,7 @@ class StoreMachine(RowRules, BulkRules, TransactionRules, TableRules):
         self.world.restart(kill=kill)
         for pair in self.pairs:
             pair.model.held.clear()
+            pair.verify_description()
         self.whole = True
 
 

@@ -18,10 +18,17 @@ from tests.model.row_model import Rows, reclaimed
 from tests.model.table_model import TableModel
 from tests.model.world import World
 
-__all__ = ["Pair", "options_message", "stream_message"]
+__all__ = ["DEFINED", "Pair", "options_message", "stream_message"]
 
 UNKNOWN = 7
 """A number that no key has that the server gave."""
+DEFINED: dict[type, Any] = {
+    int: pb.DCT_INTEGER,
+    float: pb.DCT_DOUBLE,
+    bool: pb.DCT_BOOLEAN,
+    str: pb.DCT_STRING,
+    bytes: pb.DCT_BLOB,
+}
 WIDE = [f"w{number:02}" for number in range(30)]
 
 
@@ -229,6 +236,20 @@ class Pair:
         rows = self.followed.fold() if self.followed is not None and self.always else None
         if rows is not None:
             same("the fold of the stream", _plain(rows), _plain(self.model.rows))
+
+    def verify_description(self) -> None:
+        """Compare what the server says of the table."""
+        told, model = self.world.client.describe_table(self.name), self.model
+        columns = [(column.name, column.type) for column in told.table_meta.defined_column]
+        same("defined", columns, [(name, DEFINED[kind]) for name, kind in model.defined.items()])
+        options = told.table_options
+        shown = options.time_to_live, options.max_versions, options.deviation_cell_version_in_sec
+        same("options", shown, tuple(model.options))
+        stream = told.stream_details
+        same("stream enabled", stream.enable_stream, model.stream is not None)
+        if model.stream is not None and self.followed is not None:
+            settings = stream.stream_id, stream.expiration_time
+            same("stream", settings, (self.followed.stream_id, model.stream.hours))
 
     def _verify_rows(self) -> None:
         model, now_ms = self.model, self.world.now_ms

@@ -32,7 +32,8 @@ class TableRules(Steps):
         )
         self.world.ask(request)
         pair.model.options = options
-        self._same(options, None, None)
+        pair.verify_description()
+        self.whole = True
 
     @rule(table=st.sampled_from([0, 0, 1]), stream=st.none() | drafts.streams | drafts.streams)
     def change_stream(self, table: int, stream: Stream | None) -> None:
@@ -57,13 +58,13 @@ class TableRules(Steps):
         self.whole = True
 
     @precondition(lambda self: any(pair.unread for pair in self.pairs))
-    @rule()
-    def follow(self) -> None:
+    @rule(limit=st.sampled_from([None, None, 1, 3]))
+    def follow(self, limit: int | None) -> None:
         """Read what is new in the streams."""
         self._step("follow")
         for pair in self.pairs:
             if pair.followed is not None:
-                pair.followed.follow()
+                pair.followed.follow(limit)
         self.whole = True
 
     @rule(table=st.sampled_from([0, 0, 1]), shard=st.integers(0, 1), number=st.integers(0, 50))

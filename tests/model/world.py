@@ -112,6 +112,6 @@ class World:
 
 
 def _options(broker: str, now_ms: int) -> tuple[str, ...]:
-    fast = ("--table-operations-per-s", "1000000", "--flush-s", "1")
+    fast = ("--table-operations-per-s", "1000000", "--flush-s", "1", "--trim-s", "1")
     bound = ("--partition-units-per-s", str(PARTITION_UNITS))
     return ("--kafka", broker, "--test-clock-us", str(now_ms * 1000), *fast, *bound)
