@@ -1,5 +1,6 @@
 package rowtide;
 
+import com.alicloud.openservices.tablestore.ClientConfiguration;
 import com.alicloud.openservices.tablestore.SyncClient;
 import com.alicloud.openservices.tablestore.TableStoreException;
 import com.alicloud.openservices.tablestore.model.*;
@@ -19,6 +20,8 @@ public final class Conformance {
     static final String KEY_ID = System.getenv("ROWTIDE_KEY_ID");
     static final String SECRET = System.getenv("ROWTIDE_KEY_SECRET");
     static final SyncClient CLIENT = new SyncClient(ENDPOINT, KEY_ID, SECRET, INSTANCE);
+    /** Repeats nothing: the SDK repeats a conflict for ten seconds. */
+    static final SyncClient HASTY = hasty();
     private static boolean failed;
     private static int made;
 
@@ -28,11 +31,27 @@ public final class Conformance {
 
     public static void main(String[] none) {
         Tables.checkAll();
+        Schemas.checkAll();
         Rows.checkAll();
+        Conditions.checkAll();
+        Filters.checkAll();
         Reads.checkAll();
+        WideRows.checkAll();
+        BatchWrites.checkAll();
+        Bulk.checkAll();
+        Refusals.checkAll();
+        Transactions.checkAll();
         Streams.checkAll();
+        Records.checkAll();
         CLIENT.shutdown();
+        HASTY.shutdown();
         System.exit(failed ? 1 : 0);
+    }
+
+    private static SyncClient hasty() {
+        ClientConfiguration configuration = new ClientConfiguration();
+        configuration.setRetryStrategy(new NoRetryStrategy());
+        return new SyncClient(ENDPOINT, KEY_ID, SECRET, INSTANCE, configuration);
     }
 
     /** Runs one scenario. Whatever it fails with is its line. */
@@ -83,6 +102,22 @@ public final class Conformance {
             return;
         }
         throw new AssertionError("not refused with " + code);
+    }
+
+    static void invalid(String text, Scenario call) throws Exception {
+        refused(400, "OTSParameterInvalid", text, call);
+    }
+
+    static void absent(Scenario call) throws Exception {
+        refused(404, "OTSObjectNotExist", "Requested table does not exist.", call);
+    }
+
+    static void failed(Scenario call) throws Exception {
+        refused(403, "OTSConditionCheckFail", "Condition check failed.", call);
+    }
+
+    static String table() {
+        return table((StreamSpecification) null);
     }
 
     /** Makes a table keyed pk1 STRING, pk2 INTEGER that keeps five versions of any age. */
@@ -137,10 +172,29 @@ public final class Conformance {
         return new Column(name, value(value), version);
     }
 
-    static PutRowResponse put(String table, PrimaryKey key, Column... columns) {
+    static RowPutChange putting(String table, PrimaryKey key, Column... columns) {
         RowPutChange change = new RowPutChange(table, key);
         change.addColumns(Arrays.asList(columns));
-        return CLIENT.putRow(new PutRowRequest(change));
+        return change;
+    }
+
+    static PutRowResponse put(String table, PrimaryKey key, Column... columns) {
+        return CLIENT.putRow(new PutRowRequest(putting(table, key, columns)));
+    }
+
+    static void delete(String table, PrimaryKey key) {
+        CLIENT.deleteRow(new DeleteRowRequest(new RowDeleteChange(table, key)));
+    }
+
+    /** Returns the bounds of all rows of a partition key. */
+    static RangeRowQueryCriteria partition(String table, String pk1) {
+        RangeRowQueryCriteria query = new RangeRowQueryCriteria(table);
+        query.setMaxVersions(1);
+        query.setInclusiveStartPrimaryKey(
+            key(PrimaryKeyValue.fromString(pk1), PrimaryKeyValue.INF_MIN));
+        query.setExclusiveEndPrimaryKey(
+            key(PrimaryKeyValue.fromString(pk1), PrimaryKeyValue.INF_MAX));
+        return query;
     }
 
     static UpdateRowResponse send(RowUpdateChange change) {

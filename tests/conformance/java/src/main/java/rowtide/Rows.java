@@ -26,13 +26,16 @@ final class Rows {
         check("column-count", Rows::count);
         check("put-update-delete", Rows::life);
         check("increment", Rows::increment);
+        check("increment-returns", Rows::incrementReturns);
         check("auto-increment", Rows::autoIncrement);
+        check("auto-increment-rules", Rows::autoRules);
         check("expectations", Rows::expectations);
         check("column-conditions", Rows::conditions);
         drop(table);
     }
 
-    private static void types() {
+    /** Returns a value of every type but binary, and those at the edges, by a column's name. */
+    static Map<String, Object> everyValue() {
         Map<String, Object> every = new LinkedHashMap<>();
         every.put("zero", 0L);
         every.put("int64_min", Long.MIN_VALUE);
@@ -41,6 +44,8 @@ final class Rows {
         every.put("double_huge", Double.MAX_VALUE);
         every.put("double_tiny", Double.MIN_VALUE);
         every.put("double_inf", Double.POSITIVE_INFINITY);
+        every.put("double_minus_inf", Double.NEGATIVE_INFINITY);
+        every.put("double_minus_zero", -0.0);
         every.put("double_nan", Double.NaN);
         every.put("true", true);
         every.put("false", false);
@@ -50,6 +55,11 @@ final class Rows {
         every.put("text_zero", "a\0b");
         every.put("公司", "a name that is not ASCII");
         every.put("a.:'\"$&*()/\\\n b", "and one of signs");
+        return every;
+    }
+
+    private static void types() {
+        Map<String, Object> every = everyValue();
         List<Column> columns = new ArrayList<>();
         every.forEach((name, value) -> columns.add(column(name, value)));
         byte[] bytes = {0, 1, 127, -128, -1};
@@ -159,11 +169,50 @@ final class Rows {
         same(read(table, row).get("n"), Long.MAX_VALUE - 2);
     }
 
-    private static void autoIncrement() {
+    /** Several counters in one change, of which those named are told. */
+    private static void incrementReturns() throws Exception {
+        PrimaryKey row = key("counters", 1);
+        put(table, row, column("n", 10), column("other", "kept"));
+        RowUpdateChange change = new RowUpdateChange(table, row)
+            .increment(column("n", Long.MIN_VALUE)).increment(column("m", -3))
+            .increment(column("quiet", 1)).put(column("s", "beside"));
+        change.setReturnType(ReturnType.RT_AFTER_MODIFY);
+        change.addReturnColumn("n");
+        change.addReturnColumn("m");
+        Row told = send(change).getRow();
+        same(values(told), Map.of("n", Long.MIN_VALUE + 10, "m", -3L));
+        same(read(table, row), Map.of("n", Long.MIN_VALUE + 10, "m", -3L, "quiet", 1L,
+            "s", "beside", "other", "kept"));
+        refused(400, "OTSParameterInvalid", null,
+            () -> send(new RowUpdateChange(table, row).increment(column("n", -11))));
+    }
+
+    private static String numbered() {
         TableMeta meta = meta();
         meta.addPrimaryKeyColumn("pk1", PrimaryKeyType.STRING);
         meta.addAutoIncrementPrimaryKeyColumn("pk2");
-        String name = table(meta, null);
+        return table(meta, null);
+    }
+
+    /** A row's number is given by the server alone, in UpdateRow too. */
+    private static void autoRules() throws Exception {
+        String name = numbered();
+        failed(() -> put(name, key("a", 7), column("c", 1)));
+        failed(() -> send(new RowUpdateChange(name, key("a", 7)).put(column("c", 1))));
+        PrimaryKey asked = key(PrimaryKeyValue.fromString("a"), PrimaryKeyValue.AUTO_INCREMENT);
+        RowUpdateChange change = new RowUpdateChange(name, asked).increment(column("n", 5));
+        change.setReturnType(ReturnType.RT_PK);
+        PrimaryKey assigned = send(change).getRow().getPrimaryKey();
+        same(read(name, assigned), Map.of("n", 5L));
+        put(name, assigned, column("c", "again"));
+        same(read(name, assigned), Map.of("c", "again"));
+        refused(400, "OTSInvalidPK", null, () -> read(name, asked));
+        refused(400, "OTSInvalidPK", null, () -> delete(name, asked));
+        drop(name);
+    }
+
+    private static void autoIncrement() {
+        String name = numbered();
         long last = 0;
         for (int n = 0; n < 10; n++) {
             PrimaryKey asked = key(PrimaryKeyValue.fromString("a"), PrimaryKeyValue.AUTO_INCREMENT);

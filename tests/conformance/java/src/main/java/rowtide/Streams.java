@@ -21,7 +21,7 @@ final class Streams {
     }
 
     /** Reads the one shard of a table's stream. */
-    private static final class Follower {
+    static final class Follower {
         final String streamId;
         final String shardId;
         String iterator;
