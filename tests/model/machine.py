@@ -43,7 +43,7 @@ class StoreMachine(RowRules, BulkRules, TransactionRules, TableRules):
     @initialize(
         options=drafts.options,
         stream=drafts.streams,
-        restarts=st.sampled_from([0] * 15 + [2]),
+        restarts=st.sampled_from([0] * 7 + [2]),
         deletions=st.sampled_from([0] * 3 + [1]),
         rows=st.lists(drafts.first_changes, min_size=4, max_size=4),
     )

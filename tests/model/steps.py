@@ -25,13 +25,14 @@ NO_SESSION = "OTSSessionNotExist"
 class Open(NamedTuple):
     """A transaction as its client knows it, over or not.
 
-    ``remembered_ms`` is until when, at least, a committed one may be committed again.
+    ``known_until_ms`` is until when, at least, its commit may be repeated.
     """
 
     id: str
     pair: Pair
     held: Transaction
-    remembered_ms: int = 0
+    known_until_ms: int
+    committed: bool = False
 
     @property
     def live(self) -> bool:

@@ -15,7 +15,8 @@ from tests.model.steps import NO_SESSION, Open, Steps
 __all__ = ["TransactionRules"]
 
 LIFE_S = 60
-REMEMBERED_MS = 600_000
+KNOWN_MS = 660_000
+"""For how long a commit is remembered, by the clock and from the transaction's begin."""
 
 
 class TransactionRules(Steps):
@@ -32,7 +33,8 @@ class TransactionRules(Steps):
         until_s = self.world.passed_s + LIFE_S
         model = self._expected(lambda: [pair.model.begin(partition, until_s)])
         if isinstance(told, list) and isinstance(model, list):
-            self.open = [*self.open[-3:], Open(told[0], pair, model[0])]
+            begun = Open(told[0], pair, model[0], self.world.now_ms + KNOWN_MS)
+            self.open = [*self.open[-3:], begun]
             told = model = "begun"
         self._same((pair.name, partition), told, model)
 
@@ -41,7 +43,8 @@ class TransactionRules(Steps):
     def end(self, number: int, how: str) -> None:
         """Commit or abort a transaction, or one that is over."""
         number %= len(self.open)
-        if how == "Commit" and 0 < self.open[number].remembered_ms < self.world.high_ms:
+        opened = self.open[number]
+        if how == "Commit" and opened.committed and opened.known_until_ms < self.world.high_ms:
             return  # It may be remembered, or not.
         self._step(how)
         self._end(number, how)
@@ -58,7 +61,7 @@ class TransactionRules(Steps):
         opened, world = self.open[number], self.world
         if opened.pair not in self.pairs:
             raise Refused(NO_SESSION)
-        if how == "Commit" and opened.remembered_ms:
+        if how == "Commit" and opened.committed:
             return "ok"
         if not opened.live:
             raise Refused(NO_SESSION)
@@ -66,5 +69,5 @@ class TransactionRules(Steps):
             del opened.pair.model.held[opened.held.partition]
             return "ok"
         opened.pair.model.commit(opened.held, world.now_ms, world.high_ms)
-        self.open[number] = opened._replace(remembered_ms=world.now_ms + REMEMBERED_MS)
+        self.open[number] = opened._replace(committed=True)
         return "ok"
