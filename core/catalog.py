@@ -18,7 +18,15 @@ from typing import Any, NamedTuple
 from rowtide.core import plainbuffer, record, variant
 from rowtide.core.authentication import Credential
 from rowtide.core.cell import Cell
-from rowtide.core.schema import KeyColumn, ShardRange, StreamSettings, Table, TableOptions
+from rowtide.core.index import index_table
+from rowtide.core.schema import (
+    Index,
+    KeyColumn,
+    ShardRange,
+    StreamSettings,
+    Table,
+    TableOptions,
+)
 
 __all__ = ["AccessKey", "Catalog", "Document", "Instance", "document_body"]
 
@@ -82,9 +90,9 @@ class Catalog:
         return self.tables.get((instance.lower(), name))
 
     def tables_of(self, instance: str) -> list[Table]:
-        """Return an instance's tables by name."""
+        """Return an instance's tables by name, without their indexes."""
         wanted = instance.lower()
-        return [t for (i, _), t in sorted(self.tables.items()) if i == wanted]
+        return [t for (i, _), t in sorted(self.tables.items()) if i == wanted and not t.main]
 
     def shard_for(self, table: Table, encoded_key: bytes) -> ShardRange:
         """Return the shard that holds a key."""
@@ -97,7 +105,8 @@ class Catalog:
         """Return everything as documents: a snapshot."""
         found = [Document(INSTANCE, name, asdict(i)) for name, i in self.instances.items()]
         found += [Document(ACCESS_KEY, id, key_content(k)) for id, k in self.keys.items()]
-        found += [Document(TABLE, table_id(t), table_content(t)) for t in self.tables.values()]
+        tables = [table for table in self.tables.values() if not table.main]
+        found += [Document(TABLE, table_id(t), table_content(t)) for t in tables]
         found.append(self.counters())
         return found
 
@@ -148,17 +157,31 @@ class Catalog:
             self._set_table(_table_of(content))
 
     def _set_table(self, table: Table) -> None:
-        self._forget_shards(table)
+        self._forget_table(table.table_id)
+        self._add(table)
+        for index in table.indexes:
+            self._add(index_table(table, index))
+        for shard in table.shards:
+            self.shards[shard.shard_id] = (table, shard)
+
+    def _add(self, table: Table) -> None:
         self.tables[table.instance.lower(), table.name] = table
         self.tables_by_id[table.table_id] = table
         self._begins[table.table_id] = [shard.begin for shard in table.shards]
         for shard in table.shards:
             self.shards[shard.shard_id] = (table, shard)
 
-    def _forget_shards(self, table: Table) -> None:
-        old = self.tables_by_id.get(table.table_id)
-        for shard in old.shards if old is not None else ():
-            del self.shards[shard.shard_id]
+    def _forget_table(self, number: int) -> None:
+        """Forget a table with its indexes, as far as it is known."""
+        old = self.tables_by_id.get(number)
+        if old is None:
+            return
+        for index in old.indexes:
+            self._forget_table(index.table_id)
+        for shard in old.shards:
+            self.shards.pop(shard.shard_id, None)
+        del self.tables_by_id[number], self._begins[number]
+        del self.tables[old.instance.lower(), old.name]
 
     def _remove(self, kind: str, name: str) -> None:
         if kind == INSTANCE:
@@ -167,11 +190,7 @@ class Catalog:
             self.keys.pop(name, None)
             self.credentials.pop(name, None)
         elif kind == TABLE:
-            table = self.tables_by_id.get(int(name))
-            if table is not None:
-                self._forget_shards(table)
-                del self.tables_by_id[table.table_id], self._begins[table.table_id]
-                del self.tables[table.instance.lower(), table.name]
+            self._forget_table(int(name))
 
 
 def document_body(document: Document) -> tuple[bytes, record.Body]:
@@ -203,11 +222,12 @@ def table_id(table: Table) -> str:
 def table_content(table: Table) -> dict[str, Any]:
     """Return a table's document."""
     content = asdict(table)
-    del content["key_wire"], content["key_overhead"]
-    content["shards"] = [
-        {**shard, "begin": shard["begin"].hex(), "end": shard["end"].hex()}
-        for shard in content["shards"]
-    ]
+    del content["key_wire"], content["key_overhead"], content["main"]
+    for ranged in (content, *content["indexes"]):
+        ranged["shards"] = [
+            {**shard, "begin": shard["begin"].hex(), "end": shard["end"].hex()}
+            for shard in ranged["shards"]
+        ]
     content["split_points"] = [point.hex() for point in table.split_points]
     return content
 
@@ -242,6 +262,18 @@ def _table_of(content: dict[str, Any]) -> Table:
             "shards": tuple(_shard_of(shard) for shard in content["shards"]),
             "split_points": tuple(bytes.fromhex(point) for point in content["split_points"]),
             "defined_columns": tuple((name, kind) for name, kind in content["defined_columns"]),
+            "indexes": tuple(_index_of(index) for index in content.get("indexes", ())),
+        }
+    )
+
+
+def _index_of(content: dict[str, Any]) -> Index:
+    return Index(
+        **{
+            **content,
+            "key": tuple(content["key"]),
+            "columns": tuple(content["columns"]),
+            "shards": tuple(_shard_of(shard) for shard in content["shards"]),
         }
     )
 

@@ -2,7 +2,7 @@
 
 A record is an envelope (where it is valid, who wrote it, when, its place in an atomic batch)
 and one body. The bytes are Avro's single-object encoding: ``C3 01``, the fingerprint of
-schemas/record-v1.avsc, the envelope, the body. The body's bytes do not depend on the
+schemas/record-v2.avsc, the envelope, the body. The body's bytes do not depend on the
 envelope, so a record refused at one offset is offered at another without encoding it again.
 
 Whether a record is void, and what a body does to rows, is not known here.
@@ -11,7 +11,7 @@ Whether a record is void, and what a body does to rows, is not known here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ from rowtide.core.record_avro import (
 
 __all__ = [
     "FINGERPRINT",
+    "FINGERPRINT_V1",
     "FIRST",
     "LAST",
     "SCHEMAS",
@@ -44,6 +45,9 @@ __all__ = [
     "CorruptRecord",
     "Delete",
     "Envelope",
+    "IndexBuild",
+    "IndexFeed",
+    "IndexWrite",
     "NoOp",
     "Options",
     "Put",
@@ -64,13 +68,17 @@ FIRST = 1
 LAST = 2
 SINGLE = FIRST | LAST
 
-SCHEMAS = ("record-v1.avsc",)
+SCHEMAS = ("record-v1.avsc", "record-v2.avsc")
 """Every schema that records were ever written with, in ``rowtide.core/schemas``, newest last."""
 
-FINGERPRINT = bytes.fromhex("00ebff1841f294a7")
+FINGERPRINT = bytes.fromhex("f794eea38f11e6ce")
 """CRC-64-AVRO of the newest schema's parsing canonical form, little-endian."""
 
+FINGERPRINT_V1 = bytes.fromhex("00ebff1841f294a7")
+"""That of the first schema, whose records are still read: mutations of it know no index."""
+
 _HEAD = b"\xc3\x01" + FINGERPRINT
+_HEAD_V1 = b"\xc3\x01" + FINGERPRINT_V1
 
 
 class CorruptRecord(Exception):
@@ -96,6 +104,21 @@ class NoOp:
     """Changes nothing."""
 
 
+class IndexWrite(NamedTuple):
+    """A secondary index's row becomes exactly ``cells``, or is gone: None.
+
+    ``table`` numbers the index's rows. They are the shard's own where it is ``local``.
+    """
+
+    table: int
+    local: bool
+    key: list[bytes]
+    cells: list[Cell] | None
+
+
+NO_INDEXES: Sequence[IndexWrite] = ()
+
+
 @dataclass(slots=True)
 class Put:
     """The row becomes exactly ``cells``. ``before`` is the former row where a stream wants it."""
@@ -103,6 +126,7 @@ class Put:
     key: list[bytes]
     cells: list[Cell]
     before: list[Cell] | None = None
+    indexes: Sequence[IndexWrite] = NO_INDEXES
 
 
 @dataclass(slots=True)
@@ -112,6 +136,7 @@ class Update:
     key: list[bytes]
     cells: list[Cell]
     before: list[Cell] | None = None
+    indexes: Sequence[IndexWrite] = NO_INDEXES
 
 
 @dataclass(slots=True)
@@ -120,6 +145,7 @@ class Delete:
 
     key: list[bytes]
     before: list[Cell] | None = None
+    indexes: Sequence[IndexWrite] = NO_INDEXES
 
 
 @dataclass(slots=True)
@@ -180,7 +206,45 @@ class Commit:
     id: str
 
 
-Body = NoOp | Put | Update | Delete | Options | Reclaim | Seal | Snapshot | Commit
+@dataclass(slots=True)
+class IndexBuild:
+    """An index learns of rows that were there before it.
+
+    ``following`` is the encoded key at which the next slice begins, None at the shard's end.
+    """
+
+    table: int
+    following: bytes | None
+    indexes: Sequence[IndexWrite]
+
+
+@dataclass(slots=True)
+class IndexFeed:
+    """In an index's own log: what it learned from the log of the shard ``source``.
+
+    ``following`` is the offset there at which the next slice begins, ``stamp`` the commit stamp of
+    the last entry learned from, 0 for none.
+    """
+
+    source: str
+    following: int
+    stamp: int
+    indexes: Sequence[IndexWrite]
+
+
+Body = (
+    NoOp
+    | Put
+    | Update
+    | Delete
+    | Options
+    | Reclaim
+    | Seal
+    | Snapshot
+    | Commit
+    | IndexBuild
+    | IndexFeed
+)
 
 
 def encode_body(body: Body) -> bytes:
@@ -192,6 +256,7 @@ def encode_body(body: Body) -> bytes:
                 write_key(body.key),
                 write_cells(body.cells),
                 write_optional_cells(body.before),
+                _encode_indexes(body.indexes) if body.indexes else b"\x00",
             )
         )
     if isinstance(body, Update):
@@ -201,16 +266,42 @@ def encode_body(body: Body) -> bytes:
                 write_key(body.key),
                 write_cells(body.cells),
                 write_optional_cells(body.before),
+                _encode_indexes(body.indexes) if body.indexes else b"\x00",
             )
         )
     if isinstance(body, Delete):
-        return b"\x06" + write_key(body.key) + write_optional_cells(body.before)
+        return b"".join(
+            (
+                b"\x06",
+                write_key(body.key),
+                write_optional_cells(body.before),
+                _encode_indexes(body.indexes),
+            )
+        )
     if isinstance(body, NoOp):
         return b"\x00"
     return _encode_hidden(body)
 
 
-def _encode_hidden(body: Options | Reclaim | Seal | Snapshot | Commit) -> bytes:
+def _encode_indexes(indexes: Sequence[IndexWrite]) -> bytes:
+    if not indexes:
+        return b"\x00"
+    parts = [write_long(len(indexes))]
+    for write in indexes:
+        parts += (
+            write_long(write.table),
+            b"\x01" if write.local else b"\x00",
+            write_key(write.key),
+            write_optional_cells(write.cells),
+        )
+    parts.append(b"\x00")
+    return b"".join(parts)
+
+
+Hidden = Options | Reclaim | Seal | Snapshot | Commit | IndexBuild | IndexFeed
+
+
+def _encode_hidden(body: Hidden) -> bytes:
     if isinstance(body, Options):
         return b"".join(
             (
@@ -234,7 +325,22 @@ def _encode_hidden(body: Options | Reclaim | Seal | Snapshot | Commit) -> bytes:
         return b"\x0c" + write_bytes(body.plan.encode())
     if isinstance(body, Commit):
         return b"\x10" + write_bytes(body.id.encode())
+    if isinstance(body, IndexBuild | IndexFeed):
+        return _encode_index(body)
     return _encode_snapshot(body)
+
+
+def _encode_index(body: IndexBuild | IndexFeed) -> bytes:
+    if isinstance(body, IndexFeed):
+        head = (
+            b"\x14",
+            write_bytes(body.source.encode()),
+            write_long(body.following),
+            write_long(body.stamp),
+        )
+        return b"".join((*head, _encode_indexes(body.indexes)))
+    following = b"\x00" if body.following is None else b"\x02" + write_bytes(body.following)
+    return b"".join((b"\x12", write_long(body.table), following, _encode_indexes(body.indexes)))
 
 
 def _encode_stream(stream: Stream | None) -> bytes:
@@ -283,7 +389,8 @@ def decode_record(value: bytes) -> tuple[Envelope, Body]:
     try:
         envelope, position = _read_envelope(value)
         branch = value[position]
-        reader = _READERS.get(branch)
+        readers = _READERS if value.startswith(_HEAD) else _READERS_V1
+        reader = readers.get(branch)
         if reader is None:
             raise ValueError(f"byte {position}: body {branch} is unknown")
         body, position = reader(value, position + 1)
@@ -312,7 +419,7 @@ def _corrupt(value: bytes, error: Exception) -> CorruptRecord:
 
 def _read_envelope(value: bytes) -> tuple[Envelope, int]:
     """Return the envelope and where the body begins. Raises ``ValueError``, ``IndexError``."""
-    if not value.startswith(_HEAD):
+    if not value.startswith((_HEAD, _HEAD_V1)):
         raise ValueError(f"it begins with {value[:10].hex()}, no schema known here")
     at, position = read_long(value, 10)
     claim, position = read_long(value, position)
@@ -328,24 +435,83 @@ def _read_noop(_value: bytes, position: int) -> tuple[NoOp, int]:
     return NoOp(), position
 
 
-def _read_put(value: bytes, position: int) -> tuple[Put, int]:
+def _read_put_v1(value: bytes, position: int) -> tuple[Put, int]:
     key, position = read_key(value, position)
     cells, position = read_cells(value, position)
     before, position = read_optional_cells(value, position)
     return Put(key, cells, before), position
 
 
-def _read_update(value: bytes, position: int) -> tuple[Update, int]:
+def _read_update_v1(value: bytes, position: int) -> tuple[Update, int]:
     key, position = read_key(value, position)
     cells, position = read_cells(value, position)
     before, position = read_optional_cells(value, position)
     return Update(key, cells, before), position
 
 
-def _read_delete(value: bytes, position: int) -> tuple[Delete, int]:
+def _read_delete_v1(value: bytes, position: int) -> tuple[Delete, int]:
     key, position = read_key(value, position)
     before, position = read_optional_cells(value, position)
     return Delete(key, before), position
+
+
+def _read_put(value: bytes, position: int) -> tuple[Put, int]:
+    put, position = _read_put_v1(value, position)
+    if value[position]:
+        put.indexes, position = _read_indexes(value, position)
+        return put, position
+    return put, position + 1
+
+
+def _read_update(value: bytes, position: int) -> tuple[Update, int]:
+    update, position = _read_update_v1(value, position)
+    update.indexes, position = _read_indexes(value, position)
+    return update, position
+
+
+def _read_delete(value: bytes, position: int) -> tuple[Delete, int]:
+    delete, position = _read_delete_v1(value, position)
+    delete.indexes, position = _read_indexes(value, position)
+    return delete, position
+
+
+def _read_indexes(value: bytes, position: int) -> tuple[Sequence[IndexWrite], int]:
+    count, position = read_count(value, position)
+    if not count:
+        return NO_INDEXES, position
+    writes: list[IndexWrite] = []
+    while count:
+        for _ in range(count):
+            table, position = read_long(value, position)
+            local = value[position]
+            if local > 1:
+                raise ValueError(f"byte {position}: a boolean of {local}")
+            key, position = read_key(value, position + 1)
+            cells, position = read_optional_cells(value, position)
+            writes.append(IndexWrite(table, bool(local), key, cells))
+        count, position = read_count(value, position)
+    return writes, position
+
+
+def _read_index_build(value: bytes, position: int) -> tuple[IndexBuild, int]:
+    table, position = read_long(value, position)
+    branch = value[position]
+    position += 1
+    following = None
+    if branch == 2:
+        following, position = read_bytes(value, position)
+    elif branch != 0:
+        raise ValueError(f"byte {position - 1}: branch {branch} before a place")
+    indexes, position = _read_indexes(value, position)
+    return IndexBuild(table, following, indexes), position
+
+
+def _read_index_feed(value: bytes, position: int) -> tuple[IndexFeed, int]:
+    source, position = read_text(value, position)
+    following, position = read_long(value, position)
+    stamp, position = read_long(value, position)
+    indexes, position = _read_indexes(value, position)
+    return IndexFeed(source, following, stamp, indexes), position
 
 
 def _read_options(value: bytes, position: int) -> tuple[Options, int]:
@@ -409,5 +575,14 @@ _READERS: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     12: _read_seal,
     14: _read_snapshot,
     16: _read_commit,
+    18: _read_index_build,
+    20: _read_index_feed,
 }
 """A body's reader by its branch of the schema's union, doubled as Avro's zigzag has it."""
+
+_READERS_V1: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
+    **{branch: reader for branch, reader in _READERS.items() if branch < 18},
+    2: _read_put_v1,
+    4: _read_update_v1,
+    6: _read_delete_v1,
+}

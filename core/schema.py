@@ -18,8 +18,11 @@ from rowtide.core.limits import INT32_MAX, Limits
 
 __all__ = [
     "BINARY",
+    "GLOBAL",
     "INTEGER",
+    "LOCAL",
     "STRING",
+    "Index",
     "KeyColumn",
     "ShardRange",
     "StreamSettings",
@@ -35,6 +38,10 @@ __all__ = [
 INTEGER = 1
 STRING = 2
 BINARY = 3
+
+# Numbers of the protocol's IndexType, kept on disk in the catalog's documents.
+GLOBAL = 0
+LOCAL = 1
 _VARIANT_OF = {INTEGER: variant.INTEGER, STRING: variant.STRING, BINARY: variant.BLOB}
 _TYPE_NAME = {INTEGER: "VT_INTEGER", STRING: "VT_STRING", BINARY: "VT_BLOB"}
 _INFINITE = (variant.INF_MIN, variant.INF_MAX)
@@ -104,8 +111,32 @@ class ShardRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Index:
+    """A secondary index of a table; ``table_id`` is that of its own rows.
+
+    ``key`` names all of its key columns: those asked for, then the table's others. ``columns`` are
+    defined columns kept beside. A LOCAL one lives in the table's shards and is written with the
+    row; a GLOBAL one has ``shards`` of its own and follows. ``building`` holds from its creation
+    over existing rows until it has them all; ``whole`` says that it was asked to have them.
+    """
+
+    name: str
+    table_id: int
+    kind: int
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    created_us: int
+    whole: bool = True
+    building: bool = False
+    shards: tuple[ShardRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
-    """A table as the catalog knows it."""
+    """A table as the catalog knows it.
+
+    An index answers reads as a table of its own: then ``main`` is its base table's id, otherwise 0.
+    """
 
     instance: str
     name: str
@@ -121,6 +152,8 @@ class Table:
     split_points: tuple[bytes, ...] = ()
     defined_columns: tuple[tuple[str, int], ...] = ()
     enable_local_txn: bool = True
+    indexes: tuple[Index, ...] = ()
+    main: int = 0
     key_wire: tuple[tuple[bytes, int], ...] = field(init=False, compare=False)
     """(name, variant type) per key column, as a request's key must show them."""
 
@@ -132,6 +165,10 @@ class Table:
         object.__setattr__(self, "key_wire", wire)
         overhead = 1 + sum(14 if column.type == INTEGER else 18 for column in self.key)
         object.__setattr__(self, "key_overhead", overhead)
+
+    def index(self, name: str) -> Index | None:
+        """Return the index of that name, or None."""
+        return next((index for index in self.indexes if index.name == name), None)
 
     @property
     def auto_increment_index(self) -> int | None:

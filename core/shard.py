@@ -37,7 +37,9 @@ from rowtide.core.mutation import (
 )
 from rowtide.core.overlay import Overlay, RangeReader
 from rowtide.core.reclaim import reclaim, reclaimed_range
+from rowtide.core.record import IndexWrite
 from rowtide.core.schema import StreamSettings, Table, TableOptions
+from rowtide.core.shard_index import ShardIndexes
 from rowtide.core.transaction_id import TransactionId, commit_key, commit_value, parse_id
 from rowtide.core.version import Window, check_version, expiry_floor_ms, visible_cells
 
@@ -50,6 +52,9 @@ __all__ = [
     "commit_record",
     "options_body",
 ]
+
+ROWS = b"r"
+"""First byte of the keys of rows' chunks."""
 
 _NEWEST = Window()
 _EVERY = Window(max_versions=INT64_MAX)
@@ -137,9 +142,12 @@ class Shard:
         self._group: Writes = []
         """What the replayed records of a group write whose last record has not come yet."""
         self.names = [name for name, _ in table.key_wire]
+        self.indexes = ShardIndexes(shard_id, table, limits)
 
     def retable(self, table: Table) -> None:
         """Take over what of a table does not pass through the log: all but its options there."""
+        if table.indexes != self.table.indexes:
+            self.indexes = ShardIndexes(self.shard_id, table, self.limits)
         self.table = table
         self.state.options = replace(
             self.state.options,
@@ -186,6 +194,8 @@ class Shard:
         cells: list[Cell] = []
         if change.kind != DELETE:
             cells = self._resolved_cells(change, view, at, stamp // 1000, now_ms)
+            if self.indexes:
+                self.indexes.check(cells)
         returned = self._returned(change, at, cells) if change.return_type else b""
         return Resolved(change.kind, key_values, encoded, at, cells, read_units, returned)
 
@@ -199,7 +209,12 @@ class Shard:
         outcome = self.outcome(resolved, writes)
         if not writes:
             return Evaluated(outcome, stamp)
-        body = record.encode_body(_body(resolved, before))
+        indexes: Sequence[IndexWrite] = ()
+        if self.indexes:
+            options, row = self.state.options, resolved.at.row_key
+            indexes = self.indexes.changes(view, row, resolved.key, writes, options, now_us)
+            writes += self.indexes.local_writes(view, indexes, stamp)
+        body = record.encode_body(_body(resolved, before, indexes))
         if len(body) > self.limits.record_bytes_max:
             raise invalid(
                 f"The size of the row change exceeds the limit, limit size: "
@@ -235,6 +250,11 @@ class Shard:
             writes = reclaim(self.view, self.table.table_id, body, stamp)
             if not writes:
                 return Evaluated(outcome, self._stamp)
+            self.view.add(writes)
+        elif isinstance(body, record.IndexBuild):
+            body = self.indexes.built(self.view, body, self.state.options, now_us)
+        if isinstance(body, record.IndexBuild | record.IndexFeed):
+            writes = self.indexes.learned(self.view, body, stamp)
             self.view.add(writes)
         self._stamp = stamp
         encoded = record.encode_body(body)
@@ -322,6 +342,8 @@ class Shard:
         if isinstance(body, record.Reclaim):
             writes = reclaim(self.view, self.table.table_id, body, stamp)
             return b"", self._merged(writes)
+        if isinstance(body, record.IndexBuild | record.IndexFeed):
+            return b"", self._merged(self.indexes.learned(self.view, body, stamp))
         if not isinstance(body, record.Put | record.Update | record.Delete):
             return b"", []
         log_key = key.encode(body.key)
@@ -329,7 +351,9 @@ class Shard:
         at = RowAddress(row_key(self.table.table_id, log_key), piece, key_state)
         cells = [] if isinstance(body, record.Delete) else body.cells
         folded = self._folded(_KIND_OF[type(body)], at, cells, self.view, stamp)
-        return log_key, self._merged(folded)
+        writes = self._merged(folded)
+        local = self.indexes.local_writes(self.view, body.indexes, stamp)
+        return log_key, writes + self._merged(local)
 
     def _folded(
         self, kind: int, at: RowAddress, cells: Sequence[Cell], view: RangeReader, stamp: int
@@ -348,20 +372,32 @@ class Shard:
         """
         writes: Writes = []
         for chunk_key, value in folded:
-            if value is not None:
+            if value is not None and chunk_key[:1] != ROWS:
+                self.view.add([(chunk_key, value)])
+                writes.append((chunk_key, value))
+            elif value is not None:
                 newer = merge(self.view, chunk_key, value)
                 self.view.add(newer)
                 writes += newer
         return writes
 
-    def written_range(self, log_key: bytes, body: record.Body) -> tuple[bytes, bytes] | None:
-        """Return the chunk keys (low <= key < high) among which a record wrote; None for none."""
+    def written_ranges(self, log_key: bytes, body: record.Body) -> list[tuple[bytes, bytes]]:
+        """Return the keys (low <= key < high) among which a record wrote."""
         if isinstance(body, record.Reclaim):
-            return reclaimed_range(self.view, self.table.table_id, body)
-        if not isinstance(body, record.Put | record.Update | record.Delete):
-            return None
-        first = row_key(self.table.table_id, log_key)
-        return first, row_end(first)
+            return [reclaimed_range(self.view, self.table.table_id, body)]
+        found = self.indexes.written_ranges(body)
+        if isinstance(body, record.Put | record.Update | record.Delete):
+            first = row_key(self.table.table_id, log_key)
+            found.append((first, row_end(first)))
+        return found
+
+    def noted_key(self, body: record.Body) -> bytes | None:
+        """Return the key of what a record notes beside the rows, or None."""
+        if isinstance(body, record.Commit):
+            return commit_key(parse_id(body.id))
+        if isinstance(body, record.IndexBuild | record.IndexFeed):
+            return self.indexes.progress(body)[0]
+        return None
 
     # The parts of an evaluation.
 
@@ -507,12 +543,14 @@ def _committed(transaction_id: str, stamp: int) -> tuple[bytes, bytes | None]:
     return commit_key(parse_id(transaction_id)), commit_value(stamp)
 
 
-def _body(resolved: Resolved, before: list[Cell] | None) -> record.Body:
+def _body(
+    resolved: Resolved, before: list[Cell] | None, indexes: Sequence[IndexWrite]
+) -> record.Body:
     if resolved.kind == PUT:
-        return record.Put(resolved.key, resolved.cells, before)
+        return record.Put(resolved.key, resolved.cells, before, indexes)
     if resolved.kind == DELETE:
-        return record.Delete(resolved.key, before)
-    return record.Update(resolved.key, resolved.cells, before)
+        return record.Delete(resolved.key, before, indexes)
+    return record.Update(resolved.key, resolved.cells, before, indexes)
 
 
 def _size(kind: int, cells: Sequence[Cell], writes: Writes) -> int:

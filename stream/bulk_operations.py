@@ -22,6 +22,7 @@ from rowtide.core.read import RowAnswer, RowFilter, Selection, StoredRow, answer
 from rowtide.core.schema import Table, check_key, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.directory import Directory
+from rowtide.stream.index_requests import read_only
 from rowtide.stream.range_scan import Span, key_piece, next_key, span_of, stored_rows, touched
 from rowtide.stream.row_blocks import MatrixBlock, PlainBlock
 from rowtide.stream.row_requests import named_key, parse, row_change, selection_of
@@ -96,6 +97,8 @@ class BulkOperations:
         if table is None:
             assert missing is not None, "a table is there or the reason it is not"
             return missing
+        if table.main:
+            raise read_only(table)
         if kind == UPDATE and not table.options.allow_update:
             raise invalid("Update operation is not allowed in this table")
         try:
@@ -127,6 +130,7 @@ class BulkOperations:
         """Return rows in key order, newest versions only, up to the limits of one answer."""
         request = parse(pb.BulkExportRequest, body)
         table = self._directory.used_table(identity.instance, request.table_name, read=1)
+        self._directory.check_index_read(table)
         wanted = pb.GetRangeRequest(columns_to_get=request.columns_to_get, max_versions=1)
         if request.HasField("filter"):
             wanted.filter = request.filter

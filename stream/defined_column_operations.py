@@ -12,11 +12,12 @@ from dataclasses import replace
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.defined_columns import DefinedColumn, added, without
-from rowtide.core.errors import no_table
+from rowtide.core.errors import invalid, no_table
 from rowtide.core.schema import Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.directory import Directory
+from rowtide.stream.index_requests import read_only
 from rowtide.stream.row_requests import parse
 from rowtide.stream.table_throttle import TableThrottle
 
@@ -56,9 +57,17 @@ class DefinedColumnOperations:
         await self._change(
             identity,
             request.table_name,
-            lambda table: without(table.defined_columns, request.columns, self._limits),
+            lambda table: self._without(table, request.columns),
         )
         return pb.DeleteDefinedColumnResponse().SerializeToString()
+
+    def _without(self, table: Table, names: Sequence[str]) -> tuple[DefinedColumn, ...]:
+        left = without(table.defined_columns, names, self._limits)
+        for index in table.indexes:
+            used = set(names).intersection((*index.key, *index.columns))
+            if used:
+                raise invalid(f"Defined column '{min(used)}' is used by index '{index.name}'.")
+        return left
 
     async def _change(
         self,
@@ -67,7 +76,10 @@ class DefinedColumnOperations:
         columns: Callable[[Table], tuple[DefinedColumn, ...]],
     ) -> None:
         check_table_name(name, self._limits)
-        columns(self._directory.table(identity.instance, name))
+        known = self._directory.table(identity.instance, name)
+        if known.main:
+            raise read_only(known)
+        columns(known)
         self._throttle.take(identity.instance)
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rowtide.core import key
 from rowtide.core.catalog import Catalog
-from rowtide.core.errors import Unavailable, no_table
+from rowtide.core.errors import Unavailable, invalid, no_table
 from rowtide.core.limits import Limits
-from rowtide.core.schema import ShardRange, Table, check_table_name
+from rowtide.core.schema import LOCAL, ShardRange, Table, check_table_name
 from rowtide.stream.consumption import Consumption
 from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.slot import Slot
@@ -65,6 +65,16 @@ class Directory:
             self.consumption.count_missing(instance, read=read, write=write)
             raise no_table()
         return table
+
+    def check_index_read(self, table: Table, *, within_transaction: bool = False) -> None:
+        """Raise OTSParameterInvalid where a local index can't be read (yet, or not here)."""
+        if not table.main:
+            return
+        index = self.catalog.tables_by_id[table.main].index(table.name)
+        if index is None or index.kind != LOCAL:
+            return
+        if within_transaction or index.building:
+            raise invalid("Disallow read local index")
 
     def owner(self, table: Table, row: Sequence[tuple[bytes, bytes]]) -> ShardOwner:
         """Return the shard that holds a row. The partition key alone decides."""

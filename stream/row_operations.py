@@ -25,6 +25,7 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.batch_write import BatchRow, write_atomically, write_within
 from rowtide.stream.consumption import Consumption
 from rowtide.stream.directory import Directory
+from rowtide.stream.index_requests import read_only
 from rowtide.stream.range_scan import RangePage, Span, next_key, span_of, stored_rows, touched
 from rowtide.stream.row_answers import consumed, field, range_answer, row_answer, write_answer
 from rowtide.stream.row_blocks import range_matrix
@@ -84,7 +85,7 @@ class RowOperations:
         table = self._directory.used_table(identity.instance, request.table_name, write=1)
         row = row_change(buffer, kind, self._limits)
         change = change_of(row, kind, table, request, self._limits)
-        _check_update(table, kind)
+        _check_write(table, kind)
         self._directory.require_space()
         partition_key = row.key[0][1]
         self._consumption.require(table, partition_key)
@@ -160,7 +161,7 @@ class RowOperations:
             if error.code == "OTSParameterInvalid":
                 raise
             return BatchRow(row, table, None, error)
-        _check_update(table, kind)
+        _check_write(table, kind)
         return BatchRow(row, table, change, None)
 
     def _find(self, identity: Identity, name: str) -> tuple[Table | None, StoreError | None]:
@@ -203,6 +204,7 @@ class RowOperations:
         table = self._directory.used_table(identity.instance, request.table_name, read=1)
         selection = named_key(selection_of(request, self._limits), table)
         session = self._session(identity, request.transaction_id)
+        self._directory.check_index_read(table, within_transaction=session is not None)
         asked = Asked(request.primary_key, request.token, self._limits.row_bytes_max)
         found, units = self._read(table, asked, selection, session)
         if found is None:
@@ -251,7 +253,9 @@ class RowOperations:
                 missing="No version condition is specified while querying row.",
             )
             table, missing = self._find(identity, wanted.table_name)
-            if table is None:
+            if table is not None:
+                self._directory.check_index_read(table)
+            else:
                 self._consumption.count_missing(identity.instance, read=len(wanted.primary_key))
             items = b""
             for buffer, token in zip_longest(wanted.primary_key, wanted.token, fillvalue=b""):
@@ -299,6 +303,7 @@ class RowOperations:
             backward=request.direction == pb.BACKWARD,
         )
         session = self._session(identity, request.transaction_id)
+        self._directory.check_index_read(table, within_transaction=session is not None)
         view = session.reading(table, *span.partition_keys).view if session is not None else None
         scan = Scan(selection, limit, request.token)
         page = self._collect(table, span, scan, view)
@@ -469,6 +474,8 @@ def _renumbered(encoded: bytes, number: int) -> bytes:
     return bytes((number << 3 | 2,)) + encoded[1:]
 
 
-def _check_update(table: Table, kind: int) -> None:
+def _check_write(table: Table, kind: int) -> None:
+    if table.main:
+        raise read_only(table)
     if kind == UPDATE and not table.options.allow_update:
         raise invalid("Update operation is not allowed in this table")

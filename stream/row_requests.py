@@ -124,7 +124,8 @@ def read_key(
     row = plainbuffer.decode_row(buffer)
     if row.cells:
         raise invalid("Attribute columns are not allowed in a primary key.")
-    _check_key_columns(row, limits)
+    if not table.main:  # An index has more: its own columns and the rest of the table's.
+        _check_key_columns(row, limits)
     check_key(table, row.key, limits, bound=bound)
     return row.key
 

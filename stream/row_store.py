@@ -29,6 +29,7 @@ from rocksdict import (
 from rowtide.core import chunk as chunks
 from rowtide.core.chunk_merge import bury, merge
 from rowtide.core.fold import Writes
+from rowtide.core.index import PROGRESS, progress_of
 from rowtide.core.mark import mark_position
 from rowtide.core.overlay import Overlay
 from rowtide.core.split_points import StoredFile
@@ -155,6 +156,14 @@ class RowStore:
             at = following
         return []
 
+    def left_over(self, known: Callable[[int], bool]) -> list[bytes]:
+        """Return keys of tables and indexes that are not ``known`` any more; empty: there are none.
+
+        It may be a part of them: call it again after these were removed.
+        """
+        notes = self.scan(PROGRESS, bytes((PROGRESS[0] + 1,)))
+        return self.table_slice(known) or [key for key, _ in notes if not known(progress_of(key))]
+
     def old_commits(self, started_before_us: int, *, count: int = 2000) -> list[bytes]:
         """Return up to ``count`` keys of committed transactions that were started before."""
         found = self.scan(COMMITS, commit_bound(started_before_us))
@@ -214,6 +223,8 @@ class RowStore:
         for _, key, value in entries:
             if key[:1] == b"r":
                 taken = _folded_chunk(view, key, value)
+            elif key[:1] == PROGRESS:
+                taken = _further(key, value, view.get(key))
             elif value is not None and key[:1] == b"m":
                 taken = _merged_mark(key, value, view.get(key))
             else:
@@ -232,6 +243,11 @@ def _folded_chunk(view: Overlay, key: bytes, value: bytes | None) -> Writes:
     writes = merge(view, key, value)
     after = {key: view.get(key), **dict(writes)}
     return [*writes, *((_REMOVED + other, b"") for other, left in after.items() if left is None)]
+
+
+def _further(key: bytes, value: bytes | None, stored: bytes | None) -> Writes:
+    """Return what an index's progress becomes: it never goes back, but for its end."""
+    return [(key, value)] if value is None or value > (stored or b"") else []
 
 
 def _merged_mark(key: bytes, value: bytes, stored: bytes | None) -> Writes:

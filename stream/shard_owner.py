@@ -29,7 +29,6 @@ from rowtide.core.shard import Evaluated, Shard, options_body
 from rowtide.core.transaction_id import (
     TransactionId,
     commit_key,
-    parse_id,
     session_missing,
 )
 from rowtide.stream.appender import Appender, LogShortened
@@ -125,7 +124,10 @@ class ShardOwner:
         self.dirty: set[bytes] = set()
         """Store keys written since the last flush to the changelog."""
         self._unflushed: dict[tuple[bytes, bytes], int] = {}
+        self.followers: set[asyncio.Event] = set()
+        """Set whenever more of the log is acknowledged."""
         self.failed: Exception | None = None
+        self.closed = False
         self.retired = False
         self._clock_us = clock_us
         self._readable = readable
@@ -403,6 +405,8 @@ class ShardOwner:
         self._write(self.shard.confirm(evaluated, at))
         for index, (log_key, value) in enumerate(pairs):
             self.recent.add(Entry(at + index, log_key, value))
+        for follower in self.followers:
+            follower.set()
 
     def replay(self, entries: Sequence[Entry]) -> None:
         """Fold entries of the log into the rows, in one write.
@@ -426,11 +430,10 @@ class ShardOwner:
         """Note what entries wrote that the rows hold, but perhaps not the changelog."""
         for entry in entries:
             envelope, body = record.decode_record(entry.value)
-            if isinstance(body, record.Commit):
-                self.dirty.add(commit_key(parse_id(body.id)))
-                continue
-            place = self.shard.written_range(entry.key, body)
-            if place is not None:
+            noted = self.shard.noted_key(body)
+            if noted is not None:
+                self.dirty.add(noted)
+            for place in self.shard.written_ranges(entry.key, body):
                 self._unflushed.setdefault(place, envelope.stamp)
 
     def find_unflushed(self) -> None:
@@ -495,6 +498,7 @@ class ShardOwner:
     def _close(self) -> None:
         """Answer everyone who still waits: sent is unknown, not sent is unavailable."""
         self._open = False
+        self.closed = True
         self.transactions.end_all()
         for waiting in self._in_flight:
             _fail(waiting, OutcomeUnknown())

@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from rowtide.core import record
 from rowtide.core.chunk import header
@@ -28,6 +29,8 @@ from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import Shard, ShardState, options_body
 from rowtide.stream.appender import READ_BYTES, LogShortened
 from rowtide.stream.changelog_flush import ChangelogFlush, tombstone_stamp
+from rowtide.stream.index_builder import build_indexes
+from rowtide.stream.index_feed import IndexFeeder
 from rowtide.stream.kafka_changelog import (
     ChangelogEntry,
     ChangelogReader,
@@ -71,6 +74,26 @@ class SlotSettings:
     reclaim: ReclaimSettings = field(default_factory=ReclaimSettings)
 
 
+class IndexLinks(Protocol):
+    """What a slot asks of the tables and indexes around its shards."""
+
+    def sources(self, number: int) -> Sequence[ShardRange]:
+        """Return the shards of a table, by its number."""
+        ...
+
+    def source(self, shard_id: str) -> ShardOwner:
+        """Return an open shard. Raises ``Unavailable``."""
+        ...
+
+    def pin(self, owner: ShardOwner) -> int | None:
+        """Return the first offset of a shard's log that an index still needs, or None."""
+        ...
+
+    async def finish(self, number: int) -> None:
+        """Note that a shard of a table has gone through its rows for an index."""
+        ...
+
+
 class StoreBehind(Exception):
     """The local rows end before the log begins: they must be rebuilt from the changelog."""
 
@@ -90,6 +113,7 @@ class Slot:
         tables: Callable[[int], list[tuple[Table, ShardRange]]],
         table_known: Callable[[int], bool],
         clock_us: Callable[[], int],
+        indexes: IndexLinks,
         limits: Limits,
         settings: SlotSettings,
         steady_s: Callable[[], float] | None = None,
@@ -98,6 +122,8 @@ class Slot:
         self.shards: dict[str, ShardOwner] = {}
         self.closed: dict[str, str] = {}
         """Why a shard stays closed, by shard id."""
+        self.feeders: dict[str, IndexFeeder] = {}
+        """Those of the shards of global indexes, by shard id."""
         self.rows: RowStore | None = None
         self.claim = -1
         self.opened = asyncio.Event()
@@ -109,6 +135,7 @@ class Slot:
         self._tables = tables
         self._table_known = table_known
         self._clock_us = clock_us
+        self._indexes = indexes
         self._limits = limits
         self._settings = settings
         self._steady_s = steady_s
@@ -181,6 +208,16 @@ class Slot:
         await owner.drain()
         owner.retire()
         self.shards.pop(shard_id, None)
+        self._swept.set()
+
+    def build(self, owner: ShardOwner) -> None:
+        """Let the new indexes of an open shard learn of its rows, in the background."""
+        if self._tasks is not None and any(i.building for i in owner.shard.table.indexes):
+            name = f"build[{owner.shard.shard_id}]"
+            self._tasks.create_task(build_indexes(owner, self._indexes.finish), name=name)
+
+    def sweep(self) -> None:
+        """Remove rows of tables and indexes that were dropped, in the background."""
         self._swept.set()
 
     async def flush(self) -> int:
@@ -282,6 +319,7 @@ class Slot:
         """Open one shard and run it; open it again after a failure that may pass."""
         backoff_s = BACKOFF_S
         while True:
+            table = self._table_of(shard) or table
             try:
                 owner = await self._open_shard(table, shard)
             except (LogShortened, record.CorruptRecord) as error:
@@ -295,8 +333,12 @@ class Slot:
                 # A later owner's fence stands before ours or comes after this look: either way
                 # nothing is acknowledged here that its readers miss.
                 await self._require_claim()
+                # Whoever changes the table from here on finds the shard.
+                table = self._table_of(shard) or table
+                owner.shard.retable(table)
                 self.shards[shard.shard_id] = owner
                 owner.open()
+                self._follow(owner)
                 if not _in_force(owner, table) and self._tasks is not None:
                     self._tasks.create_task(
                         self._reconcile(owner, table), name=f"options[{shard.shard_id}]"
@@ -306,6 +348,7 @@ class Slot:
                 backoff_s = BACKOFF_S
                 await owner.run()
                 self.shards.pop(shard.shard_id, None)
+                self.feeders.pop(shard.shard_id, None)
                 await self._require_claim()
                 if owner.retired:
                     return
@@ -313,6 +356,20 @@ class Slot:
                     raise owner.failed
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    def _table_of(self, shard: ShardRange) -> Table | None:
+        """Return a shard's table as the catalog has it now."""
+        found = (t for t, s in self._tables(self.number) if s.shard_id == shard.shard_id)
+        return next(found, None)
+
+    def _follow(self, owner: ShardOwner) -> None:
+        """Start what an open shard does for indexes: go through its rows, or follow its table."""
+        self.build(owner)
+        main = owner.shard.table.main
+        if main and self._tasks is not None:
+            feeder = IndexFeeder(owner, lambda: self._indexes.sources(main), self._indexes.source)
+            self.feeders[owner.shard.shard_id] = feeder
+            self._tasks.create_task(feeder.run(), name=f"feed[{owner.shard.shard_id}]")
 
     async def _open_shard(self, table: Table, shard: ShardRange) -> ShardOwner:
         rows = self.rows
@@ -405,7 +462,7 @@ class Slot:
         while True:
             self._swept.clear()
             assert self.rows is not None, "rows are open"
-            while (keys := self.rows.table_slice(self._table_known)) and self._flush is not None:
+            while (keys := self.rows.left_over(self._table_known)) and self._flush is not None:
                 with _logged(f"slot {self.number}: sweep"):
                     async with self._flushing:
                         await self._flush.remove(keys, time.time())
@@ -437,6 +494,9 @@ class Slot:
         stream = owner.shard.state.stream
         if stream is not None:
             before = min(before, await horizon(owner, stream, self._clock_us()))
+        pin = self._indexes.pin(owner)
+        if pin is not None:
+            before = min(before, pin)
         start, _ = await owner.log.bounds()
         if before > start:
             await owner.log.trim(before)
@@ -444,6 +504,7 @@ class Slot:
     def _close(self) -> None:
         self.opened.clear()
         self.shards.clear()
+        self.feeders.clear()
         self.closed.clear()
         self._flush = None
         if self.rows is not None:

@@ -15,13 +15,16 @@ from rowtide.core import key, plainbuffer
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.defined_columns import check_defined
-from rowtide.core.errors import Rejected, no_table, unsupported
-from rowtide.core.schema import ShardRange, Table, check_table_name
+from rowtide.core.errors import Rejected, no_table
+from rowtide.core.index import check_options
+from rowtide.core.schema import GLOBAL, Index, ShardRange, Table, check_table_name
 from rowtide.core.shard import options_body
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.defined_column_operations import columns_of
 from rowtide.stream.directory import Directory
+from rowtide.stream.index_operations import IndexOperations, numbered
+from rowtide.stream.index_requests import check_shapes, index_message, index_of, read_only
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import TopicSpec
 from rowtide.stream.row_requests import parse
@@ -38,7 +41,6 @@ from rowtide.stream.table_requests import (
 )
 from rowtide.stream.table_throttle import TableThrottle
 from rowtide.stream.topics import TopicNames
-from rowtide.stream.unbuilt_operations import check_indexes
 
 __all__ = ["TableOperations"]
 
@@ -55,9 +57,11 @@ class TableOperations:
         cluster: Cluster,
         topics: TopicNames,
         throttle: TableThrottle,
+        indexes: IndexOperations,
         *,
         slots: int,
     ) -> None:
+        self._indexes = indexes
         self._directory = directory
         self._owner = catalog
         self._cluster = cluster
@@ -84,6 +88,7 @@ class TableOperations:
             table_status=pb.ACTIVE,
             stream_details=stream_details(table.stream),
             creation_time=table.created_us,
+            index_metas=[index_message(index) for index in table.indexes],
         )
         first = table.key[0].name.encode()
         for point in table.split_points:
@@ -100,31 +105,39 @@ class TableOperations:
         draft = self._draft(identity, request)
         self._directory.require_space()
         self._check_new(self._owner.catalog, draft)
-        if _indexes(request):
-            raise unsupported("CreateTable with an index")
         self._throttle.take(identity.instance)
         shards = await self._reserve_shards(draft)
         await self._cluster.create_topics([TopicSpec(self._topics.shard(i)) for i in shards])
+        followers = await self._indexes.reserve(sum(i.kind == GLOBAL for i in draft.indexes))
 
         def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
             self._check_new(catalog, draft)
             table = self._numbered(catalog, draft, shards, request, stamp)
+            table = _with_indexes(table, followers)
             return [
                 Document(TABLE, table_id(table), table_content(table)),
-                catalog.counters(tables=1),
+                catalog.counters(tables=1 + len(table.indexes)),
             ]
 
         await self._owner.change(decide)
-        table = self._directory.table(identity.instance, draft.name)
-        async with asyncio.TaskGroup() as opening:
-            for shard in table.shards:
-                slot = self._directory.slot(shard.slot)
-                opening.create_task(slot.add_shard(table, shard), name=f"open[{shard.shard_id}]")
+        await self._open_shards(self._directory.table(identity.instance, draft.name))
         return pb.CreateTableResponse().SerializeToString()
+
+    async def _open_shards(self, table: Table) -> None:
+        """Open a new table's shards, and those of its global indexes."""
+        known = self._owner.catalog.tables_by_id
+        opened = [(table, shard) for shard in table.shards]
+        opened += [(known[i.table_id], shard) for i in table.indexes for shard in i.shards]
+        async with asyncio.TaskGroup() as opening:
+            for whose, shard in opened:
+                slot = self._directory.slot(shard.slot)
+                opening.create_task(slot.add_shard(whose, shard), name=f"open[{shard.shard_id}]")
 
     def _check_new(self, catalog: Catalog, draft: Table) -> None:
         if catalog.table(draft.instance, draft.name) is not None:
             raise Rejected("OTSObjectAlreadyExist", "Requested table already exists.")
+        for index in draft.indexes:
+            self._indexes.require_free(catalog, draft.instance, index.name)
         limit = self._limits.tables_per_instance_max
         if len(catalog.tables_of(draft.instance)) >= limit:
             raise quota_exhausted(limit)
@@ -151,8 +164,8 @@ class TableOperations:
         stream_of(request.stream_spec, meta.table_name, 0, self._limits)
         defined = columns_of(meta.defined_column)
         check_defined(defined, columns, self._limits)
-        check_indexes(_indexes(request), self._limits)
-        return Table(
+        check_shapes(_indexes(request), self._limits)
+        table = Table(
             instance=identity.instance,
             name=meta.table_name,
             table_id=0,
@@ -170,6 +183,10 @@ class TableOperations:
             if request.HasField("enable_local_txn")
             else True,
         )
+        for message in _indexes(request):
+            index = index_of(message, table, whole=True, building=False)
+            table = replace(table, indexes=(*table.indexes, index))
+        return table
 
     def _numbered(
         self,
@@ -222,10 +239,14 @@ class TableOperations:
 
     def _updated(self, table: Table, request: pb.UpdateTableRequest, stamp: int) -> Table:
         changed = table
+        if table.main:
+            raise read_only(table)
         if request.HasField("reserved_throughput"):
             changed = self._with_throughput(changed, request.reserved_throughput, stamp)
         if request.HasField("table_options"):
             options = options_of(request.table_options, self._limits, now=table.options)
+            if table.indexes:
+                check_options(options)
             changed = replace(changed, options=options)
         if request.HasField("stream_spec"):
             stream = stream_of(
@@ -256,16 +277,23 @@ class TableOperations:
         """
         request = parse(pb.DeleteTableRequest, body)
         table = self._directory.table(identity.instance, request.table_name)
+        if table.main:
+            raise read_only(table)
         self._throttle.take(identity.instance)
+        dropped: list[Index] = []
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
-            if catalog.tables_by_id.get(table.table_id) is None:
+            known = catalog.tables_by_id.get(table.table_id)
+            if known is None:
                 raise no_table()
+            dropped[:] = known.indexes
             return [Document(TABLE, table_id(table), None)]
 
         await self._owner.change(decide)
         for shard in table.shards:
             await self._directory.slot(shard.slot).remove_shard(shard.shard_id)
+        for index in dropped:
+            await self._indexes.remove(index)
         await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in table.shards])
         return pb.DeleteTableResponse().SerializeToString()
 
@@ -273,6 +301,21 @@ class TableOperations:
 def _indexes(request: pb.CreateTableRequest) -> Sequence[pb.IndexMeta]:
     """Return the indexes asked for; the older SDKs' messages have them in the description."""
     return request.index_metas or request.table_meta.index_meta
+
+
+def _with_indexes(table: Table, shards: Sequence[ShardRange]) -> Table:
+    """Return a numbered table with its indexes numbered; each global one has one of ``shards``."""
+    left = list(shards)
+    indexes = tuple(
+        numbered(
+            index,
+            table.table_id + 1 + position,
+            [left.pop(0)] if index.kind == GLOBAL else [],
+            table.created_us,
+        )
+        for position, index in enumerate(table.indexes)
+    )
+    return replace(table, indexes=indexes)
 
 
 def _meta(table: Table) -> pb.TableMeta:

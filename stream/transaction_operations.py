@@ -21,6 +21,7 @@ from rowtide.core.schema import Table, check_key, check_table_name
 from rowtide.core.transaction_id import TransactionId, parse_id, session_missing
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.directory import Directory
+from rowtide.stream.index_requests import read_only
 from rowtide.stream.row_requests import parse
 from rowtide.stream.shard_owner import ShardOwner
 
@@ -87,6 +88,8 @@ class TransactionOperations:
         directory = self._directory
         check_table_name(request.table_name, directory.limits)
         table = directory.table(identity.instance, request.table_name)
+        if table.main:
+            raise read_only(table)
         if not table.enable_local_txn:
             raise invalid(
                 "Try to call method using explicit transaction on explicit-transaction-disabled "

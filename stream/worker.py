@@ -34,6 +34,7 @@ from rowtide.stream.directory import Directory
 from rowtide.stream.faust_membership import Membership, MembershipConfig
 from rowtide.stream.http_edge import Edge, Handler
 from rowtide.stream.http_limits import HttpLimits
+from rowtide.stream.index_operations import IndexOperations
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
@@ -197,11 +198,20 @@ class Worker:
         self._splits = SplitOperations(self.directory)
         self._streams = StreamOperations(self.directory)
         throttle = TableThrottle(config.limits, asyncio.get_running_loop().time)
-        self._tables = TableOperations(
+        self._indexes = IndexOperations(
             self.directory, self._owner, self._cluster, topics, throttle, slots=slots
         )
+        self._tables = TableOperations(
+            self.directory,
+            self._owner,
+            self._cluster,
+            topics,
+            throttle,
+            self._indexes,
+            slots=slots,
+        )
         self._defined = DefinedColumnOperations(self.directory, self._owner, throttle)
-        self._unbuilt = UnbuiltOperations(self.directory)
+        self._unbuilt = UnbuiltOperations()
         self._admin = AdminOperations(self.directory, self._owner, self._status, self._clock.set)
 
     def _metered(self) -> Consumption:
@@ -274,6 +284,7 @@ class Worker:
             tables=self._tables_of,
             table_known=lambda table_id: table_id in self.catalog.tables_by_id,
             clock_us=self._clock,
+            indexes=self._indexes,
             limits=self.config.limits,
             settings=self.config.slot,
             steady_s=self._clock.steady_s,
@@ -353,6 +364,8 @@ class Worker:
             "DescribeStream": streams.describe_stream,
             "GetShardIterator": streams.get_shard_iterator,
             "GetStreamRecord": streams.get_stream_record,
+            "CreateIndex": self._indexes.create_index,
+            "DropIndex": self._indexes.drop_index,
             "AddDefinedColumn": self._defined.add_defined_column,
             "DeleteDefinedColumn": self._defined.delete_defined_column,
             **self._unbuilt.handlers(),
@@ -363,6 +376,7 @@ class Worker:
             "RowtideListKeys": admin.list_keys,
             "RowtideCreateKey": admin.create_key,
             "RowtideRevokeKey": admin.revoke_key,
+            "RowtideListIndexes": self._indexes.list_indexes,
             "RowtideSetClock": admin.set_clock,
             "RowtideConsumption": admin.consumption,
             "RowtideReclaim": admin.reclaim,
@@ -393,7 +407,7 @@ class Worker:
             "kafka": self.config.kafka.bootstrap,
             "durability": self.config.kafka.durability,
             "instances": len(self.catalog.instances),
-            "tables": len(self.catalog.tables),
+            "tables": sum(not table.main for table in self.catalog.tables.values()),
             "connections": self._edge.connections,
             "free_bytes": shutil.disk_usage(self.config.data_dir).free,
             "free_bytes_min": self.config.free_bytes_min,

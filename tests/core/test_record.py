@@ -27,6 +27,9 @@ from rowtide.core.record import (
     CorruptRecord,
     Delete,
     Envelope,
+    IndexBuild,
+    IndexFeed,
+    IndexWrite,
     NoOp,
     Options,
     Put,
@@ -72,12 +75,31 @@ GOLDEN_BODIES: dict[str, Body] = {
     "Seal": Seal('{"kind": "split"}'),
     "Snapshot": Snapshot([SnapshotRow([E("a")], CELLS[:1]), SnapshotRow([E("b")], [])]),
     "Commit": Commit("s3-000659ef8ab1d2400123456789abcdef"),
+    "Put with indexes": Put(
+        [E("user1")],
+        CELLS[:1],
+        None,
+        [
+            IndexWrite(7, True, [E("user1"), E(5)], None),
+            IndexWrite(7, True, [E("user1"), E(6)], CELLS[:1]),
+            IndexWrite(8, False, [E(6), E("user1")], []),
+        ],
+    ),
+    "Delete with an index": Delete([E("a")], None, [IndexWrite(7, True, [E("a"), E(1)], None)]),
+    "IndexBuild": IndexBuild(8, b"\x04b", [IndexWrite(8, False, [E(6), E("a")], [])]),
+    "IndexBuild, done": IndexBuild(8, None, ()),
+    "IndexFeed": IndexFeed("s4", 90, AT * 1000, [IndexWrite(8, False, [E(6), E("a")], None)]),
 }
-GOLDEN = {
-    label: bytes.fromhex(digits)
-    for line in (ROOT / "tests/core/golden/record-v1.txt").read_text().splitlines()
-    for label, digits in [line.split(": ")]
-}
+
+
+def golden(version: int) -> dict[str, bytes]:
+    lines = (ROOT / f"tests/core/golden/record-v{version}.txt").read_text().splitlines()
+    parts = [line.split(": ") for line in lines]
+    return {label: bytes.fromhex(digits) for label, digits in parts}
+
+
+GOLDEN = golden(2)
+
 
 longs = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
@@ -102,12 +124,17 @@ cells = st.builds(put_cell, names, scalars.map(E), versions) | st.builds(
 cell_lists = st.lists(cells, max_size=5) | st.just(CELLS * 20)
 keys = st.lists(st.one_of(longs, texts, blobs).map(E), max_size=4)
 befores = st.none() | cell_lists
+index_writes = st.lists(st.builds(IndexWrite, longs, st.booleans(), keys, befores), max_size=3).map(
+    lambda found: found or ()
+)
 streams = st.builds(Stream, texts, longs, ints, st.lists(texts, max_size=3))
 bodies: st.SearchStrategy[Body] = st.one_of(
     st.just(NoOp()),
-    st.builds(Put, keys, cell_lists, befores),
-    st.builds(Update, keys, cell_lists, befores),
-    st.builds(Delete, keys, befores),
+    st.builds(Put, keys, cell_lists, befores, index_writes),
+    st.builds(Update, keys, cell_lists, befores, index_writes),
+    st.builds(Delete, keys, befores, index_writes),
+    st.builds(IndexBuild, longs, st.none() | blobs, index_writes),
+    st.builds(IndexFeed, texts, longs, longs, index_writes),
     st.builds(Options, ints, ints, st.none() | streams),
     st.builds(Reclaim, blobs, blobs, longs, ints),
     st.builds(Seal, texts),
@@ -134,7 +161,11 @@ def avro_field(value: object) -> object:
     """Return a body's field as the general libraries take it."""
     if isinstance(value, Cell):
         return avro_cell(value)
-    if isinstance(value, list):
+    if isinstance(value, IndexWrite):
+        cells = None if value.cells is None else [avro_cell(cell) for cell in value.cells]
+        key = [variant.decode(column) for column in value.key]
+        return {**value._asdict(), "key": key, "cells": cells}
+    if isinstance(value, list | tuple):
         return [avro_field(item) for item in value]
     if isinstance(value, Stream | SnapshotRow):
         return avro_fields(value)
@@ -232,6 +263,17 @@ def test_the_page_shows_these_bytes() -> None:
     assert shown == {label: value.hex() for label, value in GOLDEN.items()}
 
 
+@pytest.mark.parametrize(("label", "old"), sorted(golden(1).items()))
+def test_a_record_of_the_first_schema_is_read(label: str, old: bytes) -> None:
+    assert decode_record(old) == (ENVELOPE, GOLDEN_BODIES[label])
+
+
+@given(st.sampled_from(sorted(golden(1))), st.binary(min_size=1, max_size=4))
+def test_a_record_of_the_first_schema_has_nothing_of_later_ones(label: str, more: bytes) -> None:
+    with pytest.raises(CorruptRecord):
+        decode_record(golden(1)[label] + more)
+
+
 def test_a_body_serves_any_envelope() -> None:
     body = encode_body(GOLDEN_BODIES["Put"])
     moved = ENVELOPE._replace(at=9, claim=10)
@@ -241,8 +283,8 @@ def test_a_body_serves_any_envelope() -> None:
 
 def test_arrays_in_blocks_with_sizes_are_read() -> None:
     # Avro lets a writer cut an array and say each block's size: counts are then negative.
-    cell = encode_body(Put([], CELLS[:1]))[3:-2]
-    body = b"\x02\x00" + (b"\x01" + bytes((len(cell) << 1,)) + cell) * 2 + b"\x00\x00"
+    cell = encode_body(Put([], CELLS[:1]))[3:-3]
+    body = b"\x02\x00" + (b"\x01" + bytes((len(cell) << 1,)) + cell) * 2 + b"\x00\x00\x00"
     assert decode_record(encode_record(ENVELOPE, body))[1] == Put([], CELLS[:1] * 2)
 
 
@@ -260,7 +302,9 @@ CELL = b"\x02n"  # The beginning of a cell: its name.
         (HEAD + b"\xff" * 9 + b"\x02", "a number of more than 64 bits"),
         (HEAD + b"\x00\x00ownerid8\x00\x08\x00", "group 4"),
         (ENVELOPE_BYTES, "it breaks off"),
-        (ENVELOPE_BYTES + b"\x12", "body 18 is unknown"),
+        (ENVELOPE_BYTES + b"\x16", "body 22 is unknown"),
+        (ENVELOPE_BYTES + b"\x12\x00\x04", "branch 4 before a place"),
+        (ENVELOPE_BYTES + b"\x06\x00\x00\x02\x0e\x02", "a boolean of 2"),
         (ENVELOPE_BYTES + b"\x00\x00", "its body ends at byte"),
         (ENVELOPE_BYTES + b"\x02\x02\x06\x00", "branch 6 in a key"),
         (ENVELOPE_BYTES + b"\x02\x02\x02\x02\xff\x00\x00\x00", "can't decode byte"),

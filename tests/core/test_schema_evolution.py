@@ -20,7 +20,7 @@ from rowtide.core import record, variant
 from rowtide.core.plainbuffer import put_cell
 
 SCHEMAS = importlib.resources.files("rowtide.core").joinpath("schemas")
-V1 = json.loads(SCHEMAS.joinpath("record-v1.avsc").read_text())
+V1, V2 = (json.loads(SCHEMAS.joinpath(name).read_text()) for name in record.SCHEMAS)
 ENVELOPE = record.Envelope(5, 6, b"ownerid8", 7, record.SINGLE)
 PUT = record.Put([variant.encode("a")], [put_cell(b"n", variant.encode(1), 8)])
 
@@ -33,7 +33,7 @@ def body_of(schema: dict[str, Any], name: str) -> dict[str, Any]:
 
 def with_defaulted_fields() -> dict[str, Any]:
     """Return a later schema: a field more in the envelope, in a body and in a cell."""
-    later: dict[str, Any] = copy.deepcopy(V1)
+    later: dict[str, Any] = copy.deepcopy(V2)
     # Not last: what stands behind an added field must be found again.
     later["fields"].insert(1, {"name": "trace", "type": ["null", "string"], "default": None})
     put = body_of(later, "Put")
@@ -71,19 +71,42 @@ def test_every_schema_ever_used_is_kept() -> None:
     assert kept == sorted(record.SCHEMAS)
 
 
-def test_the_fingerprint_never_changes() -> None:
-    canonical = fastavro.schema.to_parsing_canonical_form(V1)
-    assert parsed(V1).canonical_form == canonical
-    assert record.FINGERPRINT.hex() == "00ebff1841f294a7"
-    assert rabin(canonical.encode()) == record.FINGERPRINT
-    assert fastavro.schema.fingerprint(canonical, "CRC-64-AVRO") == record.FINGERPRINT.hex()
-    assert parsed(V1).fingerprint("CRC-64-AVRO") == record.FINGERPRINT
+@pytest.mark.parametrize(
+    ("schema", "fingerprint", "digits"),
+    [
+        (V1, record.FINGERPRINT_V1, "00ebff1841f294a7"),
+        (V2, record.FINGERPRINT, "f794eea38f11e6ce"),
+    ],
+)
+def test_a_fingerprint_never_changes(
+    schema: dict[str, Any], fingerprint: bytes, digits: str
+) -> None:
+    canonical = fastavro.schema.to_parsing_canonical_form(schema)
+    assert parsed(schema).canonical_form == canonical
+    assert fingerprint.hex() == digits
+    assert rabin(canonical.encode()) == fingerprint
+    assert fastavro.schema.fingerprint(canonical, "CRC-64-AVRO") == digits
+    assert parsed(schema).fingerprint("CRC-64-AVRO") == fingerprint
+
+
+def test_the_second_schema_reads_the_first() -> None:
+    assert reads(V2, V1)
+
+
+def test_a_reader_of_the_first_schema_reads_mutations_of_the_second() -> None:
+    learned = record.IndexWrite(7, True, PUT.key, None)
+    body = record.encode_body(record.Put(PUT.key, PUT.cells, None, [learned]))
+    value = record.encode_record(ENVELOPE, body)[10:]
+    old = avro.io.DatumReader(parsed(V2), parsed(V1)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
+    new = avro.io.DatumReader(parsed(V2)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
+    del new["body"]["indexes"]
+    assert old == new
 
 
 def test_a_reader_of_today_reads_what_a_later_writer_adds() -> None:
     later = parsed(with_defaulted_fields())
-    assert reads(V1, with_defaulted_fields())
-    fields = avro.io.DatumReader(parsed(V1), parsed(V1)).read(
+    assert reads(V2, with_defaulted_fields())
+    fields = avro.io.DatumReader(parsed(V2), parsed(V2)).read(
         avro.io.BinaryDecoder(io.BytesIO(written()))
     )
     fields["trace"] = "t-1"
@@ -92,7 +115,7 @@ def test_a_reader_of_today_reads_what_a_later_writer_adds() -> None:
     out = io.BytesIO()
     avro.io.DatumWriter(later).write(fields, avro.io.BinaryEncoder(out))
     out.seek(0)
-    read = avro.io.DatumReader(later, parsed(V1)).read(avro.io.BinaryDecoder(out))
+    read = avro.io.DatumReader(later, parsed(V2)).read(avro.io.BinaryDecoder(out))
     del fields["trace"], fields["body"]["weight"], fields["body"]["cells"][0]["source"]
     assert read == fields
 
@@ -103,8 +126,8 @@ def written() -> bytes:
 
 
 def test_a_later_reader_reads_what_is_written_today() -> None:
-    assert reads(with_defaulted_fields(), V1)
-    read = avro.io.DatumReader(parsed(V1), parsed(with_defaulted_fields())).read(
+    assert reads(with_defaulted_fields(), V2)
+    read = avro.io.DatumReader(parsed(V2), parsed(with_defaulted_fields())).read(
         avro.io.BinaryDecoder(io.BytesIO(written()))
     )
     assert (read["at"], read["trace"], read["group"]) == (5, None, 3)
@@ -123,7 +146,7 @@ def test_a_later_reader_reads_what_is_written_today() -> None:
 
 @pytest.mark.parametrize("change", ["type", "no default", "fixed size", "body gone"])
 def test_a_change_that_breaks_readers_is_detected(change: str) -> None:
-    later = copy.deepcopy(V1)
+    later = copy.deepcopy(V2)
     if change == "type":
         later["fields"][0]["type"] = "string"
     elif change == "no default":
@@ -132,7 +155,7 @@ def test_a_change_that_breaks_readers_is_detected(change: str) -> None:
         later["fields"][2]["type"]["size"] = 16
     else:
         later["fields"][-1]["type"].remove(body_of(later, "Seal"))
-    assert not reads(later, V1)
+    assert not reads(later, V2)
 
 
 def test_records_of_an_unknown_schema_are_not_guessed_at() -> None:

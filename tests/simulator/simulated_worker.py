@@ -7,7 +7,7 @@ stepping down. What ownership means between workers is kept by one ``Ledger``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -21,6 +21,7 @@ from rowtide.stream.lease_keeper import LeaseKeeper
 from rowtide.stream.log import Entry
 from rowtide.stream.memory_log import MemoryLog, Storage
 from rowtide.stream.row_store import RowStore
+from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.slot import Slot, SlotSettings
 from rowtide.stream.topics import TopicNames
 from tests.simulator.memory_changelog import MemoryChangelog, MemoryReader, MemoryWriter
@@ -210,6 +211,22 @@ class Handles:
         return self.last
 
 
+class NoIndexes:
+    """The links of a slot whose one table has no index."""
+
+    def sources(self, _number: int) -> Sequence[ShardRange]:
+        return ()
+
+    def source(self, _shard_id: str) -> ShardOwner:
+        raise Unavailable("The partition is not available.")
+
+    def pin(self, _owner: ShardOwner) -> int | None:
+        return None
+
+    async def finish(self, _number: int) -> None:
+        return
+
+
 class SimulatedSlot(Slot):
     """The slot of one worker process: made anew after a crash, on the same disk."""
 
@@ -230,6 +247,7 @@ class SimulatedSlot(Slot):
             tables=lambda _slot: [(TABLE, SHARD)],
             table_known=lambda table_id: table_id == TABLE.table_id,
             clock_us=clock_us,
+            indexes=NoIndexes(),
             limits=Limits(),
             settings=SlotSettings(flush_s=5.0, trim_s=20.0),
         )
