@@ -420,7 +420,7 @@ class TestWhatIsRefused:
         ],
     )
     def test_options_under_which_an_index_cannot_agree(
-        self, client: Client, options: dict[str, int], told: str
+        self, client: Client, options: dict[str, Any], told: str
     ) -> None:
         whole = pb.TableOptions(**{"max_versions": 1, "time_to_live": -1, **options})
         table = Indexed(client, table_options=whole)
