@@ -26,6 +26,9 @@ COMMANDS = {
     "instance": _Place("rowtide.cli.instance", "instance", "Create, list and delete instances."),
     "key": _Place("rowtide.cli.key", "key", "Create, list and revoke access keys."),
     "table": _Place("rowtide.cli.table", "table", "Create, change and delete tables."),
+    "index": _Place(
+        "rowtide.cli.index", "index", "Create, list and drop secondary indexes of tables."
+    ),
     "row": _Place("rowtide.cli.row", "row", "Read and write rows."),
     "consumption": _Place(
         "rowtide.cli.consumption", "consumption", "Show the capacity units that were consumed."

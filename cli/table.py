@@ -250,6 +250,11 @@ def _document(found: pb.DescribeTableResponse) -> dict[str, Any]:
             }
             for column in found.table_meta.primary_key
         ],
+        "defined_columns": [
+            {"name": column.name, "type": _DEFINED_TYPES[column.type]}
+            for column in found.table_meta.defined_column
+        ],
+        "indexes": [index.name for index in found.index_metas],
         "ttl_s": None if options.time_to_live == TTL_FOREVER else options.time_to_live,
         "max_versions": options.max_versions,
         "max_version_offset_s": options.deviation_cell_version_in_sec,
@@ -265,16 +270,27 @@ def _document(found: pb.DescribeTableResponse) -> dict[str, Any]:
     }
 
 
+_DEFINED_TYPES = {
+    pb.DCT_INTEGER: "integer",
+    pb.DCT_DOUBLE: "double",
+    pb.DCT_BOOLEAN: "boolean",
+    pb.DCT_STRING: "string",
+    pb.DCT_BLOB: "binary",
+}
+
 _KEY_TYPE_OF_WIRE = {pb.INTEGER: 1, pb.STRING: 2, pb.BINARY: 3}
 
 
 def _lines(found: dict[str, Any]) -> list[tuple[str, object]]:
     key = [f"{c['name']}:{c['type']}{':auto' if c['auto'] else ''}" for c in found["key"]]
+    defined = [f"{c['name']}:{c['type']}" for c in found["defined_columns"]]
     stream, reserved = found["stream"], found["reserved"]
     return [
         ("table", found["table"]),
         ("created", found["created"]),
         ("key", ", ".join(key)),
+        *([("defined columns", ", ".join(defined))] if defined else []),
+        *([("indexes", ", ".join(found["indexes"]))] if found["indexes"] else []),
         ("ttl", "none" if found["ttl_s"] is None else f"{found['ttl_s']} s"),
         ("max versions", found["max_versions"]),
         ("max version offset", f"{found['max_version_offset_s']} s"),
