@@ -120,11 +120,16 @@ class TransactionOperations:
         return answer.future
 
     def abort_transaction(self, identity: Identity, body: bytes) -> bytes:
-        """Forget everything that was written in a transaction."""
+        """Forget everything that was written in a transaction.
+
+        The answer has no fields, but the Node SDK reads it as if it were the request: it is told
+        its id again, which the others skip.
+        """
         request = parse(pb.AbortTransactionRequest, body)
         session = find_session(self._directory, identity, request.transaction_id)
         session.owner.abort(session.id)
-        return b""
+        told = pb.AbortTransactionRequest(transaction_id=request.transaction_id)
+        return told.SerializeToString()
 
 
 class Answer:
