@@ -27,27 +27,39 @@ async function check(name, scenario) {
   }
 }
 
-/** Holds a refusal to what the SDK shows of it: the status, and the code and text within the body. */
+/**
+ * Holds a refusal to what the SDK shows of it: the status, and the code and text within the body,
+ * which the text ends. An empty text is not looked at.
+ */
 async function refused(status, code, text, call) {
-  await assert.rejects(call, (error) => {
-    assert.strictEqual(error.code, status);
+  await assert.rejects(async () => call(), (error) => {
+    assert.strictEqual(error.code, status, `${error.message} is not of ${code}`);
     assert.ok(error.message.includes(code), `${error.message} names no ${code}`);
-    assert.ok(error.message.includes(text), `${error.message} does not say ${text}`);
+    const end = text ? `${text} requestId:` : '';
+    assert.ok(error.message.includes(end), `${error.message} does not say ${text}`);
     return true;
   });
 }
 
-/** Makes a table keyed pk1 STRING, pk2 INTEGER, unless another key is given; five versions. */
-async function table(primaryKey) {
-  const tableName = `node_${++made}`;
-  await client.createTable({
-    tableMeta: {
-      tableName,
-      primaryKey: primaryKey || [{ name: 'pk1', type: 'STRING' }, { name: 'pk2', type: 'INTEGER' }],
-    },
+const invalid = (text, call) => refused(400, 'OTSParameterInvalid', text, call);
+const absent = (call) => refused(404, 'OTSObjectNotExist', 'Requested table does not exist.', call);
+const failed = (call) => refused(403, 'OTSConditionCheckFail', 'Condition check failed.', call);
+
+const KEY = [{ name: 'pk1', type: 'STRING' }, { name: 'pk2', type: 'INTEGER' }];
+
+function create(tableName, primaryKey, { definedColumn, options, ...more } = {}) {
+  return client.createTable({
+    tableMeta: { tableName, primaryKey, definedColumn },
     reservedThroughput: { capacityUnit: { read: 0, write: 0 } },
-    tableOptions: { timeToLive: -1, maxVersions: 5 },
+    tableOptions: { timeToLive: -1, maxVersions: 5, ...options },
+    ...more,
   });
+}
+
+/** Makes a table keyed pk1 STRING, pk2 INTEGER, unless another key is given; five versions. */
+async function table(primaryKey, more) {
+  const tableName = `node_${++made}`;
+  await create(tableName, primaryKey || KEY, more);
   return tableName;
 }
 
@@ -70,6 +82,19 @@ function put(tableName, primaryKey, attributeColumns, more) {
 function update(tableName, primaryKey, updateOfAttributeColumns, more) {
   return client.updateRow({
     tableName, primaryKey, updateOfAttributeColumns, condition: ignore(), ...more,
+  });
+}
+
+function remove(tableName, primaryKey, more) {
+  return client.deleteRow({ tableName, primaryKey, condition: ignore(), ...more });
+}
+
+/** Reads all of a partition key's rows in order, unless told otherwise. */
+function range(tableName, pk1, more) {
+  return client.getRange({
+    tableName, direction: TableStore.Direction.FORWARD, maxVersions: 1,
+    inclusiveStartPrimaryKey: key(pk1, TableStore.INF_MIN),
+    exclusiveEndPrimaryKey: key(pk1, TableStore.INF_MAX), ...more,
   });
 }
 
@@ -107,6 +132,6 @@ async function read(tableName, primaryKey, more) {
 const units = (answer) => [answer.consumed.capacityUnit.read, answer.consumed.capacityUnit.write];
 
 module.exports = {
-  TableStore, Expect, assert, check, client, drop, get, given, ignore, key, long, plain, put, read,
-  refused, table, units, update, values, when, wide,
+  TableStore, Expect, absent, assert, check, client, create, drop, failed, get, given, ignore, invalid,
+  key, long, plain, put, range, read, refused, remove, table, units, update, values, when, wide,
 };

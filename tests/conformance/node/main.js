@@ -6,6 +6,11 @@ const {
 } = require('./harness');
 const checkRows = require('./rows');
 const checkReads = require('./reads');
+const checkSchemas = require('./schemas');
+const checkFilters = require('./filters');
+const checkBatchWrites = require('./batchwrites');
+const checkRefusals = require('./refusals');
+const checkTransactions = require('./transactions');
 
 const ABSENT = 'Requested table does not exist.';
 
@@ -69,6 +74,11 @@ async function credentials() {
   await check('table-options', options);
   await check('table-errors', errors);
   await check('wrong-credentials', credentials);
+  await checkSchemas();
   await checkRows();
+  await checkFilters();
   await checkReads();
+  await checkBatchWrites();
+  await checkRefusals();
+  await checkTransactions();
 })();

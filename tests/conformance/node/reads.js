@@ -1,7 +1,7 @@
 'use strict';
 const {
-  TableStore, Expect, assert, check, client, drop, get, ignore, key, long, put, read, table, units,
-  update, values, when,
+  TableStore, Expect, assert, check, client, drop, get, ignore, key, long, put, range, read, table,
+  units, update, values, when,
 } = require('./harness');
 
 const { ComparatorType, Direction, LogicalOperator, INF_MIN, INF_MAX } = TableStore;
@@ -58,6 +58,34 @@ async function columns(name) {
   assert.deepStrictEqual(await seen({ columnsToGet: ['d . e', 'b'] }), ['b', 'd . e']);
   assert.strictEqual(await seen({ columnsToGet: ['x'] }), null);
   assert.deepStrictEqual(await seen({ startColumn: 'b', endColumn: 'c' }), ['b']);
+}
+
+/** Reads a row of 3000 columns in slices: by names, by pages, in a batch and in a range. */
+async function wideColumns() {
+  const name = await table();
+  const row = key('wide', 1);
+  const column = (n) => `c${String(n).padStart(4, '0')}`;
+  for (let start = 0; start < 3000; start += 1000) {
+    const cells = Array.from({ length: 1000 }, (_, n) => ({ [column(start + n)]: long(start + n) }));
+    await update(name, row, [{ PUT: cells }]);
+  }
+  for (const [first, end] of [[0, 1], [999, 1001], [2990, 3000], [0, 3000]]) {
+    const slice = { startColumn: column(first), endColumn: column(end) };
+    const told = (await get(name, row, slice)).row.attributes;
+    assert.strictEqual(told.length, end - first);
+    assert.strictEqual(told[0].columnName, column(first));
+    const batch = await client.batchGetRow({ tables: [{ tableName: name, primaryKey: [row], ...slice }] });
+    assert.strictEqual(batch.tables[0][0].attributes.length, end - first);
+    const ranged = await range(name, 'wide', slice);
+    assert.strictEqual(ranged.rows[0].attributes.length, end - first);
+  }
+  let found = 0;
+  for (let offset = 0; offset < 3500; offset += 700) {
+    const columnFilter = new TableStore.ColumnPaginationFilter(700, offset);
+    found += ((await get(name, row, { columnFilter })).row.attributes || []).length;
+  }
+  assert.strictEqual(found, 3000);
+  await drop(name);
 }
 
 async function batches(name) {
@@ -169,6 +197,7 @@ module.exports = async function checkReads() {
   await check('pagination-filter', () => pagination(name));
   await check('versions', () => versions(name));
   await check('column-choice', () => columns(name));
+  await check('wide-columns', wideColumns);
   await check('batch-write-and-get', () => batches(name));
   await check('batch-row-errors', () => batchErrors(name));
   await check('range-pages', pages);

@@ -1,7 +1,7 @@
 'use strict';
 const {
-  TableStore, Expect, assert, check, client, drop, get, key, long, put, read, refused, table,
-  update, when, wide, ignore,
+  TableStore, Expect, assert, check, client, drop, failed, get, invalid, key, long, plain, put, read,
+  refused, remove, table, update, when, wide, ignore,
 } = require('./harness');
 
 const MIB2 = 2097152;
@@ -17,6 +17,8 @@ async function types(name) {
     double_huge: [Number.MAX_VALUE, Number.MAX_VALUE],
     double_tiny: [Number.MIN_VALUE, Number.MIN_VALUE],
     double_inf: [Infinity, Infinity],
+    double_minus_inf: [-Infinity, -Infinity],
+    double_minus_zero: [-0, -0],
     double_nan: [NaN, NaN],
     yes: [true, true],
     no: [false, false],
@@ -108,10 +110,49 @@ async function increment(name) {
   assert.deepStrictEqual(await read(name, row), { n: '9223372036854775805n' });
 }
 
+/** Several counters in one change, of which those named are told. */
+async function incrementReturns(name) {
+  const row = key('counters', 1);
+  await put(name, row, [{ n: long(10) }, { other: 'kept' }]);
+  const returnContent = { returnColumns: ['n', 'm'], returnType: TableStore.ReturnType.AfterModify };
+  const changes = [
+    { INCREMENT: [{ n: wide('-9223372036854775808') }, { m: long(-3) }, { quiet: long(1) }] },
+    { PUT: [{ s: 'beside' }] },
+  ];
+  const told = await update(name, row, changes, { returnContent });
+  assert.deepStrictEqual(
+    Object.fromEntries(told.row.attributes.map((cell) => [cell.columnName, plain(cell.columnValue)])),
+    { m: '-3n', n: '-9223372036854775798n' });
+  assert.deepStrictEqual(await read(name, row), {
+    m: '-3n', n: '-9223372036854775798n', other: 'kept', quiet: '1n', s: 'beside',
+  });
+  await invalid('', () => update(name, row, [{ INCREMENT: [{ n: long(-11) }] }]));
+}
+
+const numbered = () => table([
+  { name: 'pk1', type: 'STRING' }, { name: 'pk2', type: 'INTEGER', option: 'AUTO_INCREMENT' },
+]);
+
+/** A row's number is given by the server alone, in UpdateRow too. */
+async function autoRules() {
+  const name = await numbered();
+  await failed(() => put(name, key('a', 7), [{ c: 'x' }]));
+  await failed(() => update(name, key('a', 7), [{ PUT: [{ c: 'x' }] }]));
+  const told = await update(name, key('a', TableStore.PK_AUTO_INCR),
+    [{ INCREMENT: [{ n: long(5) }] }],
+    { returnContent: { returnType: TableStore.ReturnType.Primarykey } });
+  const assigned = key('a', told.row.primaryKey[1].value);
+  assert.deepStrictEqual(await read(name, assigned), { n: '5n' });
+  await put(name, assigned, [{ c: 'again' }]);
+  assert.deepStrictEqual(await read(name, assigned), { c: 'again' });
+  const asked = key('a', TableStore.PK_AUTO_INCR);
+  await refused(400, 'OTSInvalidPK', '', () => read(name, asked));
+  await refused(400, 'OTSInvalidPK', '', () => remove(name, asked));
+  await drop(name);
+}
+
 async function autoIncrement() {
-  const name = await table([
-    { name: 'pk1', type: 'STRING' }, { name: 'pk2', type: 'INTEGER', option: 'AUTO_INCREMENT' },
-  ]);
+  const name = await numbered();
   let last = 0n;
   for (let n = 0; n < 10; n++) {
     const told = await put(name, key('a', TableStore.PK_AUTO_INCR), [{ c: long(n) }],
@@ -159,7 +200,9 @@ module.exports = async function checkRows() {
   await check('column-count', () => count(name));
   await check('put-update-delete', () => life(name));
   await check('increment', () => increment(name));
+  await check('increment-returns', () => incrementReturns(name));
   await check('auto-increment', autoIncrement);
+  await check('auto-increment-rules', autoRules);
   await check('expectations', () => expectations(name));
   await check('column-conditions', () => conditions(name));
   await drop(name);
