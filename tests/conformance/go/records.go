@@ -148,11 +148,8 @@ func checkStreamErrors() {
 	defer drop(name)
 	f, none, wrong := follow(name), "absent", ts.StreamId("absent_1")
 	listed, err := client.ListStream(&ts.ListStreamRequest{TableName: &none})
-	if err == nil {
-		same("streams of no table", len(listed.Streams), 0)
-	} else {
-		refused(err, 404, "OTSObjectNotExist", "")
-	}
+	must(err)
+	same("streams of no table", len(listed.Streams), 0)
 	_, err = client.DescribeStream(&ts.DescribeStreamRequest{StreamId: &wrong})
 	refused(err, 404, "OTSObjectNotExist", "")
 	shard := ts.ShardId("absent")

@@ -11,6 +11,7 @@ import (
 func checkSchemas() {
 	check("table-limits", checkTableLimits)
 	check("table-quota", checkQuota)
+	check("reserved-throughput", checkThroughput)
 	check("defined-columns", checkDefined)
 	check("defined-column-errors", checkDefinedErrors)
 	check("split-points", checkSplits)
@@ -78,6 +79,30 @@ func checkQuota() {
 	}
 	refused(createNamed("go_quota", "k"), 403, "OTSQuotaExhausted",
 		"Number of tables exceeds the quota:64.")
+}
+
+// checkThroughput: what a table reserves is told, and changes rarely; creating it counts as a change.
+func checkThroughput() {
+	meta := &ts.TableMeta{TableName: "go_reserved"}
+	meta.AddPrimaryKeyColumn("k", ts.PrimaryKeyType_STRING)
+	_, err := client.CreateTable(&ts.CreateTableRequest{TableMeta: meta,
+		TableOption: ts.NewTableOption(-1, 1), ReservedThroughput: &ts.ReservedThroughput{Readcap: 3, Writecap: 5}})
+	must(err)
+	defer drop(meta.TableName)
+	told, err := client.DescribeTable(&ts.DescribeTableRequest{TableName: meta.TableName})
+	must(err)
+	same("reserved", *told.ReservedThroughput, ts.ReservedThroughput{Readcap: 3, Writecap: 5})
+	reserve := func(read, write int) error {
+		_, err := client.UpdateTable(&ts.UpdateTableRequest{TableName: meta.TableName,
+			ReservedThroughput: &ts.ReservedThroughput{Readcap: read, Writecap: write}})
+		return err
+	}
+	must(reserve(3, 5))
+	refused(reserve(4, 5), 403, "OTSTooFrequentReservedThroughputAdjustment",
+		"Capacity unit adjustment is too frequent.")
+	for _, units := range [][2]int{{-1, 5}, {3, -1}, {5001, 5}, {3, 5001}} {
+		refused(reserve(units[0], units[1]), 400, "OTSParameterInvalid", "")
+	}
 }
 
 func defined(name string) []ts.DefinedColumnSchema {

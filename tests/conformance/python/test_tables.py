@@ -53,6 +53,23 @@ def test_update_options(ts: Any, sdk: Any, make_table: MakeTable) -> None:
     assert (again.time_to_live, again.max_version, again.max_time_deviation) == (86400, 7, 1000)
 
 
+def test_defined_columns(ts: Any, sdk: Any) -> None:
+    kinds = [("i", "INTEGER"), ("d", "DOUBLE"), ("b", "BOOLEAN"), ("s", "STRING"), ("x", "BINARY")]
+    throughput = ts.ReservedThroughput(ts.CapacityUnit(0, 0))
+
+    def make(columns: Any) -> None:
+        meta = ts.TableMeta("python_defined", KEY, columns)
+        sdk.create_table(meta, ts.TableOptions(), throughput)
+
+    make(kinds)
+    told = sdk.describe_table("python_defined").table_meta.defined_columns
+    sdk.delete_table("python_defined")
+    assert [tuple(column) for column in told] == kinds
+    many = [(f"c{number}", "INTEGER") for number in range(33)]
+    limit = "The number of defined columns must be in range: [0, 32]."
+    assert refused(ts, lambda: make(many)) == (400, "OTSParameterInvalid", limit)
+
+
 @pytest.mark.parametrize(
     ("kind", "points"),
     [
