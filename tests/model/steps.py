@@ -75,9 +75,10 @@ class Steps(RuleBasedStateMachine):
         self.whole = True
 
     def _transaction(self, number: int | None) -> Open | None:
+        """Return the transaction that a step names, those first that are open."""
         if number is None or not self.open:
             return None
-        return self.open[number % len(self.open)]
+        return sorted(self.open, key=lambda opened: not opened.live)[number % len(self.open)]
 
     def _held(self, pair: Pair, opened: Open) -> Transaction:
         """Return an open transaction on a table. Raises what refuses its use."""

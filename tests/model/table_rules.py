@@ -16,11 +16,14 @@ __all__ = ["TableRules"]
 
 
 class TableRules(Steps):
-    """Transactions may be open; one ends with its table. ``deletions`` is how many may come."""
+    """Transactions may be open; one ends with its table.
+
+    ``deletions`` and ``stream_changes`` are how many may come: whole streams are to be long, too.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.deletions = 0
+        self.deletions = self.stream_changes = 0
 
     @rule(table=st.sampled_from([0, 0, 1]), options=drafts.options)
     def update_table(self, table: int, options: Options) -> None:
@@ -35,10 +38,12 @@ class TableRules(Steps):
         pair.verify_description()
         self.whole = True
 
+    @precondition(lambda self: self.stream_changes > 0)
     @rule(table=st.sampled_from([0, 0, 1]), stream=st.none() | drafts.streams | drafts.streams)
     def change_stream(self, table: int, stream: Stream | None) -> None:
         """Disable a stream, enable one, or change its hours and original columns."""
         self._step("change_stream")
+        self.stream_changes -= 1
         self.pairs[table].change_stream(stream)
         self.whole = True
 
