@@ -63,9 +63,12 @@ async function errors() {
 }
 
 async function credentials() {
-  for (const wrong of ['accessKeyId', 'secretAccessKey', 'instancename']) {
+  for (const [wrong, text] of [
+    ['accessKeyId', 'The AccessKeyID does not exist.'], ['secretAccessKey', 'Signature mismatch.'],
+    ['instancename', 'The instance is not found.'],
+  ]) {
     const stranger = new TableStore.Client({ ...given, [wrong]: `${given[wrong]}x` });
-    await refused(403, 'OTSAuthFailed', '', () => stranger.listTable({}));
+    await refused(403, 'OTSAuthFailed', text, () => stranger.listTable({}));
   }
 }
 

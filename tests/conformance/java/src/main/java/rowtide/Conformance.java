@@ -39,6 +39,7 @@ public final class Conformance {
         WideRows.checkAll();
         BatchWrites.checkAll();
         Bulk.checkAll();
+        Writers.checkAll();
         Refusals.checkAll();
         Transactions.checkAll();
         Streams.checkAll();

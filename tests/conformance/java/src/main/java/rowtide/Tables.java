@@ -106,11 +106,13 @@ final class Tables {
     }
 
     private static void credentials() throws Exception {
+        String[] texts = {"The AccessKeyID does not exist.", "Signature mismatch.",
+            "The instance is not found."};
         for (int wrong = 0; wrong < 3; wrong++) {
             String[] given = {KEY_ID, SECRET, INSTANCE};
             given[wrong] += "x";
             SyncClient stranger = new SyncClient(ENDPOINT, given[0], given[1], given[2]);
-            refused(403, "OTSAuthFailed", null, stranger::listTable);
+            refused(403, "OTSAuthFailed", texts[wrong], stranger::listTable);
             stranger.shutdown();
         }
     }

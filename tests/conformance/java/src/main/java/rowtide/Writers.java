@@ -1,0 +1,70 @@
+package rowtide;
+
+import static rowtide.Conformance.*;
+
+import com.alicloud.openservices.tablestore.DefaultTableStoreWriter;
+import com.alicloud.openservices.tablestore.TableStoreCallback;
+import com.alicloud.openservices.tablestore.TableStoreException;
+import com.alicloud.openservices.tablestore.core.auth.DefaultCredentials;
+import com.alicloud.openservices.tablestore.model.*;
+import com.alicloud.openservices.tablestore.writer.RowWriteResult;
+import com.alicloud.openservices.tablestore.writer.WriterConfig;
+import com.alicloud.openservices.tablestore.writer.WriterStatistics;
+import com.alicloud.openservices.tablestore.writer.enums.BatchRequestType;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/** The SDK's buffered writer: it sends batches, and the rows of a refused batch one by one. */
+final class Writers {
+    private static final int ROWS = 300;
+
+    static void checkAll() {
+        check("writer-batches", () -> writes(BatchRequestType.BATCH_WRITE_ROW));
+        check("writer-bulk-import", () -> writes(BatchRequestType.BULK_IMPORT));
+    }
+
+    /** Writes rows of which every fiftieth has a column that is no column; each is told so. */
+    private static void writes(BatchRequestType type) {
+        String table = table();
+        WriterConfig config = new WriterConfig();
+        config.setBatchRequestType(type);
+        config.setEnableSchemaCheck(false);
+        config.setMaxBatchRowsCount(100);
+        Refused refused = new Refused();
+        DefaultTableStoreWriter writer = new DefaultTableStoreWriter(ENDPOINT,
+            new DefaultCredentials(KEY_ID, SECRET), INSTANCE, table, config, refused);
+        for (int n = 0; n < ROWS; n++) {
+            String name = n % 50 == 0 ? "#" + n : "c";
+            writer.addRowChange(putting(table, key("a", n), column(name, n)));
+        }
+        writer.flush();
+        WriterStatistics told = writer.getWriterStatistics();
+        writer.close();
+        same(told.getTotalRowsCount(), (long) ROWS);
+        same(told.getTotalFailedRowsCount(), (long) ROWS / 50);
+        same(told.getTotalSucceedRowsCount(), (long) ROWS - ROWS / 50);
+        same(refused.texts.size(), ROWS / 50);
+        for (int n = 0; n < ROWS; n++) {
+            boolean wrong = n % 50 == 0;
+            same(read(table, key("a", n)), wrong ? null : Map.of("c", (long) n));
+            same(refused.texts.get(key("a", n)),
+                wrong ? "OTSParameterInvalid Invalid column name: '#" + n + "'." : null);
+        }
+        drop(table);
+    }
+
+    /** Keeps why rows were refused, by their keys. */
+    private static final class Refused implements TableStoreCallback<RowChange, RowWriteResult> {
+        final Map<PrimaryKey, String> texts = new ConcurrentHashMap<>();
+
+        @Override
+        public void onCompleted(RowChange change, RowWriteResult result) {}
+
+        @Override
+        public void onFailed(RowChange change, Exception error) {
+            String code = error instanceof TableStoreException
+                ? ((TableStoreException) error).getErrorCode() : error.getClass().getName();
+            texts.put(change.getPrimaryKey(), code + " " + error.getMessage());
+        }
+    }
+}
