@@ -44,7 +44,7 @@ class StoreMachine(RowRules, BulkRules, TransactionRules, TableRules):
         options=drafts.options,
         stream=drafts.streams,
         restarts=st.sampled_from([0] * 7 + [2]),
-        changes=st.sampled_from([(0, 0), (0, 4), (0, 4), (1, 4)]),
+        table_changes=st.sampled_from([(0, 0), (0, 4), (0, 4), (1, 4)]),
         rows=st.lists(drafts.first_changes, min_size=4, max_size=4),
     )
     def create(
@@ -52,7 +52,7 @@ class StoreMachine(RowRules, BulkRules, TransactionRules, TableRules):
         options: Options,
         stream: Stream,
         restarts: int,
-        changes: tuple[int, int],
+        table_changes: tuple[int, int],
         rows: list[list[ChangeDraft]],
     ) -> None:
         """Make the example's tables, with a few rows."""
@@ -61,7 +61,7 @@ class StoreMachine(RowRules, BulkRules, TransactionRules, TableRules):
         # At a whole second: ages are in seconds, and an example must come out the same again.
         world.set_clock((world.high_ms // 1000 + 1) * 1000)
         self.began_ms, self.restarts = world.now_ms, restarts
-        self.deletions, self.stream_changes = changes
+        self.deletions, self.stream_changes = table_changes
         for split, auto in ((SPLIT, False), (None, True)):
             model = TableModel(options, split=split, auto=auto, stream=stream)
             self.pairs.append(Pair(world, model))
