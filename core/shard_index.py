@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from rowtide.core import fold, key
 from rowtide.core.cell import Cell
 from rowtide.core.chunk import row_end, row_key, table_prefix
+from rowtide.core.errors import invalid
 from rowtide.core.fold import Writes
 from rowtide.core.index import (
     Fed,
@@ -36,7 +37,7 @@ BUILD_ROWS = 200
 """Rows of which an index learns at once. Nothing else is evaluated meanwhile: some 10 ms."""
 
 BUILD_BYTES = 1024 * 1024
-"""Of the rows looked at, after which a slice ends."""
+"""Of the rows looked at, or of what the index learns of them, after which a slice ends."""
 
 _NEWEST = Window()
 
@@ -48,6 +49,8 @@ class ShardIndexes:
         self._shard_id = shard_id
         self._table = table
         self._plan = TableIndexes(table, limits)
+        # A slice has up to BUILD_BYTES of other rows, and as much again for what frames them.
+        self._row_bytes_max = limits.record_bytes_max - 2 * BUILD_BYTES
 
     def __bool__(self) -> bool:
         return bool(self._plan)
@@ -85,7 +88,8 @@ class ShardIndexes:
     ) -> IndexBuild:
         """Return the record by which an index learns of the next rows, from ``following`` on.
 
-        They are as evaluated so far: a mutation evaluated later brings its own difference.
+        They are as evaluated so far: a mutation evaluated later brings its own difference. Raises
+        OTSParameterInvalid where a row is too large for any record.
         """
         number = asked.table
         if number not in self._plan.tables:
@@ -100,14 +104,28 @@ class ShardIndexes:
             if count == BUILD_ROWS or size > BUILD_BYTES:
                 return IndexBuild(number, encoded, writes)
             cells = self._visible(view, stored.row_key, options, now_us)
-            writes += self._plan.changes(key.decode(encoded), None, cells, only=number)
-            size += len(stored.first)
+            found = self._plan.changes(key.decode(encoded), None, cells, only=number)
+            writes += found
+            # The rest of a wide row is in other chunks than its first.
+            size += max(len(stored.first), self._held_bytes(found))
         return IndexBuild(number, None, writes)
+
+    def _held_bytes(self, found: Iterable[IndexWrite]) -> int:
+        """Return the bytes that a row's place in an index takes, unless no record can hold them."""
+        held = sum(len(c.name) + len(c.variant) for write in found for c in write.cells or ())
+        if held > self._row_bytes_max:
+            raise invalid(
+                f"A row of {held} bytes in table '{self._table.name}' is too large for its index, "
+                f"limit size: {self._row_bytes_max}."
+            )
+        return held
 
     def learned(self, view: RangeReader, body: IndexBuild | IndexFeed, stamp: int) -> Writes:
         """Return what an index's record writes: rows of this shard, and how far the index is."""
         writes: Writes = []
         if isinstance(body, IndexBuild):
+            if body.table not in self._plan.tables:
+                return []  # It was dropped since, and what it had is swept.
             writes += self.local_writes(view, body.indexes, stamp)
         else:
             for write in body.indexes:

@@ -473,11 +473,10 @@ class ShardOwner:
 
     def _evaluate(self, waiting: Waiting) -> None:
         now_us = self._clock_us()
-        if waiting.hidden is not None:
-            waiting.evaluated = self.shard.control(waiting.hidden, now_us)
-            return
         try:
-            if waiting.change is not None:
+            if waiting.hidden is not None:
+                waiting.evaluated = self.shard.control(waiting.hidden, now_us)
+            elif waiting.change is not None:
                 waiting.evaluated = self.shard.evaluate(waiting.change, now_us)
             else:
                 assert waiting.group is not None, "somebody waits for something"
@@ -485,6 +484,8 @@ class ShardOwner:
                 waiting.evaluated = Evaluated(NOTHING, 0)
         except Rejected as error:
             waiting.error = error
+        if waiting.hidden is not None:
+            return
         if waiting.logged is None and not waiting.many and not self._readable():
             # What changes nothing answers from what it saw: that needs the lease, as a read does.
             waiting.error = Unavailable("The partition is not available.")
