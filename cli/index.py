@@ -152,6 +152,8 @@ def _behind(one: dict[str, Any]) -> str:
     """Say how far an index is behind its table: a local one never is."""
     if one["type"] == "local":
         return ""
+    if one["behind"] is None:
+        return "unknown: it is not open"
     return f"{one['behind']} records, {one['behind_s']:.1f} s"
 
 

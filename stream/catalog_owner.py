@@ -27,9 +27,20 @@ Decide = Callable[[Catalog, int], Sequence[Document]]
 
 
 class CatalogOwner:
-    """The catalog and its log. ``clock_us`` gives Unix microseconds."""
+    """The catalog and its log. ``clock_us`` gives Unix microseconds.
 
-    def __init__(self, log: Log, *, owner: bytes, clock_us: Callable[[], int]) -> None:
+    ``changed`` is called whenever the catalog has changed, before anything else may run: whoever
+    keeps something of the catalog never works by an older one.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        owner: bytes,
+        clock_us: Callable[[], int],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.catalog = Catalog()
         self.ready = asyncio.Event()
         self._appender = Appender(log, self._noop)
@@ -37,6 +48,7 @@ class CatalogOwner:
         self._owner = owner
         self._claim = -1
         self._clock_us = clock_us
+        self._changed = changed
         self._changing = asyncio.Lock()
         self._snapshot_at = 0
 
@@ -99,11 +111,17 @@ class CatalogOwner:
             logger.warning("catalog snapshot is tried again later: %s", error)
 
     def _replay(self, entries: Sequence[Entry]) -> None:
+        later = False
         for entry in entries:
             valid = self.catalog.replay(entry.offset, entry.value)
             if valid and record.decode_envelope(entry.value).claim > self._claim:
-                self.ready.clear()
-                raise Unavailable("The catalog has a later owner; this one steps down.")
+                later = True
+                break
+        if entries:
+            self._changed()
+        if later:
+            self.ready.clear()
+            raise Unavailable("The catalog has a later owner; this one steps down.")
 
     def _noop(self, at: int) -> tuple[bytes, bytes]:
         stamp = max(self._clock_us(), self.catalog.stamp + 1)

@@ -11,13 +11,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.errors import StoreError
 from rowtide.core.index import BUILT, build_key
 from rowtide.core.record import IndexBuild
 from rowtide.core.schema import Index
+from rowtide.core.shard import options_body
 from rowtide.stream.shard_owner import ShardOwner
 
-__all__ = ["build_indexes", "is_built"]
+__all__ = ["build_index", "is_built"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,32 +35,39 @@ def is_built(owner: ShardOwner, index: Index) -> bool:
     return value is not None and value >= BUILT
 
 
-async def build_indexes(owner: ShardOwner, built: Built) -> None:
-    """Build what is to be built, until it is, or the shard closes."""
+async def build_index(owner: ShardOwner, number: int, built: Built) -> None:
+    """Build an index in a shard until it has all rows everywhere, or is dropped, or all closes."""
     wait_s = RETRY_S
-    while not owner.closed:
-        waiting = [index for index in owner.shard.table.indexes if index.building]
-        if not waiting:
-            return
+    while not owner.closed and (index := _new_index(owner, number)) is not None:
         try:
-            for index in waiting:
-                if not is_built(owner, index):
-                    await _build(owner, index)
+            if not is_built(owner, index):
+                await _build(owner, index)
             await built(owner.shard.table.table_id)
-        except (Unavailable, OutcomeUnknown) as error:
-            logger.warning("index build in %s goes on later: %s", owner.shard.shard_id, error)
         except StoreError as error:
-            logger.warning("index build in %s: %s", owner.shard.shard_id, error)
+            where = owner.shard.shard_id
+            logger.warning("index %s in %s goes on later: %s", index.name, where, error)
+        if _new_index(owner, number) is None:
+            return
         await asyncio.sleep(wait_s)
         wait_s = min(wait_s * 2, RETRY_S_MAX)
+
+
+def _new_index(owner: ShardOwner, number: int) -> Index | None:
+    """Return an index of the shard's table while it is being built."""
+    found = (index for index in owner.shard.table.indexes if index.table_id == number)
+    return next((index for index in found if index.building), None)
 
 
 async def _build(owner: ShardOwner, index: Index) -> None:
     """Go through the shard's rows from where an earlier life was."""
     place = build_key(index.table_id, owner.shard.shard_id)
     logger.info("building index %s in shard %s", index.name, owner.shard.shard_id)
+    if owner.rows.get(place) is None:
+        # Rows are visible by the options in the log, and a crash may have kept the last ones,
+        # under which alone there may be an index, from it.
+        await owner.submit_hidden(options_body(owner.shard.table))
     while (value := owner.rows.get(place) or b"\x00") < BUILT:
-        if owner.shard.table.index(index.name) is None:
+        if _new_index(owner, index.table_id) is None:
             return
         await owner.submit_hidden(IndexBuild(index.table_id, value[1:] or None, ()))
         await asyncio.sleep(0)

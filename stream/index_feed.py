@@ -80,10 +80,16 @@ class IndexFeeder:
         self._positions: dict[str, Fed] = {}
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Submit nothing more: the shard is about to be sealed."""
+        self._stopped = True
+        self._wake.set()
 
     async def run(self) -> None:
         """Feed until the shard closes."""
-        while not self._owner.closed:
+        while not (self._stopped or self._owner.closed):
             self._wake.clear()
             busy = False
             for shard in self._sources():
@@ -111,7 +117,7 @@ class IndexFeeder:
         return 0 if at is None else at.following
 
     async def reach(self, source: str, end: int) -> None:
-        """Return once a source was followed up to ``end``, exclusive."""
+        """Return once a source was followed up to ``end``, exclusive. Raises ``Unavailable``."""
         while self.position(source) < end:
             self._moved.clear()
             await self._moved.wait()
@@ -126,6 +132,8 @@ class IndexFeeder:
         )
 
     def _position(self, source: str) -> Fed | None:
+        if self._stopped or self._owner.closed:
+            raise Unavailable("The partition is not available.")
         return self._positions.get(source) or fed_position(self._owner, source)
 
     async def _idle(self) -> None:
@@ -149,7 +157,9 @@ class IndexFeeder:
         if not entries:
             return False
         writes, following, stamp = _found(entries, self._owner)
-        reached = Fed(following, stamp or at.stamp)
+        reached = Fed(following, max(stamp, at.stamp))
+        if self._stopped:
+            return False
         noted = fed_position(self._owner, source_id)
         if writes or noted is None or following - noted.following >= NOTED_EVERY:
             body = IndexFeed(source_id, reached.following, reached.stamp, latest(writes))

@@ -21,6 +21,7 @@ from rowtide.core.chunk import row_key, table_prefix
 from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.core.reclaim_scan import Slice, scan_slice
 from rowtide.core.record import Reclaim
+from rowtide.core.schema import LOCAL
 from rowtide.stream.shard_owner import ShardOwner
 
 __all__ = ["ReclaimSettings", "Reclaimed", "Reclaimer"]
@@ -132,8 +133,20 @@ class Reclaimer:
         self, owner: ShardOwner, wait: Callable[[Slice], Awaitable[None]]
     ) -> Reclaimed:
         done = Reclaimed()
-        at, high = _bounds(owner)
-        following: bytes | None = at
+        for low, high in _ranges(owner):
+            await self._go_over(owner, low, high, done, wait)
+        self._at = None
+        return done
+
+    async def _go_over(
+        self,
+        owner: ShardOwner,
+        low: bytes,
+        high: bytes,
+        done: Reclaimed,
+        wait: Callable[[Slice], Awaitable[None]],
+    ) -> None:
+        following: bytes | None = low
         while following is not None:
             if owner not in self._shards():
                 raise Unavailable("The partition is not available.")
@@ -154,8 +167,6 @@ class Reclaimer:
             self._total.add(found)
             following = found.following
             await wait(found)
-        self._at = None
-        return done
 
     async def _wait(self, found: Slice) -> None:
         """Hold the rate, and a pause."""
@@ -163,12 +174,17 @@ class Reclaimer:
         await self._allowed.wait()
 
 
-def _bounds(owner: ShardOwner) -> tuple[bytes, bytes]:
-    """Return the chunk keys of a shard: low <= key < high."""
-    table = owner.shard.table
-    shard = next((s for s in table.shards if s.shard_id == owner.shard.shard_id), None)
-    low, high = table_prefix(table.table_id), table_prefix(table.table_id + 1)
-    if shard is None:
-        return low, high
-    low = row_key(table.table_id, shard.begin)
-    return low, row_key(table.table_id, shard.end) if shard.end else high
+def _ranges(owner: ShardOwner) -> list[tuple[bytes, bytes]]:
+    """Return the chunk keys of a shard, low <= key < high: its table's, its local indexes'.
+
+    Rows of an index have one version and no end: there are but deleted ones to be found.
+    """
+    table, place = owner.shard.table, owner.shard.indexes.place()
+    numbers = [table.table_id, *(i.table_id for i in table.indexes if i.kind == LOCAL)]
+    return [
+        (
+            row_key(number, place.begin),
+            row_key(number, place.end) if place.end else table_prefix(number + 1),
+        )
+        for number in numbers
+    ]

@@ -35,7 +35,7 @@ from rowtide.core.overlay import Overlay
 from rowtide.core.split_points import StoredFile
 from rowtide.core.transaction_id import COMMITS, commit_bound
 
-__all__ = ["RowStore", "StoreFailed", "destroy"]
+__all__ = ["RowStore", "StoreFailed", "destroy", "removed_key"]
 
 _CHANGELOG_KEY = b"c"
 _REMOVED = b"x"
@@ -111,7 +111,7 @@ class RowStore:
 
     def take(self, writes: Writes, marks: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Write as ``write`` does, and note removed chunks for the changelog, at once."""
-        notes = [(_REMOVED + key, b"") for key, value in writes if value is None]
+        notes = [(removed_key(key), b"") for key, value in writes if value is None]
         self.write([*writes, *notes] if notes else writes, marks)
 
     def removed(self, count: int = 20_000) -> list[bytes]:
@@ -256,6 +256,11 @@ def _merged_mark(key: bytes, value: bytes, stored: bytes | None) -> Writes:
     if stored is None or mark_position(value) > mark_position(stored):
         writes.append((key, value))
     return writes
+
+
+def removed_key(key: bytes) -> bytes:
+    """Return the key of the note that the changelog may hold ``key``, and the rows do not."""
+    return _REMOVED + key
 
 
 def _flushed_key(shard_id: str) -> bytes:

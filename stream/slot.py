@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -29,7 +29,7 @@ from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import Shard, ShardState, options_body
 from rowtide.stream.appender import READ_BYTES, LogShortened
 from rowtide.stream.changelog_flush import ChangelogFlush, tombstone_stamp
-from rowtide.stream.index_builder import build_indexes
+from rowtide.stream.index_builder import build_index
 from rowtide.stream.index_feed import IndexFeeder
 from rowtide.stream.kafka_changelog import (
     ChangelogEntry,
@@ -40,7 +40,7 @@ from rowtide.stream.kafka_changelog import (
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.lease_keeper import LeaseKeeper
 from rowtide.stream.reclaimer import Reclaimer, ReclaimSettings
-from rowtide.stream.row_store import RowStore, StoreFailed, destroy
+from rowtide.stream.row_store import RowStore, StoreFailed, destroy, removed_key
 from rowtide.stream.shard_owner import ShardOwner, ShardSettings
 from rowtide.stream.stream_reader import horizon
 from rowtide.stream.topics import TopicNames
@@ -49,9 +49,15 @@ __all__ = ["Slot", "SlotSettings"]
 
 logger = logging.getLogger(__name__)
 
+Told = tuple[int, bytes, bytes | None]
+"""Offset, key and value of what an entry of the changelog says."""
+
 BACKOFF_S = 0.2
 BACKOFF_S_MAX = 5.0
 WATCH_S = 0.5
+SWEEP_S = 30.0
+"""Between two looks for rows of dropped tables where nobody asked for one: an operation that drops
+something may have failed before it could ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,8 @@ class Slot:
         )
         self._tasks: asyncio.TaskGroup | None = None
         self._swept = asyncio.Event()
+        self._building: set[tuple[ShardOwner, int]] = set()
+        """Open shards and the numbers of the new indexes that they go through their rows for."""
         self.reclaimer = Reclaimer(
             self.shards.values, self._bury, clock_us=clock_us, settings=settings.reclaim
         )
@@ -193,28 +201,55 @@ class Slot:
                 await self.flush()
         await self._leases.release(self.number)
 
-    async def add_shard(self, table: Table, shard: ShardRange) -> None:
+    async def add_shard(self, shard: ShardRange) -> None:
         """Open a shard that was just created. Raises ``Unavailable`` where that takes too long."""
         assert self._tasks is not None, "shards are added to a slot that runs"
         served = asyncio.Event()
-        self._tasks.create_task(self._serve(table, shard, served), name=f"shard[{shard.shard_id}]")
-        async with asyncio.timeout(self._settings.shard.write_s_max):
-            await served.wait()
+        self._tasks.create_task(self._serve(shard, served), name=f"shard[{shard.shard_id}]")
+        try:
+            async with asyncio.timeout(self._settings.shard.write_s_max):
+                await served.wait()
+        except TimeoutError:
+            raise Unavailable("The partition is not available.") from None
 
     async def remove_shard(self, shard_id: str) -> None:
         """Seal a shard and forget it: the last valid record of its log says that it ended."""
         owner = self.owner(shard_id)
+        feeder = self.feeders.pop(shard_id, None)
+        if feeder is not None:
+            feeder.stop()
         await owner.submit_hidden(record.Seal("{}"))
         await owner.drain()
         owner.retire()
         self.shards.pop(shard_id, None)
         self._swept.set()
 
-    def build(self, owner: ShardOwner) -> None:
+    def retable(self) -> None:
+        """Let the open shards know their tables as the catalog has them now.
+
+        From then on they log what a new index learns, and go through their rows for it.
+        """
+        tables = {shard.shard_id: table for table, shard in self._tables(self.number)}
+        for shard_id, owner in self.shards.items():
+            table = tables.get(shard_id)
+            if table is not None and table != owner.shard.table:
+                owner.shard.retable(table)
+                self._build(owner)
+
+    def _build(self, owner: ShardOwner) -> None:
         """Let the new indexes of an open shard learn of its rows, in the background."""
-        if self._tasks is not None and any(i.building for i in owner.shard.table.indexes):
-            name = f"build[{owner.shard.shard_id}]"
-            self._tasks.create_task(build_indexes(owner, self._indexes.finish), name=name)
+        for index in owner.shard.table.indexes:
+            place = (owner, index.table_id)
+            if index.building and place not in self._building and self._tasks is not None:
+                self._building.add(place)
+                name = f"build[{owner.shard.shard_id}, {index.table_id}]"
+                self._tasks.create_task(self._built(*place), name=name)
+
+    async def _built(self, owner: ShardOwner, number: int) -> None:
+        try:
+            await build_index(owner, number, self._indexes.finish)
+        finally:
+            self._building.discard((owner, number))
 
     def sweep(self) -> None:
         """Remove rows of tables and indexes that were dropped, in the background."""
@@ -245,12 +280,10 @@ class Slot:
         assert self._tasks is not None, "opening happens inside run"
         self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")
         waits = []
-        for table, shard in self._tables(self.number):
+        for _, shard in self._tables(self.number):
             served = asyncio.Event()
             waits.append(served)
-            self._tasks.create_task(
-                self._serve(table, shard, served), name=f"shard[{shard.shard_id}]"
-            )
+            self._tasks.create_task(self._serve(shard, served), name=f"shard[{shard.shard_id}]")
         for served in waits:
             await served.wait()
         self.opened.set()
@@ -283,8 +316,7 @@ class Slot:
         if position is not None and position < start:
             raise self._behind(f"changelog position {position} is below its start {start}")
         async for entries in reader.read(max(start, position or 0)):
-            kept = [told for e in entries if self._wanted(e, rows) for told in _folded(e)]
-            rows.apply_changelog(kept)
+            rows.apply_changelog([told for e in entries for told in self._told(e, rows)])
             rows.set_changelog_position(reader.position, time.time())
             await asyncio.sleep(0)
         rows.set_changelog_position(reader.position, time.time())
@@ -292,20 +324,20 @@ class Slot:
     def _changelog_reader(self) -> ChangelogReader:
         return ChangelogReader(self._cluster.brokers, self._topics.changelog, self.number)
 
-    def _wanted(self, entry: ChangelogEntry, rows: RowStore) -> bool:
-        """Say whether an entry is to be folded in.
+    def _told(self, entry: ChangelogEntry, rows: RowStore) -> Sequence[Told]:
+        """Return what to fold in for an entry.
 
-        Leftovers of dropped tables are passed over, and tombstones of rows that were deleted, then
-        written again: the local rows may hold the later write, and the log is not read again.
+        Leftovers of dropped tables are but noted, for the next flush to remove. Tombstones of rows
+        that were deleted, then written again, are passed over: the local rows may hold the later
+        write, and the log is not read again.
         """
-        if entry.key[:1] != b"r":
-            return True
-        if not self._table_known(int.from_bytes(entry.key[1:5], "big")):
-            return False
-        if entry.value is None:
+        if entry.key[:1] == b"r" and not self._table_known(int.from_bytes(entry.key[1:5], "big")):
+            return [(entry.offset, removed_key(entry.key), None if entry.value is None else b"")]
+        if entry.key[:1] == b"r" and entry.value is None:
             stored = rows.get(entry.key)
-            return stored is None or header(stored)[4] <= tombstone_stamp(entry.headers)
-        return True
+            if stored is not None and header(stored)[4] > tombstone_stamp(entry.headers):
+                return []
+        return _folded(entry)
 
     def _behind(self, why: str) -> StoreBehind:
         """Throw the local rows away; the next opening rebuilds them."""
@@ -315,11 +347,10 @@ class Slot:
         destroy(self._path)
         return StoreBehind(f"{self._path}: {why}; rebuilding from Kafka")
 
-    async def _serve(self, table: Table, shard: ShardRange, served: asyncio.Event) -> None:
+    async def _serve(self, shard: ShardRange, served: asyncio.Event) -> None:
         """Open one shard and run it; open it again after a failure that may pass."""
         backoff_s = BACKOFF_S
-        while True:
-            table = self._table_of(shard) or table
+        while (table := self._table_of(shard)) is not None:
             try:
                 owner = await self._open_shard(table, shard)
             except (LogShortened, record.CorruptRecord) as error:
@@ -334,14 +365,17 @@ class Slot:
                 # nothing is acknowledged here that its readers miss.
                 await self._require_claim()
                 # Whoever changes the table from here on finds the shard.
-                table = self._table_of(shard) or table
+                table = self._table_of(shard)
+                if table is None:
+                    break
                 owner.shard.retable(table)
                 self.shards[shard.shard_id] = owner
                 owner.open()
                 self._follow(owner)
+                self._swept.set()  # What it replayed may be of an index dropped meanwhile.
                 if not _in_force(owner, table) and self._tasks is not None:
                     self._tasks.create_task(
-                        self._reconcile(owner, table), name=f"options[{shard.shard_id}]"
+                        self._reconcile(owner), name=f"options[{shard.shard_id}]"
                     )
                 logger.debug("shard %s of table %s is open", shard.shard_id, table.name)
                 served.set()
@@ -356,6 +390,7 @@ class Slot:
                     raise owner.failed
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+        served.set()  # The table was dropped meanwhile.
 
     def _table_of(self, shard: ShardRange) -> Table | None:
         """Return a shard's table as the catalog has it now."""
@@ -364,7 +399,7 @@ class Slot:
 
     def _follow(self, owner: ShardOwner) -> None:
         """Start what an open shard does for indexes: go through its rows, or follow its table."""
-        self.build(owner)
+        self._build(owner)
         main = owner.shard.table.main
         if main and self._tasks is not None:
             feeder = IndexFeeder(owner, lambda: self._indexes.sources(main), self._indexes.source)
@@ -422,10 +457,10 @@ class Slot:
             await asyncio.sleep(0)
         owner.find_unflushed()
 
-    async def _reconcile(self, owner: ShardOwner, table: Table) -> None:
+    async def _reconcile(self, owner: ShardOwner) -> None:
         """Append the table's options where a crash kept them from the shard's log."""
         with _logged(f"options of {owner.log.name}"):
-            await owner.submit_hidden(options_body(table))
+            await owner.submit_hidden(options_body(owner.shard.table))
 
     # Upkeep.
 
@@ -467,7 +502,9 @@ class Slot:
                     async with self._flushing:
                         await self._flush.remove(keys, time.time())
                 await asyncio.sleep(0.05)
-            await self._swept.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_S):
+                    await self._swept.wait()
 
     async def _trim_often(self) -> None:
         while True:
@@ -523,7 +560,7 @@ def _in_force(owner: ShardOwner, table: Table) -> bool:
     )
 
 
-def _folded(entry: ChangelogEntry) -> list[tuple[int, bytes, bytes | None]]:
+def _folded(entry: ChangelogEntry) -> list[Told]:
     """Return what an entry says: a row's tombstone also that it was deleted, and when."""
     told = (entry.offset, entry.key, entry.value)
     stamp = 0 if entry.value is not None else tombstone_stamp(entry.headers)

@@ -125,13 +125,11 @@ class TableOperations:
 
     async def _open_shards(self, table: Table) -> None:
         """Open a new table's shards, and those of its global indexes."""
-        known = self._owner.catalog.tables_by_id
-        opened = [(table, shard) for shard in table.shards]
-        opened += [(known[i.table_id], shard) for i in table.indexes for shard in i.shards]
+        opened = [*table.shards, *(shard for index in table.indexes for shard in index.shards)]
         async with asyncio.TaskGroup() as opening:
-            for whose, shard in opened:
+            for shard in opened:
                 slot = self._directory.slot(shard.slot)
-                opening.create_task(slot.add_shard(whose, shard), name=f"open[{shard.shard_id}]")
+                opening.create_task(slot.add_shard(shard), name=f"open[{shard.shard_id}]")
 
     def _check_new(self, catalog: Catalog, draft: Table) -> None:
         if catalog.table(draft.instance, draft.name) is not None:
@@ -229,8 +227,8 @@ class TableOperations:
         table = self._directory.table(identity.instance, request.table_name)
         for shard in table.shards:
             owner = self._directory.shard(shard)
-            owner.shard.retable(table)
-            await owner.submit_hidden(options_body(table))
+            # Those of the latest change, which may have come meanwhile: none takes another back.
+            await owner.submit_hidden(options_body(owner.shard.table))
         return pb.UpdateTableResponse(
             reserved_throughput_details=_throughput(table),
             table_options=options_message(table.options),

@@ -177,7 +177,10 @@ class Worker:
         config = self.config
         self._topics = topics
         self._owner = CatalogOwner(
-            self._cluster.log(topics.catalog), owner=directory.owner, clock_us=self._clock
+            self._cluster.log(topics.catalog),
+            owner=directory.owner,
+            clock_us=self._clock,
+            changed=self._retable,
         )
         self._leases = LeaseKeeper(
             self._cluster,
@@ -292,6 +295,11 @@ class Worker:
 
     async def _catalog_ready(self, _claim: int) -> None:
         await self._owner.ready.wait()
+
+    def _retable(self) -> None:
+        """Let every open shard know its table as the catalog has it now."""
+        for slot in self._roster.slots.values():
+            slot.retable()
 
     def _tables_of(self, slot: int) -> list[tuple[Table, ShardRange]]:
         shards = self.catalog.shards.values()
