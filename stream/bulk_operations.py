@@ -15,13 +15,14 @@ from functools import partial
 from rowtide.core import capacity, plainbuffer
 from rowtide.core.authentication import Identity
 from rowtide.core.defined_columns import check_cell_types
-from rowtide.core.errors import Rejected, StoreError, invalid
+from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, invalid
 from rowtide.core.mutation import DELETE, PUT, UPDATE, Change, Outcome
 from rowtide.core.plainbuffer import HEADER, RowChange
 from rowtide.core.read import RowAnswer, RowFilter, Selection, StoredRow, answer
 from rowtide.core.schema import Table, check_key, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.directory import Directory
+from rowtide.stream.http_tally import UnknownWithin
 from rowtide.stream.index_requests import read_only
 from rowtide.stream.range_scan import Span, key_piece, next_key, span_of, stored_rows, touched
 from rowtide.stream.row_blocks import MatrixBlock, PlainBlock
@@ -204,7 +205,9 @@ class ImportReply:
         if self._count is not None and not isinstance(told, StoreError):
             self._count(told.read_units, told.write_units)
         if len(self._results) == len(self._sizes) and not self.future.done():
-            self.future.set_result(self._answer())
+            unknown = any(isinstance(t, OutcomeUnknown) for t in self._results.values())
+            answer = self._answer()
+            self.future.set_result(UnknownWithin(answer) if unknown else answer)
 
     def _answer(self) -> bytes:
         response = pb.BulkImportResponse(table_name=self._table_name)

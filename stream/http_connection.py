@@ -11,13 +11,12 @@ A handler is never cancelled because its client has gone: a write may already be
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Coroutine
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
-from rowtide.core.authentication import Identity
 from rowtide.core.body_compression import DEFLATE
 from rowtide.core.errors import (
     STATUS,
@@ -28,15 +27,14 @@ from rowtide.core.errors import (
     invalid,
 )
 from rowtide.stream.http_answer import CONTINUE, error_body
+from rowtide.stream.http_pages import Page, PageAnswer, page_bytes
 from rowtide.stream.http_request import Request, RequestReader
+from rowtide.stream.http_tally import FAULT, OK, UNKNOWN, UnknownWithin, outcome_of
 
 if TYPE_CHECKING:
     from rowtide.stream.http_edge import Edge
 
-__all__ = ["Connection", "Handler"]
-
-Handler = Callable[[Identity, bytes], bytes | Awaitable[bytes]]
-"""Answers one operation: the request's body in, the answer's body out."""
+__all__ = ["Connection"]
 
 SLICE_BYTES = 32 * 1024
 """Parsed at once. Bounds how many tiny requests one read can put into the queue."""
@@ -45,8 +43,6 @@ OPERATION_SHOWN_MAX = 128
 """Characters of an unknown operation that are repeated to the client."""
 
 NOTHING = memoryview(b"")
-
-log = logging.getLogger(__name__)
 
 
 class Connection(asyncio.Protocol):
@@ -108,6 +104,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._reader.stopped:
             return  # Lingering: the client still sends what nobody will read.
+        self._edge.tally.bytes_in += len(data)
         if not self._unparsed and len(data) <= SLICE_BYTES:
             self._reader.feed(data)
         else:
@@ -218,10 +215,15 @@ class Connection(asyncio.Protocol):
         request.request_id = edge.request_ids()
         try:
             if request.method != b"POST":
+                request.page = edge.pages.get(request.path)
+                if request.page is not None and request.method in (b"GET", b"HEAD"):
+                    return
                 raise Rejected("OTSMethodNotAllowed", "Only POST method for requests is supported.")
-            request.handler = edge.handlers.get(request.path)
-            if request.handler is None:
+            request.operation = edge.tally.by_path.get(request.path)
+            if request.operation is None:
                 raise _unsupported(request.path)
+            if not edge.admitting:
+                raise Unavailable("The server is starting.", code="OTSServerUnavailable")
             request.identity = edge.authenticator.check_head(
                 request.path, request.headers, now_s=edge.clock(), query=request.query
             )
@@ -234,24 +236,35 @@ class Connection(asyncio.Protocol):
 
     def _start(self, request: Request) -> None:
         """Hand a request to its handler; answer it now if the result is there."""
+        request.begun_s = perf_counter()
         if request.failure is not None:
             return self._fail(request, request.failure)
+        if request.page is not None:
+            return self._begin(request, self._show(request, request.page))
+        assert request.operation is not None, "a request that nobody judged"
+        assert request.identity is not None, "a request that nobody judged"
         try:
-            result = request.handler(request.identity, self._body(request))
+            request.content = self._body(request)
+            result = request.operation.handler(request.identity, request.content)
         except Exception as error:  # noqa: BLE001 - Logged with the request's id in _raised.
             return self._raised(request, error)
         if isinstance(result, bytes):
             return self._succeed(request, result)
         if isinstance(result, asyncio.Future) and result.done():
             return self._outcome(request, result)
+        if isinstance(result, asyncio.Future):
+            self._answering = request
+            self._edge.begun()
+            result.add_done_callback(partial(self._settled, request))
+            return None
+        return self._begin(request, self._run(request, result))
+
+    def _begin(self, request: Request, answering: Coroutine[None, None, None]) -> None:
+        """Answer in a task."""
         self._answering = request
         self._edge.begun()
-        if isinstance(result, asyncio.Future):
-            result.add_done_callback(partial(self._settled, request))
-        else:
-            name = f"request[{request.request_id.decode()}]"
-            self._edge.tasks.create_task(self._run(request, result), name=name)
-        return None
+        name = f"request[{request.request_id.decode()}]"
+        self._edge.tasks.create_task(answering, name=name)
 
     def _body(self, request: Request) -> bytes:
         """Return the checked and inflated body; what inflating added counts as held, too."""
@@ -280,6 +293,19 @@ class Connection(asyncio.Protocol):
             self._edge.ended()
             self._pump()
 
+    async def _show(self, request: Request, page: Page) -> None:
+        """Answer with a page; nothing it raises may reach the task group."""
+        try:
+            answer = await page()
+        except Exception as error:  # noqa: BLE001 - Logged with the request's id in _raised.
+            self._raised(request, error)
+        else:
+            self._answer_page(request, answer)
+        finally:
+            self._answering = None
+            self._edge.ended()
+            self._pump()
+
     def _settled(self, request: Request, future: asyncio.Future[bytes]) -> None:
         self._outcome(request, future)
         self._edge.ended()
@@ -302,11 +328,16 @@ class Connection(asyncio.Protocol):
         return self._fail(request, _internal())
 
     def _report(self, request: Request, error: BaseException) -> None:
-        log.error("request %s failed", request.request_id.decode(), exc_info=error)
+        self._edge.request_log.faulty(request, error)
 
     def _succeed(self, request: Request, body: bytes) -> None:
         if not isinstance(body, bytes):
             return self._raised(request, TypeError(f"a handler answered {type(body).__name__}"))
+        if type(body) is UnknownWithin:
+            self._count(request, UNKNOWN)
+            self._edge.request_log.unknown_within(request)
+        else:
+            self._count(request, OK)
         identity = request.identity
         assert identity is not None, "an answer to a request that nobody judged"
         deflate = request.headers.get(b"x-ots-response-compress-type", b"").lower() == DEFLATE
@@ -314,14 +345,37 @@ class Connection(asyncio.Protocol):
         return self._answer(request, 200, body, key=key, deflate=deflate)
 
     def _fail(self, request: Request, failure: StoreError) -> None:
-        status = STATUS.get(failure.code)
+        status, edge = STATUS.get(failure.code), self._edge
         if status is None:
-            log.error("request %s: no status for %s", request.request_id.decode(), failure.code)
+            edge.request_log.faulty(request, f"no status for {failure.code}")
             failure, status = _internal(), 500
+        outcome = outcome_of(failure)
+        self._count(request, outcome)
+        edge.tally.failed(failure.code)
+        if status >= 500 and outcome != FAULT:  # A fault was told when it came up.
+            edge.request_log.failed(request, failure)
         key = None
         if failure.code != "OTSAuthFailed":
-            key = self._edge.authenticator.answer_key(request.headers)
+            key = edge.authenticator.answer_key(request.headers)
         return self._answer(request, status, error_body(failure), key=key)
+
+    def _count(self, request: Request, outcome: int) -> None:
+        edge = self._edge
+        seconds = perf_counter() - request.begun_s if request.begun_s else 0.0
+        (request.operation or edge.tally.other).ended(outcome, seconds)
+        if seconds > edge.request_log.slow_s:
+            edge.request_log.slow(request, seconds)
+
+    def _answer_page(self, request: Request, answer: PageAnswer) -> None:
+        self._reader.release(request)
+        if self._transport is None or self._closing_since is not None:
+            return  # The client has gone.
+        last = request.last or (self._edge.draining and not self._more_expected())
+        parts = [page_bytes(answer, last=last)]
+        self._write(self._transport, parts, headers_only=request.method == b"HEAD")
+        self._idle_since = self._edge.now()
+        if last:
+            self._close(linger=True)
 
     def _answer(
         self,
@@ -361,10 +415,12 @@ class Connection(asyncio.Protocol):
     ) -> None:
         if headers_only:
             head, blank, _ = b"".join(parts).partition(b"\r\n\r\n")
-            transport.write(head + blank)
-        elif len(parts) == 1:
+            parts = [head + blank]
+        if len(parts) == 1:
+            self._edge.tally.bytes_out += len(parts[0])
             transport.write(parts[0])
         else:
+            self._edge.tally.bytes_out += sum(map(len, parts))
             transport.writelines(parts)
 
     def _close(self, *, linger: bool) -> None:

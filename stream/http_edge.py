@@ -13,9 +13,12 @@ from collections.abc import Callable, Mapping
 
 from rowtide.core.authentication import Authenticator
 from rowtide.stream.http_answer import AnswerWriter, RequestIds
-from rowtide.stream.http_connection import Connection, Handler
+from rowtide.stream.http_connection import Connection
 from rowtide.stream.http_limits import HttpLimits
+from rowtide.stream.http_pages import Page
 from rowtide.stream.http_request import BodyBudget
+from rowtide.stream.http_tally import Handler, Tally
+from rowtide.stream.request_log import RequestLog
 
 __all__ = ["Edge", "Handler"]
 
@@ -31,7 +34,8 @@ class Edge:
     """Serves the operations in ``handlers`` to authenticated clients.
 
     ``clock`` gives seconds since the Unix epoch; handlers that return an awaitable other than a
-    Future run as tasks of ``tasks``, and never fail it.
+    Future run as tasks of ``tasks``, and never fail it. ``pages`` are answered to anybody, also
+    while no operation is (``admitting``). From ``slow_s`` seconds on a request is told as slow.
     """
 
     def __init__(
@@ -43,18 +47,24 @@ class Edge:
         clock: Callable[[], float],
         request_ids: Callable[[], bytes] | None = None,
         limits: HttpLimits | None = None,
+        slow_s: float = 0.0,
     ) -> None:
         self.authenticator = authenticator
-        self.handlers = {b"/" + name.encode("utf-8"): answer for name, answer in handlers.items()}
+        self.tally = Tally(handlers)
+        self.pages: dict[bytes, Page] = {}
+        self.admitting = True
         self.tasks = tasks
         self.clock = clock
         self.request_ids = request_ids or RequestIds()
         self.limits = limits or HttpLimits()
         self.budget = BodyBudget(self.limits.bodies_bytes_max)
         self.writer = AnswerWriter(clock)
+        self.leaving = False
+        """Set from the beginning of a drain on, ``draining`` once nobody new is let in."""
         self.draining = False
         self._loop = asyncio.get_running_loop()
         self.now: Callable[[], float] = self._loop.time
+        self.request_log = RequestLog(slow_s, self.now)
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._in_flight = 0
@@ -84,11 +94,15 @@ class Edge:
             self._sweep()
         return server
 
-    async def drain(self, deadline_s: float) -> int:
+    async def drain(self, deadline_s: float, *, notice_s: float = 0.0) -> int:
         """Stop accepting, let requests in flight finish; return how many were cut off.
 
-        Idle connections close at once, the others with their last answer.
+        Idle connections close at once, the others with their last answer. Before that everybody
+        is served for ``notice_s``, in which whoever asks for readiness sends new clients elsewhere.
         """
+        self.leaving = True
+        if notice_s:
+            await asyncio.sleep(notice_s)
         self.draining = True
         for server in self._servers:
             server.close()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import httptools
 
@@ -21,6 +21,8 @@ from rowtide.core.authentication import Identity
 from rowtide.core.body_compression import body_too_large
 from rowtide.core.errors import Rejected, StoreError, Unavailable, invalid
 from rowtide.stream.http_limits import HttpLimits
+from rowtide.stream.http_pages import Page
+from rowtide.stream.http_tally import Operation
 
 __all__ = ["BodyBudget", "Request", "RequestReader"]
 
@@ -49,17 +51,21 @@ class Request:
     """One request, as far as it has arrived.
 
     ``failure`` set means refused. ``last`` means that its connection closes after the answer.
-    ``request_id``, ``handler`` and ``identity`` are set by whoever judges it.
+    ``request_id``, ``operation`` or ``page``, and ``identity`` are set by whoever judges it,
+    ``content`` (the body, checked and inflated) and ``begun_s`` by whoever starts to answer it.
     """
 
     __slots__ = (
+        "begun_s",
+        "content",
         "failure",
-        "handler",
         "headers",
         "held",
         "identity",
         "last",
         "method",
+        "operation",
+        "page",
         "path",
         "pieces",
         "query",
@@ -80,8 +86,11 @@ class Request:
         self.held = 0  # Bytes of the body counted in the budget.
         self.failure: StoreError | None = None
         self.last = False
-        self.handler: Any = None
+        self.operation: Operation | None = None
+        self.page: Page | None = None
         self.identity: Identity | None = None
+        self.content = b""
+        self.begun_s = 0.0
 
     def body(self) -> bytes:
         """Return the body, whole."""
@@ -165,6 +174,7 @@ class RequestReader:
         """Drop a request's body and give its bytes back to the budget."""
         self._budget.give_back(request.held)
         request.held = 0
+        request.content = b""
         request.pieces.clear()
 
     def on_message_begin(self) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rowtide.core import capacity, key
 from rowtide.core.authentication import Identity
 from rowtide.core.chunk import row_key
-from rowtide.core.errors import Rejected, StoreError, invalid
+from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, invalid
 from rowtide.core.mutation import DELETE, PUT, UPDATE, Outcome
 from rowtide.core.overlay import RangeReader
 from rowtide.core.plainbuffer import HEADER, RowChange
@@ -25,6 +25,7 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.batch_write import BatchRow, write_atomically, write_within
 from rowtide.stream.consumption import Consumption
 from rowtide.stream.directory import Directory
+from rowtide.stream.http_tally import UnknownWithin
 from rowtide.stream.index_requests import read_only
 from rowtide.stream.range_scan import RangePage, Span, next_key, span_of, stored_rows, touched
 from rowtide.stream.row_answers import consumed, field, range_answer, row_answer, write_answer
@@ -422,6 +423,7 @@ class BatchReply:
         self._used = used
         self._results = [b""] * len(used.rows)
         self._missing = len(used.rows)
+        self._unknown = False
 
     def row(self, index: int) -> Tell:
         """Return what takes the result of one row."""
@@ -431,8 +433,11 @@ class BatchReply:
         self._used.told(index, told)
         self._results[index] = _row_result(told)
         self._missing -= 1
+        if isinstance(told, OutcomeUnknown):
+            self._unknown = True
         if not self._missing and not self.future.done():
-            self.future.set_result(self._answer())
+            answer = self._answer()
+            self.future.set_result(UnknownWithin(answer) if self._unknown else answer)
 
     def _answer(self) -> bytes:
         results = iter(self._results)
