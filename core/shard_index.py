@@ -122,17 +122,18 @@ class ShardIndexes:
 
     def learned(self, view: RangeReader, body: IndexBuild | IndexFeed, stamp: int) -> Writes:
         """Return what an index's record writes: rows of this shard, and how far the index is."""
-        writes: Writes = []
+        place, value = self.progress(body)
+        before = view.get(place) or b""
         if isinstance(body, IndexBuild):
             if body.table not in self._plan.tables:
                 return []  # It was dropped since, and what it had is swept.
-            writes += self.local_writes(view, body.indexes, stamp)
-        else:
-            for write in body.indexes:
-                writes += index_writes(view, self._table, write, stamp)
-        place, value = self.progress(body)
-        if value >= (view.get(place) or b""):
-            writes.append((place, value))
+            writes = self.local_writes(view, body.indexes, stamp)
+            return [*writes, (place, value)] if value >= before else writes
+        if value < before:
+            return []  # Said again, and less: the rows have gone on since.
+        writes = [(place, value)]
+        for write in body.indexes:
+            writes += index_writes(view, self._table, write, stamp)
         return writes
 
     def progress(self, body: IndexBuild | IndexFeed) -> tuple[bytes, bytes]:
