@@ -14,7 +14,16 @@ from typing import cast
 
 from rowtide.core.errors import Unavailable
 from rowtide.core.limits import Limits
-from rowtide.core.schema import INTEGER, STRING, KeyColumn, ShardRange, Table, TableOptions
+from rowtide.core.schema import (
+    INTEGER,
+    LOCAL,
+    STRING,
+    Index,
+    KeyColumn,
+    ShardRange,
+    Table,
+    TableOptions,
+)
 from rowtide.stream.kafka_changelog import ChangelogReader
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.lease_keeper import LeaseKeeper
@@ -27,11 +36,27 @@ from rowtide.stream.topics import TopicNames
 from tests.simulator.memory_changelog import MemoryChangelog, MemoryReader, MemoryWriter
 from tests.simulator.memory_rows import Disk, MemoryRows
 
-__all__ = ["LEASE_S", "MAX_VERSIONS", "SHARD", "TABLE", "Backend", "Leases", "SimulatedSlot"]
+__all__ = [
+    "INDEX",
+    "LEASE_S",
+    "MAX_VERSIONS",
+    "SHARD",
+    "TABLE",
+    "Backend",
+    "Leases",
+    "SimulatedSlot",
+]
 
 LEASE_S = 1.0
 MAX_VERSIONS = 2
+STRING_COLUMN = 4
+"""Of DefinedColumnType."""
+
 SHARD = ShardRange("s1", 0)
+KEPT = ("c0", "c1", "c2", "c3")
+INDEX = Index("by_mark", 2, LOCAL, ("name", "mark", "number"), KEPT, 0)
+"""A local index. Every change gives its row another mark, so that the index's row moves."""
+
 TABLE = Table(
     "instance",
     "table",
@@ -44,6 +69,8 @@ TABLE = Table(
     0,
     0,
     (SHARD,),
+    defined_columns=tuple((name, STRING_COLUMN) for name in ("mark", *KEPT)),
+    indexes=(INDEX,),
 )
 
 
@@ -211,8 +238,8 @@ class Handles:
         return self.last
 
 
-class NoIndexes:
-    """The links of a slot whose one table has no index."""
+class NoLinks:
+    """The links of a slot whose one table has but a local index, there from the start."""
 
     def sources(self, _number: int) -> Sequence[ShardRange]:
         return ()
@@ -245,9 +272,9 @@ class SimulatedSlot(Slot):
             path=Path("memory"),
             before_open=_nothing_before,
             tables=lambda _slot: [(TABLE, SHARD)],
-            table_known=lambda table_id: table_id == TABLE.table_id,
+            table_known=lambda number: number in (TABLE.table_id, INDEX.table_id),
             clock_us=clock_us,
-            indexes=NoIndexes(),
+            indexes=NoLinks(),
             limits=Limits(),
             settings=SlotSettings(flush_s=5.0, trim_s=20.0),
         )

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from rowtide.core import key, record, variant
 from rowtide.core.cell import Cell
-from rowtide.core.chunk import row_key
+from rowtide.core.chunk import row_key, table_prefix
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.core.fold import ChunkReader, stored_cells
 from rowtide.core.mutation import (
@@ -30,7 +30,9 @@ from rowtide.core.mutation import (
     Change,
     Outcome,
 )
+from rowtide.core.overlay import RangeReader
 from rowtide.core.plainbuffer import delete_cell, increment_cell, put_cell
+from rowtide.core.read import read_range
 from rowtide.stream.kafka_changelog import Fenced
 from rowtide.stream.memory_log import Fault
 from rowtide.stream.row_store import StoreFailed
@@ -40,6 +42,7 @@ from tests.simulator.memory_changelog import FlushFault
 from tests.simulator.memory_rows import Disk
 from tests.simulator.row_model import MARK, Columns, RowModel, mark_of, name_of
 from tests.simulator.simulated_worker import (
+    INDEX,
     MAX_VERSIONS,
     SHARD,
     TABLE,
@@ -296,6 +299,7 @@ class World:
         expected = RowModel(MAX_VERSIONS)
         expected.replay(self.backend.log.everything[: applied + 1])
         assert difference(dict(rows_in(owner.rows)), expected.rows) == []
+        assert index_rows_in(owner.rows) == index_rows_of(expected.rows)
         with suppress(Unavailable):
             owner.require_readable()
             acknowledged = {a.mark for a in self.attempts if a.applied and a.mark}
@@ -408,6 +412,31 @@ def _cells(chance: random.Random, *, updates: bool) -> Iterator[Cell]:
 
 def _put(name: bytes, value: bytes) -> Cell:
     return put_cell(name, variant.encode(value.decode()), None)
+
+
+IndexRows = dict[tuple[bytes, ...], dict[bytes, bytes]]
+"""Values of the columns kept, by the key of the index's row."""
+
+
+def index_rows_in(rows: RangeReader) -> IndexRows:
+    """Return the rows of the table's local index."""
+    low, high = table_prefix(INDEX.table_id), table_prefix(INDEX.table_id + 1)
+    found: IndexRows = {}
+    for stored in read_range(rows, low, high, backward=False):
+        cells = stored_cells(rows, stored.row_key) or ()
+        found[tuple(key.decode(stored.row_key[len(low) :]))] = {c.name: c.variant for c in cells}
+    return found
+
+
+def index_rows_of(rows: dict[str, Columns]) -> IndexRows:
+    """Return the rows that the index must have: of each column the newest version."""
+    found: IndexRows = {}
+    for name, columns in rows.items():
+        newest = {column: versions[max(versions)] for column, versions in columns.items()}
+        kept = {c.encode() for c in INDEX.columns}
+        row_key = (variant.encode(name), newest[MARK], variant.encode(1))
+        found[row_key] = {c: value for c, value in newest.items() if c in kept}
+    return found
 
 
 def difference(found: dict[str, Columns], expected: dict[str, Columns]) -> list[str]:
