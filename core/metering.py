@@ -91,6 +91,7 @@ class Metering:
         self._tables: dict[int, Second] = {}
         self._missing: dict[str, Second] = {}
         self._taken = Taken()
+        self._totals: dict[tuple[str, str], tuple[int, int]] = {}
         self._seen_s = now_s
 
     def count(self, table: Table, read: int, write: int, now_s: float) -> None:
@@ -118,6 +119,11 @@ class Metering:
         taken, self._taken = self._taken, Taken()
         return taken
 
+    def totals(self, now_s: float) -> dict[tuple[str, str], tuple[int, int]]:
+        """Return (read, written) units by (instance, table) since the beginning."""
+        self._turn(now_s)
+        return self._totals
+
     def put_back(self, taken: Taken) -> None:
         """Keep what could not be stored, for the next time."""
         self._taken.add(taken)
@@ -135,6 +141,9 @@ class Metering:
             use = self._taken.use(HourOf(hour_s, used.instance, used.table))
             use.read += used.read
             use.write += used.write
+            place = used.instance, used.table
+            read, write = self._totals.get(place, (0, 0))
+            self._totals[place] = read + used.read, write + used.write
             use.read_on_demand += max(0, used.read - used.reserved_read)
             use.write_on_demand += max(0, used.write - used.reserved_write)
         self._tables.clear()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.stream.counts import Counts
 from rowtide.stream.log import Entry, Log
 
 __all__ = ["Appended", "Appender", "LogShortened"]
@@ -51,9 +52,15 @@ class Appender:
     """
 
     def __init__(
-        self, log: Log, noop: Callable[[int], tuple[bytes, bytes]], *, deadline_s: float = 10.0
+        self,
+        log: Log,
+        noop: Callable[[int], tuple[bytes, bytes]],
+        *,
+        deadline_s: float = 10.0,
+        counts: Counts | None = None,
     ) -> None:
         self.log = log
+        self._counts = counts or Counts()
         self._noop = noop
         self._deadline_s = deadline_s
 
@@ -68,6 +75,7 @@ class Appender:
             base = await self.log.append(batch, deadline_s=self._deadline_s)
         except OutcomeUnknown as error:
             logger.warning("append to %s at %d: outcome unknown: %s", self.log.name, at, error)
+            self._counts.appends_unknown += 1
             return await self._settle(batch, at)
         if base == at:
             return Appended(True, (), at + len(batch))

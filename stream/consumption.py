@@ -61,6 +61,10 @@ class Consumption:
 
     # Keeping and telling.
 
+    def totals(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Return (read, written) units by (instance, table) since this process started."""
+        return self._metering.totals(self._clock_s())
+
     async def run(self) -> None:
         """Store often, until cancelled."""
         while True:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,6 +43,8 @@ class Connections:
         self._tls = tls_context(config.security)
         self._idle: defaultdict[Address, list[Channel]] = defaultdict(list)
         self._closed = False
+        self.answered_s: float | None = None
+        """When a broker last answered, in seconds of ``time.monotonic``; None before."""
 
     @asynccontextmanager
     async def lent(self, address: Address) -> AsyncIterator[Channel]:
@@ -54,6 +57,7 @@ class Connections:
             # taken for that of the next one's sender.
             connection.drop()
             raise
+        self.answered_s = time.monotonic()
         self._give_back(address, connection)
 
     def close(self) -> None:

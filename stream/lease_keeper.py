@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.lease import CLAIM, RELEASE, RENEW, Lease, LeaseView, encode_lease
 from rowtide.stream.appender import BACKOFF_S, READ_BYTES
+from rowtide.stream.counts import Counts
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_log import KafkaLog, append_many
 
@@ -73,8 +74,10 @@ class LeaseKeeper:
         address: str,
         dead: Collection[bytes],
         settings: LeaseSettings,
+        counts: Counts | None = None,
     ) -> None:
         self.owner = owner
+        self._counts = counts or Counts()
         self._cluster = cluster
         self._topic = topic
         self._address = address
@@ -88,6 +91,11 @@ class LeaseKeeper:
         if held is None or held.lost:
             return False
         return lease_clock() - held.sent_s < self._settings.lease_s
+
+    def age_s(self, slot: int) -> float | None:
+        """Return how long ago the last confirmed renewal was sent; None where nothing is held."""
+        held = self._held.get(slot)
+        return None if held is None or held.lost else lease_clock() - held.sent_s
 
     def lost(self, slot: int) -> bool:
         """Say whether another worker's later claim has been seen."""
@@ -105,6 +113,7 @@ class LeaseKeeper:
         # Reads of the lease partition wait no longer than the log does, so ``view`` is complete
         # up to our claim: the append rule made sure of it.
         self._held[slot] = Held(claim, log, view, sent_s)
+        self._counts.claims += 1
         wait_s = view.safe_at(claim, self._settings.lease_s, dead=self._ended) - lease_clock()
         if wait_s > 0:
             logger.info("slot %d: waiting %.1f s for the lease of its former owner", slot, wait_s)
@@ -121,6 +130,7 @@ class LeaseKeeper:
         await self._read_to_end(held.log, held.view)
         last = held.view.last
         if last is None or last.claim != held.claim:
+            self._counts.leases_lost += 1
             held.lost = True
         return not held.lost
 
@@ -161,9 +171,11 @@ class LeaseKeeper:
             held.view.end += 1
             held.sent_s = sent_s
             held.renewals += 1
+            self._counts.renewals += 1
             if held.trimmable and held.renewals % TRIM_EVERY == 0:
                 await self._trim(held)
             return
+        self._counts.renewals_failed += 1
         try:
             if isinstance(answer, OutcomeUnknown):
                 await held.log.disconnect()
@@ -175,6 +187,7 @@ class LeaseKeeper:
         last = held.view.last
         if last is not None and last.claim != held.claim:
             logger.warning("%s: claimed by another worker, reads stop here", held.log.name)
+            self._counts.leases_lost += 1
             held.lost = True
 
     async def _trim(self, held: Held) -> None:

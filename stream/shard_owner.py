@@ -32,6 +32,7 @@ from rowtide.core.transaction_id import (
     session_missing,
 )
 from rowtide.stream.appender import Appender, LogShortened
+from rowtide.stream.counts import Counts
 from rowtide.stream.log import Entry, Log
 from rowtide.stream.open_transactions import Held, Nothing, OpenTransactions
 from rowtide.stream.recent_entries import RecentEntries
@@ -113,14 +114,16 @@ class ShardOwner:
         readable: Callable[[], bool],
         settings: ShardSettings,
         steady_s: Callable[[], float] | None = None,
+        counts: Counts | None = None,
     ) -> None:
+        self._counts = counts or Counts()
         self.shard = shard
         self.log = log
         self.rows = rows
         self.recent = RecentEntries()
         self.fetched = RecentEntries()
         """What a reader far from the tail was last given from the broker, and did not take yet."""
-        self.appender = Appender(log, self._noop)
+        self.appender = Appender(log, self._noop, counts=self._counts)
         self.dirty: set[bytes] = set()
         """Store keys written since the last flush to the changelog."""
         self._unflushed: dict[tuple[bytes, bytes], int] = {}
@@ -153,6 +156,11 @@ class ShardOwner:
     def end(self) -> int:
         """Return the log's next offset as of what is acknowledged and applied."""
         return self.shard.state.applied + 1
+
+    @property
+    def pending(self) -> int:
+        """Return how many changes were taken that are not applied yet."""
+        return len(self._waiting) + len(self._in_flight)
 
     def require_readable(self) -> None:
         """Raise ``Unavailable`` unless a strong read may be served now."""
@@ -374,8 +382,10 @@ class ShardOwner:
                 await asyncio.sleep(0.05)
         if told.stands:
             self._apply(evaluated, pairs, at)
+            self._count(pairs, self._loop.time() - since_s)
             _answer(self._in_flight)
         else:
+            self._counts.appends_void += 1
             self._waiting.extendleft(reversed(self._in_flight))
             self._in_flight = []
         if told.entries or not told.stands:
@@ -386,6 +396,12 @@ class ShardOwner:
                 waiting.many = ()
             self._catch_up()
         return told.stands
+
+    def _count(self, pairs: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
+        counts = self._counts
+        counts.appends.add(seconds)
+        counts.append_records += len(pairs)
+        counts.append_bytes += sum([len(value) for _, value in pairs])
 
     def _refuse_all(self, error: Unavailable) -> None:
         """Fail everyone who waits: nothing of theirs was written."""

@@ -13,6 +13,7 @@ from rowtide.core.errors import LogTrimmed, Rejected, invalid
 from rowtide.core.position import Position, decode_position, encode_position
 from rowtide.core.schema import ShardRange, StreamSettings, Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.counts import Counts
 from rowtide.stream.directory import Directory
 from rowtide.stream.row_answers import stream_answer
 from rowtide.stream.row_requests import parse
@@ -31,8 +32,9 @@ STREAM_TABLE_NAME_MAX = 238
 class StreamOperations:
     """Handlers by operation; each takes the caller's identity and the request's body."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, counts: Counts | None = None) -> None:
         self._directory = directory
+        self._counts = counts or Counts()
         self._horizons: dict[str, tuple[StreamSettings, ShardOwner, int, int]] = {}
 
     def list_stream(self, identity: Identity, body: bytes) -> bytes:
@@ -114,6 +116,8 @@ class StreamOperations:
         owner.require_readable()
         units = capacity.units(sum(len(change.row) for change in page.changes))
         self._directory.consumption.count(owner.shard.table, None, units, 0)
+        self._counts.stream_reads += 1
+        self._counts.stream_records += len(page.changes)
         return _answer(request.shard_iterator, position, page, units)
 
     async def _readable_from(self, identity: Identity, position: Position) -> ShardOwner:
