@@ -7,7 +7,7 @@ what an index must hold at every offset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rowtide.core import key, record, variant
@@ -243,7 +243,7 @@ class Follower:
         found = self.model.store.get(feed_key(self.index.table_id, "s1"))
         return self._since if found is None else decode_fed(found).following
 
-    def feed(self, start: int, end: int, stands: Callable[[], bool]) -> None:
+    def feed(self, start: int, end: int, *, stands: bool) -> None:
         """Take a slice of the table's log; where it does not stand, nothing has happened."""
         writes: list[IndexWrite] = []
         stamp = 0
@@ -254,7 +254,7 @@ class Follower:
         self.model.now_us += 1000
         body = IndexFeed("s1", end, stamp, latest(writes))
         evaluated = self.model.shard.control(body, self.model.now_us)
-        if stands():
+        if stands:
             self.model.stand([evaluated])
         else:
             self.model.shard.discard()
