@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from rowtide.core import variant
 from rowtide.core.cell import Cell
+from rowtide.core.row_form import PackedCells
 
 __all__ = ["UNIT_BYTES", "cells_bytes", "key_bytes", "units"]
 
@@ -29,6 +30,8 @@ def key_bytes(key: Iterable[tuple[bytes, bytes]]) -> int:
 
 def cells_bytes(cells: Sequence[Cell]) -> int:
     """Return the bytes of cells: names and values; a delete has no value."""
+    if type(cells) is PackedCells:
+        return cells.form.data_bytes
     return sum(
         len(cell.name) + (variant.payload_size(cell.variant) if cell.variant else 0)
         for cell in cells

@@ -25,6 +25,7 @@ from rowtide.core import plainbuffer
 from rowtide.core.cell import Cell
 from rowtide.core.crc8 import crc8
 from rowtide.core.limits import INT64_MAX
+from rowtide.core.row_form import PackedCells
 
 __all__ = [
     "CHUNK_BYTES",
@@ -146,7 +147,7 @@ def encode(chunk: Chunk) -> bytes:
     pieces = plainbuffer.cells_piece(cells)
     if not chunk.key_piece:
         return head + chunk.end + pieces
-    checksum = plainbuffer.row_checksum(chunk.key_state, bytes([cell[4] for cell in cells]))
+    checksum = plainbuffer.row_checksum(chunk.key_state, plainbuffer.checksums(cells))
     tag = b"\x02" if cells else b""
     return b"".join(
         (head, chunk.end, chunk.key_piece, tag, pieces, b"\x09", checksum.to_bytes(1, "little"))
@@ -196,6 +197,8 @@ def _measure(cells: Sequence[Cell]) -> tuple[int, int, int]:
     """Return (lowest version, most versions of one column, bytes of names and values)."""
     if not cells:
         return INT64_MAX, 0, 0
+    if type(cells) is PackedCells:
+        return cells.version_ms or 0, 1, cells.form.data_bytes
     lowest = INT64_MAX
     most = run = total = 0
     last = None

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 from rowtide.core import chunk as chunks
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, Cell
 from rowtide.core.chunk import CHUNK_BYTES, DELETED, HEADER_BYTES, Chunk
+from rowtide.core.row_form import PackedCells
 
 __all__ = [
     "ChunkReader",
@@ -138,7 +139,7 @@ def _replace_all(rows: ChunkReader, at: RowAddress, stamp: int) -> Writes:
 
 def _put_order(cells: Sequence[Cell], max_versions: int) -> Sequence[Cell]:
     """Sort put cells by name and newest version; of equal versions the last one stands."""
-    if all(a[0] < b[0] for a, b in pairwise(cells)):
+    if type(cells) is PackedCells or all(a[0] < b[0] for a, b in pairwise(cells)):
         return cells
     return _merge([], cells, max_versions)
 

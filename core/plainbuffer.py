@@ -23,14 +23,17 @@ from typing import Any, NamedTuple
 from rowtide.core import errors, variant
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
 from rowtide.core.crc8 import SHIFT8, STEP, crc8
+from rowtide.core.row_form import FORMS, PackedCells, RowForm
 from rowtide.core.variant import STRING
 
 __all__ = [
     "HEADER",
+    "KeyColumns",
     "RowChange",
     "SequenceInfo",
     "cell_piece",
     "cells_piece",
+    "checksums",
     "decode_row",
     "decode_rows",
     "delete_cell",
@@ -93,6 +96,9 @@ _PADDING = bytes(20)
 """Zeros behind every buffer that is read, so that one ``unpack`` may span a cell's end and the
 next cell's head. Zero is no tag: whatever runs into the padding is refused."""
 
+_AROUND_CELLS = 3 + len(_PADDING)
+"""Bytes of a padded row beside its cells: their tag, the row's checksum and its tag."""
+
 _VALUES = frozenset(
     (variant.INTEGER, variant.DOUBLE, variant.BOOLEAN, variant.STRING, variant.BLOB)
 )
@@ -112,11 +118,20 @@ class SequenceInfo(NamedTuple):
     row_index: int
 
 
+class KeyColumns(list[tuple[bytes, bytes]]):
+    """A key as it was sent, and what ``key_piece`` would return for it. Never changed."""
+
+    __slots__ = ("piece", "state")
+
+    piece: bytes
+    state: int
+
+
 class RowChange(NamedTuple):
     """One row as sent: key columns as (name, variant), cells in the sender's order."""
 
     key: list[tuple[bytes, bytes]]
-    cells: list[Cell]
+    cells: Sequence[Cell]
     deleted: bool
     sequence: SequenceInfo | None
 
@@ -175,13 +190,29 @@ def _malformed(at: int, what: str) -> errors.Rejected:
 def _read_row(padded: bytes, at: int) -> tuple[RowChange, int]:
     """Return the row at ``at`` and where it ends."""
     key: list[tuple[bytes, bytes]] = []
-    cells: list[Cell] = []
+    cells: Sequence[Cell] = []
     sequence = None
     state = 0
     if padded[at] == _KEY:
         key, at, state = _read_key(padded, at + 1)
     if padded[at] == _CELLS:
-        cells, at, state = _read_cells(padded, at + 1, state)
+        place = FORMS.find(len(padded) - at)
+        if (
+            place is not None
+            and (form := place.form) is not None
+            and (packed := form.read(padded, at + 1)) is not None
+        ):
+            place.hits += 1
+            cells, state = packed, crc8(packed.checksums, state)
+            at += 1 + form.wire_bytes
+        else:
+            rest = len(padded) - at
+            cells, at, state = _read_cells(padded, at + 1, state)
+            if place is None:
+                place = FORMS.place(rest)
+            place.left -= 1
+            if place.left <= 0 and place.judge():
+                place.learn(RowForm.of(cells, rest - _AROUND_CELLS))
     if deleted := padded[at] == _DELETED:
         at += 1
     if padded[at] == _EXTENSION:
@@ -194,9 +225,10 @@ def _read_row(padded: bytes, at: int) -> tuple[RowChange, int]:
     return RowChange(key, cells, deleted, sequence), at + 2
 
 
-def _read_key(padded: bytes, at: int) -> tuple[list[tuple[bytes, bytes]], int, int]:
+def _read_key(padded: bytes, at: int) -> tuple[KeyColumns, int, int]:
     """Return the key's columns at ``at``, where they end, and the row's checksum after them."""
-    key: list[tuple[bytes, bytes]] = []
+    key = KeyColumns()
+    begin = at - 1
     state = 0
     tags, length = _CELL_HEAD.unpack_from(padded, at)
     while tags == _CELL_NAME:
@@ -221,6 +253,7 @@ def _read_key(padded: bytes, at: int) -> tuple[list[tuple[bytes, bytes]], int, i
         state = STEP[state ^ crc]
         key.append((name, value))
         at += 2
+    key.piece, key.state = padded[begin:at], state
     return key, at, state
 
 
@@ -389,8 +422,13 @@ def stamped(cell: Cell, version_ms: int) -> Cell:
     return _new(Cell, (name, op, value, version_ms, SHIFT8[crc] ^ crc8(_INT64.pack(version_ms))))
 
 
-def stamped_cells(cells: Iterable[Cell], version_ms: int) -> list[Cell]:
-    """Give one version to every cell that is a put without one; the others stay as they are."""
+def stamped_cells(cells: Iterable[Cell], version_ms: int) -> Sequence[Cell]:
+    """Give one version to every cell that is a put without one; the others stay as they are.
+
+    Cells of one form come back in the order of their names, others as they came.
+    """
+    if type(cells) is PackedCells and cells.version_ms is None:
+        return cells.stamped(version_ms)
     crc_version = crc8(_INT64.pack(version_ms))
     return [
         _new(Cell, (cell[0], PUT, cell[2], version_ms, SHIFT8[cell[4]] ^ crc_version))
@@ -416,6 +454,9 @@ def cell_piece(cell: Cell) -> bytes:
 
 def cells_piece(cells: Iterable[Cell]) -> bytes:
     """Return the bytes of cells back to back."""
+    if type(cells) is PackedCells and cells.version_ms is not None:
+        tail = _VERSION_TAIL.pack(_VERSION, cells.version_ms, _CELL_CHECKSUM)
+        return b"".join(cells.filled(cells.form.stored, cells.payloads, tail))
     parts: list[bytes] = []
     last_version = None
     tail = b""
@@ -434,6 +475,8 @@ def cells_piece(cells: Iterable[Cell]) -> bytes:
 
 def key_piece(key: Sequence[tuple[bytes, bytes]]) -> tuple[bytes, int]:
     """Return the key's bytes with their tag, and the row's checksum after them."""
+    if type(key) is KeyColumns:
+        return key.piece, key.state
     parts = [b"\x01"]
     checksums = bytearray()
     for name, value in key:
@@ -447,6 +490,13 @@ def key_piece(key: Sequence[tuple[bytes, bytes]]) -> tuple[bytes, int]:
             bytes((_CELL_CHECKSUM, crc)),
         )
     return b"".join(parts), crc8(checksums)
+
+
+def checksums(cells: Sequence[Cell]) -> bytes:
+    """Return the cells' checksums, a byte each."""
+    if type(cells) is PackedCells:
+        return cells.checksums
+    return bytes([cell[4] for cell in cells])
 
 
 def row_checksum(state: int, checksums: bytes, *, deleted: bool = False) -> int:
@@ -470,8 +520,8 @@ def encode_row(
         parts.append(b"\x08")
     if sequence is not None:
         parts.append(_extension(sequence))
-    checksums = bytes([cell.checksum for cell in cells])
-    parts.append(bytes((_ROW_CHECKSUM, row_checksum(state, checksums, deleted=deleted))))
+    checksum = row_checksum(state, checksums(cells), deleted=deleted)
+    parts.append(bytes((_ROW_CHECKSUM, checksum)))
     return b"".join(parts)
 
 

@@ -124,8 +124,8 @@ class Put:
     """The row becomes exactly ``cells``. ``before`` is the former row where a stream wants it."""
 
     key: list[bytes]
-    cells: list[Cell]
-    before: list[Cell] | None = None
+    cells: Sequence[Cell]
+    before: Sequence[Cell] | None = None
     indexes: Sequence[IndexWrite] = NO_INDEXES
 
 
@@ -134,8 +134,8 @@ class Update:
     """``cells`` are merged into the row."""
 
     key: list[bytes]
-    cells: list[Cell]
-    before: list[Cell] | None = None
+    cells: Sequence[Cell]
+    before: Sequence[Cell] | None = None
     indexes: Sequence[IndexWrite] = NO_INDEXES
 
 
@@ -144,7 +144,7 @@ class Delete:
     """The row is gone."""
 
     key: list[bytes]
-    before: list[Cell] | None = None
+    before: Sequence[Cell] | None = None
     indexes: Sequence[IndexWrite] = NO_INDEXES
 
 
@@ -189,7 +189,7 @@ class SnapshotRow:
     """One row of a snapshot."""
 
     key: list[bytes]
-    cells: list[Cell]
+    cells: Sequence[Cell]
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from typing import Any
 
 from rowtide.core import variant
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
+from rowtide.core.row_form import PackedCells, RowForm
 
 __all__ = [
     "read_bytes",
@@ -57,6 +58,12 @@ _OPS = {op << 1: op for op in (PUT, DELETE_ALL, DELETE_ONE, INCREMENT)}
 _NULL, _LONG, _DOUBLE, _BOOLEAN, _STRING, _BYTES = range(0, 12, 2)
 # Branches of the union of a key's column.
 _KEY_LONG, _KEY_STRING, _KEY_BYTES = range(0, 6, 2)
+_BRANCHES = {
+    variant.INTEGER: _LONG,
+    variant.DOUBLE: _DOUBLE,
+    variant.STRING: _STRING,
+    variant.BLOB: _BYTES,
+}
 
 
 def _after_name(size: int) -> Callable[[bytes, int], tuple[Any, ...]]:
@@ -71,6 +78,7 @@ _PUT_STRING_HEADS = [bytes((0, _STRING, size << 1)) for size in range(64)]
 _TOP_BITS = 0x8080808080808080
 _EIGHT_BYTES = struct.Struct("<Q")
 _INTEGER = struct.Struct("<Bq")
+_INT64 = struct.Struct("<q")
 _LENGTH = struct.Struct("<BI")
 
 _new = tuple.__new__
@@ -130,6 +138,8 @@ def write_cells(cells: Sequence[Cell]) -> bytes:
     """Return an array of cells."""
     if not cells:
         return b"\x00"
+    if type(cells) is PackedCells and cells.version_ms is not None:
+        return _write_packed(cells, cells.version_ms)
     parts = [write_long(len(cells))]
     last_version = -1
     version_bytes = b"\x02\x01"
@@ -159,6 +169,30 @@ def write_cells(cells: Sequence[Cell]) -> bytes:
             )
     parts.append(b"\x00")
     return b"".join(parts)
+
+
+def _write_packed(cells: PackedCells, version_ms: int) -> bytes:
+    form = cells.form
+    if form.logged is None:
+        form.logged = _packed_template(form)
+    payloads: Sequence[bytes] = cells.payloads
+    if form.integers:
+        payloads = list(payloads)
+        for index in form.integers:
+            payloads[index] = write_long(_INT64.unpack(payloads[index])[0])
+    return b"".join(cells.filled(form.logged, payloads, b"\x02" + write_long(version_ms)))
+
+
+def _packed_template(form: RowForm) -> list[bytes]:
+    """Return the array of a form's cells with gaps for data, version and checksum."""
+    parts: list[bytes] = []
+    for name, kind, size in zip(form.names, form.kinds, form.sizes, strict=True):
+        head = write_bytes(name) + _BYTE[PUT << 1] + _BYTE[_BRANCHES[kind]]
+        if kind in (variant.STRING, variant.BLOB):
+            head += write_long(size)
+        parts += (head, b"", b"", b"")
+    parts[0] = write_long(len(form.names)) + parts[0]
+    return [*parts, b"\x00"]
 
 
 def _write_value(value: bytes) -> bytes:

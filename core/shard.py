@@ -38,6 +38,7 @@ from rowtide.core.mutation import (
 from rowtide.core.overlay import Overlay, RangeReader
 from rowtide.core.reclaim import reclaim, reclaimed_range
 from rowtide.core.record import IndexWrite
+from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import StreamSettings, Table, TableOptions
 from rowtide.core.shard_index import ShardIndexes
 from rowtide.core.transaction_id import TransactionId, commit_key, commit_value, parse_id
@@ -89,7 +90,7 @@ class Resolved:
     key: list[bytes]
     encoded_key: bytes
     at: RowAddress
-    cells: list[Cell]
+    cells: Sequence[Cell]
     read_units: int
     returned: bytes
     """The answer's row: wire bytes without header."""
@@ -141,7 +142,7 @@ class Shard:
         self._in_group = False
         self._group: Writes = []
         """What the replayed records of a group write whose last record has not come yet."""
-        self.names = [name for name, _ in table.key_wire]
+        self.names = tuple(name for name, _ in table.key_wire)
         self.indexes = ShardIndexes(shard_id, table, limits)
 
     def retable(self, table: Table) -> None:
@@ -191,7 +192,7 @@ class Shard:
         piece, state = plainbuffer.key_piece(change_key)
         at = RowAddress(row_key(self.table.table_id, encoded), piece, state)
         read_units = self._check_condition(change, view, at, now_ms)
-        cells: list[Cell] = []
+        cells: Sequence[Cell] = []
         if change.kind != DELETE:
             cells = self._resolved_cells(change, view, at, stamp // 1000, now_ms)
             if self.indexes:
@@ -459,9 +460,11 @@ class Shard:
 
     def _resolved_cells(
         self, change: Change, view: RangeReader, at: RowAddress, version_ms: int, now_ms: int
-    ) -> list[Cell]:
+    ) -> Sequence[Cell]:
         """Give every cell its version and every increment its value, in name order."""
         options = self.state.options
+        if type(change.cells) is PackedCells:
+            return plainbuffer.stamped_cells(change.cells, version_ms)
         increments = False
         for _, op, _, version, _ in change.cells:
             if op == INCREMENT:
@@ -558,6 +561,8 @@ def _size(kind: int, cells: Sequence[Cell], writes: Writes) -> int:
 
     Unless a column came twice: not all that was written need be kept then.
     """
+    if type(cells) is PackedCells:
+        return cells.form.data_bytes
     if kind == PUT and len(writes) == 1 and writes[0][1] is not None:
         counted: int = header(writes[0][1])[7]
         if len(set(map(itemgetter(0), cells))) == len(cells):

@@ -14,12 +14,14 @@ from typing import NamedTuple
 
 from rowtide.core import capacity, key
 from rowtide.core.authentication import Identity
+from rowtide.core.cell import Cell
 from rowtide.core.chunk import row_key
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, invalid
 from rowtide.core.mutation import DELETE, PUT, UPDATE, Outcome
 from rowtide.core.overlay import RangeReader
 from rowtide.core.plainbuffer import HEADER, RowChange
 from rowtide.core.read import RowAnswer, Selection, answer, read_row
+from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.batch_write import BatchRow, write_atomically, write_within
@@ -175,7 +177,7 @@ class RowOperations:
         size = sum(
             capacity.key_bytes(row.row.key)
             + capacity.cells_bytes(row.row.cells)
-            + 8 * sum(cell.version_ms is not None for cell in row.row.cells)
+            + _version_bytes(row.row.cells)
             for row in rows
         )
         limit = self._limits.batch_write_bytes_max
@@ -477,6 +479,13 @@ def _row_error(error: StoreError) -> bytes:
 
 def _renumbered(encoded: bytes, number: int) -> bytes:
     return bytes((number << 3 | 2,)) + encoded[1:]
+
+
+def _version_bytes(cells: Sequence[Cell]) -> int:
+    """Return what the versions count that a client gave."""
+    if type(cells) is PackedCells:
+        return 0
+    return 8 * sum(cell.version_ms is not None for cell in cells)
 
 
 def _check_write(table: Table, kind: int) -> None:

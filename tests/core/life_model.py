@@ -129,7 +129,7 @@ class Life:
 
 
 def _cells(wire: bytes) -> list[Cell]:
-    return plainbuffer.decode_row(plainbuffer.HEADER + wire).cells
+    return list(plainbuffer.decode_row(plainbuffer.HEADER + wire).cells)
 
 
 def canonical(store: ChunkDictionary) -> dict[bytes, list[Cell]]:

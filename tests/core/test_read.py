@@ -100,7 +100,7 @@ def decoded(answered: RowAnswer | None, at: RowAddress = AT) -> list[Cell] | Non
     row = plainbuffer.decode_row(plainbuffer.HEADER + answered.wire)
     assert plainbuffer.key_piece(row.key)[0] == at.key_piece
     assert answered.size == capacity.cells_bytes(row.cells) + len(at.key_piece)
-    return row.cells
+    return list(row.cells)
 
 
 @pytest.mark.parametrize("chunk_bytes", [chunk.CHUNK_BYTES, 60], ids=["narrow", "wide"])
