@@ -38,6 +38,7 @@ __all__ = [
     "decode_rows",
     "delete_cell",
     "encode_row",
+    "extension",
     "increment_cell",
     "key_piece",
     "parse_cells",
@@ -62,6 +63,8 @@ _VERSION_TAIL = struct.Struct("<BqB")  # Version tag, version, checksum tag.
 _INT64 = struct.Struct("<q")
 _LENGTH = struct.Struct("<I")
 _SEQUENCE_INFO = struct.Struct("<BIBIBqBI")
+
+_EXTENSION_START = b"\x0b" + _LENGTH.pack(_SEQUENCE_INFO.size)
 
 _Reader = Callable[[bytes, int], tuple[Any, ...]]
 
@@ -519,17 +522,18 @@ def encode_row(
     if deleted:
         parts.append(b"\x08")
     if sequence is not None:
-        parts.append(_extension(sequence))
+        parts.append(extension(sequence))
     checksum = row_checksum(state, checksums(cells), deleted=deleted)
     parts.append(bytes((_ROW_CHECKSUM, checksum)))
     return b"".join(parts)
 
 
-def _extension(sequence: SequenceInfo) -> bytes:
+def extension(sequence: SequenceInfo) -> bytes:
     """Return the part of a stream record that says where it stands in its shard."""
     epoch, stamp, index = sequence
-    piece = _SEQUENCE_INFO.pack(_SEQUENCE, 19, _EPOCH, epoch, _STAMP, stamp, _INDEX, index)
-    return b"\x0b" + _LENGTH.pack(len(piece)) + piece
+    return _EXTENSION_START + _SEQUENCE_INFO.pack(
+        _SEQUENCE, 19, _EPOCH, epoch, _STAMP, stamp, _INDEX, index
+    )
 
 
 def parse_cells(piece: bytes) -> list[Cell]:

@@ -57,10 +57,12 @@ __all__ = [
     "SnapshotRow",
     "Stream",
     "Update",
+    "decode_body",
     "decode_envelope",
     "decode_record",
     "encode_body",
     "encode_record",
+    "read_envelope",
 ]
 
 # Bits of ``Envelope.group``: place of a record in its atomic batch. 0 is in the middle.
@@ -79,6 +81,12 @@ FINGERPRINT_V1 = bytes.fromhex("00ebff1841f294a7")
 
 _HEAD = b"\xc3\x01" + FINGERPRINT
 _HEAD_V1 = b"\xc3\x01" + FINGERPRINT_V1
+
+
+_GROUPS = {group << 1: group for group in range(SINGLE + 1)}
+"""A record's place in its group by the one byte that it takes."""
+
+_new = tuple.__new__
 
 
 class CorruptRecord(Exception):
@@ -386,8 +394,13 @@ def encode_record(envelope: Envelope, body: bytes) -> bytes:
 
 def decode_record(value: bytes) -> tuple[Envelope, Body]:
     """Return the envelope and the body of a record."""
+    envelope, position = read_envelope(value)
+    return envelope, decode_body(value, position)
+
+
+def decode_body(value: bytes, position: int) -> Body:
+    """Return the body of a record, which begins at ``position``."""
     try:
-        envelope, position = _read_envelope(value)
         branch = value[position]
         readers = _READERS if value.startswith(_HEAD) else _READERS_V1
         reader = readers.get(branch)
@@ -398,13 +411,18 @@ def decode_record(value: bytes) -> tuple[Envelope, Body]:
         raise _corrupt(value, error) from error
     if position != len(value):
         raise CorruptRecord(f"record of {len(value)} bytes: its body ends at byte {position}")
-    return envelope, body
+    return body
 
 
 def decode_envelope(value: bytes) -> Envelope:
     """Return the envelope of a record, without looking at its body."""
+    return read_envelope(value)[0]
+
+
+def read_envelope(value: bytes) -> tuple[Envelope, int]:
+    """Return the envelope of a record, and where its body begins."""
     try:
-        return _read_envelope(value)[0]
+        return _read_envelope(value)
     except (ValueError, IndexError) as error:
         raise _corrupt(value, error) from error
 
@@ -425,10 +443,11 @@ def _read_envelope(value: bytes) -> tuple[Envelope, int]:
     claim, position = read_long(value, position)
     owner = value[position : position + 8]
     stamp, position = read_long(value, position + 8)
-    group, position = read_long(value, position)
-    if not 0 <= group <= SINGLE:
-        raise ValueError(f"byte {position}: group {group}")
-    return Envelope(at, claim, owner, stamp, group), position
+    group = _GROUPS.get(value[position])
+    if group is None:
+        raise ValueError(f"byte {position}: group {read_long(value, position)[0]}")
+    position += 1
+    return _new(Envelope, (at, claim, owner, stamp, group)), position
 
 
 def _read_noop(_value: bytes, position: int) -> tuple[NoOp, int]:

@@ -23,6 +23,9 @@ from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
 from rowtide.core.row_form import PackedCells, RowForm
 
 __all__ = [
+    "cell_head",
+    "key_head",
+    "logged_bytes",
     "read_bytes",
     "read_cells",
     "read_count",
@@ -58,6 +61,11 @@ _OPS = {op << 1: op for op in (PUT, DELETE_ALL, DELETE_ONE, INCREMENT)}
 _NULL, _LONG, _DOUBLE, _BOOLEAN, _STRING, _BYTES = range(0, 12, 2)
 # Branches of the union of a key's column.
 _KEY_LONG, _KEY_STRING, _KEY_BYTES = range(0, 6, 2)
+_KEY_BRANCHES = {
+    variant.INTEGER: _KEY_LONG,
+    variant.STRING: _KEY_STRING,
+    variant.BLOB: _KEY_BYTES,
+}
 _BRANCHES = {
     variant.INTEGER: _LONG,
     variant.DOUBLE: _DOUBLE,
@@ -187,12 +195,30 @@ def _packed_template(form: RowForm) -> list[bytes]:
     """Return the array of a form's cells with gaps for data, version and checksum."""
     parts: list[bytes] = []
     for name, kind, size in zip(form.names, form.kinds, form.sizes, strict=True):
-        head = write_bytes(name) + _BYTE[PUT << 1] + _BYTE[_BRANCHES[kind]]
-        if kind in (variant.STRING, variant.BLOB):
-            head += write_long(size)
-        parts += (head, b"", b"", b"")
+        parts += (cell_head(name, kind, size), b"", b"", b"")
     parts[0] = write_long(len(form.names)) + parts[0]
     return [*parts, b"\x00"]
+
+
+def cell_head(name: bytes, kind: int, size: int) -> bytes:
+    """Return what stands before the data of a put: name, operation, type, and length if any."""
+    return write_bytes(name) + _BYTE[PUT << 1] + _BYTE[_BRANCHES[kind]] + _length(kind, size)
+
+
+def key_head(kind: int, size: int) -> bytes:
+    """Return what stands before the data of a key's column."""
+    return _BYTE[_KEY_BRANCHES[kind]] + _length(kind, size)
+
+
+def _length(kind: int, size: int) -> bytes:
+    return write_long(size) if kind in (variant.STRING, variant.BLOB) else b""
+
+
+def logged_bytes(value: bytes) -> int:
+    """Return how many bytes a value's data takes in the log."""
+    if value[0] == variant.INTEGER:
+        return len(write_long(_INTEGER.unpack(value)[1]))
+    return variant.payload_size(value)
 
 
 def _write_value(value: bytes) -> bytes:

@@ -20,7 +20,19 @@ from rowtide.core import variant
 from rowtide.core.cell import PUT, Cell
 from rowtide.core.crc8 import SHIFT8, crc8
 
-__all__ = ["FORMS", "Forms", "PackedCells", "Place", "RowForm", "is_text", "singles", "wire_head"]
+__all__ = [
+    "CELLS_MAX",
+    "FORMS",
+    "SIZES",
+    "Forms",
+    "PackedCells",
+    "Place",
+    "RowForm",
+    "is_text",
+    "picker",
+    "seed",
+    "wire_head",
+]
 
 CELLS_MAX = 128
 PAYLOAD_BYTES_MAX = 512
@@ -100,6 +112,10 @@ class Forms(Generic[F]):
             place = self._places[found_by] = Place()
         return place
 
+    def places(self) -> list[Place[F]]:
+        """Return every place."""
+        return list(self._places.values())
+
     def forget(self) -> None:
         """Forget every form."""
         self._places.clear()
@@ -136,11 +152,9 @@ class RowForm:
         """Takes a row's cells apart: of each its head, data and end, which is 0A and checksum."""
         self.wire_bytes = sum(map(len, self.heads)) + sum(sizes) + _END * len(names)
         self.data_bytes = sum(map(len, names)) + sum(sizes)
-        self.seeds = tuple(
-            crc8(_value_head(kind, size), crc8(name)) for name, kind, size in columns
-        )
+        self.seeds = tuple(seed(*column) for column in columns)
         """The checksum of each cell up to its data."""
-        self.texts = [i for i, kind in enumerate(kinds) if kind == variant.STRING]
+        self.texts = picker([i for i, kind in enumerate(kinds) if kind == variant.STRING])
         self.integers = [i for i, kind in enumerate(kinds) if kind == variant.INTEGER]
         self.stored: list[bytes] = [part for head in self.heads for part in (head, b"", b"", b"")]
         """The cells as they are stored, with gaps for data, version and checksum."""
@@ -181,7 +195,7 @@ class RowForm:
         checksums = bytes(map(crc8, payloads, self.seeds))
         ends = _ENDS[: _END * len(payloads)]
         ends[1::2] = checksums
-        if ends != b"".join(parts[2::3]) or not is_text([payloads[i] for i in self.texts]):
+        if ends != b"".join(parts[2::3]) or not is_text(self.texts(payloads)):
             return None
         return PackedCells(self, payloads, checksums)
 
@@ -272,6 +286,11 @@ def wire_head(name: bytes, kind: int, size: int) -> bytes:
     return b"\x03\x04" + _LENGTH.pack(len(name)) + name + b"\x05" + value_size + value_head
 
 
+def seed(name: bytes, kind: int, size: int) -> int:
+    """Return the checksum of a cell up to its data."""
+    return crc8(_value_head(kind, size), crc8(name))
+
+
 def is_text(texts: Sequence[bytes]) -> bool:
     """Say whether each is UTF-8."""
     if b"".join(texts).isascii():
@@ -282,6 +301,13 @@ def is_text(texts: Sequence[bytes]) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def picker(places: Sequence[int]) -> Callable[[Sequence[bytes]], Sequence[bytes]]:
+    """Return what takes the items at ``places`` out of a sequence."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda items: [items[place] for place in places]
 
 
 def singles(text: bytes) -> tuple[bytes, ...]:

@@ -11,7 +11,7 @@ from rowtide.core.cell import Cell
 from rowtide.core.plainbuffer import SequenceInfo
 from rowtide.core.record_wire import DELETE_ROW, PUT_ROW, UPDATE_ROW, stream_row
 
-NAMES = [b"id", b"n"]
+NAMES = (b"id", b"n")
 KEY = [variant.encode("user1"), variant.encode(-7)]
 VALUES = st.one_of(
     st.text(max_size=100),
