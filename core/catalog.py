@@ -222,7 +222,8 @@ def table_id(table: Table) -> str:
 def table_content(table: Table) -> dict[str, Any]:
     """Return a table's document."""
     content = asdict(table)
-    del content["key_wire"], content["key_overhead"], content["main"]
+    for derived in ("key_wire", "key_overhead", "auto_increment_index", "main"):
+        del content[derived]
     for ranged in (content, *content["indexes"]):
         ranged["shards"] = [
             {**shard, "begin": shard["begin"].hex(), "end": shard["end"].hex()}

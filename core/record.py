@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from rowtide.core.cell import Cell
@@ -255,22 +256,15 @@ Body = (
 )
 
 
+_CELLS = (Put, Update)
+
+
 def encode_body(body: Body) -> bytes:
     """Return the bytes of a body, its place in the schema's union included."""
-    if isinstance(body, Put):
+    if isinstance(body, _CELLS):
         return b"".join(
             (
-                b"\x02",
-                write_key(body.key),
-                write_cells(body.cells),
-                write_optional_cells(body.before),
-                _encode_indexes(body.indexes) if body.indexes else b"\x00",
-            )
-        )
-    if isinstance(body, Update):
-        return b"".join(
-            (
-                b"\x04",
+                b"\x02" if type(body) is Put else b"\x04",
                 write_key(body.key),
                 write_cells(body.cells),
                 write_optional_cells(body.before),
@@ -377,19 +371,16 @@ def _encode_snapshot(body: Snapshot) -> bytes:
 def encode_record(envelope: Envelope, body: bytes) -> bytes:
     """Return a whole record; ``body`` is what ``encode_body`` gave."""
     at, claim, owner, stamp, group = envelope
+    writer = _writer(claim, owner)
+    return b"".join((_HEAD, write_long(at), writer, write_long(stamp), write_long(group), body))
+
+
+@lru_cache(64)
+def _writer(claim: int, owner: bytes) -> bytes:
+    """Return the bytes that are the same in all of a writer's records."""
     if len(owner) != 8:
         raise ValueError(f"an owner of {len(owner)} bytes, not 8")
-    return b"".join(
-        (
-            _HEAD,
-            write_long(at),
-            write_long(claim),
-            owner,
-            write_long(stamp),
-            write_long(group),
-            body,
-        )
-    )
+    return write_long(claim) + owner
 
 
 def decode_record(value: bytes) -> tuple[Envelope, Body]:

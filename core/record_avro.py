@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from rowtide.core import variant
@@ -81,6 +82,7 @@ def _after_name(size: int) -> Callable[[bytes, int], tuple[Any, ...]]:
 
 _AFTER_NAME = [_after_name(size) for size in range(64)]
 _STRING_HEADS = [b"\x03" + size.to_bytes(4, "little") for size in range(64)]
+_KEY_STRING_HEADS = [bytes((_KEY_STRING, size << 1)) for size in range(64)]
 _PUT_STRING_HEADS = [bytes((0, _STRING, size << 1)) for size in range(64)]
 
 _TOP_BITS = 0x8080808080808080
@@ -125,7 +127,8 @@ def write_key(key: Sequence[bytes]) -> bytes:
     for column in key:
         kind = column[0]
         if kind == variant.STRING:
-            parts += (b"\x02", write_long(len(column) - 5), column[5:])
+            size = len(column) - 5
+            parts += (_KEY_STRING_HEADS[size] if size < 64 else _long_text(size), column[5:])
         elif kind == variant.INTEGER:
             parts += (b"\x00", write_long(_INTEGER.unpack(column)[1]))
         elif kind == variant.BLOB:
@@ -135,6 +138,10 @@ def write_key(key: Sequence[bytes]) -> bytes:
     if key:
         parts.append(b"\x00")
     return b"".join(parts)
+
+
+def _long_text(size: int) -> bytes:
+    return b"\x02" + write_long(size)
 
 
 def write_optional_cells(cells: Sequence[Cell] | None) -> bytes:
@@ -188,7 +195,13 @@ def _write_packed(cells: PackedCells, version_ms: int) -> bytes:
         payloads = list(payloads)
         for index in form.integers:
             payloads[index] = write_long(_INT64.unpack(payloads[index])[0])
-    return b"".join(cells.filled(form.logged, payloads, b"\x02" + write_long(version_ms)))
+    return b"".join(cells.filled(form.logged, payloads, _logged_version(version_ms)))
+
+
+@lru_cache(256)
+def _logged_version(version_ms: int) -> bytes:
+    """Return a version as the log has it. Rows written in one millisecond share it."""
+    return b"\x02" + write_long(version_ms)
 
 
 def _packed_template(form: RowForm) -> list[bytes]:

@@ -226,7 +226,7 @@ class PackedCells(Sequence[Cell]):
         """Return the cells in the order of their names, each with a version."""
         assert self.version_ms is None, "a version is given once"
         form = self.form
-        checksums = self.checksums.translate(_shifts(crc8(_INT64.pack(version_ms))))
+        checksums = self.checksums.translate(_stamping(version_ms))
         if form.ordered is form:
             return PackedCells(form, self.payloads, checksums, version_ms)
         pick = form.pick
@@ -318,6 +318,12 @@ def singles(text: bytes) -> tuple[bytes, ...]:
 @lru_cache(256)
 def _singles(count: int) -> Callable[[bytes], tuple[bytes, ...]]:
     return Struct(f"{count}c").unpack
+
+
+@lru_cache(256)
+def _stamping(version_ms: int) -> bytes:
+    """Return the table for one version. Rows written in one millisecond share it."""
+    return _shifts(crc8(_INT64.pack(version_ms)))
 
 
 @lru_cache(256)

@@ -160,20 +160,20 @@ class Table:
     key_overhead: int = field(init=False, compare=False)
     """Bytes of a key's wire form that are neither name nor value."""
 
+    auto_increment_index: int | None = field(init=False, compare=False)
+    """Position of the AUTO_INCREMENT key column, or None."""
+
     def __post_init__(self) -> None:
         wire = tuple((c.name.encode(), _VARIANT_OF[c.type]) for c in self.key)
         object.__setattr__(self, "key_wire", wire)
         overhead = 1 + sum(14 if column.type == INTEGER else 18 for column in self.key)
         object.__setattr__(self, "key_overhead", overhead)
+        auto = next((i for i, c in enumerate(self.key) if c.auto_increment), None)
+        object.__setattr__(self, "auto_increment_index", auto)
 
     def index(self, name: str) -> Index | None:
         """Return the index of that name, or None."""
         return next((index for index in self.indexes if index.name == name), None)
-
-    @property
-    def auto_increment_index(self) -> int | None:
-        """Position of the AUTO_INCREMENT key column, or None."""
-        return next((i for i, c in enumerate(self.key) if c.auto_increment), None)
 
 
 def check_table_name(name: str, limits: Limits) -> None:

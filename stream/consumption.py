@@ -34,6 +34,8 @@ class Consumption:
         self._clock_s = clock_s
         self._metering = Metering(clock_s())
         self._partitions = PartitionUnits(partition_units_max) if partition_units_max else None
+        self.by_partition_key = self._partitions is not None
+        """Whether it matters of which partition key an operation is."""
         self._file: ConsumptionFile | None = None
         self._tables: Callable[[], Iterable[Table]] = tuple
         self._flushing = asyncio.Lock()

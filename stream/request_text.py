@@ -7,7 +7,7 @@ strings is worked out once per kind, so that a request costs one look at each st
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -16,7 +16,14 @@ from rowtide.core.errors import invalid
 
 __all__ = ["require_text"]
 
-_Plan = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+class _Plan(NamedTuple):
+    """The names of a kind's strings, and of its messages with their plans: single and repeated."""
+
+    texts: tuple[str, ...]
+    many_texts: tuple[str, ...]
+    nested: tuple[tuple[str, _Plan], ...]
+    many_nested: tuple[tuple[str, _Plan], ...]
 
 
 def require_text(message: Message) -> None:
@@ -33,26 +40,25 @@ def _check(message: Any, plan: _Plan) -> None:
         for text in getattr(message, name):
             if type(text) is not str:
                 raise _not_text(name)
-    for name in nested:
+    for name, inner in nested:
         if message.HasField(name):
-            require_text(getattr(message, name))
-    for name in many_nested:
+            _check(getattr(message, name), inner)
+    for name, inner in many_nested:
         for part in getattr(message, name):
-            require_text(part)
+            _check(part, inner)
 
 
 @lru_cache(256)
 def _plan(kind: Any) -> _Plan:
-    """Return the names of a kind's strings and of its messages, each single and repeated."""
     texts: tuple[list[str], list[str]] = ([], [])
-    nested: tuple[list[str], list[str]] = ([], [])
+    nested: tuple[list[tuple[str, _Plan]], list[tuple[str, _Plan]]] = ([], [])
     for described in kind.fields:
         repeated = described.label == FieldDescriptor.LABEL_REPEATED
         if described.type == FieldDescriptor.TYPE_STRING:
             texts[repeated].append(described.name)
         elif described.message_type is not None and any(_plan(described.message_type)):
-            nested[repeated].append(described.name)
-    return tuple(texts[0]), tuple(texts[1]), tuple(nested[0]), tuple(nested[1])
+            nested[repeated].append((described.name, _plan(described.message_type)))
+    return _Plan(tuple(texts[0]), tuple(texts[1]), tuple(nested[0]), tuple(nested[1]))
 
 
 def _not_text(name: str) -> Exception:

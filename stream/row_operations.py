@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from functools import lru_cache, partial
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import NamedTuple
 
 from rowtide.core import capacity, key
@@ -104,7 +104,8 @@ class RowOperations:
         """Write rows of several tables; each succeeds or fails alone, unless atomic."""
         request = parse(pb.BatchWriteRowRequest, body)
         rows = self._batch_rows(identity, request)
-        self._check_batch_size(rows)
+        if len(body) > self._limits.batch_write_bytes_max:
+            self._check_batch_size(rows)  # Rows count less than the message that brings them.
         session = self._session(identity, request.transaction_id)
         used = BatchUse(self._consumption, identity.instance, rows)
         reply = BatchReply(request, used, self._loop)
@@ -114,8 +115,7 @@ class RowOperations:
         elif session is not None:
             write_within(session, rows, tells)
         else:
-            for row, tell in zip(rows, tells, strict=True):
-                self._submit(row, tell)
+            self._submit_each(rows, tells)
         return reply.future
 
     def _session(self, identity: Identity, transaction_id: str) -> Session | None:
@@ -187,17 +187,19 @@ class RowOperations:
                 f"limit size: {limit}, data size: {size}."
             )
 
-    def _submit(self, row: BatchRow, tell: Tell) -> None:
-        if row.table is None or row.change is None:
-            assert row.failure is not None, "a row has a change or the reason it has none"
-            tell(row.failure)
-            return
-        try:
-            self._directory.require_space()
-            self._consumption.require(row.table, row.row.key[0][1])
-            self._directory.owner(row.table, row.row.key).submit(row.change, tell)
-        except StoreError as error:
-            tell(error)
+    def _submit_each(self, rows: Sequence[BatchRow], tells: Sequence[Tell]) -> None:
+        directory, require = self._directory, self._consumption.require
+        for (_, table, change, failure), tell in zip(rows, tells, strict=True):
+            if table is None or change is None:
+                assert failure is not None, "a row has a change or the reason it has none"
+                tell(failure)
+                continue
+            try:
+                directory.require_space()
+                require(table, change.key[0][1])
+                directory.owner(table, change.key).submit(change, tell)
+            except StoreError as error:
+                tell(error)
 
     # Reads.
 
@@ -398,20 +400,38 @@ class WriteReply:
             future.set_result(write_answer(read, write, row))
 
 
-class BatchUse(NamedTuple):
-    """Counts what the rows of a batch consume."""
+class BatchUse:
+    """Counts what the rows of a batch consume, a table's rows that follow each other at once."""
 
-    consumption: Consumption
-    instance: str
-    rows: Sequence[BatchRow]
+    def __init__(self, consumption: Consumption, instance: str, rows: Sequence[BatchRow]) -> None:
+        self.rows = rows
+        self._consumption = consumption
+        self._instance = instance
+        self._table: Table | None = None
+        self._read = self._write = 0
 
-    def told(self, index: int, told: Outcome | StoreError) -> None:
-        """Count one row; the failure of one without a table costs a unit."""
-        row = self.rows[index]
-        if row.table is None:
-            self.consumption.count_missing(self.instance, write=1)
-        elif not isinstance(told, StoreError):
-            self.consumption.count(row.table, row.row.key[0][1], told.read_units, told.write_units)
+    def told(self, index: int, read: int, write: int) -> None:
+        """Take what one row used."""
+        row, table, _, _ = self.rows[index]
+        if table is not self._table or self._consumption.by_partition_key:
+            self.count()
+            self._table = table
+        if self._consumption.by_partition_key and table is not None:
+            self._consumption.count(table, row.key[0][1], read, write)
+        else:
+            self._read += read
+            self._write += write
+
+    def failed(self, index: int) -> None:
+        """Take that one row failed; where its table is not there, that costs a unit."""
+        if self.rows[index].table is None:
+            self._consumption.count_missing(self._instance, write=1)
+
+    def count(self) -> None:
+        """Count what was taken and not counted yet."""
+        if self._table is not None and (self._read or self._write):
+            self._consumption.count(self._table, None, self._read, self._write)
+        self._read = self._write = 0
 
 
 class BatchReply:
@@ -432,34 +452,42 @@ class BatchReply:
         return partial(self._told, index)
 
     def _told(self, index: int, told: Outcome | StoreError) -> None:
-        self._used.told(index, told)
-        self._results[index] = _row_result(told)
+        if isinstance(told, StoreError):
+            self._used.failed(index)
+            self._results[index] = field(2, _row_error(told))
+        else:
+            row, read, write = told
+            self._used.told(index, read, write)
+            self._results[index] = _ok_field(read, write) if not row else _row_field(told)
         self._missing -= 1
         if isinstance(told, OutcomeUnknown):
             self._unknown = True
-        if not self._missing and not self.future.done():
-            answer = self._answer()
-            self.future.set_result(UnknownWithin(answer) if self._unknown else answer)
+        if not self._missing:
+            self._used.count()
+            if not self.future.done():
+                answer = self._answer()
+                self.future.set_result(UnknownWithin(answer) if self._unknown else answer)
 
     def _answer(self) -> bytes:
         results = iter(self._results)
         return b"".join(
             field(
                 1,
-                field(1, table.table_name.encode())
-                + b"".join([field(2, next(results)) for _ in table.rows]),
+                field(1, table.table_name.encode()) + b"".join(islice(results, len(table.rows))),
             )
             for table in self._request.tables
         )
 
 
-def _row_result(told: Outcome | StoreError) -> bytes:
-    """Return one row's result of a batch write, as bytes of RowInBatchWriteRowResponse."""
-    if isinstance(told, StoreError):
-        return _row_error(told)
-    if not told.row:
-        return _ok(told.read_units, told.write_units)
-    return _ok(told.read_units, told.write_units) + field(4, HEADER + told.row)
+def _row_field(told: Outcome) -> bytes:
+    """Return one row's result of a batch write, as field 2 of its table's."""
+    return field(2, _ok(told.read_units, told.write_units) + field(4, HEADER + told.row))
+
+
+@lru_cache(4096)
+def _ok_field(read: int, write: int) -> bytes:
+    """Return the same where no row was asked for: of most rows."""
+    return field(2, _ok(read, write))
 
 
 def _token(number: int, token: bytes) -> bytes:
