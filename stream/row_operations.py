@@ -7,7 +7,7 @@ done when the record stands in the log and the rows hold it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import islice, zip_longest
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, invalid
 from rowtide.core.mutation import DELETE, PUT, UPDATE, Outcome
 from rowtide.core.overlay import RangeReader
 from rowtide.core.plainbuffer import HEADER, RowChange
-from rowtide.core.read import RowAnswer, Selection, answer, read_row
+from rowtide.core.read import RowAnswer, Selection, StoredRow, read_row
 from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
@@ -29,7 +29,8 @@ from rowtide.stream.consumption import Consumption
 from rowtide.stream.directory import Directory
 from rowtide.stream.http_tally import UnknownWithin
 from rowtide.stream.index_requests import read_only
-from rowtide.stream.range_scan import RangePage, Span, next_key, span_of, stored_rows, touched
+from rowtide.stream.range_page import PageMaker, Scan, Source
+from rowtide.stream.range_scan import RangePage, Span, span_of, stored_rows, touched
 from rowtide.stream.row_answers import consumed, field, range_answer, row_answer, write_answer
 from rowtide.stream.row_blocks import range_matrix
 from rowtide.stream.row_requests import (
@@ -292,7 +293,7 @@ class RowOperations:
         wire = HEADER + found.wire if found.wire else b""
         return _ok(units, 0) + field(4, wire) + _token(5, found.token)
 
-    def get_range(self, identity: Identity, body: bytes) -> bytes:
+    def get_range(self, identity: Identity, body: bytes) -> bytes | Awaitable[bytes]:
         """Return rows in key order, forward or backward, up to the limits of one answer."""
         request = parse(pb.GetRangeRequest, body)
         table = self._directory.used_table(identity.instance, request.table_name, read=1)
@@ -310,8 +311,26 @@ class RowOperations:
         session = self._session(identity, request.transaction_id)
         self._directory.check_index_read(table, within_transaction=session is not None)
         view = session.reading(table, *span.partition_keys).view if session is not None else None
-        scan = Scan(selection, limit, request.token)
-        page = self._collect(table, span, scan, view)
+        started = row_key(table.table_id, span.start)
+        scan = Scan(selection, limit, request.token, started)
+        maker = PageMaker(scan, self._limits, self._directory.clock_us() // 1000)
+        sources = self._sources(table, span, view)
+        page = maker.begin(sources)
+        if page is not None:
+            return self._range_answer(table, request, page)
+        return self._long_range(table, request, maker, *maker.hold(sources))
+
+    async def _long_range(
+        self,
+        table: Table,
+        request: pb.GetRangeRequest,
+        maker: PageMaker,
+        held: list[Source],
+        stop: StoredRow | None,
+    ) -> bytes:
+        return self._range_answer(table, request, await maker.finish(held, stop))
+
+    def _range_answer(self, table: Table, request: pb.GetRangeRequest, page: RangePage) -> bytes:
         rows, size, following, token = page
         units = capacity.units(size - table.key_overhead * len(rows))
         # Of no one partition key: how much of which would have to be told row by row.
@@ -320,39 +339,13 @@ class RowOperations:
             return range_matrix(table, request, page, self._limits)
         return range_answer(units, rows, following) + _token(4, token)
 
-    def _collect(self, table: Table, span: Span, scan: Scan, view: RangeReader | None) -> RangePage:
-        selection, limit, first_token = scan
-        limits = self._limits
-        now_ms = self._directory.clock_us() // 1000
-        rows: list[bytes] = []
-        wire_bytes = data_bytes = scanned = 0
-        started = row_key(table.table_id, span.start)
+    def _sources(self, table: Table, span: Span, view: RangeReader | None) -> Iterator[Source]:
         for shard in touched(table, span):
             owner = self._directory.shard(shard)
             owner.require_readable()
             options = owner.shard.state.options
-            chunks = owner.rows if view is None else view
-            for stored in stored_rows(owner, table, shard, span, view):
-                if scanned >= limits.range_rows_max or (limit is not None and len(rows) >= limit):
-                    return RangePage(rows, data_bytes, next_key(stored.first))
-                scanned += 1
-                token = first_token if stored.row_key == started else b""
-                left = limits.range_bytes_max - wire_bytes
-                bytes_max = left if rows else limits.row_bytes_max
-                found = answer(
-                    chunks, stored, selection, options, now_ms, token=token, bytes_max=bytes_max
-                )
-                if found is None:
-                    continue
-                if rows and (len(found.wire) > left or found.token):
-                    return RangePage(rows, data_bytes, next_key(stored.first))
-                wire_bytes += len(found.wire)
-                if found.wire:
-                    rows.append(found.wire)
-                    data_bytes += found.size
-                if found.token:
-                    return RangePage(rows, data_bytes, next_key(stored.first), found.token)
-        return RangePage(rows, data_bytes, b"")
+            rows = stored_rows(owner, table, shard, span, view)
+            yield Source(rows, owner.rows if view is None else view, options)
 
 
 class Asked(NamedTuple):
@@ -361,14 +354,6 @@ class Asked(NamedTuple):
     key: bytes
     token: bytes
     bytes_max: int
-
-
-class Scan(NamedTuple):
-    """What a range read wants of the rows it meets; ``token`` is for the row it starts at."""
-
-    selection: Selection
-    limit: int | None
-    token: bytes
 
 
 class WriteReply:
