@@ -18,7 +18,6 @@ from tests.model.drafts import ChangeDraft, WriteDraft
 from tests.model.messages import done, write_message
 from tests.model.pair import Pair
 from tests.model.requests import Key, Options, Stream, Write
-from tests.model.row_rules import RowRules
 from tests.model.steps import numbered
 from tests.model.table_model import TableModel
 from tests.model.table_rules import TableRules
@@ -33,7 +32,7 @@ ANCHORS: tuple[Key, ...] = (("aa", 0), ("zz", 0))
 """Rows of the first table, one per shard, that no transaction holds."""
 
 
-class StoreMachine(RowRules, BulkRules, TransactionRules, TableRules):
+class StoreMachine(BulkRules, TransactionRules, TableRules):
     """All rules."""
 
     def __init__(self) -> None:
@@ -89,7 +88,7 @@ class StoreMachine(RowRules, BulkRules, TransactionRules, TableRules):
         passed_s=st.sampled_from([0] * 8 + [1, 59, 59, 60]),
     )
     def jump(self, jump_ms: int, back: bool, passed_s: int) -> None:
-        """Move the clock; time that passes ends transactions."""
+        """Move the clock, and see where streams begin; time that passes ends transactions."""
         self._step("jump")
         world = self.world
         to_ms = world.now_ms + (-jump_ms if back else jump_ms)
@@ -102,6 +101,8 @@ class StoreMachine(RowRules, BulkRules, TransactionRules, TableRules):
         self._note_expired()
         for pair in self.pairs:
             pair.model.pass_time(world.passed_s)
+            if pair.followed is not None:
+                pair.followed.seek(0, 0)
         self.whole = True
 
     def _note_expired(self) -> None:

@@ -16,11 +16,11 @@ from tests.model.messages import all_found, done, next_key, read_fields, write_m
 from tests.model.pair import Pair
 from tests.model.requests import Done, Key, Read, Refused, Write
 from tests.model.row_model import Rows
-from tests.model.steps import ABSENT, NO_SESSION, NO_TABLE, Open, Steps, numbered, order
+from tests.model.steps import ABSENT, BESIDE, NO_SESSION, NO_TABLE, Open, Steps, numbered, order
 
 __all__ = ["RowRules"]
 
-within = st.sampled_from([None, None, 0, 0, 1, 2])
+within = st.sampled_from([None, None, None, 0, 0, 0, 0, 1, BESIDE])
 
 
 class RowRules(Steps):
@@ -36,6 +36,7 @@ class RowRules(Steps):
 
     def _write_one(self, draft: WriteDraft, inside: int | None) -> None:
         self._step("write")
+        draft = self._fitted(draft, inside)
         pair = self.pairs[draft.table % 2]
         write = pair.write(draft)
         opened = self._transaction(inside)
@@ -67,6 +68,7 @@ class RowRules(Steps):
         """Write several rows; ``together`` puts them under one partition key."""
         self._step("batch")
         opened = self._transaction(inside)
+        items = [self._fitted(draft, inside) for draft in items]
         if together:
             items = [draft._replace(partition=items[0].partition) for draft in items]
         groups: list[tuple[int, list[Write]]] = []
@@ -124,7 +126,10 @@ class RowRules(Steps):
     ) -> None:
         """Read one row."""
         self._step("get")
-        pair, opened = self.pairs[table], self._transaction(inside)
+        opened = self._transaction(inside)
+        if opened is not None and opened.live and inside != BESIDE:
+            table, partition = self.pairs.index(opened.pair), opened.held.partition
+        pair = self.pairs[table]
         row_key = pair.key_at(partition, number)
         read = pair.reading(draft, row_key)
         fields = read_fields(read)
@@ -192,10 +197,12 @@ class RowRules(Steps):
     ) -> None:
         """Read a page of rows in key order."""
         self._step("range")
-        pair, opened = self.pairs[table], self._transaction(inside)
-        if opened is not None and opened.held is not None:
+        opened = self._transaction(inside)
+        if opened is not None and opened.live and inside != BESIDE:
+            table = self.pairs.index(opened.pair)
             low = low._replace(partition=opened.held.partition)
             high = high._replace(partition=opened.held.partition)
+        pair = self.pairs[table]
         first, last = pair.bound(low, low=True), pair.bound(high, low=False)
         start, end = (last, first) if backward else (first, last)
         read = pair.reading(draft, pair.key_at("a", 0))

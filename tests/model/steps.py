@@ -9,15 +9,18 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from rowtide.cli.wire_row import Special
 from tests.model.difference import same
+from tests.model.drafts import WriteDraft
 from tests.model.pair import Pair
 from tests.model.requests import Done, Refused, Write
 from tests.model.row_model import Rows
 from tests.model.table_model import Transaction
 from tests.model.world import World
 
-__all__ = ["ABSENT", "NO_SESSION", "NO_TABLE", "Open", "Steps", "numbered", "order"]
+__all__ = ["ABSENT", "BESIDE", "NO_SESSION", "NO_TABLE", "Open", "Steps", "numbered", "order"]
 
 ABSENT = "absent_table"
+BESIDE = 2
+"""Of the numbers that steps name transactions by: nothing is done to hit its rows."""
 NO_TABLE = "OTSObjectNotExist"
 NO_SESSION = "OTSSessionNotExist"
 
@@ -79,6 +82,14 @@ class Steps(RuleBasedStateMachine):
         if number is None or not self.open:
             return None
         return sorted(self.open, key=lambda opened: not opened.live)[number % len(self.open)]
+
+    def _fitted(self, draft: WriteDraft, inside: int | None) -> WriteDraft:
+        """Return a write moved to where its open transaction is, but for ``BESIDE``."""
+        opened = self._transaction(inside)
+        if opened is None or not opened.live or inside == BESIDE:
+            return draft
+        table = self.pairs.index(opened.pair)
+        return draft._replace(table=table, partition=opened.held.partition)
 
     def _held(self, pair: Pair, opened: Open) -> Transaction:
         """Return an open transaction on a table. Raises what refuses its use."""

@@ -56,6 +56,7 @@ class TableRules(Steps):
         old = self.pairs[table]
         old.verify()
         old.delete()
+        old.model.held.clear()
         # A new shard knows of no time before: there is to be none ahead of the clock.
         self.world.set_clock(self.world.high_ms)
         model = TableModel(options, split=old.model.split, auto=old.model.auto, stream=stream)

@@ -9,8 +9,10 @@ from rowtide.cli.wire_row import encoded
 from rowtide.core.wire import ots_pb2 as pb
 from tests.api.calls import key
 from tests.model import drafts
+from tests.model.drafts import WriteDraft
 from tests.model.requests import Refused
-from tests.model.steps import NO_SESSION, Open, Steps
+from tests.model.row_rules import RowRules
+from tests.model.steps import NO_SESSION, Open
 
 __all__ = ["TransactionRules"]
 
@@ -19,13 +21,17 @@ KNOWN_MS = 660_000
 """For how long a commit is remembered, by the clock and from the transaction's begin."""
 
 
-class TransactionRules(Steps):
-    """A few transactions are remembered, also when they are over."""
+class TransactionRules(RowRules):
+    """A few transactions are remembered, also when they are over; the latest is the first."""
 
     @precondition(lambda self: sum(opened.live for opened in self.open) < 2)
-    @rule(table=st.sampled_from([0, 0, 1]), partition=st.sampled_from(drafts.PARTITIONS))
-    def begin(self, table: int, partition: str) -> None:
-        """Open a transaction."""
+    @rule(
+        table=st.sampled_from([0, 0, 1]),
+        partition=st.sampled_from(drafts.PARTITIONS),
+        some=st.lists(drafts.writes, max_size=3),
+    )
+    def begin(self, table: int, partition: str, some: list[WriteDraft]) -> None:
+        """Open a transaction, and write in it."""
         self._step("begin")
         pair = self.pairs[table]
         request = pb.StartLocalTransactionRequest(table_name=pair.name, key=encoded(key(partition)))
@@ -34,9 +40,11 @@ class TransactionRules(Steps):
         model = self._expected(lambda: [pair.model.begin(partition, until_s)])
         if isinstance(told, list) and isinstance(model, list):
             begun = Open(told[0], pair, model[0], self.world.now_ms + KNOWN_MS)
-            self.open = [*self.open[-3:], begun]
+            self.open = [begun, *self.open[:3]]
             told = model = "begun"
         self._same((pair.name, partition), told, model)
+        for draft in some if model == "begun" else ():
+            self._write_one(draft, 0)
 
     @precondition(lambda self: bool(self.open))
     @rule(number=st.integers(0, 3), how=st.sampled_from(["Commit", "Commit", "Abort"]))
