@@ -28,10 +28,11 @@ from rowtide.core.schema import (
     TableOptions,
 )
 
-__all__ = ["AccessKey", "Catalog", "Document", "Instance", "document_body"]
+__all__ = ["AccessKey", "Catalog", "Document", "Instance", "document_body", "secret_document"]
 
 _CELL = b"document"
 INSTANCE, ACCESS_KEY, TABLE, COUNTERS = "instance", "key", "table", "counters"
+SECRET = "secret"
 
 
 class Document(NamedTuple):
@@ -79,6 +80,8 @@ class Catalog:
         self.tables: dict[tuple[str, str], Table] = {}
         self.tables_by_id: dict[int, Table] = {}
         self.shards: dict[str, tuple[Table, ShardRange]] = {}
+        self.hop_secret: bytes | None = None
+        """What workers prove to each other that they know."""
         self.next_table_id = 1
         self.next_shard = 1
         self._begins: dict[int, list[bytes]] = {}
@@ -108,6 +111,8 @@ class Catalog:
         tables = [table for table in self.tables.values() if not table.main]
         found += [Document(TABLE, table_id(t), table_content(t)) for t in tables]
         found.append(self.counters())
+        if self.hop_secret is not None:
+            found.append(secret_document(self.hop_secret))
         return found
 
     def counters(self, *, tables: int = 0, shards: int = 0) -> Document:
@@ -153,6 +158,8 @@ class Catalog:
             )
         elif kind == COUNTERS:
             self.next_table_id, self.next_shard = content["table"], content["shard"]
+        elif kind == SECRET:
+            self.hop_secret = bytes.fromhex(content["hop"])
         elif kind == TABLE:
             self._set_table(_table_of(content))
 
@@ -191,6 +198,11 @@ class Catalog:
             self.credentials.pop(name, None)
         elif kind == TABLE:
             self._forget_table(int(name))
+
+
+def secret_document(secret: bytes) -> Document:
+    """Return the document of the secret that workers share."""
+    return Document(SECRET, "cluster", {"hop": secret.hex()})
 
 
 def document_body(document: Document) -> tuple[bytes, record.Body]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 __all__ = [
     "STATUS",
+    "Elsewhere",
     "LogTrimmed",
     "OutcomeUnknown",
     "Rejected",
@@ -83,6 +84,14 @@ class Unavailable(StoreError):
 
     def __init__(self, message: str, code: str = "OTSPartitionUnavailable") -> None:
         super().__init__(code, message)
+
+
+class Elsewhere(Unavailable):
+    """Not applied: another worker serves ``slot``, and may be asked."""
+
+    def __init__(self, slot: int) -> None:
+        super().__init__("The partition is not available.")
+        self.slot = slot
 
 
 class OutcomeUnknown(StoreError):

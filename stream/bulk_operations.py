@@ -8,7 +8,7 @@ happens to a row is that row's own error. The Java SDK's writer relies on this d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -62,6 +62,11 @@ class BulkOperations:
         for index, change in enumerate(changes):
             self._submit(table, change, partial(reply.told, index))
         return reply.future
+
+    def check_import(self, _identity: Identity, body: bytes) -> bool:
+        """Hold a BulkImport to what refuses it whole; it may always be divided."""
+        self._rows(parse(pb.BulkImportRequest, body))
+        return True
 
     def _rows(self, request: pb.BulkImportRequest) -> list[tuple[int, RowChange]]:
         """Return every row with its kind. Raises what refuses the whole request."""
@@ -127,8 +132,13 @@ class BulkOperations:
 
     # BulkExport.
 
-    def bulk_export(self, identity: Identity, body: bytes) -> bytes:
-        """Return rows in key order, newest versions only, up to the limits of one answer."""
+    def bulk_export(
+        self, identity: Identity, body: bytes, only: frozenset[str] | None = None
+    ) -> bytes:
+        """Return rows in key order, newest versions only, up to the limits of one answer.
+
+        With ``only`` they are those of these shards.
+        """
         request = parse(pb.BulkExportRequest, body)
         table = self._directory.used_table(identity.instance, request.table_name, read=1)
         self._directory.check_index_read(table)
@@ -139,7 +149,8 @@ class BulkOperations:
         block = self._block(table, request)
         start, end = request.inclusive_start_primary_key, request.exclusive_end_primary_key
         span = span_of(table, start, end, self._limits, backward=False)
-        size, following = self._export(table, span, selection, block)
+        stored = self._stored(table, span, only)
+        size, following = self._export(table, stored, selection, block)
         self._directory.consumption.count(table, None, capacity.units(size), 0)
         return _export_answer(size, block, following)
 
@@ -152,7 +163,11 @@ class BulkOperations:
         return MatrixBlock(table, request.columns_to_get, bytes_max, entire_key=False)
 
     def _export(
-        self, table: Table, span: Span, selection: Selection, block: PlainBlock | MatrixBlock
+        self,
+        table: Table,
+        rows: Iterable[tuple[ShardOwner, StoredRow]],
+        selection: Selection,
+        block: PlainBlock | MatrixBlock,
     ) -> tuple[int, bytes]:
         """Fill a block; return the bytes read for it and the next unread key (empty: none).
 
@@ -161,7 +176,7 @@ class BulkOperations:
         bare = replace(selection, filter=None)
         now_ms = self._directory.clock_us() // 1000
         size = 0
-        for scanned, (owner, stored) in enumerate(self._stored(table, span)):
+        for scanned, (owner, stored) in enumerate(rows):
             if scanned >= self._limits.range_rows_max:
                 return size, next_key(stored.first)
             found = _whole(owner, stored, bare, now_ms)
@@ -175,8 +190,10 @@ class BulkOperations:
             size += found.size - table.key_overhead
         return size, b""
 
-    def _stored(self, table: Table, span: Span) -> Iterator[tuple[ShardOwner, StoredRow]]:
-        for shard in touched(table, span):
+    def _stored(
+        self, table: Table, span: Span, only: frozenset[str] | None
+    ) -> Iterator[tuple[ShardOwner, StoredRow]]:
+        for shard in touched(table, span, only):
             owner = self._directory.shard(shard)
             owner.require_readable()
             for stored in stored_rows(owner, table, shard, span):

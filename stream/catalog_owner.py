@@ -1,7 +1,8 @@
-"""Changes the catalog: one at a time, each an atomic batch in the catalog's log.
+"""The catalog on one worker: every worker follows it, the owner of slot 0 changes it.
 
-The catalog is a shard of slot 0: its owner holds that slot's claim, appends by the append rule and
-answers after the record stands. A snapshot is appended now and then, and the log before it trimmed.
+It is a shard of slot 0: its owner holds that slot's claim, appends by the append rule and
+answers after the record stands; changes are decided one at a time, each an atomic batch in the
+catalog's log. A snapshot is appended now and then, and the log before it trimmed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from rowtide.core import record
 from rowtide.core.catalog import Catalog, Document, document_body, snapshot_body
-from rowtide.core.errors import StoreError, Unavailable
+from rowtide.core.errors import Elsewhere, LogTrimmed, StoreError, Unavailable
 from rowtide.stream.appender import Appender
 from rowtide.stream.log import Entry, Log
 
@@ -23,6 +24,14 @@ logger = logging.getLogger(__name__)
 SNAPSHOT_EVERY = 500
 """Entries after which a snapshot is due."""
 
+FOLLOW_S = 1.0
+"""How long one read of a follower waits for more."""
+
+READ_BYTES = 4 * 1024 * 1024
+BACKOFF_S = 0.2
+
+CATALOG_SLOT = 0
+
 Decide = Callable[[Catalog, int], Sequence[Document]]
 
 
@@ -30,12 +39,14 @@ class CatalogOwner:
     """The catalog and its log. ``clock_us`` gives Unix microseconds.
 
     ``changed`` is called whenever the catalog has changed, before anything else may run: whoever
-    keeps something of the catalog never works by an older one.
+    keeps something of the catalog never works by an older one. ``tail`` is a second handle on the
+    log: whoever follows does not stand in an append's way.
     """
 
     def __init__(
         self,
         log: Log,
+        tail: Log,
         *,
         owner: bytes,
         clock_us: Callable[[], int],
@@ -43,8 +54,11 @@ class CatalogOwner:
     ) -> None:
         self.catalog = Catalog()
         self.ready = asyncio.Event()
+        """Set once the catalog has been read to what was its end at the start."""
+        self.owning = False
         self._appender = Appender(log, self._noop)
         self._log = log
+        self._tail = tail
         self._owner = owner
         self._claim = -1
         self._clock_us = clock_us
@@ -55,23 +69,59 @@ class CatalogOwner:
     async def open(self, claim: int) -> None:
         """Take the catalog over under ``claim``: read its log up to a no-op of ours."""
         async with self._changing:
-            self._claim = claim
             start, _ = await self._log.bounds()
+            self._claim = claim
             end = await self._appender.fence()
-            catalog = self.catalog
-            at = max(start, catalog.applied + 1)
+            at = max(start, self.catalog.applied + 1)
             self._snapshot_at = start
             self._replay(await self._appender.read(at, end))
+            self.owning = True
         self.ready.set()
+
+    async def follow(self) -> None:
+        """Fold what is appended, by us or by others, until cancelled."""
+        while True:
+            try:
+                if not self.ready.is_set():
+                    await self.refresh()
+                    self.ready.set()
+                await self._take(self.catalog.applied + 1, FOLLOW_S)
+            except LogTrimmed:
+                await self._restart()
+            except StoreError as error:
+                logger.debug("the catalog is read later: %s", error)
+                await asyncio.sleep(BACKOFF_S)
+
+    async def refresh(self) -> None:
+        """Fold everything that stands in the log now. Raises ``Unavailable``."""
+        _, end = await self._tail.bounds()
+        while self.catalog.applied + 1 < end:
+            try:
+                await self._take(self.catalog.applied + 1, 0.0)
+            except LogTrimmed:
+                await self._restart()
+
+    async def _take(self, offset: int, wait_s: float) -> None:
+        entries = await self._tail.read(offset, bytes_max=READ_BYTES, wait_s=wait_s)
+        async with self._changing:
+            self._fold([entry for entry in entries if entry.offset > self.catalog.applied])
+
+    async def _restart(self) -> None:
+        """Go on at the log's start: what was trimmed is in the snapshot there."""
+        start, _ = await self._tail.bounds()
+        await self._take(start, 0.0)
 
     async def change(self, decide: Decide) -> None:
         """Apply what ``decide`` returns for the newest catalog and the change's commit stamp.
 
         ``decide`` may raise ``Rejected``; then nothing has changed. Its documents are applied
-        together or not at all. Decides again where another worker's change came between.
+        together or not at all. Decides again where another worker's change came between. Raises
+        ``Elsewhere`` where another worker owns the catalog.
         """
         async with self._changing:
             while True:
+                if not self.owning:
+                    raise Elsewhere(CATALOG_SLOT)
                 stamp = max(self._clock_us(), self.catalog.stamp + 1)
                 documents = decide(self.catalog, stamp)
                 if not documents or await self._append(documents, stamp):
@@ -111,17 +161,21 @@ class CatalogOwner:
             logger.warning("catalog snapshot is tried again later: %s", error)
 
     def _replay(self, entries: Sequence[Entry]) -> None:
-        later = False
+        """Fold entries as the owner. Raises ``Unavailable`` where one is a later owner's."""
+        if self._fold(entries):
+            raise Unavailable("The catalog has a later owner; this one steps down.")
+
+    def _fold(self, entries: Sequence[Entry]) -> bool:
+        """Fold entries; return whether one is of a later claim than ours, which ends ours."""
+        superseded = False
         for entry in entries:
             valid = self.catalog.replay(entry.offset, entry.value)
             if valid and record.decode_envelope(entry.value).claim > self._claim:
-                later = True
-                break
+                superseded = True
+                self.owning = False
         if entries:
             self._changed()
-        if later:
-            self.ready.clear()
-            raise Unavailable("The catalog has a later owner; this one steps down.")
+        return superseded
 
     def _noop(self, at: int) -> tuple[bytes, bytes]:
         stamp = max(self._clock_us(), self.catalog.stamp + 1)

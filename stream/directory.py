@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rowtide.core import key
 from rowtide.core.catalog import Catalog
-from rowtide.core.errors import Unavailable, invalid, no_table
+from rowtide.core.errors import Elsewhere, Unavailable, invalid, no_table
 from rowtide.core.limits import Limits
 from rowtide.core.schema import LOCAL, ShardRange, Table, check_table_name
 from rowtide.stream.consumption import Consumption
@@ -87,7 +87,7 @@ class Directory:
         """Return an open shard. Raises ``Unavailable``."""
         slot = self._slots.get(shard.slot)
         if slot is None:
-            raise Unavailable("The partition is not available.")
+            raise Elsewhere(shard.slot)
         return slot.owner(shard.shard_id)
 
     def slots(self) -> list[Slot]:
@@ -98,5 +98,5 @@ class Directory:
         """Return an open slot. Raises ``Unavailable``."""
         slot = self._slots.get(number)
         if slot is None:
-            raise Unavailable("The partition is not available.")
+            raise Elsewhere(number)
         return slot

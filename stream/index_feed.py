@@ -79,7 +79,6 @@ class IndexFeeder:
         self._find = find
         self._positions: dict[str, Fed] = {}
         self._wake = asyncio.Event()
-        self._moved = asyncio.Event()
         self._stopped = False
 
     def stop(self) -> None:
@@ -116,11 +115,9 @@ class IndexFeeder:
         at = self._position(source)
         return 0 if at is None else at.following
 
-    async def reach(self, source: str, end: int) -> None:
-        """Return once a source was followed up to ``end``, exclusive. Raises ``Unavailable``."""
-        while self.position(source) < end:
-            self._moved.clear()
-            await self._moved.wait()
+    def positions(self) -> dict[str, int]:
+        """Return the offset up to which each source was followed, exclusive."""
+        return {shard.shard_id: self.position(shard.shard_id) for shard in self._sources()}
 
     def lag(self, source: ShardOwner) -> FeedLag:
         """Return how far the index is behind a shard of its table."""
@@ -165,7 +162,6 @@ class IndexFeeder:
             body = IndexFeed(source_id, reached.following, reached.stamp, latest(writes))
             await self._owner.submit_hidden(body)
         self._positions[source_id] = reached
-        self._moved.set()
         return True
 
 

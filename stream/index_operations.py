@@ -8,19 +8,16 @@ gone from the catalog first; its rows, or its log, are removed after.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
-from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable, no_table
+from rowtide.core.errors import Rejected, Unavailable, no_table
 from rowtide.core.schema import GLOBAL, Index, ShardRange, Table, check_table_name
-from rowtide.core.shard import options_body
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.directory import Directory
@@ -29,15 +26,27 @@ from rowtide.stream.index_feed import FeedLag, IndexFeeder, fed_position
 from rowtide.stream.index_requests import check_count, check_shapes, index_of, read_only
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import TopicSpec
+from rowtide.stream.placement import Placement
 from rowtide.stream.row_requests import parse
 from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.table_throttle import TableThrottle
 from rowtide.stream.topics import TopicNames
 
-__all__ = ["IndexOperations"]
+__all__ = ["INDEX_FINISH", "INDEX_STATE", "IndexOperations", "numbered"]
 
-CATCH_UP_S = 5.0
-"""How long a finished build waits, at a time, for a global index to have followed."""
+INDEX_STATE, INDEX_FINISH = "RowtideIndexState", "RowtideIndexFinish"
+
+
+class State(NamedTuple):
+    """How far one worker's shards of a table are.
+
+    ``ends`` are their logs' ends, ``built`` the indexes for which they have gone through their
+    rows, ``fed`` how far each shard of a global index has followed each of them.
+    """
+
+    ends: dict[str, int]
+    built: dict[str, list[int]]
+    fed: dict[str, dict[str, int]]
 
 
 class IndexOperations:
@@ -50,9 +59,13 @@ class IndexOperations:
         cluster: Cluster,
         topics: TopicNames,
         throttle: TableThrottle,
+        placement: Placement,
+        finish: Callable[[Identity, bytes], Awaitable[bytes]],
         *,
         slots: int,
     ) -> None:
+        self._placement = placement
+        self._finish = finish
         self._directory = directory
         self._owner = catalog
         self._cluster = cluster
@@ -71,13 +84,13 @@ class IndexOperations:
         # The service's default: an index holds what is written from then on.
         whole = request.include_base_data
         self._directory.require_space()
-        catalog, instance, name = self._owner.catalog, identity.instance, request.main_table_name
-        self._drafted(catalog, instance, name, request.index_meta, whole=whole)
+        instance, name, message = identity.instance, request.main_table_name, request.index_meta
+        self._drafted(self._owner.catalog, instance, name, message, whole=whole)
         self._throttle.take(instance)
-        shards = await self.reserve(int(request.index_meta.index_type == pb.IT_GLOBAL_INDEX))
+        shards = await self.reserve(int(message.index_type == pb.IT_GLOBAL_INDEX))
 
         def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
-            table, draft = self._drafted(catalog, instance, name, request.index_meta, whole=whole)
+            table, draft = self._drafted(catalog, instance, name, message, whole=whole)
             index = numbered(draft, catalog.next_table_id, shards, stamp)
             changed = replace(table, indexes=(*table.indexes, index))
             document = Document(TABLE, table_id(table), table_content(changed))
@@ -90,9 +103,10 @@ class IndexOperations:
             with suppress(Unavailable):
                 await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in shards])
             raise
+        await self._placement.settle()
         for shard in shards:
-            await self._directory.slot(shard.slot).add_shard(shard)
-            await self._begin_feed(shard, starts)
+            with suppress(Unavailable):  # It reads the logs from their start then.
+                await self._begin_feed(shard, starts)
         return pb.CreateIndexResponse().SerializeToString()
 
     def _drafted(
@@ -158,49 +172,46 @@ class IndexOperations:
             return [Document(TABLE, table_id(table), table_content(changed))]
 
         await self._owner.change(decide)
-        await self._settle(self._directory.table(instance, name))
-        for index in dropped:
-            await self.remove(index)
+        await self._placement.settle()
+        shards = [shard for index in dropped for shard in index.shards]
+        await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in shards])
         return pb.DropIndexResponse().SerializeToString()
-
-    async def _settle(self, table: Table) -> None:
-        """Wait until what was evaluated for a dropped index is applied, then sweep it."""
-        for owner in self._open_shards(table):
-            # Closed since: it opens without the index. Not known: it is swept again later.
-            with suppress(Unavailable, OutcomeUnknown):
-                await owner.submit_hidden(options_body(owner.shard.table))
-            with suppress(Unavailable):
-                self._slot_of(owner).sweep()
-
-    async def remove(self, index: Index) -> None:
-        """Seal and delete the log of a global index that the catalog knows no more."""
-        for shard in index.shards:
-            with suppress(Unavailable):
-                await self._directory.slot(shard.slot).remove_shard(shard.shard_id)
-        await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in index.shards])
 
     # Building.
 
     async def finish(self, number: int) -> None:
-        """Note of a table's indexes those that have all rows by now."""
-        table = self._owner.catalog.tables_by_id.get(number)
-        for index in table.indexes if table is not None else ():
-            if index.building and await self._is_whole(number, index):
-                await self._owner.change(_without_building(number, index.table_id))
+        """Note of a table's indexes those that have all rows by now; the catalog's owner does."""
+        await self._finish(Identity("", "", b""), json.dumps({"table": number}).encode())
 
-    async def _is_whole(self, number: int, index: Index) -> bool:
-        owners = [self._directory.shard(shard) for shard in self.sources(number)]
-        if not owners or not all(is_built(owner, index) for owner in owners):
-            return False
-        ends = [(owner.shard.shard_id, owner.end) for owner in owners]
-        feeders = [self._feeder(shard) for shard in index.shards]
-        try:
-            async with asyncio.timeout(CATCH_UP_S):
-                for feeder, (source, end) in product(feeders, ends):
-                    await feeder.reach(source, end)
-        except TimeoutError:
-            return False
-        return True
+    async def finish_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Answer another worker that has gone through its rows for an index."""
+        number = int(json.loads(body)["table"])
+        table = self._owner.catalog.tables_by_id.get(number)
+        states = [await self.state_request(_identity, body)]
+        states += await self._placement.others(INDEX_STATE, body)
+        told = [State(**json.loads(state)) for state in states]
+        for index in table.indexes if table is not None else ():
+            if table is not None and index.building and _is_whole(table, index, told):
+                await self._owner.change(_without_building(number, index.table_id))
+        await self._placement.settle()
+        return b"{}"
+
+    async def state_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Return how far this worker's shards of a table and of its indexes are."""
+        number = int(json.loads(body)["table"])
+        table = self._owner.catalog.tables_by_id.get(number)
+        state = State({}, {}, {})
+        for owner in self._open_shards(table) if table is not None else ():
+            shard_id = owner.shard.shard_id
+            state.ends[shard_id] = owner.end
+            state.built[shard_id] = [
+                index.table_id for index in owner.shard.table.indexes if is_built(owner, index)
+            ]
+        for index in table.indexes if table is not None else ():
+            for shard in index.shards:
+                with suppress(Unavailable):
+                    state.fed[shard.shard_id] = self._feeder(shard).positions()
+        return json.dumps(state._asdict()).encode()
 
     # Telling.
 
@@ -274,14 +285,23 @@ class IndexOperations:
                 owners.append(self._directory.shard(shard))
         return owners
 
-    def _slot_of(self, owner: ShardOwner) -> Any:
-        place = owner.shard.indexes.place()
-        return self._directory.slot(place.slot)
-
 
 def numbered(draft: Index, number: int, shards: Sequence[ShardRange], stamp: int) -> Index:
     """Return an index with its number, its time, and its shards where it is global."""
     return replace(draft, table_id=number, created_us=stamp, shards=tuple(shards))
+
+
+def _is_whole(table: Table, index: Index, states: Sequence[State]) -> bool:
+    """Say whether an index has all rows that there were, as far as all workers know."""
+    built = {shard_id for s in states for shard_id, ids in s.built.items() if index.table_id in ids}
+    ends = {shard_id: end for state in states for shard_id, end in state.ends.items()}
+    fed = {shard_id: at for state in states for shard_id, at in state.fed.items()}
+    sources = [shard.shard_id for shard in table.shards]
+    return built.issuperset(sources) and all(
+        fed.get(shard.shard_id, {}).get(source, 0) >= ends[source]
+        for shard in index.shards
+        for source in sources
+    )
 
 
 def _known(table: Table, name: str) -> Index:

@@ -62,10 +62,12 @@ def span_of(
     return Span(first, last, backward)
 
 
-def touched(table: Table, span: Span) -> list[ShardRange]:
-    """Return the shards that a range touches, in the range's order."""
+def touched(table: Table, span: Span, only: frozenset[str] | None = None) -> list[ShardRange]:
+    """Return the shards that a range touches, in the range's order; of those in ``only``."""
     low, high = (span.end, span.start) if span.backward else (span.start, span.end)
     shards = [s for s in table.shards if s.begin <= high and (not s.end or low < s.end)]
+    if only is not None:
+        shards = [shard for shard in shards if shard.shard_id in only]
     return shards[::-1] if span.backward else shards
 
 

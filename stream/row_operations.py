@@ -50,6 +50,8 @@ BATCH_ROWS = 2
 """What rows of one BatchGetRow may take together before wide ones come in parts, in units of the
 largest row that comes whole."""
 
+NO_VERSIONS = "No version condition is specified while querying row."
+
 KINDS = {pb.PUT: PUT, pb.UPDATE: UPDATE, pb.DELETE: DELETE}
 
 
@@ -100,6 +102,12 @@ class RowOperations:
             return reply.future.result()
         self._directory.owner(table, row.key).submit(change, reply)
         return reply.future
+
+    def check_batch_write(self, identity: Identity, body: bytes) -> bool:
+        """Hold a BatchWriteRow to what refuses it whole; say whether it may be divided."""
+        request = parse(pb.BatchWriteRowRequest, body)
+        self._check_batch_size(self._batch_rows(identity, request))
+        return not request.transaction_id
 
     def batch_write_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
         """Write rows of several tables; each succeeds or fails alone, unless atomic."""
@@ -241,23 +249,47 @@ class RowOperations:
         self._consumption.count(table, partition_key, units, 0)
         return found, units
 
-    def batch_get_row(self, identity: Identity, body: bytes) -> bytes:
-        """Return rows of several tables, each with its own result, in request order."""
+    def check_batch_get(self, identity: Identity, body: bytes) -> bool:
+        """Hold a BatchGetRow to what refuses it whole; it may always be divided."""
         request = parse(pb.BatchGetRowRequest, body)
+        self._check_batch_get(request)
+        for wanted in request.tables:
+            selection_of(wanted, self._limits, missing=NO_VERSIONS)
+            table, _ = self._find(identity, wanted.table_name)
+            for buffer in wanted.primary_key:
+                self._check_key(table, buffer)
+        return True
+
+    def _check_key(self, table: Table | None, buffer: bytes) -> None:
+        """Raise what refuses a whole batch for one of its keys."""
+        try:
+            if table is not None:
+                read_key(buffer, table, self._limits)
+        except StoreError as error:
+            if error.code == "OTSParameterInvalid":
+                raise
+
+    def check_range(self, _identity: Identity, body: bytes) -> bool:
+        """Say whether a GetRange may go from worker to worker: not within a transaction."""
+        return not parse(pb.GetRangeRequest, body).transaction_id
+
+    def _check_batch_get(self, request: pb.BatchGetRowRequest) -> None:
         if not request.tables:
             raise invalid("No row specified in the request of BatchGetRow.")
         count = sum(len(table.primary_key) for table in request.tables)
         if count > self._limits.batch_get_rows_max:
             raise invalid(f"Rows count exceeds the upper limit: {self._limits.batch_get_rows_max}.")
+        for wanted in request.tables:
+            check_table_name(wanted.table_name, self._limits)
+
+    def batch_get_row(self, identity: Identity, body: bytes) -> bytes:
+        """Return rows of several tables, each with its own result, in request order."""
+        request = parse(pb.BatchGetRowRequest, body)
+        self._check_batch_get(request)
         response = b""
         left = BATCH_ROWS * self._limits.row_bytes_max
         for wanted in request.tables:
-            check_table_name(wanted.table_name, self._limits)
-            selection = selection_of(
-                wanted,
-                self._limits,
-                missing="No version condition is specified while querying row.",
-            )
+            selection = selection_of(wanted, self._limits, missing=NO_VERSIONS)
             table, missing = self._find(identity, wanted.table_name)
             if table is not None:
                 self._directory.check_index_read(table)
@@ -293,8 +325,13 @@ class RowOperations:
         wire = HEADER + found.wire if found.wire else b""
         return _ok(units, 0) + field(4, wire) + _token(5, found.token)
 
-    def get_range(self, identity: Identity, body: bytes) -> bytes | Awaitable[bytes]:
-        """Return rows in key order, forward or backward, up to the limits of one answer."""
+    def get_range(
+        self, identity: Identity, body: bytes, only: frozenset[str] | None = None
+    ) -> bytes | Awaitable[bytes]:
+        """Return rows in key order, forward or backward, up to the limits of one answer.
+
+        With ``only`` they are those of these shards.
+        """
         request = parse(pb.GetRangeRequest, body)
         table = self._directory.used_table(identity.instance, request.table_name, read=1)
         selection = named_key(selection_of(request, self._limits), table)
@@ -314,7 +351,7 @@ class RowOperations:
         started = row_key(table.table_id, span.start)
         scan = Scan(selection, limit, request.token, started)
         maker = PageMaker(scan, self._limits, self._directory.clock_us() // 1000)
-        sources = self._sources(table, span, view)
+        sources = self._sources(table, span, view, only)
         page = maker.begin(sources)
         if page is not None:
             return self._range_answer(table, request, page)
@@ -339,8 +376,10 @@ class RowOperations:
             return range_matrix(table, request, page, self._limits)
         return range_answer(units, rows, following) + _token(4, token)
 
-    def _sources(self, table: Table, span: Span, view: RangeReader | None) -> Iterator[Source]:
-        for shard in touched(table, span):
+    def _sources(
+        self, table: Table, span: Span, view: RangeReader | None, only: frozenset[str] | None
+    ) -> Iterator[Source]:
+        for shard in touched(table, span, only):
             owner = self._directory.shard(shard)
             owner.require_readable()
             options = owner.shard.state.options

@@ -24,10 +24,9 @@ from rowtide.core.chunk import header
 from rowtide.core.chunk_merge import deleted_row
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.limits import Limits
-from rowtide.core.mark import decode_mark, mark_key
 from rowtide.core.schema import ShardRange, Table
-from rowtide.core.shard import Shard, ShardState, options_body
-from rowtide.stream.appender import READ_BYTES, LogShortened
+from rowtide.core.shard import options_body
+from rowtide.stream.appender import LogShortened
 from rowtide.stream.changelog_flush import ChangelogFlush, tombstone_stamp
 from rowtide.stream.index_builder import build_index
 from rowtide.stream.index_feed import IndexFeeder
@@ -41,6 +40,7 @@ from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.lease_keeper import LeaseKeeper
 from rowtide.stream.reclaimer import Reclaimer, ReclaimSettings
 from rowtide.stream.row_store import RowStore, StoreFailed, destroy, removed_key
+from rowtide.stream.shard_opening import ShardOpener
 from rowtide.stream.shard_owner import ShardOwner, ShardSettings
 from rowtide.stream.stream_reader import horizon
 from rowtide.stream.topics import TopicNames
@@ -145,13 +145,28 @@ class Slot:
         self._limits = limits
         self._settings = settings
         self._steady_s = steady_s
+        self._opener = ShardOpener(
+            cluster,
+            topics,
+            owner=leases.owner,
+            readable=self.readable,
+            clock_us=clock_us,
+            steady_s=steady_s,
+            limits=limits,
+            settings=settings.shard,
+        )
         self._flush: ChangelogFlush | None = None
         self._flushing = asyncio.Lock()
         self._writer = ChangelogWriter(
             cluster.brokers, topics.changelog, number, topics.transactional_id(number)
         )
+        self._settling = asyncio.Lock()
+        self._begun: set[str] = set()
+        """Shards that are open, or about to be."""
         self._tasks: asyncio.TaskGroup | None = None
         self._swept = asyncio.Event()
+        self._dropped: set[ShardOwner] = set()
+        """Open shards that may hold rows of an index that was dropped."""
         self._building: set[tuple[ShardOwner, int]] = set()
         """Open shards and the numbers of the new indexes that they go through their rows for."""
         self.reclaimer = Reclaimer(
@@ -201,16 +216,50 @@ class Slot:
                 await self.flush()
         await self._leases.release(self.number)
 
-    async def add_shard(self, shard: ShardRange) -> None:
-        """Open a shard that was just created. Raises ``Unavailable`` where that takes too long."""
-        assert self._tasks is not None, "shards are added to a slot that runs"
+    def _begin(self, shard: ShardRange) -> asyncio.Event:
+        """Open and serve a shard in the background; the event is set once that is decided."""
+        assert self._tasks is not None, "shards are opened in a slot that runs"
         served = asyncio.Event()
+        self._begun.add(shard.shard_id)
         self._tasks.create_task(self._serve(shard, served), name=f"shard[{shard.shard_id}]")
+        return served
+
+    async def _await_served(self, begun: Sequence[asyncio.Event]) -> None:
         try:
             async with asyncio.timeout(self._settings.shard.write_s_max):
-                await served.wait()
-        except TimeoutError:
-            raise Unavailable("The partition is not available.") from None
+                for served in begun:
+                    await served.wait()
+        except TimeoutError as error:
+            raise Unavailable(f"slot {self.number} is slow to open its shards") from error
+
+    async def settle(self) -> None:
+        """Bring the shards of the open slot in line with the catalog.
+
+        Returns when shards that are new are open, those that are gone are sealed, and what changed
+        is in force. Raises ``Unavailable``, ``OutcomeUnknown``; then it is to be called again.
+        """
+        async with self._settling:
+            if not self.opened.is_set():
+                return  # It reads the whole catalog before it opens.
+            wanted = {shard.shard_id: shard for _, shard in self._tables(self.number)}
+            for shard_id in [name for name in self.shards if name not in wanted]:
+                await self.remove_shard(shard_id)
+            known = self._begun | self.closed.keys()
+            await self._await_served(
+                [self._begin(shard) for name, shard in wanted.items() if name not in known]
+            )
+            for owner in list(self.shards.values()):
+                await self._put_in_force(owner)
+
+    async def _put_in_force(self, owner: ShardOwner) -> None:
+        """Return when a shard's log has its table's options, and what was dropped is swept."""
+        dropped = owner in self._dropped
+        if dropped or not _in_force(owner, owner.shard.table):
+            # Those of the latest change, which may have come meanwhile: none takes another back.
+            await owner.submit_hidden(options_body(owner.shard.table))
+        if dropped:
+            self._dropped.discard(owner)
+            self._swept.set()
 
     async def remove_shard(self, shard_id: str) -> None:
         """Seal a shard and forget it: the last valid record of its log says that it ended."""
@@ -233,6 +282,9 @@ class Slot:
         for shard_id, owner in self.shards.items():
             table = tables.get(shard_id)
             if table is not None and table != owner.shard.table:
+                left = {index.table_id for index in table.indexes}
+                if any(index.table_id not in left for index in owner.shard.table.indexes):
+                    self._dropped.add(owner)
                 owner.shard.retable(table)
                 self._build(owner)
 
@@ -250,10 +302,6 @@ class Slot:
             await build_index(owner, number, self._indexes.finish)
         finally:
             self._building.discard((owner, number))
-
-    def sweep(self) -> None:
-        """Remove rows of tables and indexes that were dropped, in the background."""
-        self._swept.set()
 
     async def flush(self) -> int:
         """Flush the changelog now; return the number of entries.
@@ -279,12 +327,7 @@ class Slot:
         self._flush = ChangelogFlush(self._writer, self.rows)
         assert self._tasks is not None, "opening happens inside run"
         self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")
-        waits = []
-        for _, shard in self._tables(self.number):
-            served = asyncio.Event()
-            waits.append(served)
-            self._tasks.create_task(self._serve(shard, served), name=f"shard[{shard.shard_id}]")
-        for served in waits:
+        for served in [self._begin(shard) for _, shard in self._tables(self.number)]:
             await served.wait()
         self.opened.set()
         logger.info("slot %d is open, %d shards", self.number, len(self.shards))
@@ -349,10 +392,17 @@ class Slot:
 
     async def _serve(self, shard: ShardRange, served: asyncio.Event) -> None:
         """Open one shard and run it; open it again after a failure that may pass."""
+        try:
+            await self._serve_on(shard, served)
+        finally:
+            self._begun.discard(shard.shard_id)
+
+    async def _serve_on(self, shard: ShardRange, served: asyncio.Event) -> None:
         backoff_s = BACKOFF_S
         while (table := self._table_of(shard)) is not None:
             try:
-                owner = await self._open_shard(table, shard)
+                assert self.rows is not None, "rows are open"
+                owner = await self._opener.open(table, shard, self.rows, self.claim)
             except (LogShortened, record.CorruptRecord) as error:
                 self.closed[shard.shard_id] = str(error)
                 logger.critical("shard %s stays closed: %s", shard.shard_id, error)
@@ -405,57 +455,6 @@ class Slot:
             feeder = IndexFeeder(owner, lambda: self._indexes.sources(main), self._indexes.source)
             self.feeders[owner.shard.shard_id] = feeder
             self._tasks.create_task(feeder.run(), name=f"feed[{owner.shard.shard_id}]")
-
-    async def _open_shard(self, table: Table, shard: ShardRange) -> ShardOwner:
-        rows = self.rows
-        assert rows is not None, "rows are open"
-        mark = rows.get(mark_key(shard.shard_id))
-        state = ShardState(table.options) if mark is None else decode_mark(mark)
-        if mark is None:
-            state.stream = table.stream
-        machine = Shard(shard.shard_id, table, rows, state, limits=self._limits)
-        machine.retable(table)
-        log = self._cluster.log(self._topics.shard(shard.shard_id))
-        owner = ShardOwner(
-            machine,
-            log,
-            rows,
-            clock_us=self._clock_us,
-            readable=self.readable,
-            settings=self._settings.shard,
-            steady_s=self._steady_s,
-        )
-        await self._recover(owner, rows)
-        machine.claimed(self.claim, self._leases.owner)
-        return owner
-
-    async def _recover(self, owner: ShardOwner, rows: RowStore) -> None:
-        """Replay a shard's log up to a no-op of ours."""
-        shard, log = owner.shard, owner.log
-        applied, flushed = shard.state.applied, rows.flushed(shard.shard_id)
-        start, end = await log.bounds()
-        if end <= applied:
-            raise LogShortened(
-                f"{log.name} ends at {end}, but entries up to {applied} were acknowledged"
-            )
-        if start > applied + 1:
-            raise LogShortened(
-                f"{log.name} begins at {start}, but the rows end at {applied}: "
-                f"entries {applied + 1} to {start - 1} are gone"
-            )
-        shard.claimed(self.claim, self._leases.owner)
-        end = await owner.appender.fence()
-        shard.claimed(-1, self._leases.owner)
-        at = max(start, min(applied, flushed) + 1)
-        while at < end:
-            entries = await log.read(at, bytes_max=READ_BYTES)
-            if not entries:
-                raise LogShortened(f"{log.name} ends at {at}, expected {end}")
-            at = entries[-1].offset + 1
-            owner.note_unflushed([e for e in entries if e.offset <= applied])
-            owner.replay([e for e in entries if applied < e.offset < end])
-            await asyncio.sleep(0)
-        owner.find_unflushed()
 
     async def _reconcile(self, owner: ShardOwner) -> None:
         """Append the table's options where a crash kept them from the shard's log."""

@@ -1,13 +1,12 @@
 """The operations on tables: create, list, describe, update, delete.
 
-A change goes to the catalog first; then every shard's log takes the new options (a hidden record),
-and only then the client is answered. A crash in between is mended when the shard opens: it compares
-its options with the catalog's.
+A change goes to the catalog first; then the shards are brought in line, on every worker: opened,
+sealed, or given the new options (a hidden record of their logs). Only then the client is answered.
+A crash in between is mended by each worker, which compares its shards with the catalog.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,7 +17,6 @@ from rowtide.core.defined_columns import check_defined
 from rowtide.core.errors import Rejected, no_table
 from rowtide.core.index import check_options
 from rowtide.core.schema import GLOBAL, Index, ShardRange, Table, check_table_name
-from rowtide.core.shard import options_body
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.defined_column_operations import columns_of
@@ -27,6 +25,7 @@ from rowtide.stream.index_operations import IndexOperations, numbered
 from rowtide.stream.index_requests import check_shapes, index_message, index_of, read_only
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import TopicSpec
+from rowtide.stream.placement import Placement
 from rowtide.stream.row_requests import parse
 from rowtide.stream.table_requests import (
     key_columns,
@@ -58,10 +57,12 @@ class TableOperations:
         topics: TopicNames,
         throttle: TableThrottle,
         indexes: IndexOperations,
+        placement: Placement,
         *,
         slots: int,
     ) -> None:
         self._indexes = indexes
+        self._placement = placement
         self._directory = directory
         self._owner = catalog
         self._cluster = cluster
@@ -120,16 +121,8 @@ class TableOperations:
             ]
 
         await self._owner.change(decide)
-        await self._open_shards(self._directory.table(identity.instance, draft.name))
+        await self._placement.settle()
         return pb.CreateTableResponse().SerializeToString()
-
-    async def _open_shards(self, table: Table) -> None:
-        """Open a new table's shards, and those of its global indexes."""
-        opened = [*table.shards, *(shard for index in table.indexes for shard in index.shards)]
-        async with asyncio.TaskGroup() as opening:
-            for shard in opened:
-                slot = self._directory.slot(shard.slot)
-                opening.create_task(slot.add_shard(shard), name=f"open[{shard.shard_id}]")
 
     def _check_new(self, catalog: Catalog, draft: Table) -> None:
         if catalog.table(draft.instance, draft.name) is not None:
@@ -225,10 +218,7 @@ class TableOperations:
 
         await self._owner.change(decide)
         table = self._directory.table(identity.instance, request.table_name)
-        for shard in table.shards:
-            owner = self._directory.shard(shard)
-            # Those of the latest change, which may have come meanwhile: none takes another back.
-            await owner.submit_hidden(options_body(owner.shard.table))
+        await self._placement.settle()
         return pb.UpdateTableResponse(
             reserved_throughput_details=_throughput(table),
             table_options=options_message(table.options),
@@ -288,11 +278,9 @@ class TableOperations:
             return [Document(TABLE, table_id(table), None)]
 
         await self._owner.change(decide)
-        for shard in table.shards:
-            await self._directory.slot(shard.slot).remove_shard(shard.shard_id)
-        for index in dropped:
-            await self._indexes.remove(index)
-        await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in table.shards])
+        await self._placement.settle()
+        shards = [*table.shards, *(shard for index in dropped for shard in index.shards)]
+        await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in shards])
         return pb.DeleteTableResponse().SerializeToString()
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import os
+import secrets
 import shutil
 import socket
 import time
@@ -19,27 +21,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rowtide.core.authentication import Authenticator, Credential
-from rowtide.core.catalog import AccessKey, Catalog, Document, Instance
+from rowtide.core.authentication import Authenticator, Credential, Identity
+from rowtide.core.catalog import AccessKey, Catalog, Document, Instance, secret_document
+from rowtide.core.errors import Elsewhere, OutcomeUnknown, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.admin_operations import AdminOperations, instance_document, key_document
 from rowtide.stream.bulk_operations import BulkOperations
-from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.clock import Clock
 from rowtide.stream.consumption import Consumption
 from rowtide.stream.consumption_file import ConsumptionFile
 from rowtide.stream.defined_column_operations import DefinedColumnOperations
 from rowtide.stream.directory import Directory
+from rowtide.stream.fan_out import PART_OF_EXPORT, PART_OF_RANGE, FanOut, part_handler
 from rowtide.stream.faust_membership import Membership, MembershipConfig
+from rowtide.stream.hop import HopClient, HopServer
 from rowtide.stream.http_edge import Edge, Handler
 from rowtide.stream.http_limits import HttpLimits
-from rowtide.stream.index_operations import IndexOperations
+from rowtide.stream.index_operations import INDEX_FINISH, INDEX_STATE, IndexOperations
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.placement import SETTLE, Placement
 from rowtide.stream.roster import Roster
+from rowtide.stream.routing import Divided, Router
 from rowtide.stream.row_operations import RowOperations
+from rowtide.stream.row_store import RowStore
 from rowtide.stream.slot import Slot, SlotSettings
 from rowtide.stream.split_operations import SplitOperations
 from rowtide.stream.stream_operations import StreamOperations
@@ -54,6 +62,8 @@ __all__ = ["Credentials", "Worker", "WorkerConfig"]
 
 logger = logging.getLogger(__name__)
 
+WELCOME = "RowtideWelcome"
+INTRODUCE_S = 0.2
 DISK_CHECK_S = 1.0
 DRAIN_S = 20.0
 
@@ -72,7 +82,8 @@ class WorkerConfig:
 
     Below ``free_bytes_min`` on the disk of ``data_dir`` writes are refused: too low lets the disk
     fill up and the broker stop, too high refuses early. ``test_clock_us`` is for tests alone: the
-    clock stands there until RowtideSetClock moves it.
+    clock stands there until RowtideSetClock moves it. ``advertise`` is the host by which other
+    workers reach this one, where that is not ``host``.
     """
 
     kafka: KafkaConfig
@@ -86,6 +97,7 @@ class WorkerConfig:
     http: HttpLimits = field(default_factory=HttpLimits)
     slot: SlotSettings = field(default_factory=SlotSettings)
     lease: LeaseSettings = field(default_factory=LeaseSettings)
+    advertise: str = ""
     test_clock_us: int | None = None
 
 
@@ -130,12 +142,18 @@ class Worker:
         topics = await self._create_topics()
         slots = (await self._cluster.topics())[topics.lease]
         # Bound before anybody learns the address, listening only when clients may come.
-        listener = self._bind()
+        listener = self._bind(self.config.port)
+        self.port = listener.getsockname()[1]
+        hops = self._bind(0)
+        self._hop_address = f"{self._reachable_host()}:{hops.getsockname()[1]}"
+        self._membership = self._new_membership(directory, slots)
         self._assemble(directory, topics, slots, tasks)
-        membership = self._membership(directory, slots)
+        await self._hop_server.serve_on(hops)
         tasks.create_task(self._leases.run(), name="leases")
+        tasks.create_task(self._owner.follow(), name="catalog")
+        tasks.create_task(self._placement.run(), name="placement")
         stopped = tasks.create_task(_until(stop), name="stop")
-        start = tasks.create_task(self._start(membership, tasks, listener), name="start")
+        start = tasks.create_task(self._start(tasks, listener), name="start")
         await asyncio.wait([stopped, start], return_when=asyncio.FIRST_COMPLETED)
         if start.done():
             start.result()
@@ -145,19 +163,25 @@ class Worker:
             ready(self)
             await stopped
         start.cancel()
-        await self._stop(membership)
+        await self._stop()
 
-    def _bind(self) -> socket.socket:
+    def _reachable_host(self) -> str:
+        """Return the host by which other workers reach this one."""
+        host = self.config.advertise or self.config.host
+        if host in ("0.0.0.0", "::", ""):
+            host = socket.gethostname()
+        return f"[{host}]" if ":" in host else host
+
+    def _bind(self, port: int) -> socket.socket:
         host = self.config.host
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((host, self.config.port))
+            listener.bind((host, port))
         except OSError:
             listener.close()
             raise
-        self.port = listener.getsockname()[1]
         return listener
 
     async def _create_topics(self) -> TopicNames:
@@ -178,19 +202,28 @@ class Worker:
         self._topics = topics
         self._owner = CatalogOwner(
             self._cluster.log(topics.catalog),
+            self._cluster.log(topics.catalog),
             owner=directory.owner,
             clock_us=self._clock,
-            changed=self._retable,
+            changed=self._catalog_changed,
         )
+        self._hop = HopClient(lambda: self.catalog.hop_secret)
         self._leases = LeaseKeeper(
             self._cluster,
             topics.lease,
             owner=directory.owner,
-            address=f"{config.host}:{self.port}",
+            address=self._hop_address,
             dead=directory.dead,
             settings=config.lease,
         )
         self._roster = Roster(self._new_slot, tasks)
+        self._placement = Placement(
+            self._owner,
+            self._roster.slots,
+            self._hop,
+            self._membership.owners,
+            address=self._hop_address,
+        )
         self._consumption = self._metered()
         self.directory = Directory(
             self.catalog, self._roster.slots, config.limits, self._clock, self._consumption
@@ -202,7 +235,14 @@ class Worker:
         self._streams = StreamOperations(self.directory)
         throttle = TableThrottle(config.limits, asyncio.get_running_loop().time)
         self._indexes = IndexOperations(
-            self.directory, self._owner, self._cluster, topics, throttle, slots=slots
+            self.directory,
+            self._owner,
+            self._cluster,
+            topics,
+            throttle,
+            self._placement,
+            self._finish_index,
+            slots=slots,
         )
         self._tables = TableOperations(
             self.directory,
@@ -211,11 +251,29 @@ class Worker:
             topics,
             throttle,
             self._indexes,
+            self._placement,
             slots=slots,
         )
         self._defined = DefinedColumnOperations(self.directory, self._owner, throttle)
         self._unbuilt = UnbuiltOperations()
         self._admin = AdminOperations(self.directory, self._owner, self._status, self._clock.set)
+        self._fan_out = FanOut(
+            self.directory,
+            self._membership.owners,
+            lambda *call: self._router.ask(*call),
+            self._owner.refresh,
+            address=self._hop_address,
+        )
+        self._router = Router(
+            self._handlers(),
+            self._among_workers(),
+            self._owner,
+            self._hop,
+            self._membership.owners,
+            self._divided(),
+            address=self._hop_address,
+        )
+        self._hop_server = HopServer(lambda: self.catalog.hop_secret, self._router.passed_on, tasks)
 
     def _metered(self) -> Consumption:
         clock = self._clock
@@ -232,39 +290,41 @@ class Worker:
         """The catalog as this worker knows it."""
         return self._owner.catalog
 
-    def _membership(self, directory: WorkerDirectory, count: int) -> Membership:
-        kafka, slots = self.config.kafka, self._roster.slots
+    def _new_membership(self, directory: WorkerDirectory, count: int) -> Membership:
+        kafka = self.config.kafka
+
+        def store_for(number: int) -> RowStore | None:
+            slot = self._roster.slots.get(number)
+            return slot.rows if slot is not None else None
+
         settings = MembershipConfig(
             bootstrap=kafka.bootstrap,
             group=kafka.topic_prefix,
             instance=directory.instance,
-            address=f"{self.config.host}:{self.port}",
+            address=self._hop_address,
             slots=count,
             security=kafka.security,
         )
         return Membership(
             settings,
-            store_for=lambda slot: slots[slot].rows if slot in slots else None,
-            on_assigned=self._roster.assign,
-            on_revoked=self._roster.revoke,
+            store_for=store_for,
+            on_assigned=lambda slots: self._roster.assign(slots),
+            on_revoked=lambda slots: self._roster.revoke(slots),
         )
 
-    async def _start(
-        self, membership: Membership, tasks: asyncio.TaskGroup, listener: socket.socket
-    ) -> None:
+    async def _start(self, tasks: asyncio.TaskGroup, listener: socket.socket) -> None:
         """Join the group, wait until every slot of ours is open, let clients in."""
-        await membership.start()
+        await self._membership.start()
         await self._owner.ready.wait()
-        await self._owner.change(self._first_documents)
         await self._roster.opened()
-        await self._sweep_topics()
+        await self._introduce()
         authenticator = Authenticator(self._credential, self._instance_exists)
         self._edge = Edge(
-            authenticator, self._handlers(), tasks, clock=time.time, limits=self.config.http
+            authenticator, self._router.routed(), tasks, clock=time.time, limits=self.config.http
         )
         await self._edge.serve_on(listener)
 
-    async def _stop(self, membership: Membership) -> None:
+    async def _stop(self) -> None:
         """Answer, flush and release what is served; nothing acknowledged depends on it."""
         if hasattr(self, "_edge"):
             cut = await self._edge.drain(DRAIN_S)
@@ -272,7 +332,9 @@ class Worker:
                 logger.warning("%d requests were cut off", cut)
             await self._consumption.flush()
         await self._roster.stop()
-        await membership.stop()
+        await self._membership.stop()
+        self._hop_server.close()
+        self._hop.close()
 
     # Slots.
 
@@ -295,11 +357,13 @@ class Worker:
 
     async def _catalog_ready(self, _claim: int) -> None:
         await self._owner.ready.wait()
+        await self._owner.refresh()
 
-    def _retable(self) -> None:
+    def _catalog_changed(self) -> None:
         """Let every open shard know its table as the catalog has it now."""
         for slot in self._roster.slots.values():
             slot.retable()
+        self._placement.wake.set()
 
     def _tables_of(self, slot: int) -> list[tuple[Table, ShardRange]]:
         shards = self.catalog.shards.values()
@@ -307,17 +371,30 @@ class Worker:
 
     # Start-up and upkeep.
 
-    def _first_documents(self, catalog: Catalog, stamp: int) -> list[Document]:
-        """Return the instance and the key that must exist, where they do not."""
+    async def _introduce(self) -> None:
+        """See to it that our instance and our key exist; the catalog's owner writes them."""
         wanted = self.config.credentials
-        documents: list[Document] = []
-        if wanted.instance.lower() not in catalog.instances:
-            kind = "high-performance"
-            documents.append(instance_document(Instance(wanted.instance, kind, stamp)))
-        if wanted.access_key_id not in catalog.keys:
-            key = AccessKey(wanted.access_key_id, wanted.access_key_secret, None, True, True, stamp)
-            documents.append(key_document(key))
-        return documents
+        body = json.dumps(wanted._asdict()).encode()
+        nobody = Identity("", "", b"")
+        while True:
+            try:
+                await self._welcome(nobody, body)
+                await self._sweep_topics()
+                return
+            except Elsewhere:
+                pass
+            try:
+                await self._router.forward(CATALOG_SLOT, WELCOME, nobody, body)
+                return
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.debug("not introduced yet: %s", error)
+                await asyncio.sleep(INTRODUCE_S)
+
+    async def _welcome(self, _identity: Identity, body: bytes) -> bytes:
+        """Make the instance and the key of a worker exist."""
+        wanted = Credentials(**json.loads(body))
+        await self._owner.change(lambda catalog, stamp: _first_documents(wanted, catalog, stamp))
+        return b"{}"
 
     async def _sweep_topics(self) -> None:
         """Delete shards' topics that a crash between two steps has left without a table."""
@@ -345,6 +422,34 @@ class Worker:
 
     def _instance_exists(self, name: str) -> bool:
         return name in self.catalog.instances
+
+    async def _finish_index(self, identity: Identity, body: bytes) -> bytes:
+        """Have the catalog's owner see whether an index is built."""
+        if self._owner.owning:
+            return await self._indexes.finish_request(identity, body)
+        return await self._router.forward(CATALOG_SLOT, INDEX_FINISH, identity, body)
+
+    def _among_workers(self) -> dict[str, Handler]:
+        """Return what only other workers may ask."""
+        return {
+            SETTLE: self._placement.settle_request,
+            INDEX_STATE: self._indexes.state_request,
+            INDEX_FINISH: self._indexes.finish_request,
+            WELCOME: self._welcome,
+            PART_OF_RANGE: part_handler(self._rows.get_range),
+            PART_OF_EXPORT: part_handler(self._bulk.bulk_export),
+        }
+
+    def _divided(self) -> dict[str, Divided]:
+        """Return how requests on rows of several workers are answered."""
+        fan_out, rows, bulk = self._fan_out, self._rows, self._bulk
+        return {
+            "BatchWriteRow": Divided(fan_out, rows.check_batch_write, fan_out.write),
+            "BatchGetRow": Divided(fan_out, rows.check_batch_get, fan_out.read),
+            "GetRange": Divided(fan_out, rows.check_range, fan_out.scan),
+            "BulkImport": Divided(fan_out, bulk.check_import, fan_out.load),
+            "BulkExport": Divided(fan_out, lambda _identity, _body: True, fan_out.export),
+        }
 
     def _handlers(self) -> dict[str, Handler]:
         rows, tables, streams, admin = self._rows, self._tables, self._streams, self._admin
@@ -421,6 +526,20 @@ class Worker:
             "free_bytes_min": self.config.free_bytes_min,
             "slots": slots,
         }
+
+
+def _first_documents(wanted: Credentials, catalog: Catalog, stamp: int) -> list[Document]:
+    """Return the instance, the key and the workers' secret that must exist, where they do not."""
+    documents: list[Document] = []
+    if wanted.instance.lower() not in catalog.instances:
+        kind = "high-performance"
+        documents.append(instance_document(Instance(wanted.instance, kind, stamp)))
+    if wanted.access_key_id not in catalog.keys:
+        key = AccessKey(wanted.access_key_id, wanted.access_key_secret, None, True, True, stamp)
+        documents.append(key_document(key))
+    if catalog.hop_secret is None:
+        documents.append(secret_document(secrets.token_bytes(32)))
+    return documents
 
 
 class _Stopped(Exception):

@@ -1,0 +1,324 @@
+"""Requests on rows of several workers: batches are divided, ranges go from worker to worker.
+
+A batch's rows go to their owners side by side, and their results come back in the request's order.
+A part whose worker does not answer fails row by row, with what is known of it. A range answers the
+rows of one worker's shards at a time; where more follow elsewhere, the next key is looked up there.
+
+Where everything is one worker's, the request goes there, or to the handler here, as it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from struct import Struct
+from typing import Any, NamedTuple
+
+from rowtide.core import key, plainbuffer
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import StoreError, Unavailable
+from rowtide.core.schema import ShardRange, Table
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.directory import Directory
+from rowtide.stream.http_edge import Handler
+from rowtide.stream.range_scan import span_of, touched
+from rowtide.stream.row_requests import parse
+
+__all__ = ["HERE", "PART_OF_EXPORT", "PART_OF_RANGE", "FanOut", "part_handler"]
+
+PART_OF_RANGE, PART_OF_EXPORT = "RowtidePartOfRange", "RowtidePartOfExport"
+
+HERE = ""
+"""The address of this worker among the parts of a request."""
+
+_SIZE = Struct(">H")
+
+Ask = Callable[[str, str, Identity, bytes], Awaitable[bytes]]
+"""Has the worker at an address (or HERE) answer an operation."""
+
+
+class Place(NamedTuple):
+    """Where a row of a divided batch went: to which worker, to which table and row of its part."""
+
+    address: str
+    table: int
+    row: int
+
+
+class FanOut:
+    """``owners`` tells each slot's worker; ``ask`` reaches them, ``HERE`` included.
+
+    ``refresh`` reads the catalog to its present end.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        owners: Callable[[], Mapping[int, str]],
+        ask: Ask,
+        refresh: Callable[[], Awaitable[None]],
+        *,
+        address: str,
+    ) -> None:
+        self._refresh = refresh
+        self._directory = directory
+        self._owners = owners
+        self._ask = ask
+        self._address = address
+        self._known: Mapping[int, str] | None = None
+        self._alone = True
+
+    @property
+    def alone(self) -> bool:
+        """Say whether this worker serves every slot, as far as it knows."""
+        owners = self._owners()
+        if owners is not self._known:
+            self._known = owners
+            self._alone = set(owners.values()) <= {self._address}
+        return self._alone
+
+    async def _table(self, identity: Identity, name: str) -> Table | None:
+        """Return a table, None where there is none now."""
+        catalog = self._directory.catalog
+        found = catalog.table(identity.instance, name)
+        if found is None:
+            await self._refresh()
+            found = catalog.table(identity.instance, name)
+        return found
+
+    def _worker(self, shard: ShardRange) -> str:
+        address = self._owners().get(shard.slot, "")
+        return HERE if address == self._address else address
+
+    def _worker_of(self, table: Table, row: bytes) -> str:
+        """Return whose a row is, by its wire bytes."""
+        found = plainbuffer.decode_row(row).key
+        if not found:
+            return HERE  # It is refused wherever it is looked at.
+        encoded = key.encode([found[0][1]])
+        return self._worker(self._directory.catalog.shard_for(table, encoded))
+
+    # Batches.
+
+    async def write(self, identity: Identity, body: bytes) -> bytes:
+        """Answer a BatchWriteRow that was found to be in order."""
+        request = parse(pb.BatchWriteRowRequest, body)
+        places: list[list[Place]] = []
+        parts: dict[str, pb.BatchWriteRowRequest] = {}
+        for wanted in request.tables:
+            table = await self._table(identity, wanted.table_name)
+            whose = [self._worker_of(table, r.row_change) if table else HERE for r in wanted.rows]
+            if request.is_atomic:
+                whose = whose[:1] * len(whose)
+            places.append([])
+            for address, row in zip(whose, wanted.rows, strict=True):
+                part = parts.get(address)
+                if part is None:
+                    part = parts[address] = pb.BatchWriteRowRequest(is_atomic=request.is_atomic)
+                places[-1].append(_placed(part, wanted.table_name, address))
+                part.tables[-1].rows.append(row)
+        if len(parts) == 1:
+            return await self._ask(next(iter(parts)), "BatchWriteRow", identity, body)
+        answers = await self._answers("BatchWriteRow", parts, identity, pb.BatchWriteRowResponse)
+        return _joined(request, places, answers, pb.BatchWriteRowResponse())
+
+    async def read(self, identity: Identity, body: bytes) -> bytes:
+        """Answer a BatchGetRow that was found to be in order."""
+        request = parse(pb.BatchGetRowRequest, body)
+        places: list[list[Place]] = []
+        parts: dict[str, pb.BatchGetRowRequest] = {}
+        for wanted in request.tables:
+            table = await self._table(identity, wanted.table_name)
+            tokens = [*wanted.token, *[b""] * len(wanted.primary_key)]
+            places.append([])
+            for row, token in zip(wanted.primary_key, tokens, strict=False):
+                address = self._worker_of(table, row) if table else HERE
+                part = parts.setdefault(address, pb.BatchGetRowRequest())
+                place = _placed(part, wanted.table_name, address)
+                places[-1].append(place)
+                if place.row == 0:
+                    _copy_choice(wanted, part.tables[-1])
+                part.tables[-1].primary_key.append(row)
+                part.tables[-1].token.append(token)
+        if len(parts) <= 1:
+            return await self._ask(next(iter(parts), HERE), "BatchGetRow", identity, body)
+        answers = await self._answers("BatchGetRow", parts, identity, pb.BatchGetRowResponse)
+        return _joined(request, places, answers, pb.BatchGetRowResponse())
+
+    async def load(self, identity: Identity, body: bytes) -> bytes:
+        """Answer a BulkImport that was found to be in order."""
+        request = parse(pb.BulkImportRequest, body)
+        table = await self._table(identity, request.table_name)
+        parts: dict[str, pb.BulkImportRequest] = {}
+        places: list[Place] = []
+        for row in request.rows:
+            address = self._worker_of(table, row.row_change) if table else HERE
+            part = parts.setdefault(address, pb.BulkImportRequest(table_name=request.table_name))
+            places.append(Place(address, 0, len(part.rows)))
+            part.rows.append(row)
+        if len(parts) <= 1:
+            return await self._ask(next(iter(parts), HERE), "BulkImport", identity, body)
+        answers = await self._answers("BulkImport", parts, identity, pb.BulkImportResponse)
+        whole = pb.BulkImportResponse(table_name=request.table_name)
+        for place in places:
+            answer = answers[place.address]
+            if isinstance(answer, StoreError):
+                whole.rows.add(is_ok=False, error=_error(answer))
+            else:
+                whole.rows.append(answer.rows[place.row])
+        return whole.SerializeToString()
+
+    async def _answers(
+        self, operation: str, parts: Mapping[str, Any], identity: Identity, kind: Any
+    ) -> dict[str, Any]:
+        """Return each worker's answer, or what went wrong with it."""
+        async with asyncio.TaskGroup() as tasks:
+            asked = {
+                address: tasks.create_task(
+                    self._part(address, operation, identity, part.SerializeToString(), kind),
+                    name=f"part[{address}]",
+                )
+                for address, part in parts.items()
+            }
+        return {address: task.result() for address, task in asked.items()}
+
+    async def _part(
+        self, address: str, operation: str, identity: Identity, body: bytes, kind: Any
+    ) -> Any:
+        try:
+            return kind.FromString(await self._ask(address, operation, identity, body))
+        except StoreError as error:
+            return error
+
+    # Ranges.
+
+    async def scan(self, identity: Identity, body: bytes) -> bytes:
+        """Answer a GetRange."""
+        request = parse(pb.GetRangeRequest, body)
+        await self._table(identity, request.table_name)
+        found = self._segments(identity, request, backward=request.direction == pb.BACKWARD)
+        answer = pb.GetRangeResponse
+        return await self._first("GetRange", PART_OF_RANGE, identity, request, found, answer)
+
+    async def export(self, identity: Identity, body: bytes) -> bytes:
+        """Answer a BulkExport."""
+        request = parse(pb.BulkExportRequest, body)
+        await self._table(identity, request.table_name)
+        found = self._segments(identity, request, backward=False)
+        answer = pb.BulkExportResponse
+        return await self._first("BulkExport", PART_OF_EXPORT, identity, request, found, answer)
+
+    def _segments(
+        self, identity: Identity, request: Any, *, backward: bool
+    ) -> list[tuple[str, list[str]]]:
+        """Return the workers of a range in its order, each with its shards."""
+        table = self._directory.table(identity.instance, request.table_name)
+        start, end = request.inclusive_start_primary_key, request.exclusive_end_primary_key
+        span = span_of(table, start, end, self._directory.limits, backward=backward)
+        whose = [(self._worker(shard), shard.shard_id) for shard in touched(table, span)]
+        return [(at, [s for _, s in run]) for at, run in groupby(whose, itemgetter(0))]
+
+    async def _first(
+        self,
+        operation: str,
+        part: str,
+        identity: Identity,
+        request: Any,
+        segments: Sequence[tuple[str, list[str]]],
+        kind: Any,
+    ) -> bytes:
+        """Return the first worker's rows that there are, with the key at which the rest begins."""
+        if len(segments) == 1:
+            body = request.SerializeToString()
+            return await self._ask(segments[0][0], operation, identity, body)
+        for number, (address, shards) in enumerate(segments):
+            body = _part_body(shards, request)
+            answer = kind.FromString(await self._ask(address, part, identity, body))
+            if answer.next_start_primary_key or number == len(segments) - 1:
+                return bytes(answer.SerializeToString())
+            if _has_rows(answer):
+                following = await self._next_key(identity, request, segments[number + 1 :])
+                if following:
+                    answer.next_start_primary_key = following
+                return bytes(answer.SerializeToString())
+        raise Unavailable("The partition is not available.")
+
+    async def _next_key(
+        self, identity: Identity, request: Any, segments: Sequence[tuple[str, list[str]]]
+    ) -> bytes:
+        """Return the key of the first row that is left, as a wire row; empty: there is none."""
+        probe = pb.GetRangeRequest(
+            table_name=request.table_name,
+            direction=getattr(request, "direction", pb.FORWARD),
+            inclusive_start_primary_key=request.inclusive_start_primary_key,
+            exclusive_end_primary_key=request.exclusive_end_primary_key,
+            max_versions=1,
+            limit=1,
+        )
+        for address, shards in segments:
+            told = await self._ask(address, PART_OF_RANGE, identity, _part_body(shards, probe))
+            answer = pb.GetRangeResponse.FromString(told)
+            for row in plainbuffer.decode_rows(answer.rows) if answer.rows else ():
+                return plainbuffer.HEADER + plainbuffer.encode_row(row.key, [])
+            if answer.next_start_primary_key:
+                return answer.next_start_primary_key
+        return b""
+
+
+def part_handler(answer: Callable[[Identity, bytes, frozenset[str]], Any]) -> Handler:
+    """Return what answers another worker about some of a range's shards."""
+
+    def handle(identity: Identity, body: bytes) -> Any:
+        (size,) = _SIZE.unpack_from(body)
+        start = _SIZE.size + size
+        shards = frozenset(body[_SIZE.size : start].decode().split(","))
+        return answer(identity, body[start:], shards)
+
+    return handle
+
+
+def _part_body(shards: Sequence[str], request: Any) -> bytes:
+    names = ",".join(shards).encode()
+    return b"".join((_SIZE.pack(len(names)), names, request.SerializeToString()))
+
+
+def _has_rows(answer: Any) -> bool:
+    return bool(answer.rows)
+
+
+def _placed(part: Any, table_name: str, address: str) -> Place:
+    """Return where the next row of a table stands in a worker's part of a batch."""
+    if not part.tables or part.tables[-1].table_name != table_name:
+        part.tables.add(table_name=table_name)
+        return Place(address, len(part.tables) - 1, 0)
+    last = part.tables[-1]
+    rows = last.rows if hasattr(last, "rows") else last.primary_key
+    return Place(address, len(part.tables) - 1, len(rows))
+
+
+def _copy_choice(wanted: pb.TableInBatchGetRowRequest, part: pb.TableInBatchGetRowRequest) -> None:
+    """Copy what a read asks of each row."""
+    part.CopyFrom(wanted)
+    del part.primary_key[:]
+    del part.token[:]
+
+
+def _joined(
+    request: Any, places: Sequence[Sequence[Place]], answers: Mapping[str, Any], whole: Any
+) -> bytes:
+    """Return the answer to a divided batch, its rows in the request's order."""
+    for wanted, of_table in zip(request.tables, places, strict=True):
+        told = whole.tables.add(table_name=wanted.table_name)
+        for place in of_table:
+            answer = answers[place.address]
+            if isinstance(answer, StoreError):
+                told.rows.add(is_ok=False, error=_error(answer))
+            else:
+                told.rows.append(answer.tables[place.table].rows[place.row])
+    return bytes(whole.SerializeToString())
+
+
+def _error(failure: StoreError) -> pb.Error:
+    return pb.Error(code=failure.code, message=failure.message)

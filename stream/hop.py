@@ -1,0 +1,404 @@
+"""The hop between workers: a request that reached one is answered by the one that can.
+
+One connection from each worker to each other one carries all requests, each with a number, so
+answers come in any order. A frame is its length (4 bytes, big-endian), then msgpack-free fields of
+its own: see ``encode_call`` and ``encode_answer``. Both ends prove at the beginning that they know
+the cluster's secret; nothing else is said before. What is lost on the way is told as unknown where
+it was sent, as unavailable where it was not.
+
+Bounds: ``CALLS_MAX`` calls wait on one connection, ``FRAME_BYTES_MAX`` is the largest frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from typing import NamedTuple, cast
+
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import (
+    STATUS,
+    OutcomeUnknown,
+    Rejected,
+    StoreError,
+    Unavailable,
+)
+
+__all__ = ["HopClient", "HopServer"]
+
+logger = logging.getLogger(__name__)
+
+CALLS_MAX = 10_000
+FRAME_BYTES_MAX = 80 * 1024 * 1024
+CONNECT_S = 2.0
+ANSWER_S = 30.0
+"""After this long without an answer the outcome is unknown. The owner answers in 10 s."""
+
+NONCE_BYTES = 32
+_LENGTH = Struct(">I")
+_CALL = Struct(">QBBBB")
+_ANSWER = Struct(">QBB")
+OK, REJECTED, UNAVAILABLE, UNKNOWN = range(4)
+_CLIENT, _SERVER = b"rowtide hop client", b"rowtide hop server"
+
+
+class Call(NamedTuple):
+    """One request: on whose behalf, which operation, its body."""
+
+    number: int
+    identity: Identity
+    operation: str
+    body: bytes
+
+
+Answerer = Callable[[Identity, str, bytes], bytes | Awaitable[bytes]]
+"""Answers an operation; raises ``StoreError``."""
+
+
+def proof(secret: bytes, role: bytes, *nonces: bytes) -> bytes:
+    """Return what only who knows the secret can say to these nonces."""
+    return hmac.digest(secret, b"".join((role, *nonces)), hashlib.sha256)
+
+
+def encode_call(call: Call) -> bytes:
+    """Return a call's frame."""
+    names = (
+        call.identity.access_key_id.encode(),
+        call.identity.instance.encode(),
+        call.operation.encode(),
+    )
+    head = _CALL.pack(call.number, *(len(name) for name in names), 0)
+    size = len(head) + sum(map(len, names)) + len(call.body)
+    return b"".join((_LENGTH.pack(size), head, *names, call.body))
+
+
+def decode_call(frame: bytes) -> Call:
+    """Take a call's frame apart, without its length."""
+    number, *sizes, _ = _CALL.unpack_from(frame)
+    at = _CALL.size
+    names: list[str] = []
+    for size in sizes:
+        names.append(frame[at : at + size].decode())
+        at += size
+    key_id, instance, operation = names
+    return Call(number, Identity(key_id, instance, b""), operation, frame[at:])
+
+
+def encode_answer(number: int, told: bytes | StoreError) -> bytes:
+    """Return an answer's frame."""
+    if isinstance(told, bytes):
+        return b"".join((_LENGTH.pack(_ANSWER.size + len(told)), _ANSWER.pack(number, OK, 0), told))
+    kind = UNAVAILABLE
+    if isinstance(told, OutcomeUnknown):
+        kind = UNKNOWN
+    elif not isinstance(told, Unavailable):
+        kind = REJECTED
+    code, message = told.code.encode(), told.message.encode()
+    head = _ANSWER.pack(number, kind, len(code))
+    return b"".join((_LENGTH.pack(len(head) + len(code) + len(message)), head, code, message))
+
+
+def decode_answer(frame: bytes) -> tuple[int, bytes | StoreError]:
+    """Take an answer's frame apart, without its length."""
+    number, kind, size = _ANSWER.unpack_from(frame)
+    if kind == OK:
+        return number, frame[_ANSWER.size :]
+    code = frame[_ANSWER.size : _ANSWER.size + size].decode()
+    message = frame[_ANSWER.size + size :].decode()
+    if code not in STATUS or kind == UNKNOWN:
+        return number, OutcomeUnknown(message)
+    failure = Unavailable(message, code) if kind == UNAVAILABLE else Rejected(code, message)
+    return number, failure
+
+
+class _Frames(asyncio.Protocol):
+    """Cuts what comes in into frames. ``taken`` is called with each, without its length."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        at = 0
+        while len(buffer) - at >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(buffer, at)
+            if size > self.frame_bytes_max():
+                self.abort(f"a frame of {size} bytes")
+                return
+            end = at + _LENGTH.size + size
+            if len(buffer) < end:
+                break
+            self.taken(bytes(memoryview(buffer)[at + _LENGTH.size : end]))
+            at = end
+        del buffer[:at]
+
+    def frame_bytes_max(self) -> int:
+        """Return the largest frame that is taken now."""
+        return FRAME_BYTES_MAX
+
+    def taken(self, frame: bytes) -> None:
+        """Take a whole frame."""
+        raise NotImplementedError
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame that has its length."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(frame)
+
+    def say(self, content: bytes) -> None:
+        """Send a frame of ``content``."""
+        self.send(_LENGTH.pack(len(content)) + content)
+
+    def abort(self, why: str) -> None:
+        """Cut the connection."""
+        logger.warning("a connection between workers is cut: %s", why)
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class HopServer:
+    """Answers what other workers pass on."""
+
+    def __init__(
+        self, secret: Callable[[], bytes | None], answer: Answerer, tasks: asyncio.TaskGroup
+    ) -> None:
+        self.secret = secret
+        self.answer = answer
+        self.tasks = tasks
+        self._server: asyncio.Server | None = None
+        self.connections: set[asyncio.Transport] = set()
+
+    async def serve_on(self, listener: socket.socket) -> None:
+        """Accept workers on a socket that is bound already."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Served(self), sock=listener)
+
+    def close(self) -> None:
+        """Stop accepting, and cut what is open."""
+        if self._server is not None:
+            self._server.close()
+        for transport in list(self.connections):
+            transport.abort()
+
+
+class _Served(_Frames):
+    """The answering end of one connection."""
+
+    def __init__(self, hop: HopServer) -> None:
+        super().__init__()
+        self._hop = hop
+        self._nonce = os.urandom(NONCE_BYTES)
+        self._trusted = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._hop.connections.add(cast(asyncio.Transport, transport))
+        self.say(self._nonce)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.transport is not None:
+            self._hop.connections.discard(self.transport)
+        self.transport = None
+
+    def frame_bytes_max(self) -> int:
+        return FRAME_BYTES_MAX if self._trusted else 4 * NONCE_BYTES
+
+    def taken(self, frame: bytes) -> None:
+        if self._trusted:
+            self._call(decode_call(frame))
+            return
+        secret = self._hop.secret()
+        nonce, told = frame[:NONCE_BYTES], frame[NONCE_BYTES:]
+        if secret is None or not hmac.compare_digest(
+            told, proof(secret, _CLIENT, self._nonce, nonce)
+        ):
+            self.abort("it does not know the cluster's secret")
+            return
+        self._trusted = True
+        self.say(proof(secret, _SERVER, nonce, self._nonce))
+
+    def _call(self, call: Call) -> None:
+        try:
+            result = self._hop.answer(call.identity, call.operation, call.body)
+        except StoreError as error:
+            self.send(encode_answer(call.number, error))
+            return
+        if isinstance(result, bytes):
+            self.send(encode_answer(call.number, result))
+        elif isinstance(result, asyncio.Future):
+            result.add_done_callback(lambda done: self._settled(call.number, done))
+        else:
+            name = f"hop[{call.operation}]"
+            self._hop.tasks.create_task(self._run(call.number, result), name=name)
+
+    def _settled(self, number: int, done: asyncio.Future[bytes]) -> None:
+        if done.cancelled():
+            self.send(encode_answer(number, OutcomeUnknown()))
+        elif (error := done.exception()) is not None:
+            self.send(encode_answer(number, _told(error)))
+        else:
+            self.send(encode_answer(number, done.result()))
+
+    async def _run(self, number: int, awaitable: Awaitable[bytes]) -> None:
+        try:
+            told: bytes | StoreError = await awaitable
+        except Exception as error:  # noqa: BLE001 - Told to the caller; logged in _told.
+            told = _told(error)
+        self.send(encode_answer(number, told))
+
+
+def _told(error: BaseException) -> StoreError:
+    """Return what the other worker is told of a failure."""
+    if isinstance(error, StoreError):
+        return error
+    logger.error("a request from another worker failed", exc_info=error)
+    return OutcomeUnknown("Internal server error.")
+
+
+class HopClient:
+    """Calls other workers. ``secret`` is the cluster's, None as long as it is not known."""
+
+    def __init__(self, secret: Callable[[], bytes | None]) -> None:
+        self._secret = secret
+        self._links: dict[str, _Link] = {}
+
+    async def call(self, address: str, identity: Identity, operation: str, body: bytes) -> bytes:
+        """Have the worker at ``address`` (HOST:PORT) answer an operation.
+
+        Raises what it raised, ``Unavailable`` where it was never asked, ``OutcomeUnknown`` where
+        it was asked and no answer came.
+        """
+        link = self._links.get(address)
+        if link is None or link.lost:
+            link = self._links[address] = _Link(address)
+        return await link.call(self._secret, identity, operation, body)
+
+    def close(self) -> None:
+        """Cut every connection."""
+        for link in self._links.values():
+            link.close()
+
+
+class _Link:
+    """The connection to one worker; a lost one is not used again."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.lost = False
+        self._opening = asyncio.Lock()
+        self._caller: _Caller | None = None
+
+    async def call(
+        self,
+        secret: Callable[[], bytes | None],
+        identity: Identity,
+        operation: str,
+        body: bytes,
+    ) -> bytes:
+        caller = self._caller
+        if caller is None:
+            async with self._opening:
+                caller = self._caller or await self._open(secret())
+        if len(caller.waiting) >= CALLS_MAX:
+            raise Unavailable("Server is busy.", "OTSServerBusy")
+        future = caller.ask(identity, operation, body)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await future
+        except TimeoutError:
+            raise OutcomeUnknown from None
+
+    async def _open(self, secret: bytes | None) -> _Caller:
+        if self.lost or secret is None:
+            raise Unavailable("The partition is not available.")
+        host, _, port = self.address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        caller = _Caller(self, secret)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await loop.create_connection(lambda: caller, host.strip("[]"), int(port))
+                await caller.trusted
+        except (OSError, TimeoutError, Unavailable) as error:
+            self.lost = True
+            caller.close()
+            raise Unavailable("The partition is not available.") from error
+        self._caller = caller
+        return caller
+
+    def close(self) -> None:
+        """Cut the connection."""
+        self.lost = True
+        if self._caller is not None:
+            self._caller.close()
+
+
+class _Caller(_Frames):
+    """The asking end of one connection."""
+
+    def __init__(self, link: _Link, secret: bytes) -> None:
+        super().__init__()
+        self._link = link
+        self._secret = secret
+        self._nonce = os.urandom(NONCE_BYTES)
+        self._theirs: bytes | None = None
+        self.trusted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._number = 0
+
+    def ask(self, identity: Identity, operation: str, body: bytes) -> asyncio.Future[bytes]:
+        """Send a call; the future tells its answer."""
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        if self.transport is None or self.transport.is_closing():
+            future.set_exception(Unavailable("The partition is not available."))
+            return future
+        self._number += 1
+        self.waiting[self._number] = future
+        self.send(encode_call(Call(self._number, identity, operation, body)))
+        return future
+
+    def taken(self, frame: bytes) -> None:
+        if self.trusted.done():
+            number, told = decode_answer(frame)
+            future = self.waiting.pop(number, None)
+            if future is None or future.done():
+                return
+            if isinstance(told, StoreError):
+                future.set_exception(told)
+            else:
+                future.set_result(told)
+        elif self._theirs is None:
+            self._theirs = frame
+            self.say(self._nonce + proof(self._secret, _CLIENT, frame, self._nonce))
+        elif hmac.compare_digest(frame, proof(self._secret, _SERVER, self._nonce, self._theirs)):
+            self.trusted.set_result(None)
+        else:
+            self.abort("it does not know the cluster's secret")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self._link.lost = True
+        if not self.trusted.done():
+            self.trusted.set_exception(Unavailable("The partition is not available."))
+        waiting, self.waiting = self.waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(OutcomeUnknown())
+
+    def close(self) -> None:
+        """Cut the connection."""
+        if self.transport is not None:
+            self.transport.abort()

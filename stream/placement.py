@@ -1,0 +1,113 @@
+"""Brings shards in line with the catalog: here, and on every other worker.
+
+A change of the catalog is in force when every worker that serves a shard concerned has opened,
+changed or sealed it. Each worker does so by itself whenever the catalog has changed; who changed
+it asks all of them to have done so before its client is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.hop import HopClient
+from rowtide.stream.slot import Slot
+
+__all__ = ["SETTLE", "Placement"]
+
+logger = logging.getLogger(__name__)
+
+SETTLE = "RowtideSettle"
+RETRY_S = 0.2
+SETTLE_S_MAX = 15.0
+"""After this long a worker that does not answer makes the outcome unknown."""
+
+
+class Placement:
+    """The shards of this worker's slots, and how to reach the others'."""
+
+    def __init__(
+        self,
+        catalog: CatalogOwner,
+        slots: Mapping[int, Slot],
+        hop: HopClient,
+        owners: Callable[[], Mapping[int, str]],
+        *,
+        address: str,
+    ) -> None:
+        self._catalog = catalog
+        self._slots = slots
+        self._hop = hop
+        self._owners = owners
+        self._address = address
+        self.wake = asyncio.Event()
+        """Set with every change of the catalog."""
+
+    async def run(self) -> None:
+        """Settle whenever the catalog has changed, until cancelled."""
+        while True:
+            await self.wake.wait()
+            self.wake.clear()
+            try:
+                await self._settle_here()
+            except StoreError as error:
+                logger.info("shards are brought in line later: %s", error)
+                self.wake.set()
+                await asyncio.sleep(RETRY_S)
+
+    async def settle(self) -> None:
+        """Return once the catalog as it is now is in force on every worker.
+
+        Raises ``OutcomeUnknown`` where that takes too long: it will come into force.
+        """
+        applied = self._catalog.catalog.applied
+        try:
+            async with asyncio.timeout(SETTLE_S_MAX):
+                await _until_done(self._settle_here)
+                for address in set(self._owners().values()) - {self._address}:
+                    await _until_done(partial(self._ask, address, applied))
+        except TimeoutError:
+            raise OutcomeUnknown from None
+
+    async def others(self, operation: str, body: bytes) -> list[bytes]:
+        """Return what every other worker with slots answers. Raises what one of them raised."""
+        nobody = Identity("", "", b"")
+        addresses = sorted(set(self._owners().values()) - {self._address})
+        return [await self._hop.call(at, nobody, operation, body) for at in addresses]
+
+    async def settle_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Settle what another worker has changed in the catalog, up to its offset ``applied``."""
+        applied = int(json.loads(body)["applied"])
+        if self._catalog.catalog.applied < applied:
+            await self._catalog.refresh()
+        if self._catalog.catalog.applied < applied:
+            raise Unavailable("The catalog is not read that far yet.")
+        await self._settle_here()
+        return b"{}"
+
+    async def _ask(self, address: str, applied: int) -> None:
+        """Have another worker settle, unless it owns nothing any more."""
+        if address not in self._owners().values():
+            return
+        body = json.dumps({"applied": applied}).encode()
+        await self._hop.call(address, Identity("", "", b""), SETTLE, body)
+
+    async def _settle_here(self) -> None:
+        for slot in list(self._slots.values()):
+            await slot.settle()
+
+
+async def _until_done(attempt: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await attempt()
+            return
+        except (Unavailable, OutcomeUnknown) as error:
+            logger.debug("settling goes on: %s", error)
+            await asyncio.sleep(RETRY_S)

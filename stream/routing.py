@@ -1,0 +1,177 @@
+"""Sends a request to the worker that can answer it: this one, or one hop away.
+
+What concerns the catalog is answered by its owner. Everything else is tried here first: where a
+shard is another worker's the handler raises ``Elsewhere``, having done nothing, and the request
+goes there as it came. Whoever was asked by another worker does not pass on again.
+
+No worker says that something is absent before it has read the catalog to its present end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import Elsewhere, Rejected, Unavailable, invalid
+from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.fan_out import HERE, FanOut
+from rowtide.stream.hop import HopClient
+from rowtide.stream.http_edge import Handler
+
+__all__ = ["CATALOG_OPERATIONS", "Divided", "Router"]
+
+CATALOG_OPERATIONS = frozenset(
+    (
+        "CreateTable",
+        "ListTable",
+        "DescribeTable",
+        "UpdateTable",
+        "DeleteTable",
+        "CreateIndex",
+        "DropIndex",
+        "AddDefinedColumn",
+        "DeleteDefinedColumn",
+        "RowtideListInstances",
+        "RowtideCreateInstance",
+        "RowtideDeleteInstance",
+        "RowtideListKeys",
+        "RowtideCreateKey",
+        "RowtideRevokeKey",
+    )
+)
+
+ABSENT = frozenset({"OTSObjectNotExist", "OTSSessionNotExist"})
+"""Codes that say that something is not there."""
+
+Awaited = Awaitable[bytes] | bytes
+
+
+class Divided(NamedTuple):
+    """How an operation on rows of several workers is answered.
+
+    ``divisible`` says whether a request may be divided, and raises what refuses it whole.
+    """
+
+    fan_out: FanOut
+    divisible: Callable[[Identity, bytes], bool]
+    answer: Callable[[Identity, bytes], Awaitable[bytes]]
+
+
+class Router:
+    """Routes the operations of ``handlers``; those of ``among_workers`` are not for clients.
+
+    ``owners`` tells each slot's worker by address.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        among_workers: Mapping[str, Handler],
+        catalog: CatalogOwner,
+        hop: HopClient,
+        owners: Callable[[], Mapping[int, str]],
+        divided: Mapping[str, Divided],
+        *,
+        address: str,
+    ) -> None:
+        self._handlers = handlers
+        self._among_workers = among_workers
+        self._divided = divided
+        self._catalog = catalog
+        self._hop = hop
+        self._owners = owners
+        self._address = address
+
+    def routed(self) -> dict[str, Handler]:
+        """Return the handlers for clients' requests."""
+        return {
+            name: self._of_catalog(name, handler)
+            if name in CATALOG_OPERATIONS
+            else self._of_several(name, self._of_rows(name, handler))
+            for name, handler in self._handlers.items()
+        }
+
+    def passed_on(self, identity: Identity, operation: str, body: bytes) -> Awaited:
+        """Answer what another worker passed on."""
+        handler = self._among_workers.get(operation)
+        if handler is not None:
+            return handler(identity, body)
+        handler = self._handlers.get(operation)
+        if handler is None:
+            raise invalid(f"Unsupported operation: {operation}.")
+        if self._catalog.owning:
+            return handler(identity, body)
+        return self._current(handler, identity, body)
+
+    async def forward(self, slot: int, operation: str, identity: Identity, body: bytes) -> bytes:
+        """Have the worker of ``slot`` answer."""
+        address = self._owners().get(slot)
+        if address is None or address == self._address:
+            raise Unavailable("The partition is not available.")
+        return await self._hop.call(address, identity, operation, body)
+
+    def _of_catalog(self, name: str, handler: Handler) -> Handler:
+        def route(identity: Identity, body: bytes) -> Awaited:
+            if self._catalog.owning:
+                return handler(identity, body)
+            return self.forward(CATALOG_SLOT, name, identity, body)
+
+        return route
+
+    async def ask(self, address: str, operation: str, identity: Identity, body: bytes) -> bytes:
+        """Have a worker answer, this one where the address is ``HERE``."""
+        if address != HERE:
+            return await self._hop.call(address, identity, operation, body)
+        answer = self.passed_on(identity, operation, body)
+        return answer if isinstance(answer, bytes) else await answer
+
+    def _of_several(self, name: str, handler: Handler) -> Handler:
+        """Return the handler of what may concern several workers at once."""
+        divided = self._divided.get(name)
+        if divided is None:
+            return handler
+
+        def route(identity: Identity, body: bytes) -> Awaited:
+            if divided.fan_out.alone or not divided.divisible(identity, body):
+                return handler(identity, body)
+            return divided.answer(identity, body)
+
+        return route
+
+    def _of_rows(self, name: str, handler: Handler) -> Handler:
+        def route(identity: Identity, body: bytes) -> Awaited:
+            try:
+                result = handler(identity, body)
+            except Elsewhere as error:
+                return self.forward(error.slot, name, identity, body)
+            except Rejected as error:
+                if error.code not in ABSENT or self._catalog.owning:
+                    raise
+                return self._again(name, handler, identity, body)
+            if isinstance(result, bytes | asyncio.Future):
+                return result
+            return self._awaited(name, result, identity, body)
+
+        return route
+
+    async def _again(self, name: str, handler: Handler, identity: Identity, body: bytes) -> bytes:
+        try:
+            return await self._current(handler, identity, body)
+        except Elsewhere as error:
+            return await self.forward(error.slot, name, identity, body)
+
+    async def _awaited(
+        self, name: str, result: Awaitable[bytes], identity: Identity, body: bytes
+    ) -> bytes:
+        try:
+            return await result
+        except Elsewhere as error:
+            return await self.forward(error.slot, name, identity, body)
+
+    async def _current(self, handler: Handler, identity: Identity, body: bytes) -> bytes:
+        """Answer by the catalog as it is now, or later."""
+        await self._catalog.refresh()
+        result = handler(identity, body)
+        return result if isinstance(result, bytes) else await result

@@ -1,0 +1,101 @@
+"""Opens one shard: its rows are brought to the log's end before anybody is served.
+
+The log must begin at or below what the rows hold; a no-op is appended by the append rule, and the
+log up to it replayed. So nothing that an earlier owner sent can become valid behind our back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from rowtide.core.limits import Limits
+from rowtide.core.mark import decode_mark, mark_key
+from rowtide.core.schema import ShardRange, Table
+from rowtide.core.shard import Shard, ShardState
+from rowtide.stream.appender import READ_BYTES, LogShortened
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.row_store import RowStore
+from rowtide.stream.shard_owner import ShardOwner, ShardSettings
+from rowtide.stream.topics import TopicNames
+
+__all__ = ["ShardOpener"]
+
+
+class ShardOpener:
+    """Opens the shards of one slot. ``owner`` is the worker's random id."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: TopicNames,
+        *,
+        owner: bytes,
+        readable: Callable[[], bool],
+        clock_us: Callable[[], int],
+        steady_s: Callable[[], float] | None,
+        limits: Limits,
+        settings: ShardSettings,
+    ) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self._owner = owner
+        self._readable = readable
+        self._clock_us = clock_us
+        self._steady_s = steady_s
+        self._limits = limits
+        self._settings = settings
+
+    async def open(self, table: Table, shard: ShardRange, rows: RowStore, claim: int) -> ShardOwner:
+        """Return a shard's owner under ``claim``, its rows complete up to a no-op of ours.
+
+        Raises ``LogShortened`` and ``record.CorruptRecord`` where it can't be served for good,
+        other failures where it can't be now.
+        """
+        mark = rows.get(mark_key(shard.shard_id))
+        state = ShardState(table.options) if mark is None else decode_mark(mark)
+        if mark is None:
+            state.stream = table.stream
+        machine = Shard(shard.shard_id, table, rows, state, limits=self._limits)
+        machine.retable(table)
+        log = self._cluster.log(self._topics.shard(shard.shard_id))
+        owner = ShardOwner(
+            machine,
+            log,
+            rows,
+            clock_us=self._clock_us,
+            readable=self._readable,
+            settings=self._settings,
+            steady_s=self._steady_s,
+        )
+        await self._recover(owner, rows, claim)
+        machine.claimed(claim, self._owner)
+        return owner
+
+    async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int) -> None:
+        """Replay a shard's log up to a no-op of ours."""
+        shard, log = owner.shard, owner.log
+        applied, flushed = shard.state.applied, rows.flushed(shard.shard_id)
+        start, end = await log.bounds()
+        if end <= applied:
+            raise LogShortened(
+                f"{log.name} ends at {end}, but entries up to {applied} were acknowledged"
+            )
+        if start > applied + 1:
+            raise LogShortened(
+                f"{log.name} begins at {start}, but the rows end at {applied}: "
+                f"entries {applied + 1} to {start - 1} are gone"
+            )
+        shard.claimed(claim, self._owner)
+        end = await owner.appender.fence()
+        shard.claimed(-1, self._owner)
+        at = max(start, min(applied, flushed) + 1)
+        while at < end:
+            entries = await log.read(at, bytes_max=READ_BYTES)
+            if not entries:
+                raise LogShortened(f"{log.name} ends at {at}, expected {end}")
+            at = entries[-1].offset + 1
+            owner.note_unflushed([e for e in entries if e.offset <= applied])
+            owner.replay([e for e in entries if applied < e.offset < end])
+            await asyncio.sleep(0)
+        owner.find_unflushed()

@@ -1,0 +1,68 @@
+"""Several workers of one Kafka: each a process, any of them asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from rowtide.cli.client import Client
+from rowtide.deploy.up import Up
+
+__all__ = ["Workers", "workers"]
+
+SLOTS = 6
+ALL = list(range(SLOTS))
+SETTLED_S_MAX = 60.0
+
+
+class Workers:
+    """Processes of ``rowtide up --kafka``, by number; ended with the test."""
+
+    def __init__(self, folder: Path, broker: str, closing: ExitStack) -> None:
+        self._folder = folder
+        self._broker = broker
+        self._closing = closing
+        self._ready: dict[str, str] = {}
+        self.running: list[Up] = []
+        self.clients: list[Client] = []
+
+    def start(self, *options: str) -> Client:
+        """Start one more worker; return a client of it."""
+        number = len(self.running)
+        output = self._closing.enter_context((self._folder / f"output{number}").open("wb"))
+        told = ["--port", "0", "--kafka", self._broker, "--slots", str(SLOTS)]
+        told += ["--topic-prefix", self._folder.name, "--table-operations-per-s", "0", *options]
+        up = self._closing.enter_context(
+            Up(self._folder / f"worker{number}", options=told, output=output)
+        )
+        self.running.append(up)
+        ready = up.start()._asdict()
+        if self.clients:  # All use the first one's key and instance.
+            ready = {**self._ready, "endpoint": ready["endpoint"]}
+        else:
+            self._ready = ready
+        client = self._closing.enter_context(Client(**ready))
+        self.clients.append(client)
+        return client
+
+    def settled(self) -> None:
+        """Return once every slot is open on exactly one worker, and each worker has one."""
+        until = time.monotonic() + SETTLED_S_MAX
+        while True:
+            told = [client.call_json("RowtideStatus", {})["slots"] for client in self.clients]
+            opened = [[slot["slot"] for slot in slots if slot["open"]] for slots in told]
+            if all(opened) and sorted(number for one in opened for number in one) == ALL:
+                return
+            assert time.monotonic() < until, f"slots are not divided in {SETTLED_S_MAX} s: {told}"
+            time.sleep(0.1)  # There is nothing to wait on from outside.
+
+
+@pytest.fixture
+def workers(tmp_path: Path, broker: str) -> Iterator[Workers]:
+    """No worker yet; the test starts them."""
+    with ExitStack() as closing:
+        yield Workers(tmp_path, broker, closing)

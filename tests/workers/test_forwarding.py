@@ -1,0 +1,177 @@
+"""Any worker answers any request, whoever owns the shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from rowtide.cli.client import Client
+from rowtide.cli.wire_row import Put
+from rowtide.core import variant
+from rowtide.core.wire import ots_pb2 as pb
+from tests.api.calls import (
+    INF_MAX,
+    INF_MIN,
+    OK,
+    ask,
+    batch_get,
+    batch_write,
+    get,
+    get_range,
+    key,
+    outcomes,
+    put,
+    puts,
+    refusal,
+    rows,
+    shown,
+    stored,
+    update,
+)
+from tests.workers.conftest import Workers
+
+pytestmark = pytest.mark.system
+
+
+TABLES = [f"t{number}" for number in range(6)]
+CUTS = ["d", "h", "m", "q", "u"]
+
+
+def create(name: str, *cuts: str) -> pb.CreateTableRequest:
+    points = [b"\x09", *map(variant.encode, cuts), b"\x0a"]
+    return pb.CreateTableRequest(
+        table_meta=pb.TableMeta(
+            table_name=name,
+            primary_key=[
+                pb.PrimaryKeySchema(name="PK1", type=pb.STRING),
+                pb.PrimaryKeySchema(name="PK2", type=pb.INTEGER),
+            ],
+        ),
+        reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
+        partitions=[pb.PartitionRange(begin=low, end=high) for low, high in pairwise(points)]
+        if cuts
+        else [],
+        stream_spec=pb.StreamSpecification(enable_stream=True, expiration_time=24),
+    )
+
+
+@pytest.fixture(scope="module")
+def clients(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Client]]:
+    """Clients of three workers that share six slots, and the tables t0 to t5."""
+    with ExitStack() as closing:
+        workers = Workers(tmp_path_factory.mktemp("three"), broker, closing)
+        started = [workers.start() for _ in range(3)]
+        workers.settled()
+        for number, name in enumerate(TABLES):
+            ask(started[number % 3], create(name))
+        ask(started[1], create("wide", *CUTS))
+        yield started
+
+
+@pytest.fixture(params=range(3), ids=["first", "second", "third"])
+def client(request: pytest.FixtureRequest, clients: list[Client]) -> Client:
+    """Each of the workers in turn."""
+    number: int = request.param
+    return clients[number]
+
+
+def test_a_row_written_through_one_worker_is_read_through_every_other(
+    clients: list[Client], client: Client
+) -> None:
+    number = clients.index(client)
+    for name in TABLES:
+        ask(client, put(name, key("a", number), puts(by=number)))
+    for other in clients:
+        assert other.list_table() == [*TABLES, "wide"]
+        for name in TABLES:
+            assert shown(stored(other, name, key("a", number))) == {"by": number}
+
+
+def test_a_batch_is_written_and_read_in_its_order(client: Client) -> None:
+    letters = "zaymbxlcw"
+    many = [put("wide", key(letter, n), puts(n=n)) for n, letter in enumerate(letters)]
+    beside = [put(name, key(name, 1), puts(n=1)) for name in TABLES]
+    told = ask(
+        client,
+        batch_write(
+            [("wide", many), ("gone", many[:1]), *zip(TABLES, [[b] for b in beside], strict=True)]
+        ),
+    )
+    missing = "OTSObjectNotExist Requested table does not exist."
+    assert outcomes(told) == [[OK] * 9, [missing], *[[OK]] * 6]
+    keys = [key(letter, n) for n, letter in enumerate(letters)]
+    found = ask(client, batch_get([("wide", keys), ("t3", [key("t3", 1), key("t3", 2)])]))
+    values = [[[shown(r) for r in rows(row.row)] for row in table.rows] for table in found.tables]
+    assert values == [[[{"n": n}] for n in range(9)], [[{"n": 1}], []]]
+
+
+def test_a_batch_with_a_bad_row_is_refused_whole(client: Client) -> None:
+    good = put("wide", key("a", 77), puts(n=1))
+    bad = put("wide", key("z", 77), [Put("#", 1)])
+    request = batch_write([("wide", [good, bad])])
+    assert refusal(client, request) == "400 OTSParameterInvalid Invalid column name: '#'."
+    assert stored(client, "wide", key("a", 77)) is None
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("limit", [None, 1, 4])
+def test_a_range_over_every_workers_shards_is_whole_and_in_order(
+    client: Client, backward: bool, limit: int | None
+) -> None:
+    name = f"range_{backward}_{limit}_{id(client)}"
+    ask(client, create(name, *CUTS))
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1) if chr(code) not in "hijkl"]
+    ask(client, batch_write([(name, [put(name, key(x, n)) for x in letters for n in (1, 2)])]))
+    low, high = key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX)
+    at, end = (high, low) if backward else (low, high)
+    found = []
+    while at:
+        fields: dict[str, Any] = {"direction": pb.BACKWARD if backward else pb.FORWARD}
+        answer = ask(
+            client, get_range(name, at, end, **fields, **({"limit": limit} if limit else {}))
+        )
+        found += [tuple(value for _, value in row.key) for row in rows(answer.rows)]
+        following = rows(answer.next_start_primary_key)
+        at = following[0].key if following else ()
+    wanted = [(x, n) for x in letters for n in (1, 2)]
+    assert found == (wanted[::-1] if backward else wanted)
+
+
+def test_a_transaction_and_a_stream_go_through_any_worker(
+    clients: list[Client], client: Client
+) -> None:
+    number = clients.index(client)
+    for name in TABLES:
+        begun = pb.StartLocalTransactionRequest(table_name=name, key=put(name, key("txn"[:1])).row)
+        held = ask(client, begun).transaction_id
+        other = clients[(number + 1) % 3]
+        ask(other, put(name, key("t", number), puts(n=1), transaction_id=held))
+        ask(clients[(number + 2) % 3], pb.CommitTransactionRequest(transaction_id=held))
+        assert shown(stored(client, name, key("t", number))) == {"n": 1}
+        (stream,) = ask(client, pb.ListStreamRequest(table_name=name)).streams
+        (shard,) = ask(client, pb.DescribeStreamRequest(stream_id=stream.stream_id)).shards
+        wanted = pb.GetShardIteratorRequest(stream_id=stream.stream_id, shard_id=shard.shard_id)
+        at = ask(client, wanted).shard_iterator
+        records = ask(client, pb.GetStreamRecordRequest(shard_iterator=at)).stream_records
+        assert key("t", number) in [rows(record.record)[0].key for record in records]
+
+
+def test_tables_are_changed_and_deleted_through_any_worker(client: Client) -> None:
+    name = f"changed_{id(client)}"
+    ask(client, create(name, *CUTS))
+    for letter in "az":
+        ask(client, put(name, key(letter, 1), puts(n=1)))
+        ask(client, put(name, key(letter, 1), puts(n=2)))
+    options = pb.TableOptions(max_versions=3)
+    ask(client, pb.UpdateTableRequest(table_name=name, table_options=options))
+    for letter in "az":
+        ask(client, update(name, key(letter, 1), puts(n=3)))
+        found = stored(client, name, key(letter, 1), max_versions=5)
+        assert found is not None
+        assert [value for _, value, _ in found.columns] == [3, 2]
+    client.delete_table(name)
+    assert refusal(client, get(name, key("a", 1))).startswith("404 OTSObjectNotExist")
