@@ -1,0 +1,84 @@
+"""Workers come and go: what one served another serves, and nothing is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from rowtide.cli.client import Client, NoAnswer, ServerError
+from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.workers.conftest import Workers
+from tests.workers.test_forwarding import create
+
+pytestmark = pytest.mark.system
+
+TABLES = [f"t{number}" for number in range(6)]
+SERVED_S_MAX = 60.0
+RETRIED = {"OTSPartitionUnavailable", "OTSServerBusy", "OTSServerUnavailable", "OTSTimeout"}
+
+
+def repeated(attempt: Callable[[], object]) -> float:
+    """Do what SDKs repeat until it succeeds; return how long that took, in seconds."""
+    began = time.monotonic()
+    while (refused := failure(attempt)) is not None:
+        assert refused in RETRIED
+        assert time.monotonic() - began < SERVED_S_MAX, refused
+        time.sleep(0.02)  # As SDKs do between two attempts.
+    return time.monotonic() - began
+
+
+def failure(attempt: Callable[[], object]) -> str | None:
+    """Return the code of what went wrong, or None."""
+    try:
+        attempt()
+    except ServerError as error:
+        return error.code
+    except NoAnswer:
+        return "OTSServerUnavailable"
+    return None
+
+
+def write_all(client: Client, number: int) -> float:
+    """Write a row of each table; return the longest wait, in seconds."""
+    requests = [put(name, key("a", number), puts(n=number)) for name in TABLES]
+    return max(repeated(partial(ask, client, request)) for request in requests)
+
+
+def check_all(client: Client, numbers: range) -> None:
+    for name in TABLES:
+        for number in numbers:
+            assert shown(stored(client, name, key("a", number))) == {"n": number}
+
+
+def test_a_worker_that_joins_takes_its_share(workers: Workers) -> None:
+    first = workers.start()
+    for name in TABLES:
+        ask(first, create(name))
+    write_all(first, 0)
+    second = workers.start()
+    for number in range(1, 50):
+        write_all(first if number % 2 else second, number)
+    workers.settled()
+    check_all(first, range(50))
+    check_all(second, range(50))
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_what_a_worker_served_another_one_serves(workers: Workers, how: str) -> None:
+    clients = [workers.start() for _ in range(3)]
+    workers.settled()
+    for name in TABLES:
+        ask(clients[0], create(name))
+    write_all(clients[1], 0)
+    leaving = workers.running[2]
+    if how == "killed":
+        leaving.kill()
+    else:
+        leaving.stop()
+    for number in range(1, 10):
+        write_all(clients[number % 2], number)
+    for client in clients[:2]:
+        check_all(client, range(10))
