@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 __all__ = [
+    "CREDENTIALS",
     "Credentials",
     "load_or_create",
     "read_credentials",

@@ -15,13 +15,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rowtide.cli.credentials import Credentials
+from rowtide.cli.more_workers import MoreWorkers, watch_parent
 from rowtide.cli.settings import Settings
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
@@ -48,13 +50,18 @@ class _StartEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What is run, and who is told: ``ready`` of the port, ``stopping`` once, at the signal."""
+    """What is run, and who is told.
+
+    ``ready`` is told the port and the endpoints of further workers, ``stopping`` is called once, at
+    the signal. ``config`` is the file that settings came from.
+    """
 
     settings: Settings
     own: WorkerDirectory
     credentials: Credentials
-    ready: Callable[[int], None]
+    ready: Callable[[int, Sequence[str]], None]
     stopping: Callable[[], None]
+    config: Path | None = None
 
 
 def serve(serving: Serving) -> None:
@@ -190,17 +197,31 @@ async def _run_worker(serving: Serving, broker: EmbeddedBroker | None, stop: asy
     bootstrap = settings.kafka if broker is None else broker.bootstrap
     worker = Worker(worker_config(settings, serving.credentials, bootstrap), serving.own)
 
-    def ready(running: Worker) -> None:
-        serving.ready(running.port)
-
+    served = asyncio.Event()
+    more = MoreWorkers(settings, serving.credentials, bootstrap, serving.config)
     logger.info("starting the worker")
     async with asyncio.TaskGroup() as tasks:
-        watch = None
+        beside = [
+            tasks.create_task(_run_more(serving, more, worker, served), name="more workers"),
+            tasks.create_task(watch_parent(stop), name="parent"),
+        ]
         if broker is not None:
-            watch = tasks.create_task(supervise(broker, _report), name="broker")
-        await worker.run(ready=ready, stop=stop)
-        if watch is not None:
-            watch.cancel()
+            beside.append(tasks.create_task(supervise(broker, _report), name="broker"))
+        try:
+            await worker.run(ready=lambda _: served.set(), stop=stop)
+        finally:
+            for task in beside:
+                task.cancel()
+            await more.stop()
+
+
+async def _run_more(
+    serving: Serving, more: MoreWorkers, worker: Worker, served: asyncio.Event
+) -> None:
+    """Start the further workers once the first serves, and say that all are ready."""
+    await served.wait()
+    serving.ready(worker.port, await more.start())
+    await more.watch()
 
 
 def _report(event: BrokerEvent) -> None:
@@ -243,6 +264,7 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
         host=settings.host,
         port=settings.port,
         slots=settings.slots,
+        advertise=settings.advertise,
         free_bytes_min=settings.free_bytes_min,
         slot=SlotSettings(reclaim=ReclaimSettings(rows_per_s=settings.reclaim_rows_per_s)),
         limits=Limits(

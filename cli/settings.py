@@ -25,6 +25,7 @@ _SERVERS = re.compile(r"[^:,\s]+:\d+(,[^:,\s]+:\d+)*")
 _TOPIC_PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 DURABILITIES = ("fsync", "replicated")
 SLOTS_MAX = 1024
+WORKERS_MAX = 64
 
 
 class SettingsError(Exception):
@@ -59,6 +60,12 @@ class Settings:
     durability: Literal["fsync", "replicated"] = "fsync"
     """When a write is acknowledged: flushed by one broker, or held by two of three."""
 
+    workers: int = 1
+    """Worker processes; each has a port of its own, from the first one's on."""
+
+    advertise: str = ""
+    """Host by which workers on other machines reach this one, where that is not `host`."""
+
     slots: int = 4
     """Units of ownership, fixed at the first start. More spread better over many workers."""
 
@@ -82,6 +89,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
+        _require(1 <= self.workers <= WORKERS_MAX, "workers", self.workers, f"1 to {WORKERS_MAX}")
         _require(1 <= self.slots <= SLOTS_MAX, "slots", self.slots, f"1 to {SLOTS_MAX}")
         _require(self.free_bytes_min >= 0, "free_bytes_min", self.free_bytes_min, "0 or more")
         units = self.partition_units_per_s
@@ -208,6 +216,7 @@ _READERS: dict[str, Callable[[Any, bool], Any]] = {
     "java": _path,
     "port": _whole,
     "slots": _whole,
+    "workers": _whole,
     "free_bytes_min": _whole,
     "reclaim_rows_per_s": _whole,
     "partition_units_per_s": _whole,

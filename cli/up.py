@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
@@ -50,6 +51,7 @@ _TYPES: dict[str, click.ParamType] = {
     "java": click.Path(path_type=Path),
     "port": click.IntRange(0, 65535),
     "slots": click.INT,
+    "workers": click.INT,
     "free_bytes_min": click.INT,
     "reclaim_rows_per_s": click.INT,
     "partition_units_per_s": click.INT,
@@ -100,7 +102,7 @@ def up(config: Path | None, ready_file: Path | None, *, verbose: int, **flags: A
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
         credentials, made = load_or_create(settings.data_dir, settings.instance)
-        _run(settings, own, credentials, ready_file, made=made)
+        _run(settings, own, credentials, ready_file, config, made=made)
     except Exception as error:
         raise told_failure(error, settings) from error
 
@@ -120,25 +122,27 @@ def _run(
     own: WorkerDirectory,
     credentials: Credentials,
     ready_file: Path | None,
+    config: Path | None,
     *,
     made: bool,
 ) -> None:
     click.echo(f"rowtide {version('rowtide')}, data in {settings.data_dir}", err=True)
     remove_endpoint(settings.data_dir)  # A killed server's.
 
-    def ready(port: int) -> None:
+    def ready(port: int, more: Sequence[str]) -> None:
         endpoint = endpoint_of(settings.host, port)
         write_endpoint(settings.data_dir, endpoint)
         if ready_file is not None:
             write_private(ready_file, {"endpoint": endpoint, **credentials._asdict()})
-        _announce(endpoint, credentials, settings.data_dir, secret=made or sys.stdout.isatty())
+        shown = made or sys.stdout.isatty()
+        _announce([endpoint, *more], credentials, settings.data_dir, secret=shown)
 
     def stopping() -> None:
         remove_endpoint(settings.data_dir)
         click.echo("\nStopping: requests under way are answered, rows flushed.", err=True)
 
     try:
-        serve(Serving(settings, own, credentials, ready, stopping))
+        serve(Serving(settings, own, credentials, ready, stopping, config))
     finally:
         remove_endpoint(settings.data_dir)
     click.echo("Stopped.", err=True)
@@ -150,13 +154,18 @@ def endpoint_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _announce(endpoint: str, credentials: Credentials, data_dir: Path, *, secret: bool) -> None:
+def _announce(
+    endpoints: Sequence[str], credentials: Credentials, data_dir: Path, *, secret: bool
+) -> None:
     """Print what a client needs. The secret goes to a terminal, or out once, where it was made.
 
     Later starts of a service write to a log, which is read by more people than the data directory.
     """
     shown = credentials.access_key_secret if secret else f"in {data_dir / 'credentials.json'}"
+    endpoint = endpoints[0]
     click.echo(f"\nrowtide is ready.\n\n  endpoint           {endpoint}")
+    for other in endpoints[1:]:
+        click.echo(f"  the same           {other}")
     click.echo(f"  instance           {credentials.instance}")
     click.echo(f"  access key id      {credentials.access_key_id}")
     click.echo(f"  access key secret  {shown}\n")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,18 @@ class Workers:
                 return
             assert time.monotonic() < until, f"slots are not divided in {SETTLED_S_MAX} s: {told}"
             time.sleep(0.1)  # There is nothing to wait on from outside.
+
+
+@pytest.fixture
+def free_port() -> int:
+    """Return a port that is free now, as is the next one."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                second.bind(("127.0.0.1", port + 1))
+                return port
 
 
 @pytest.fixture

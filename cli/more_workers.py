@@ -1,0 +1,152 @@
+"""The worker processes of ``rowtide up --workers N`` beside the first.
+
+Each is ``rowtide up`` against the same Kafka, in a folder of its own below the data directory, with
+the same key. It ends with its parent: told so by a signal, or by itself when the parent is gone.
+One that ends before is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from rowtide.cli.credentials import CREDENTIALS, Credentials, write_private
+from rowtide.cli.settings import Settings, flag
+
+__all__ = ["PARENT", "MoreWorkers", "watch_parent"]
+
+logger = logging.getLogger(__name__)
+
+PARENT = "ROWTIDE_PARENT"
+"""Variable of a child's environment: its parent's process id."""
+
+RUN = "from rowtide.cli.main import main; main()"
+
+START_S_MAX = 60.0
+STOP_S_MAX = 40.0
+RESTART_S = 1.0
+POLL_S = 0.05
+WATCH_S = 0.5
+
+_OWN = frozenset({"data_dir", "port", "kafka", "workers", "kafka_security", "instance"})
+"""Settings that a child does not take over as they are."""
+
+
+class MoreWorkers:
+    """Workers 1 to ``settings.workers`` - 1. ``config`` is the file that settings came from."""
+
+    def __init__(
+        self, settings: Settings, credentials: Credentials, bootstrap: str, config: Path | None
+    ) -> None:
+        self._settings = settings
+        self._credentials = credentials
+        self._bootstrap = bootstrap
+        self._config = config
+        self._children: dict[int, Process] = {}
+
+    async def start(self) -> list[str]:
+        """Start them all; return their endpoints once they serve. Raises ``ChildProcessError``."""
+        numbers = range(1, self._settings.workers)
+        for number in numbers:
+            await self._start(number)
+        return [await self._endpoint(number) for number in numbers]
+
+    async def watch(self) -> None:
+        """Start again whatever ends, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for number in self._children:
+                tasks.create_task(self._keep(number), name=f"worker[{number}]")
+
+    async def _keep(self, number: int) -> None:
+        while True:
+            status = await self._children[number].wait()
+            logger.warning("worker %d ended with status %s, starts again", number, status)
+            await asyncio.sleep(RESTART_S)
+            await self._start(number)
+
+    async def stop(self) -> None:
+        """Let them drain and stop."""
+        running = [child for child in self._children.values() if child.returncode is None]
+        for child in running:
+            child.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_S_MAX):
+                for child in running:
+                    await child.wait()
+        except TimeoutError:
+            for child in running:
+                if child.returncode is None:
+                    child.kill()
+
+    def _folder(self, number: int) -> Path:
+        return self._settings.data_dir / "workers" / str(number)
+
+    async def _start(self, number: int) -> None:
+        folder = self._folder(number)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_private(folder / CREDENTIALS, self._credentials._asdict())
+        (folder / "ready.json").unlink(missing_ok=True)
+        with (folder / "output").open("ab") as output:
+            self._children[number] = await asyncio.create_subprocess_exec(
+                *self._command(number),
+                stdin=DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**_but_settings(os.environ), PARENT: str(os.getpid())},
+                # Ctrl-C of a terminal reaches them through us alone, once.
+                start_new_session=True,
+            )
+
+    def _command(self, number: int) -> list[str]:
+        settings, folder = self._settings, self._folder(number)
+        port = settings.port + number if settings.port else 0
+        command = [sys.executable, "-c", RUN, "up", "--kafka", self._bootstrap]
+        command += ["--data-dir", str(folder), "--port", str(port)]
+        command += ["--ready-file", str(folder / "ready.json")]
+        if self._config is not None:
+            command += ["--config", str(self._config)]
+        for field in fields(Settings):
+            value = getattr(settings, field.name)
+            if field.name not in _OWN and value not in (None, ""):
+                command += [flag(field.name), str(value)]
+        return command
+
+    async def _endpoint(self, number: int) -> str:
+        """Return where a worker serves, once it does."""
+        ready = self._folder(number) / "ready.json"
+        try:
+            async with asyncio.timeout(START_S_MAX):
+                while not ready.exists():
+                    if self._children[number].returncode is not None:
+                        break
+                    await asyncio.sleep(POLL_S)
+                else:
+                    return str(json.loads(ready.read_text())["endpoint"])
+        except TimeoutError:
+            pass
+        output = self._folder(number) / "output"
+        raise ChildProcessError(f"worker {number} does not start; see {output}")
+
+
+def _but_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without settings: a child gets them as flags."""
+    names = {"ROWTIDE_" + field.name.upper() for field in fields(Settings)}
+    return {name: value for name, value in environment.items() if name not in names}
+
+
+async def watch_parent(stop: asyncio.Event) -> None:
+    """Set ``stop`` when the parent, where there is one, has ended."""
+    parent = os.environ.get(PARENT)
+    while parent is not None:
+        if os.getppid() != int(parent):
+            stop.set()
+            return
+        await asyncio.sleep(WATCH_S)
