@@ -13,17 +13,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rowtide.core import key, record
-from rowtide.core.errors import LogTrimmed, OutcomeUnknown, Unavailable
+from rowtide.core.errors import Elsewhere, LogTrimmed, OutcomeUnknown, Unavailable
 from rowtide.core.index import Fed, decode_fed, feed_key, latest
 from rowtide.core.record import IndexFeed, IndexWrite
 from rowtide.core.schema import ShardRange
-from rowtide.stream.log import Entry
+from rowtide.stream.log import Entry, Log
 from rowtide.stream.shard_owner import ShardOwner
 
-__all__ = ["FeedLag", "IndexFeeder", "fed_position"]
+__all__ = ["Followed", "IndexFeeder", "fed_position"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,22 +44,16 @@ Source = Callable[[str], ShardOwner]
 """Returns the open shard of that id. Raises ``Unavailable``."""
 
 
-class FeedLag(NamedTuple):
-    """How far an index is behind one shard of its table.
+class Followed(NamedTuple):
+    """How far an index has followed a log.
 
-    ``behind`` counts entries of the log that were not looked at yet, ``behind_s`` is the time
-    between the last commit there and the last one learned from.
+    ``following`` is the next offset to look at and ``stamp`` the last commit learned from;
+    ``noted`` is the offset from which the log is still needed after a crash.
     """
 
-    source: str
-    position: int
-    end: int
-    behind: int
-    behind_s: float
-
-    def told(self) -> dict[str, Any]:
-        """Return it as operators see it."""
-        return self._asdict()
+    following: int
+    stamp: int
+    noted: int
 
 
 def fed_position(owner: ShardOwner, source: str) -> Fed | None:
@@ -69,14 +63,24 @@ def fed_position(owner: ShardOwner, source: str) -> Fed | None:
 
 
 class IndexFeeder:
-    """Feeds ``owner``, a shard of a global index, from the shards ``sources`` returns."""
+    """Feeds ``owner``, a shard of a global index, from the shards ``sources`` returns.
+
+    ``find`` returns one that is open here, ``log_of`` the log of any.
+    """
 
     def __init__(
-        self, owner: ShardOwner, sources: Callable[[], Sequence[ShardRange]], find: Source
+        self,
+        owner: ShardOwner,
+        sources: Callable[[], Sequence[ShardRange]],
+        find: Source,
+        log_of: Callable[[str], Log],
     ) -> None:
         self._owner = owner
         self._sources = sources
         self._find = find
+        self._log_of = log_of
+        self._logs: dict[str, Log] = {}
+        """Of sources that are another worker's."""
         self._positions: dict[str, Fed] = {}
         self._wake = asyncio.Event()
         self._stopped = False
@@ -110,23 +114,14 @@ class IndexFeeder:
         if self._position(source) is None:
             await self._owner.submit_hidden(IndexFeed(source, offset, 0, ()))
 
-    def position(self, source: str) -> int:
-        """Return the offset up to which a source was followed, exclusive."""
-        at = self._position(source)
-        return 0 if at is None else at.following
-
-    def positions(self) -> dict[str, int]:
-        """Return the offset up to which each source was followed, exclusive."""
-        return {shard.shard_id: self.position(shard.shard_id) for shard in self._sources()}
-
-    def lag(self, source: ShardOwner) -> FeedLag:
-        """Return how far the index is behind a shard of its table."""
-        at = self._position(source.shard.shard_id) or Fed(0, 0)
-        behind = max(0, source.end - at.following)
-        late_us = source.shard.state.stamp - at.stamp if behind and at.stamp else 0
-        return FeedLag(
-            source.shard.shard_id, at.following, source.end, behind, max(0, late_us) / 1_000_000
-        )
+    def followed(self) -> dict[str, Followed]:
+        """Return how far each source was followed. Raises ``Unavailable``."""
+        found: dict[str, Followed] = {}
+        for shard in self._sources():
+            at = self._position(shard.shard_id) or Fed(0, 0)
+            noted = fed_position(self._owner, shard.shard_id) or Fed(0, 0)
+            found[shard.shard_id] = Followed(at.following, at.stamp, noted.following)
+        return found
 
     def _position(self, source: str) -> Fed | None:
         if self._stopped or self._owner.closed:
@@ -142,21 +137,12 @@ class IndexFeeder:
 
     async def _feed(self, source_id: str) -> bool:
         """Take the next slice of a source's log; return whether there was one."""
-        source = self._find(source_id)
-        source.followers.add(self._wake)
         at = self._position(source_id)
-        if at is None:
-            start, _ = await source.log.bounds()
-            at = Fed(start, 0)
-        if at.following >= source.end:
-            return False
-        entries = await _entries(source, at.following)
-        if not entries:
+        entries = await self._entries(source_id, at)
+        if not entries or self._stopped:
             return False
         writes, following, stamp = _found(entries, self._owner)
-        reached = Fed(following, max(stamp, at.stamp))
-        if self._stopped:
-            return False
+        reached = Fed(following, max(stamp, at.stamp if at is not None else 0))
         noted = fed_position(self._owner, source_id)
         if writes or noted is None or following - noted.following >= NOTED_EVERY:
             body = IndexFeed(source_id, reached.following, reached.stamp, latest(writes))
@@ -164,13 +150,31 @@ class IndexFeeder:
         self._positions[source_id] = reached
         return True
 
+    async def _entries(self, source_id: str, at: Fed | None) -> list[Entry]:
+        """Return acknowledged entries of a source from where we are, or from its start."""
+        try:
+            source = self._find(source_id)
+        except Elsewhere:
+            return await self._entries_elsewhere(source_id, at)
+        source.followers.add(self._wake)
+        offset = (await source.log.bounds())[0] if at is None else at.following
+        end = source.end
+        if offset >= end:
+            return []
+        held = source.recent.read(offset, ENTRIES_MAX)
+        entries = held or await source.log.read(offset, bytes_max=READ_BYTES)
+        return [entry for entry in entries[:ENTRIES_MAX] if entry.offset < end]
 
-async def _entries(source: ShardOwner, offset: int) -> list[Entry]:
-    """Return acknowledged entries from ``offset`` on."""
-    held = source.recent.read(offset, ENTRIES_MAX)
-    entries = held or await source.log.read(offset, bytes_max=READ_BYTES)
-    end = source.end
-    return [entry for entry in entries[:ENTRIES_MAX] if entry.offset < end]
+    async def _entries_elsewhere(self, source_id: str, at: Fed | None) -> list[Entry]:
+        """Return entries of another worker's shard: what is valid in its log is so for good."""
+        log = self._logs.get(source_id)
+        if log is None:
+            log = self._logs[source_id] = self._log_of(source_id)
+        start, end = await log.bounds()
+        offset = start if at is None else at.following
+        if offset >= end:
+            return []
+        return (await log.read(offset, bytes_max=READ_BYTES))[:ENTRIES_MAX]
 
 
 def _found(entries: Sequence[Entry], owner: ShardOwner) -> tuple[list[IndexWrite], int, int]:

@@ -9,20 +9,20 @@ gone from the catalog first; its rows, or its log, are removed after.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
-from rowtide.core.errors import Rejected, Unavailable, no_table
+from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable, no_table
 from rowtide.core.schema import GLOBAL, Index, ShardRange, Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.directory import Directory
 from rowtide.stream.index_builder import is_built
-from rowtide.stream.index_feed import FeedLag, IndexFeeder, fed_position
+from rowtide.stream.index_feed import Followed, IndexFeeder
 from rowtide.stream.index_requests import check_count, check_shapes, index_of, read_only
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import TopicSpec
@@ -38,15 +38,52 @@ INDEX_STATE, INDEX_FINISH = "RowtideIndexState", "RowtideIndexFinish"
 
 
 class State(NamedTuple):
-    """How far one worker's shards of a table are.
+    """How far shards of a table are.
 
-    ``ends`` are their logs' ends, ``built`` the indexes for which they have gone through their
-    rows, ``fed`` how far each shard of a global index has followed each of them.
+    ``ends`` are their logs' ends and last commit stamps, ``built`` the indexes for which they have
+    gone through their rows, ``fed`` how far each shard of a global index has followed each of them.
     """
 
-    ends: dict[str, int]
+    ends: dict[str, tuple[int, int]]
     built: dict[str, list[int]]
-    fed: dict[str, dict[str, int]]
+    fed: dict[str, dict[str, Followed]]
+
+    def is_built(self, table: Table, index: Index) -> bool:
+        """Say whether every shard of a table has gone through its rows for an index."""
+        shards = (shard.shard_id for shard in table.shards)
+        return all(index.table_id in self.built.get(shard_id, ()) for shard_id in shards)
+
+    def has_followed(self, table: Table, index: Index, ends: Mapping[str, int]) -> bool:
+        """Say whether an index has followed its table's logs up to ``ends``."""
+        lags = self.lags(table, index)
+        return all(lag is not None and lag["position"] >= ends[lag["source"]] for lag in lags)
+
+    def lags(self, table: Table, index: Index) -> list[dict[str, Any] | None]:
+        """Return how far an index is behind each shard of its table; None where nobody knows.
+
+        ``behind`` counts entries of the log that were not looked at yet, ``behind_s`` is the time
+        between the last commit there and the last one learned from.
+        """
+        return [
+            self._lag(self.fed.get(shard.shard_id, {}).get(source.shard_id), source.shard_id)
+            for shard in index.shards
+            for source in table.shards
+        ]
+
+    def _lag(self, followed: Followed | None, source: str) -> dict[str, Any] | None:
+        ended = self.ends.get(source)
+        if followed is None or ended is None:
+            return None
+        at, (end, stamp) = Followed(*followed), ended
+        behind = max(0, end - at.following)
+        late_us = stamp - at.stamp if behind and at.stamp else 0
+        return {
+            "source": source,
+            "position": at.following,
+            "end": end,
+            "behind": behind,
+            "behind_s": max(0, late_us) / 1_000_000,
+        }
 
 
 class IndexOperations:
@@ -65,6 +102,8 @@ class IndexOperations:
         slots: int,
     ) -> None:
         self._placement = placement
+        self._built_at: dict[int, dict[str, int]] = {}
+        """Where each log of an index's table ended when all of its old rows had been logged."""
         self._finish = finish
         self._directory = directory
         self._owner = catalog
@@ -186,15 +225,31 @@ class IndexOperations:
     async def finish_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer another worker that has gone through its rows for an index."""
         number = int(json.loads(body)["table"])
+        state = await self._state(number)
         table = self._owner.catalog.tables_by_id.get(number)
-        states = [await self.state_request(_identity, body)]
-        states += await self._placement.others(INDEX_STATE, body)
-        told = [State(**json.loads(state)) for state in states]
         for index in table.indexes if table is not None else ():
-            if table is not None and index.building and _is_whole(table, index, told):
+            if table is None or not index.building or not state.is_built(table, index):
+                continue
+            # What was built is before these: under load the logs' ends are never reached.
+            ends = {source: end for source, (end, _) in state.ends.items()}
+            ends = self._built_at.setdefault(index.table_id, ends)
+            if state.has_followed(table, index, ends):
                 await self._owner.change(_without_building(number, index.table_id))
+                self._built_at.pop(index.table_id, None)
         await self._placement.settle()
         return b"{}"
+
+    async def _state(self, number: int) -> State:
+        """Return how far a table's shards and those of its indexes are, on all workers."""
+        body = json.dumps({"table": number}).encode()
+        told = [await self.state_request(Identity("", "", b""), body)]
+        told += await self._placement.others(INDEX_STATE, body)
+        whole = State({}, {}, {})
+        for ends, built, fed in map(json.loads, told):
+            whole.ends.update(ends)
+            whole.built.update(built)
+            whole.fed.update(fed)
+        return whole
 
     async def state_request(self, _identity: Identity, body: bytes) -> bytes:
         """Return how far this worker's shards of a table and of its indexes are."""
@@ -202,46 +257,25 @@ class IndexOperations:
         table = self._owner.catalog.tables_by_id.get(number)
         state = State({}, {}, {})
         for owner in self._open_shards(table) if table is not None else ():
-            shard_id = owner.shard.shard_id
-            state.ends[shard_id] = owner.end
-            state.built[shard_id] = [
-                index.table_id for index in owner.shard.table.indexes if is_built(owner, index)
-            ]
+            shard_id, indexes = owner.shard.shard_id, owner.shard.table.indexes
+            state.ends[shard_id] = owner.end, owner.shard.state.stamp
+            state.built[shard_id] = [i.table_id for i in indexes if is_built(owner, i)]
         for index in table.indexes if table is not None else ():
             for shard in index.shards:
                 with suppress(Unavailable):
-                    state.fed[shard.shard_id] = self._feeder(shard).positions()
-        return json.dumps(state._asdict()).encode()
+                    state.fed[shard.shard_id] = self._feeder(shard).followed()
+        return json.dumps(state).encode()
 
     # Telling.
 
-    def list_indexes(self, identity: Identity, body: bytes) -> bytes:
+    async def list_indexes(self, identity: Identity, body: bytes) -> bytes:
         """Return a table's indexes and how far each is behind."""
         fields = json.loads(body or b"{}")
         name = str(fields.get("table", "")) if isinstance(fields, dict) else ""
         table = self._directory.table(identity.instance, name)
-        told = [self._told(table, index) for index in table.indexes]
+        state = await self._state(table.table_id)
+        told = [_told(table, index, state) for index in table.indexes]
         return json.dumps({"table": name, "indexes": told}).encode()
-
-    def _told(self, table: Table, index: Index) -> dict[str, Any]:
-        lags = [lag for shard in index.shards for lag in self._lags(table, shard)]
-        unknown = index.kind == GLOBAL and not lags
-        return {
-            "name": index.name,
-            "type": "global" if index.kind == GLOBAL else "local",
-            "phase": "building" if index.building else "following",
-            "key": list(index.key),
-            "columns": list(index.columns),
-            "behind": None if unknown else sum(lag.behind for lag in lags),
-            "behind_s": max((lag.behind_s for lag in lags), default=0.0),
-            "sources": [lag.told() for lag in lags],
-        }
-
-    def _lags(self, table: Table, shard: ShardRange) -> list[FeedLag]:
-        with suppress(Unavailable):
-            feeder = self._feeder(shard)
-            return [feeder.lag(self._directory.shard(source)) for source in table.shards]
-        return []
 
     # What slots ask.
 
@@ -257,20 +291,21 @@ class IndexOperations:
             raise Unavailable("The partition is not available.")
         return self._directory.shard(found[1])
 
-    def pin(self, owner: ShardOwner) -> int | None:
+    async def pin(self, owner: ShardOwner) -> int | None:
         """Return the first offset of a log that a global index still needs; None where none does.
 
         Where an index can't be asked nothing may go: then it is 0.
         """
-        positions: list[int] = []
-        for index in owner.shard.table.indexes:
-            for shard in index.shards:
-                try:
-                    fed = fed_position(self._directory.shard(shard), owner.shard.shard_id)
-                except Unavailable:
-                    return 0
-                positions.append(0 if fed is None else fed.following)
-        return min(positions, default=None)
+        shards = [shard for index in owner.shard.table.indexes for shard in index.shards]
+        if not shards:
+            return None
+        try:
+            state = await self._state(owner.shard.table.table_id)
+        except (Unavailable, OutcomeUnknown):
+            return 0
+        source = owner.shard.shard_id
+        followed = [state.fed.get(shard.shard_id, {}).get(source) for shard in shards]
+        return min(0 if at is None else Followed(*at).noted for at in followed)
 
     def _feeder(self, shard: ShardRange) -> IndexFeeder:
         feeder = self._directory.slot(shard.slot).feeders.get(shard.shard_id)
@@ -291,17 +326,20 @@ def numbered(draft: Index, number: int, shards: Sequence[ShardRange], stamp: int
     return replace(draft, table_id=number, created_us=stamp, shards=tuple(shards))
 
 
-def _is_whole(table: Table, index: Index, states: Sequence[State]) -> bool:
-    """Say whether an index has all rows that there were, as far as all workers know."""
-    built = {shard_id for s in states for shard_id, ids in s.built.items() if index.table_id in ids}
-    ends = {shard_id: end for state in states for shard_id, end in state.ends.items()}
-    fed = {shard_id: at for state in states for shard_id, at in state.fed.items()}
-    sources = [shard.shard_id for shard in table.shards]
-    return built.issuperset(sources) and all(
-        fed.get(shard.shard_id, {}).get(source, 0) >= ends[source]
-        for shard in index.shards
-        for source in sources
-    )
+def _told(table: Table, index: Index, state: State) -> dict[str, Any]:
+    """Return an index as operators see it."""
+    lags = state.lags(table, index)
+    known = [lag for lag in lags if lag is not None]
+    return {
+        "name": index.name,
+        "type": "global" if index.kind == GLOBAL else "local",
+        "phase": "building" if index.building else "following",
+        "key": list(index.key),
+        "columns": list(index.columns),
+        "behind": sum(lag["behind"] for lag in known) if len(known) == len(lags) else None,
+        "behind_s": max((lag["behind_s"] for lag in known), default=0.0),
+        "sources": known,
+    }
 
 
 def _known(table: Table, name: str) -> Index:

@@ -91,7 +91,7 @@ class IndexLinks(Protocol):
         """Return an open shard. Raises ``Unavailable``."""
         ...
 
-    def pin(self, owner: ShardOwner) -> int | None:
+    async def pin(self, owner: ShardOwner) -> int | None:
         """Return the first offset of a shard's log that an index still needs, or None."""
         ...
 
@@ -452,7 +452,12 @@ class Slot:
         self._build(owner)
         main = owner.shard.table.main
         if main and self._tasks is not None:
-            feeder = IndexFeeder(owner, lambda: self._indexes.sources(main), self._indexes.source)
+            feeder = IndexFeeder(
+                owner,
+                lambda: self._indexes.sources(main),
+                self._indexes.source,
+                lambda shard_id: self._cluster.log(self._topics.shard(shard_id)),
+            )
             self.feeders[owner.shard.shard_id] = feeder
             self._tasks.create_task(feeder.run(), name=f"feed[{owner.shard.shard_id}]")
 
@@ -530,7 +535,7 @@ class Slot:
         stream = owner.shard.state.stream
         if stream is not None:
             before = min(before, await horizon(owner, stream, self._clock_us()))
-        pin = self._indexes.pin(owner)
+        pin = await self._indexes.pin(owner)
         if pin is not None:
             before = min(before, pin)
         start, _ = await owner.log.bounds()

@@ -247,7 +247,7 @@ class NoLinks:
     def source(self, _shard_id: str) -> ShardOwner:
         raise Unavailable("The partition is not available.")
 
-    def pin(self, _owner: ShardOwner) -> int | None:
+    async def pin(self, _owner: ShardOwner) -> int | None:
         return None
 
     async def finish(self, _number: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
@@ -175,3 +176,40 @@ def test_tables_are_changed_and_deleted_through_any_worker(client: Client) -> No
         assert [value for _, value, _ in found.columns] == [3, 2]
     client.delete_table(name)
     assert refusal(client, get(name, key("a", 1))).startswith("404 OTSObjectNotExist")
+
+
+@pytest.mark.parametrize("kind", [pb.IT_LOCAL_INDEX, pb.IT_GLOBAL_INDEX], ids=["local", "global"])
+def test_an_index_follows_a_table_of_several_workers(client: Client, kind: Any) -> None:
+    name = f"indexed_{kind}_{id(client)}"
+    request = create(name, *CUTS)
+    request.table_meta.defined_column.add(name="n", type=pb.DCT_INTEGER)
+    ask(client, request)
+    letters = "zaymbxlcw"
+    first = [put(name, key(letter, 1), puts(n=n)) for n, letter in enumerate(letters)]
+    ask(client, batch_write([(name, first)]))
+    keys = ["PK1", "n", "PK2"] if kind == pb.IT_LOCAL_INDEX else ["n", "PK1", "PK2"]
+    meta = pb.IndexMeta(name=f"by_n_{name}", primary_key=keys, index_type=kind)
+    made = pb.CreateIndexRequest(main_table_name=name, index_meta=meta, include_base_data=True)
+    ask(client, made)
+    ask(client, batch_write([(name, [put(name, key(x, 2), puts(n=100)) for x in letters])]))
+    followed(client, name)
+    low, high = (key(*[end] * 3, names=keys) for end in (INF_MIN, INF_MAX))
+    found = []
+    while low:
+        answer = ask(client, get_range(meta.name, low, high))
+        found += [dict(row.key) for row in rows(answer.rows)]
+        following = rows(answer.next_start_primary_key)
+        low = following[0].key if following else ()
+    told = sorted((row["PK1"], row["PK2"], row["n"]) for row in found)
+    wanted = [(letter, 1, n) for n, letter in enumerate(letters)]
+    assert told == sorted(wanted + [(letter, 2, 100) for letter in letters])
+
+
+def followed(client: Client, table: str) -> None:
+    """Return once every index of a table is behind nothing."""
+    deadline = time.monotonic() + 60.0
+    while True:
+        told = client.call_json("RowtideListIndexes", {"table": table})["indexes"]
+        if all(index["behind"] == 0 and index["phase"] == "following" for index in told):
+            return
+        assert time.monotonic() < deadline, told
