@@ -73,5 +73,7 @@ def estimate(
         size = int(file.entries * entry_bytes)
         if file.start < behind:
             size -= sum(piece.size for piece in measured if piece.key >= file.start)
-        pieces.append(Piece(max(file.start, behind), max(size, 0)))
+        # While files are being merged the first rows may be in another level's.
+        start = max(file.start, behind) if pieces else behind
+        pieces.append(Piece(start, max(size, 0)))
     return pieces

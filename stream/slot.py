@@ -144,17 +144,7 @@ class Slot:
         self._indexes = indexes
         self._limits = limits
         self._settings = settings
-        self._steady_s = steady_s
-        self._opener = ShardOpener(
-            cluster,
-            topics,
-            owner=leases.owner,
-            readable=self.readable,
-            clock_us=clock_us,
-            steady_s=steady_s,
-            limits=limits,
-            settings=settings.shard,
-        )
+        self._opener = self._new_opener(steady_s)
         self._flush: ChangelogFlush | None = None
         self._flushing = asyncio.Lock()
         self._writer = ChangelogWriter(
@@ -165,12 +155,24 @@ class Slot:
         """Shards that are open, or about to be."""
         self._tasks: asyncio.TaskGroup | None = None
         self._swept = asyncio.Event()
+        # Open shards that may hold rows of an index that was dropped; and those that go through
+        # their rows for a new one, with its number.
         self._dropped: set[ShardOwner] = set()
-        """Open shards that may hold rows of an index that was dropped."""
         self._building: set[tuple[ShardOwner, int]] = set()
-        """Open shards and the numbers of the new indexes that they go through their rows for."""
         self.reclaimer = Reclaimer(
             self.shards.values, self._bury, clock_us=clock_us, settings=settings.reclaim
+        )
+
+    def _new_opener(self, steady_s: Callable[[], float] | None) -> ShardOpener:
+        return ShardOpener(
+            self._cluster,
+            self._topics,
+            owner=self._leases.owner,
+            readable=self.readable,
+            clock_us=self._clock_us,
+            steady_s=steady_s,
+            limits=self._limits,
+            settings=self._settings.shard,
         )
 
     # Serving.

@@ -228,6 +228,11 @@ class Worker:
         self.directory = Directory(
             self.catalog, self._roster.slots, config.limits, self._clock, self._consumption
         )
+        self._assemble_operations(topics, slots)
+        self._assemble_routing(tasks)
+
+    def _assemble_operations(self, topics: TopicNames, slots: int) -> None:
+        config = self.config
         self._rows = RowOperations(self.directory)
         self._transactions = TransactionOperations(self.directory)
         self._bulk = BulkOperations(self.directory)
@@ -257,6 +262,8 @@ class Worker:
         self._defined = DefinedColumnOperations(self.directory, self._owner, throttle)
         self._unbuilt = UnbuiltOperations()
         self._admin = AdminOperations(self.directory, self._owner, self._status, self._clock.set)
+
+    def _assemble_routing(self, tasks: asyncio.TaskGroup) -> None:
         self._fan_out = FanOut(
             self.directory,
             self._membership.owners,

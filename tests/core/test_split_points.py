@@ -57,7 +57,7 @@ def test_without_files_there_is_nothing_more() -> None:
 
 def test_each_file_behind_what_was_measured_is_a_piece() -> None:
     files = [file(b"m", b"r", 300), file(b"s", b"z", 200), file(b"a", b"c", 500)]
-    assert estimate(files, [], b"d", 2.0) == [Piece(b"m", 600), Piece(b"s", 400)]
+    assert estimate(files, [], b"d", 2.0) == [Piece(b"d", 600), Piece(b"s", 400)]
 
 
 def test_a_file_measured_in_part_counts_with_its_rest() -> None:
@@ -68,7 +68,7 @@ def test_a_file_measured_in_part_counts_with_its_rest() -> None:
 
 def test_entries_of_other_levels_are_spread_over_the_largest_one() -> None:
     files = [file(b"m", b"r", 300), file(b"s", b"z", 100), file(b"a", b"z", 200, level=0)]
-    assert estimate(files, [], b"d", 2.0) == [Piece(b"m", 900), Piece(b"s", 300)]
+    assert estimate(files, [], b"d", 2.0) == [Piece(b"d", 900), Piece(b"s", 300)]
 
 
 def test_a_rest_is_never_below_nothing() -> None:
