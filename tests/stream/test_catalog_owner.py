@@ -1,11 +1,14 @@
-"""Who keeps something of the catalog is told of a change before anything else may run."""
+"""The catalog on its owner and on a follower: told at once, in order, and whole."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from rowtide.core.catalog import Catalog, Document, Instance
+from rowtide.core.errors import Elsewhere, Unavailable
 from rowtide.stream.admin_operations import instance_document
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.memory_log import MemoryLog
@@ -15,8 +18,10 @@ CLAIM = 1
 
 async def test_a_change_is_told_before_any_other_task_sees_it() -> None:
     told: list[int] = []
+    log = MemoryLog()
     owner = CatalogOwner(
-        MemoryLog(),
+        log,
+        log.twin(),
         owner=b"ownerid8",
         clock_us=lambda: 1,
         changed=lambda: told.append(len(owner.catalog.instances)),
@@ -35,3 +40,48 @@ async def test_a_change_is_told_before_any_other_task_sees_it() -> None:
             assert told[-1] == len(owner.catalog.instances)
             await asyncio.sleep(0)
     assert told == [0, 1, 2, 3]
+
+
+def instance(number: int) -> Document:
+    return instance_document(Instance(f"instance{number}", "capacity", 1))
+
+
+def catalog_of(log: MemoryLog, owner: bytes) -> CatalogOwner:
+    return CatalogOwner(log.twin(), log.twin(), owner=owner, clock_us=lambda: 1)
+
+
+async def test_a_follower_reads_what_the_owner_writes_and_changes_nothing() -> None:
+    log = MemoryLog()
+    first, second = catalog_of(log, b"ownerid1"), catalog_of(log, b"ownerid2")
+    await first.open(1)
+    await first.change(lambda _catalog, _stamp: [instance(1), instance(2)])
+    await second.refresh()
+    assert second.catalog.instances == first.catalog.instances
+    with pytest.raises(Elsewhere):
+        await second.change(lambda _catalog, _stamp: [instance(3)])
+    assert (await log.bounds())[1] == first.catalog.applied + 1
+
+
+async def test_an_owner_that_reads_of_a_later_one_changes_nothing_more() -> None:
+    log = MemoryLog()
+    first, second = catalog_of(log, b"ownerid1"), catalog_of(log, b"ownerid2")
+    await first.open(1)
+    await second.open(2)
+    await second.change(lambda _catalog, _stamp: [instance(1)])
+    with pytest.raises(Unavailable):
+        await first.change(lambda _catalog, _stamp: [instance(2)])
+    assert not first.owning
+    await first.refresh()
+    assert first.catalog.instances.keys() == {"instance1"}
+
+
+async def test_a_follower_goes_on_behind_a_trimmed_log() -> None:
+    log = MemoryLog()
+    first, second = catalog_of(log, b"ownerid1"), catalog_of(log, b"ownerid2")
+    await first.open(1)
+    await second.refresh()
+    for number in range(600):  # More than there is between two snapshots.
+        await first.change(lambda _catalog, _stamp, n=number: [instance(n)])  # type: ignore[misc]
+    assert (await log.bounds())[0] > second.catalog.applied + 1
+    await second.refresh()
+    assert second.catalog.instances == first.catalog.instances
