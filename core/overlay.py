@@ -31,11 +31,13 @@ class RangeReader(ChunkReader, Protocol):
 class Overlay:
     """A ``RangeReader`` over another one, with writes that the other does not have."""
 
-    __slots__ = ("_below", "_order", "_pending")
+    __slots__ = ("_below", "_order", "_pending", "_removals")
 
     def __init__(self, below: RangeReader) -> None:
         self._below = below
         self._pending: dict[bytes, bytes | None] = {}
+        self._removals: dict[bytes, int] = {}
+        """How many removals of a chunk are pending: one is like another, unlike values."""
         self._order: list[bytes] | None = []
         """Its keys in order, or None: sorted again when a scan next needs it, not per write."""
 
@@ -70,6 +72,9 @@ class Overlay:
         """Let readers see ``writes``."""
         self._pending.update(writes)
         self._order = None
+        for chunk_key, value in writes:
+            if value is None:
+                self._removals[chunk_key] = self._removals.get(chunk_key, 0) + 1
 
     def growth(self, writes: Writes) -> int:
         """Return how many bytes of chunks more are held once ``writes`` are added."""
@@ -80,22 +85,32 @@ class Overlay:
         """Forget what the reader below now holds, unless a later write replaced it."""
         pending = self._pending
         for chunk_key, value in writes:
-            if chunk_key in pending and pending[chunk_key] is value:
+            last = value is not None or self._settle_removal(chunk_key)
+            if last and chunk_key in pending and pending[chunk_key] is value:
                 del pending[chunk_key]
         self._order = None
+
+    def _settle_removal(self, chunk_key: bytes) -> bool:
+        """Count a removal as held below; say whether it was the last one pending."""
+        left = self._removals.pop(chunk_key, 1) - 1
+        if left:
+            self._removals[chunk_key] = left
+        return not left
 
     def pending(self) -> dict[bytes, bytes | None]:
         """Return a copy of every write, for ``restore``."""
         return dict(self._pending)
 
     def restore(self, pending: dict[bytes, bytes | None]) -> None:
-        """Hold these writes, and no others."""
+        """Hold these writes, and no others; they are never settled."""
         self._pending = pending
+        self._removals.clear()
         self._order = None
 
     def clear(self) -> None:
         """Forget every write."""
         self._pending.clear()
+        self._removals.clear()
         self._order = None
 
     def _sorted(self) -> list[bytes]:

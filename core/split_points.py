@@ -43,7 +43,7 @@ def choose(pieces: Sequence[Piece], split_bytes: int, points_max: int) -> list[b
     points: list[bytes] = []
     size = 0
     for piece in pieces:
-        if size >= wanted:
+        if size >= wanted and len(points) < points_max:
             points.append(piece.key)
             size = 0
         size += piece.size

@@ -25,6 +25,7 @@ SCENARIOS = {
     "a piece above the size is a part of its own": ([300, 10, 300], 100, 1000, [1]),
     "pieces overshoot, they are never cut": ([70] * 4, 100, 1000, [2]),
     "fewer cuts make larger parts": ([50] * 10, 100, 1, [5]),
+    "pieces of deleted rows alone make no cut more": ([1, 1, 0], 1, 1, [1]),
     "one cut where two do not fit evenly": ([40] * 10, 100, 2, [4, 8]),
 }
 
