@@ -24,8 +24,8 @@ from rowtide.core.catalog import (
 )
 from rowtide.core.errors import Rejected, invalid
 from rowtide.core.schema import instance_name_fits
-from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.directory import Directory
+from rowtide.stream.placement import Placement
 
 __all__ = ["AdminOperations", "new_key_id", "new_secret"]
 
@@ -49,12 +49,12 @@ class AdminOperations:
     def __init__(
         self,
         directory: Directory,
-        catalog: CatalogOwner,
+        placement: Placement,
         status: Callable[[], dict[str, Any]],
         set_clock: Callable[[int, int], None],
     ) -> None:
         self._directory = directory
-        self._owner = catalog
+        self._placement = placement
         self._status = status
         self._set_clock = set_clock
 
@@ -165,7 +165,7 @@ class AdminOperations:
                 )
             return [instance_document(Instance(name, kind, stamp))]
 
-        await self._owner.change(decide)
+        await self._placement.change(decide)
         return _encoded({"name": name, "kind": kind})
 
     async def delete_instance(self, identity: Identity, body: bytes) -> bytes:
@@ -184,7 +184,7 @@ class AdminOperations:
                 )
             return [Document(INSTANCE, name.lower(), None)]
 
-        await self._owner.change(decide)
+        await self._placement.change(decide)
         return _encoded({"name": name})
 
     def list_keys(self, identity: Identity, _body: bytes) -> bytes:
@@ -213,7 +213,7 @@ class AdminOperations:
             created[:] = [key]
             return [key_document(key)]
 
-        await self._owner.change(decide)
+        await self._placement.change(decide)
         secret = {"access_key_secret": created[0].secret}
         return _encoded({**_without_secret(created[0]), **secret})
 
@@ -230,7 +230,7 @@ class AdminOperations:
                 raise invalid(f"Access key '{key_id}' is the last one with the admin right.")
             return [Document(ACCESS_KEY, key_id, None)]
 
-        await self._owner.change(decide)
+        await self._placement.change(decide)
         return _encoded({"access_key_id": key_id})
 
     def _require_admin(self, identity: Identity) -> None:

@@ -17,7 +17,7 @@ from rowtide.core.errors import Elsewhere, LogTrimmed, StoreError, Unavailable
 from rowtide.stream.appender import Appender
 from rowtide.stream.log import Entry, Log
 
-__all__ = ["CatalogOwner"]
+__all__ = ["CATALOG_SLOT", "CatalogOwner", "Decide"]
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from rowtide.core.defined_columns import DefinedColumn, added, without
 from rowtide.core.errors import invalid, no_table
 from rowtide.core.schema import Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.directory import Directory
 from rowtide.stream.index_requests import read_only
+from rowtide.stream.placement import Placement
 from rowtide.stream.row_requests import parse
 from rowtide.stream.table_throttle import TableThrottle
 
@@ -32,11 +32,9 @@ def columns_of(schema: Iterable[pb.DefinedColumnSchema]) -> tuple[DefinedColumn,
 class DefinedColumnOperations:
     """Handlers by operation; each takes the caller's identity and the request's body."""
 
-    def __init__(
-        self, directory: Directory, catalog: CatalogOwner, throttle: TableThrottle
-    ) -> None:
+    def __init__(self, directory: Directory, placement: Placement, throttle: TableThrottle) -> None:
         self._directory = directory
-        self._owner = catalog
+        self._placement = placement
         self._throttle = throttle
         self._limits = directory.limits
 
@@ -89,4 +87,4 @@ class DefinedColumnOperations:
             changed = replace(table, defined_columns=columns(table))
             return [Document(TABLE, table_id(table), table_content(changed))]
 
-        await self._owner.change(decide)
+        await self._placement.change(decide)

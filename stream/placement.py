@@ -15,7 +15,7 @@ from functools import partial
 
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.catalog_owner import CatalogOwner, Decide
 from rowtide.stream.hop import HopClient
 from rowtide.stream.slot import Slot
 
@@ -60,6 +60,11 @@ class Placement:
                 logger.info("shards are brought in line later: %s", error)
                 self.wake.set()
                 await asyncio.sleep(RETRY_S)
+
+    async def change(self, decide: Decide) -> None:
+        """Change the catalog, as its owner does, and return once that is in force everywhere."""
+        await self._catalog.change(decide)
+        await self.settle()
 
     async def settle(self) -> None:
         """Return once the catalog as it is now is in force on every worker.

@@ -8,14 +8,16 @@ whose borders are the finest cuts there. Sizes are those of names and values as 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from hashlib import md5
 from itertools import groupby
+from typing import NamedTuple
 
 from rowtide.core import key, plainbuffer
 from rowtide.core.authentication import Identity
 from rowtide.core.chunk import DELETED, header, row_end, table_prefix
-from rowtide.core.errors import invalid
+from rowtide.core.errors import Elsewhere, Unavailable, invalid
 from rowtide.core.plainbuffer import HEADER
 from rowtide.core.schema import ShardRange, Table, check_table_name
 from rowtide.core.split_points import Piece, choose, estimate
@@ -25,7 +27,7 @@ from rowtide.stream.row_requests import parse
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.table_requests import key_schema
 
-__all__ = ["Measure", "SplitOperations"]
+__all__ = ["PIECES", "Measure", "SplitOperations"]
 
 UNIT_BYTES = 100 * 1024 * 1024
 """What ``split_size`` counts in unless the request says otherwise."""
@@ -37,11 +39,25 @@ PIECE_BYTES_MIN = 64 * 1024
 PIECES_PER_SPLIT = 16
 
 
+PIECES = "RowtidePieces"
+
+Forward = Callable[[int, str, Identity, bytes], Awaitable[bytes]]
+"""Has the worker of a slot answer an operation."""
+
+
+class Measured(NamedTuple):
+    """A shard's rows in pieces, and how many bytes were read for that."""
+
+    pieces: list[Piece]
+    read: int
+
+
 class SplitOperations:
     """The handler; it takes the caller's identity and the request's body."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, forward: Forward) -> None:
         self._directory = directory
+        self._forward = forward
         self._limits = directory.limits
 
     async def compute_split_points_by_size(self, identity: Identity, body: bytes) -> bytes:
@@ -51,7 +67,8 @@ class SplitOperations:
         split_bytes = self._split_bytes(request)
         points_max = _points_max(request)
         table = self._directory.table(identity.instance, request.table_name)
-        pieces = await self._pieces(table, max(split_bytes // PIECES_PER_SPLIT, PIECE_BYTES_MIN))
+        piece_bytes = max(split_bytes // PIECES_PER_SPLIT, PIECE_BYTES_MIN)
+        pieces = await self._pieces(identity, table, piece_bytes)
         points = choose(pieces, split_bytes, points_max)
         self._directory.consumption.count(table, None, 1, 0)
         response = pb.ComputeSplitPointsBySizeResponse(schema=key_schema(table))
@@ -76,20 +93,47 @@ class SplitOperations:
             raise invalid(f"The split_size_unit_in_byte should be greater equal than: {least}")
         return request.split_size * unit
 
-    async def _pieces(self, table: Table, piece_bytes: int) -> list[Piece]:
+    async def _pieces(self, identity: Identity, table: Table, piece_bytes: int) -> list[Piece]:
         """Return the table's rows in pieces, shard after shard; keys are encoded primary keys."""
         pieces: list[Piece] = []
         left = SCAN_BYTES_MAX
         for shard in table.shards:
-            owner = self._directory.shard(shard)
-            owner.require_readable()
-            measure = Measure(owner.rows, *_bounds(table, shard), piece_bytes)
-            for size in measure.slices(left):
-                left -= size
-                await asyncio.sleep(0)
-                owner.require_readable()
-            pieces += measure.pieces()
+            try:
+                measured = await self._measured(table, shard, piece_bytes, left)
+            except Elsewhere:
+                asked = [table.name, shard.shard_id, piece_bytes, left]
+                body = json.dumps(asked).encode()
+                told = json.loads(await self._forward(shard.slot, PIECES, identity, body))
+                found = [Piece(bytes.fromhex(place), size) for place, size in told["pieces"]]
+                measured = Measured(found, told["read"])
+            pieces += measured.pieces
+            left -= measured.read
         return pieces
+
+    async def _measured(
+        self, table: Table, shard: ShardRange, piece_bytes: int, bytes_max: int
+    ) -> Measured:
+        """Return the pieces of one shard. Raises ``Unavailable``."""
+        owner = self._directory.shard(shard)
+        owner.require_readable()
+        measure = Measure(owner.rows, *_bounds(table, shard), piece_bytes)
+        read = 0
+        for size in measure.slices(bytes_max):
+            read += size
+            await asyncio.sleep(0)
+            owner.require_readable()
+        return Measured(measure.pieces(), read)
+
+    async def pieces_request(self, identity: Identity, body: bytes) -> bytes:
+        """Measure a shard for another worker."""
+        name, shard_id, piece_bytes, bytes_max = json.loads(body)
+        table = self._directory.table(identity.instance, name)
+        shard = next((s for s in table.shards if s.shard_id == shard_id), None)
+        if shard is None:
+            raise Unavailable("The partition is not available.")
+        measured = await self._measured(table, shard, piece_bytes, bytes_max)
+        pieces = [(piece.key.hex(), piece.size) for piece in measured.pieces]
+        return json.dumps({"pieces": pieces, "read": measured.read}).encode()
 
     def _slots(self, table: Table, points: Sequence[bytes]) -> Iterator[int]:
         """Yield the slot of every part's first row."""

@@ -49,7 +49,7 @@ from rowtide.stream.routing import Divided, Router
 from rowtide.stream.row_operations import RowOperations
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.slot import Slot, SlotSettings
-from rowtide.stream.split_operations import SplitOperations
+from rowtide.stream.split_operations import PIECES, SplitOperations
 from rowtide.stream.stream_operations import StreamOperations
 from rowtide.stream.table_operations import TableOperations
 from rowtide.stream.table_throttle import TableThrottle
@@ -236,7 +236,7 @@ class Worker:
         self._rows = RowOperations(self.directory)
         self._transactions = TransactionOperations(self.directory)
         self._bulk = BulkOperations(self.directory)
-        self._splits = SplitOperations(self.directory)
+        self._splits = SplitOperations(self.directory, self._forward)
         self._streams = StreamOperations(self.directory)
         throttle = TableThrottle(config.limits, asyncio.get_running_loop().time)
         self._indexes = IndexOperations(
@@ -259,9 +259,11 @@ class Worker:
             self._placement,
             slots=slots,
         )
-        self._defined = DefinedColumnOperations(self.directory, self._owner, throttle)
+        self._defined = DefinedColumnOperations(self.directory, self._placement, throttle)
         self._unbuilt = UnbuiltOperations()
-        self._admin = AdminOperations(self.directory, self._owner, self._status, self._clock.set)
+        self._admin = AdminOperations(
+            self.directory, self._placement, self._status, self._clock.set
+        )
 
     def _assemble_routing(self, tasks: asyncio.TaskGroup) -> None:
         self._fan_out = FanOut(
@@ -436,6 +438,9 @@ class Worker:
             return await self._indexes.finish_request(identity, body)
         return await self._router.forward(CATALOG_SLOT, INDEX_FINISH, identity, body)
 
+    async def _forward(self, slot: int, operation: str, identity: Identity, body: bytes) -> bytes:
+        return await self._router.forward(slot, operation, identity, body)
+
     def _among_workers(self) -> dict[str, Handler]:
         """Return what only other workers may ask."""
         return {
@@ -443,6 +448,7 @@ class Worker:
             INDEX_STATE: self._indexes.state_request,
             INDEX_FINISH: self._indexes.finish_request,
             WELCOME: self._welcome,
+            PIECES: self._splits.pieces_request,
             PART_OF_RANGE: part_handler(self._rows.get_range),
             PART_OF_EXPORT: part_handler(self._bulk.bulk_export),
         }

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import Client, ServerError
 from rowtide.cli.wire_row import Put
 from rowtide.core import variant
 from rowtide.core.wire import ots_pb2 as pb
@@ -213,3 +213,40 @@ def followed(client: Client, table: str) -> None:
         if all(index["behind"] == 0 and index["phase"] == "following" for index in told):
             return
         assert time.monotonic() < deadline, told
+
+
+def test_a_table_of_several_workers_is_cut_into_parts(client: Client) -> None:
+    name = f"cut_{id(client)}"
+    ask(client, create(name, *CUTS))
+    letters = [letter for letter in "abcdefghijklmnopqrstuvwxyz" for _ in range(2)]
+    for start in range(0, len(letters), 2):
+        pair = letters[start : start + 2]
+        told = [put(name, key(x, n), puts(text="x" * 500_000)) for n, x in enumerate(pair)]
+        ask(client, batch_write([(name, told)]))
+    request = pb.ComputeSplitPointsBySizeRequest(
+        table_name=name, split_size=3, split_size_unit_in_byte=1024 * 1024
+    )
+    answer = ask(client, request)
+    assert 6 <= len(answer.split_points) <= 9
+    assert sum(location.repeat for location in answer.locations) == len(answer.split_points) + 1
+
+
+def test_a_key_and_an_instance_are_known_everywhere_once_they_are_made(
+    clients: list[Client], client: Client
+) -> None:
+    name = f"made-{clients.index(client)}"
+    client.call_json("RowtideCreateInstance", {"name": name, "kind": "capacity"})
+    made = client.call_json("RowtideCreateKey", {"instances": [name]})
+    for other in clients:
+        access = {
+            "instance": name,
+            "access_key_id": made["access_key_id"],
+            "access_key_secret": made["access_key_secret"],
+        }
+        with Client(other.endpoint, **access) as known:
+            assert known.list_table() == []
+    client.call_json("RowtideRevokeKey", {"access_key_id": made["access_key_id"]})
+    for other in clients:
+        with Client(other.endpoint, **access) as revoked, pytest.raises(ServerError) as refused:
+            revoked.list_table()
+        assert refused.value.code == "OTSAuthFailed"
