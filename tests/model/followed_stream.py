@@ -57,8 +57,7 @@ class FollowedStream:
             if records is None:
                 if at >= self._gone[shard]:
                     raise Difference(f"{self.stream_id}: record {at} is refused too early")
-                self.iterators[shard] = self._start(shard)
-                records = self._new_records(shard, limit) or []
+                records = self._records_from(shard, None, limit)
                 at = len(told) - len(records)
                 self._check_start(shard, at, 0)
             elif at < self.model.expired(shard, self.world.now_ms - LATE_MS):
@@ -75,8 +74,8 @@ class FollowedStream:
         if not told:
             return
         from_ms = told[number % len(told)].at_ms
-        kept, self.iterators[shard] = self.iterators[shard], self._start(shard, from_ms)
-        records = self._new_records(shard) or []
+        kept = self.iterators[shard]
+        records = self._records_from(shard, from_ms)
         self.iterators[shard] = kept
         at = len(told) - len(records)
         self._check_start(shard, at, sum(entry.at_ms < from_ms for entry in told))
@@ -111,12 +110,25 @@ class FollowedStream:
     def _told(self, shard: int) -> list[Entry]:
         return [entry for entry in self.model.history[shard] if isinstance(entry, Entry)]
 
-    def _start(self, shard: int, from_ms: int | None = None) -> str:
-        return self.world.client.get_shard_iterator(
-            self.stream_id,
-            self.shards[shard],
-            timestamp_us=None if from_ms is None else from_ms * 1000,
-        )
+    def _records_from(
+        self, shard: int, from_ms: int | None, limit: int | None = None
+    ) -> list[StreamRecord]:
+        """Return what is there from a time on, or all, and go on behind it.
+
+        A trim that began when the clock was ahead may overtake a position that was just given,
+        once: the next one begins where that trim ended.
+        """
+        from_us = None if from_ms is None else from_ms * 1000
+        for _ in range(2):
+            self.iterators[shard] = self.world.client.get_shard_iterator(
+                self.stream_id, self.shards[shard], timestamp_us=from_us
+            )
+            records = self._new_records(shard, limit)
+            if records is not None:
+                return records
+            if self._gone[shard] == self.model.expired(shard, self.world.now_ms):
+                break
+        raise Difference(f"{self.stream_id}: a position is refused that was just given")
 
     def _check_start(self, shard: int, at: int, wanted: int) -> None:
         """Raise ``Difference`` unless reading may begin with record ``at`` where asked for one."""
