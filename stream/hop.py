@@ -1,12 +1,13 @@
 """The hop between workers: a request that reached one is answered by the one that can.
 
 One connection from each worker to each other one carries all requests, each with a number, so
-answers come in any order. A frame is its length (4 bytes, big-endian), then msgpack-free fields of
-its own: see ``encode_call`` and ``encode_answer``. Both ends prove at the beginning that they know
-the cluster's secret; nothing else is said before. What is lost on the way is told as unknown where
-it was sent, as unavailable where it was not.
+answers come in any order. A frame is its length (4 bytes, big-endian) and its content, see
+``encode_call`` and ``encode_answer``. Both ends prove at the beginning that they know the cluster's
+secret; nothing else is said before. What is lost on the way is told as unknown where it was sent,
+as unavailable where it was not.
 
-Bounds: ``CALLS_MAX`` calls wait on one connection, ``FRAME_BYTES_MAX`` is the largest frame.
+Bounds: ``CALLS_MAX`` calls wait on one connection, ``UNSENT_BYTES_MAX`` of them unsent, and
+``FRAME_BYTES_MAX`` is the largest frame.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from struct import Struct
+from struct import Struct, error
 from typing import NamedTuple, cast
 
 from rowtide.core.authentication import Identity
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 CALLS_MAX = 10_000
 FRAME_BYTES_MAX = 80 * 1024 * 1024
+UNSENT_BYTES_MAX = 128 * 1024 * 1024
 CONNECT_S = 2.0
 ANSWER_S = 30.0
 """After this long without an answer the outcome is unknown. The owner answers in 10 s."""
@@ -45,6 +47,7 @@ _LENGTH = Struct(">I")
 _CALL = Struct(">QBBBB")
 _ANSWER = Struct(">QBB")
 OK, REJECTED, UNAVAILABLE, UNKNOWN = range(4)
+_GONE = "The partition is not available."
 _CLIENT, _SERVER = b"rowtide hop client", b"rowtide hop server"
 
 
@@ -219,7 +222,12 @@ class _Served(_Frames):
 
     def taken(self, frame: bytes) -> None:
         if self._trusted:
-            self._call(decode_call(frame))
+            try:
+                call = decode_call(frame)
+            except (ValueError, error) as malformed:
+                self.abort(f"a malformed call: {malformed}")
+            else:
+                self._call(call)
             return
         secret = self._hop.secret()
         nonce, told = frame[:NONCE_BYTES], frame[NONCE_BYTES:]
@@ -234,8 +242,8 @@ class _Served(_Frames):
     def _call(self, call: Call) -> None:
         try:
             result = self._hop.answer(call.identity, call.operation, call.body)
-        except StoreError as error:
-            self.send(encode_answer(call.number, error))
+        except Exception as failure:  # noqa: BLE001 - Told to the caller; logged in _told.
+            self.send(encode_answer(call.number, _told(failure)))
             return
         if isinstance(result, bytes):
             self.send(encode_answer(call.number, result))
@@ -243,29 +251,34 @@ class _Served(_Frames):
             result.add_done_callback(lambda done: self._settled(call.number, done))
         else:
             name = f"hop[{call.operation}]"
-            self._hop.tasks.create_task(self._run(call.number, result), name=name)
+            running = self._run(call.number, result)
+            try:
+                self._hop.tasks.create_task(running, name=name)
+            except RuntimeError:  # The worker is ending: nothing was begun.
+                running.close()
+                self.send(encode_answer(call.number, Unavailable(_GONE)))
 
     def _settled(self, number: int, done: asyncio.Future[bytes]) -> None:
         if done.cancelled():
             self.send(encode_answer(number, OutcomeUnknown()))
-        elif (error := done.exception()) is not None:
-            self.send(encode_answer(number, _told(error)))
+        elif (failure := done.exception()) is not None:
+            self.send(encode_answer(number, _told(failure)))
         else:
             self.send(encode_answer(number, done.result()))
 
     async def _run(self, number: int, awaitable: Awaitable[bytes]) -> None:
         try:
             told: bytes | StoreError = await awaitable
-        except Exception as error:  # noqa: BLE001 - Told to the caller; logged in _told.
-            told = _told(error)
+        except Exception as failure:  # noqa: BLE001 - Told to the caller; logged in _told.
+            told = _told(failure)
         self.send(encode_answer(number, told))
 
 
-def _told(error: BaseException) -> StoreError:
+def _told(failure: BaseException) -> StoreError:
     """Return what the other worker is told of a failure."""
-    if isinstance(error, StoreError):
-        return error
-    logger.error("a request from another worker failed", exc_info=error)
+    if isinstance(failure, StoreError):
+        return failure
+    logger.error("a request from another worker failed", exc_info=failure)
     return OutcomeUnknown("Internal server error.")
 
 
@@ -313,7 +326,7 @@ class _Link:
         if caller is None:
             async with self._opening:
                 caller = self._caller or await self._open(secret())
-        if len(caller.waiting) >= CALLS_MAX:
+        if caller.busy:
             raise Unavailable("Server is busy.", "OTSServerBusy")
         future = caller.ask(identity, operation, body)
         try:
@@ -324,7 +337,7 @@ class _Link:
 
     async def _open(self, secret: bytes | None) -> _Caller:
         if self.lost or secret is None:
-            raise Unavailable("The partition is not available.")
+            raise Unavailable(_GONE)
         host, _, port = self.address.rpartition(":")
         loop = asyncio.get_running_loop()
         caller = _Caller(self, secret)
@@ -332,10 +345,10 @@ class _Link:
             async with asyncio.timeout(CONNECT_S):
                 await loop.create_connection(lambda: caller, host.strip("[]"), int(port))
                 await caller.trusted
-        except (OSError, TimeoutError, Unavailable) as error:
+        except (OSError, TimeoutError, Unavailable) as failure:
             self.lost = True
             caller.close()
-            raise Unavailable("The partition is not available.") from error
+            raise Unavailable(_GONE) from failure
         self._caller = caller
         return caller
 
@@ -359,11 +372,17 @@ class _Caller(_Frames):
         self.waiting: dict[int, asyncio.Future[bytes]] = {}
         self._number = 0
 
+    @property
+    def busy(self) -> bool:
+        """Say whether as much waits on this connection as may."""
+        unsent = 0 if self.transport is None else self.transport.get_write_buffer_size()
+        return len(self.waiting) >= CALLS_MAX or unsent > UNSENT_BYTES_MAX
+
     def ask(self, identity: Identity, operation: str, body: bytes) -> asyncio.Future[bytes]:
         """Send a call; the future tells its answer."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if self.transport is None or self.transport.is_closing():
-            future.set_exception(Unavailable("The partition is not available."))
+            future.set_exception(Unavailable(_GONE))
             return future
         self._number += 1
         self.waiting[self._number] = future
@@ -372,7 +391,11 @@ class _Caller(_Frames):
 
     def taken(self, frame: bytes) -> None:
         if self.trusted.done():
-            number, told = decode_answer(frame)
+            try:
+                number, told = decode_answer(frame)
+            except (ValueError, error) as malformed:
+                self.abort(f"a malformed answer: {malformed}")
+                return
             future = self.waiting.pop(number, None)
             if future is None or future.done():
                 return
@@ -392,7 +415,7 @@ class _Caller(_Frames):
         self.transport = None
         self._link.lost = True
         if not self.trusted.done():
-            self.trusted.set_exception(Unavailable("The partition is not available."))
+            self.trusted.set_exception(Unavailable(_GONE))
         waiting, self.waiting = self.waiting, {}
         for future in waiting.values():
             if not future.done():

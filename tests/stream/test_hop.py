@@ -1,0 +1,219 @@
+"""Requests between workers: answered in any order, told apart when lost, only among friends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable, invalid
+from rowtide.stream import hop
+from rowtide.stream.hop import (
+    Call,
+    HopClient,
+    HopServer,
+    decode_answer,
+    decode_call,
+    encode_answer,
+    encode_call,
+)
+
+SECRET = bytes(range(32))
+ANN = Identity("key-of-ann", "shop", b"")
+LENGTH = 4
+
+names = st.text(max_size=40)
+
+
+@given(
+    st.builds(
+        Call,
+        st.integers(0, 2**64 - 1),
+        st.builds(Identity, names, names, st.just(b"")),
+        names,
+        st.binary(),
+    )
+)
+def test_a_call_comes_out_as_it_went_in(call: Call) -> None:
+    frame = encode_call(call)
+    assert int.from_bytes(frame[:LENGTH], "big") == len(frame) - LENGTH
+    assert decode_call(frame[LENGTH:]) == call
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"",
+        b"a row",
+        invalid("The limit must be greater than 0."),
+        LogTrimmed(),
+        Unavailable("Server is busy.", "OTSServerBusy"),
+        OutcomeUnknown(),
+    ],
+)
+def test_an_answer_says_the_same_on_the_other_side(told: bytes | StoreError) -> None:
+    number, read = decode_answer(encode_answer(7, told)[LENGTH:])
+    assert number == 7
+    if isinstance(told, bytes) or isinstance(read, bytes):
+        assert read == told
+    else:
+        assert (read.code, read.message, read.status) == (told.code, told.message, told.status)
+        for kind in (Unavailable, OutcomeUnknown):
+            assert isinstance(read, kind) == isinstance(told, kind)
+
+
+class Other:
+    """A worker as another one sees it: its address, and what it was asked."""
+
+    def __init__(self, address: str, server: HopServer) -> None:
+        self.address = address
+        self.server = server
+
+
+@asynccontextmanager
+async def worker(
+    answer: Callable[[Identity, str, bytes], bytes | Awaitable[bytes]],
+    *,
+    secret: bytes | None = SECRET,
+) -> AsyncIterator[Other]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    async with asyncio.TaskGroup() as tasks:
+        server = HopServer(lambda: secret, answer, tasks)
+        await server.serve_on(listener)
+        host, port = listener.getsockname()
+        try:
+            yield Other(f"{host}:{port}", server)
+        finally:
+            server.close()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[HopClient]:
+    made = HopClient(lambda: SECRET)
+    yield made
+    made.close()
+
+
+async def test_answers_come_in_any_order(client: HopClient) -> None:
+    second = asyncio.Event()
+
+    async def answer(identity: Identity, operation: str, body: bytes) -> bytes:
+        if operation == "First":
+            await second.wait()
+        else:
+            second.set()
+        return b" ".join((operation.encode(), body, identity.instance.encode()))
+
+    async with worker(answer) as other, asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(client.call(other.address, ANN, "First", b"1"), name="first")
+        assert await client.call(other.address, ANN, "Second", b"2") == b"Second 2 shop"
+        assert await first == b"First 1 shop"
+        assert len(other.server.connections) == 1
+
+
+async def test_a_failure_is_raised_as_it_was(client: HopClient) -> None:
+    def refuse(_identity: Identity, _operation: str, _body: bytes) -> bytes:
+        raise invalid("The limit must be greater than 0.")
+
+    async with worker(refuse) as other:
+        with pytest.raises(StoreError) as refused:
+            await client.call(other.address, ANN, "GetRange", b"")
+        assert refused.value.code == "OTSParameterInvalid"
+
+
+async def test_an_error_of_its_own_leaves_the_outcome_unknown(client: HopClient) -> None:
+    def fail(_identity: Identity, _operation: str, _body: bytes) -> bytes:
+        raise ZeroDivisionError
+
+    async with worker(fail) as other:
+        with pytest.raises(OutcomeUnknown):
+            await client.call(other.address, ANN, "PutRow", b"")
+
+
+async def test_what_was_asked_and_not_answered_is_unknown_what_was_not_is_not(
+    client: HopClient,
+) -> None:
+    asked = asyncio.Event()
+
+    async def never(_identity: Identity, _operation: str, _body: bytes) -> bytes:
+        asked.set()
+        other.server.close()
+        return b"too late"
+
+    async with worker(never) as other:
+        with pytest.raises(OutcomeUnknown):
+            await client.call(other.address, ANN, "PutRow", b"")
+        assert asked.is_set()
+        with pytest.raises(Unavailable):
+            await client.call(other.address, ANN, "PutRow", b"")
+
+
+async def test_a_worker_that_came_back_is_asked_again(client: HopClient) -> None:
+    def answer(_identity: Identity, _operation: str, body: bytes) -> bytes:
+        return body
+
+    async with worker(answer) as other:
+        assert await client.call(other.address, ANN, "GetRow", b"1") == b"1"
+        for transport in list(other.server.connections):
+            transport.abort()
+        with suppress(Unavailable, OutcomeUnknown):  # Sent before the end is seen, or after.
+            await client.call(other.address, ANN, "GetRow", b"2")
+        assert await client.call(other.address, ANN, "GetRow", b"3") == b"3"
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(bytes(32), SECRET), (None, SECRET), (SECRET, None)])
+async def test_who_does_not_know_the_secret_is_told_nothing(
+    theirs: bytes | None, ours: bytes | None
+) -> None:
+    def answer(_identity: Identity, _operation: str, _body: bytes) -> bytes:
+        raise AssertionError("asked by a stranger")
+
+    stranger = HopClient(lambda: ours)
+    async with worker(answer, secret=theirs) as other:
+        with pytest.raises(Unavailable):
+            await stranger.call(other.address, ANN, "GetRow", b"")
+    stranger.close()
+
+
+@pytest.mark.parametrize(
+    "said", [b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x05hello", b"\xff" * 64]
+)
+async def test_a_stranger_is_cut_off(said: bytes) -> None:
+    async with worker(lambda *_: b"") as other:
+        host, _, port = other.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(said)
+        told = await reader.read()
+        assert len(told) == LENGTH + hop.NONCE_BYTES
+        writer.close()
+
+
+async def test_more_than_may_wait_is_refused_at_once(
+    client: HopClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hop, "CALLS_MAX", 2)
+    arrived: list[bytes] = []
+    full, go = asyncio.Event(), asyncio.Event()
+
+    async def answer(_identity: Identity, _operation: str, body: bytes) -> bytes:
+        arrived.append(body)
+        if len(arrived) == 2:
+            full.set()
+        await go.wait()
+        return body
+
+    async with worker(answer) as other, asyncio.TaskGroup() as tasks:
+        for number in range(2):
+            call = client.call(other.address, ANN, "PutRow", b"%d" % number)
+            tasks.create_task(call, name=f"call {number}")
+        await full.wait()
+        with pytest.raises(Unavailable) as busy:
+            await client.call(other.address, ANN, "PutRow", b"2")
+        assert busy.value.code == "OTSServerBusy"
+        go.set()
