@@ -1,4 +1,4 @@
-"""What ``rowtide up`` writes to stderr, and from whom.
+"""What ``rowtide up`` writes to stderr, from whom, and how: lines for eyes, or JSON for programs.
 
 Our own events always; the libraries' (faust, mode, aiokafka) hardly ever: what matters of theirs
 is told again by ours. Aiokafka calls a group coordinator that still starts an error, so it is
@@ -8,11 +8,14 @@ silent until one asks for more.
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import sys
+from datetime import UTC, datetime
 
-__all__ = ["set_up_logging"]
+__all__ = ["LOG_FORMATS", "set_up_logging"]
 
+LOG_FORMATS = ("text", "json")
 LIBRARIES = ("aiokafka", "faust", "mode")
 PLAIN = "%(asctime)s %(mark)s%(message)s"
 VERBOSE = "%(asctime)s.%(msecs)03d %(mark)s%(name)s: %(message)s"
@@ -37,10 +40,35 @@ class _Line(logging.Formatter):
         return super().format(line)
 
 
-def set_up_logging(verbosity: int) -> None:
+class _Object(logging.Formatter):
+    """One JSON object per line: time (UTC), level, logger, message, and the record's ``fields``.
+
+    Those of a request are request_id, operation, instance, table, code and seconds.
+    """
+
+    def __init__(self, *, verbose: bool) -> None:
+        super().__init__()
+        self._verbose = verbose
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC)
+        line = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and (self._verbose or record.levelno >= logging.ERROR):
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def set_up_logging(verbosity: int, log_format: str = "text") -> None:
     """Log to stderr: 0 events, 1 (-v) details and tracebacks, 2 (-vv) the libraries as well."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Line(verbose=verbosity > 0))
+    kind = _Object if log_format == "json" else _Line
+    handler.setFormatter(kind(verbose=verbosity > 0))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

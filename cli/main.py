@@ -23,6 +23,7 @@ class _Place(NamedTuple):
 COMMANDS = {
     "up": _Place("rowtide.cli.up", "up", "Start rowtide and keep it running until Ctrl-C."),
     "status": _Place("rowtide.cli.status", "status", "Show how the server is doing."),
+    "cluster": _Place("rowtide.cli.cluster", "cluster", "Show all workers of a cluster."),
     "instance": _Place("rowtide.cli.instance", "instance", "Create, list and delete instances."),
     "key": _Place("rowtide.cli.key", "key", "Create, list and revoke access keys."),
     "table": _Place("rowtide.cli.table", "table", "Create, change and delete tables."),

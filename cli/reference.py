@@ -122,7 +122,13 @@ def configuration_page() -> str:
     return CONFIGURATION_HEAD + "\n".join(lines) + "\n"
 
 
-_TYPES = {"int": "integer", "str": "text", "Path": "path"}
+_TYPES = {
+    "int": "integer",
+    "str": "text",
+    "Path": "path",
+    "float": "number",
+    "bool": "`true` or `false`",
+}
 
 
 def _type(field: Field[Any]) -> str:

@@ -17,6 +17,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from rowtide.deploy.kafka.supervision import BrokerBack, BrokerEnded, BrokerEven
 from rowtide.stream.worker_directory import WorkerDirectory
 
 if TYPE_CHECKING:
+    from rowtide.stream.counts import Counts
     from rowtide.stream.worker import Worker, WorkerConfig
 
 __all__ = ["ClusterUnreachable", "Serving", "serve"]
@@ -206,7 +208,8 @@ async def _run_worker(serving: Serving, broker: EmbeddedBroker | None, stop: asy
             tasks.create_task(watch_parent(stop), name="parent"),
         ]
         if broker is not None:
-            beside.append(tasks.create_task(supervise(broker, _report), name="broker"))
+            report = partial(_report, worker.counts)
+            beside.append(tasks.create_task(supervise(broker, report), name="broker"))
         try:
             await worker.run(ready=lambda _: served.set(), stop=stop)
         finally:
@@ -224,12 +227,13 @@ async def _run_more(
     await more.watch()
 
 
-def _report(event: BrokerEvent) -> None:
+def _report(counts: Counts, event: BrokerEvent) -> None:
     if isinstance(event, BrokerEnded):
         logger.warning(
             "Kafka (pid %s) ended with status %s, starting it again", event.pid, event.returncode
         )
     elif isinstance(event, BrokerBack):
+        counts.broker_restarts += 1
         logger.warning("Kafka is back at %s", event.bootstrap)
     else:
         logger.warning("Kafka does not start, next try in %g s: %s", event.delay_s, event.error)
@@ -256,6 +260,7 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
     from rowtide.stream import worker
     from rowtide.stream.reclaimer import ReclaimSettings
     from rowtide.stream.slot import SlotSettings
+    from rowtide.stream.worker_metrics import Watching
 
     return worker.WorkerConfig(
         kafka=kafka_config(settings, bootstrap),
@@ -270,5 +275,10 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
         limits=Limits(
             table_operations_per_s=settings.table_operations_per_s,
             partition_units_per_s=settings.partition_units_per_s,
+        ),
+        watching=Watching(
+            metrics=settings.serves_metrics,
+            slow_request_s=settings.slow_request_s,
+            drain_notice_s=settings.drain_notice_s,
         ),
     )

@@ -12,9 +12,11 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
+from rowtide.cli.log_format import LOG_FORMATS
 from rowtide.core.schema import instance_name_fits
 from rowtide.stream.kafka_config import Security
 
@@ -87,6 +89,19 @@ class Settings:
     table_operations_per_s: int = 10
     """Tables made, changed or deleted per second and instance, after a burst of 200; 0: any."""
 
+    metrics: bool | None = None
+    """Serve /metrics, unsigned; unless set, where only this machine can reach the host."""
+
+    log_format: Literal["text", "json"] = "text"
+    """Log lines for eyes, or one JSON object per line."""
+
+    slow_request_s: float = 1.0
+    """Requests that take longer are logged, one a second at most; 0: none."""
+
+    drain_notice_s: float = 0.0
+    """After the signal to stop, seconds of service while /readyz says no. Below the interval of
+    probes, balancers send clients to a closed port."""
+
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
         _require(1 <= self.workers <= WORKERS_MAX, "workers", self.workers, f"1 to {WORKERS_MAX}")
@@ -99,6 +114,9 @@ class Settings:
         _require(
             self.reclaim_rows_per_s >= 1, "reclaim_rows_per_s", self.reclaim_rows_per_s, "1 up"
         )
+        for name in ("slow_request_s", "drain_notice_s"):
+            _require(0 <= getattr(self, name) <= 3600, name, getattr(self, name), "0 to 3600")
+        _require(self.log_format in LOG_FORMATS, "log_format", self.log_format, "text or json")
         _require(bool(self.host), "host", self.host, "an address")
         _require(
             self.durability in DURABILITIES, "durability", self.durability, "fsync or replicated"
@@ -116,6 +134,16 @@ class Settings:
             )
         if not self.kafka and self.kafka_security != Security():
             raise ValueError("kafka_security has no meaning without kafka")
+
+    @property
+    def serves_metrics(self) -> bool:
+        """Whether /metrics is served."""
+        if self.metrics is not None:
+            return self.metrics
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
 
 def _require(holds: bool, name: str, value: object, wanted: str) -> None:
@@ -194,6 +222,22 @@ def _whole(value: Any, written: bool) -> int:
     return int(value)
 
 
+def _number(value: Any, written: bool) -> float:
+    if type(value) in (int, float):
+        return float(value)
+    if written or not re.fullmatch(r"-?\d+(\.\d+)?", str(value)):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _truth(value: Any, written: bool) -> bool:
+    if type(value) is bool:
+        return value
+    if written or str(value).lower() not in ("true", "false"):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return str(value).lower() == "true"
+
+
 def _path(value: Any, written: bool) -> Path:
     path = value if isinstance(value, Path) else Path(_text(value, written))
     return path.expanduser()
@@ -222,5 +266,8 @@ _READERS: dict[str, Callable[[Any, bool], Any]] = {
     "partition_units_per_s": _whole,
     "table_operations_per_s": _whole,
     "kafka_security": _security,
+    "metrics": _truth,
+    "slow_request_s": _number,
+    "drain_notice_s": _number,
 }
 """How a setting's value is read; as text where not named."""

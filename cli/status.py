@@ -10,7 +10,7 @@ from rowtide.cli.client import Client
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.output import Output, emit_fields, emit_json, emit_table
 
-__all__ = ["status"]
+__all__ = ["MB", "age_text", "status"]
 
 MB = 1_000_000
 
@@ -36,7 +36,7 @@ def status(client: Client, output: Output) -> None:
 def _summary(found: dict[str, Any]) -> list[tuple[str, object]]:
     return [
         ("endpoint", found["endpoint"]),
-        ("process", f"{found['pid']}, up {_age(found['uptime_s'])}"),
+        ("process", f"{found['pid']}, up {age_text(found['uptime_s'])}"),
         ("kafka", f"{found['kafka']}, {found['durability']}"),
         ("instances", found["instances"]),
         ("tables", found["tables"]),
@@ -63,7 +63,7 @@ def _slot(slot: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _age(seconds: float) -> str:
+def age_text(seconds: float) -> str:
     """Return a time span in its two largest units."""
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if days:

@@ -25,7 +25,7 @@ from rowtide.cli.credentials import (
     write_private,
 )
 from rowtide.cli.field_text import field_texts
-from rowtide.cli.log_format import set_up_logging
+from rowtide.cli.log_format import LOG_FORMATS, set_up_logging
 from rowtide.cli.serving import Serving, serve
 from rowtide.cli.settings import (
     DURABILITIES,
@@ -57,6 +57,10 @@ _TYPES: dict[str, click.ParamType] = {
     "partition_units_per_s": click.INT,
     "table_operations_per_s": click.INT,
     "durability": click.Choice(DURABILITIES),
+    "metrics": click.BOOL,
+    "log_format": click.Choice(LOG_FORMATS),
+    "slow_request_s": click.FLOAT,
+    "drain_notice_s": click.FLOAT,
 }
 
 
@@ -96,6 +100,7 @@ def up(config: Path | None, ready_file: Path | None, *, verbose: int, **flags: A
         settings = load_settings(config, os.environ, flags)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
+    set_up_logging(verbose, settings.log_format)
     try:
         _try_port(settings)
         own = WorkerDirectory(settings.data_dir)

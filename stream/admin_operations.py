@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from rowtide.core.authentication import Identity
@@ -52,7 +52,9 @@ class AdminOperations:
         placement: Placement,
         status: Callable[[], dict[str, Any]],
         set_clock: Callable[[int, int], None],
+        cluster_status: Callable[[], Awaitable[dict[str, Any]]],
     ) -> None:
+        self._cluster_status = cluster_status
         self._directory = directory
         self._placement = placement
         self._status = status
@@ -62,6 +64,11 @@ class AdminOperations:
         """Return the worker's status."""
         self._require_admin(identity)
         return _encoded(self._status())
+
+    async def cluster_status(self, identity: Identity, _body: bytes) -> bytes:
+        """Return every worker's status."""
+        self._require_admin(identity)
+        return _encoded(await self._cluster_status())
 
     def set_clock(self, identity: Identity, body: bytes) -> bytes:
         """Set the clock of a server that tests run on one: ``now_us``, Unix microseconds.

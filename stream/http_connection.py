@@ -219,11 +219,11 @@ class Connection(asyncio.Protocol):
                 if request.page is not None and request.method in (b"GET", b"HEAD"):
                     return
                 raise Rejected("OTSMethodNotAllowed", "Only POST method for requests is supported.")
+            if not edge.admitting:
+                raise Unavailable("The server is starting.", code="OTSServerUnavailable")
             request.operation = edge.tally.by_path.get(request.path)
             if request.operation is None:
                 raise _unsupported(request.path)
-            if not edge.admitting:
-                raise Unavailable("The server is starting.", code="OTSServerUnavailable")
             request.identity = edge.authenticator.check_head(
                 request.path, request.headers, now_s=edge.clock(), query=request.query
             )

@@ -31,7 +31,7 @@ TURNED_AWAY_MAX = 64
 
 
 class Edge:
-    """Serves the operations in ``handlers`` to authenticated clients.
+    """Serves the operations in ``handlers`` to authenticated clients; without any, once ``open``.
 
     ``clock`` gives seconds since the Unix epoch; handlers that return an awaitable other than a
     Future run as tasks of ``tasks``, and never fail it. ``pages`` are answered to anybody, also
@@ -41,7 +41,7 @@ class Edge:
     def __init__(
         self,
         authenticator: Authenticator,
-        handlers: Mapping[str, Handler],
+        handlers: Mapping[str, Handler] | None,
         tasks: asyncio.TaskGroup,
         *,
         clock: Callable[[], float],
@@ -50,9 +50,9 @@ class Edge:
         slow_s: float = 0.0,
     ) -> None:
         self.authenticator = authenticator
-        self.tally = Tally(handlers)
+        self.tally = Tally(handlers or {})
         self.pages: dict[bytes, Page] = {}
-        self.admitting = True
+        self.admitting = handlers is not None
         self.tasks = tasks
         self.clock = clock
         self.request_ids = request_ids or RequestIds()
@@ -73,6 +73,11 @@ class Edge:
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._sweeper: asyncio.TimerHandle | None = None
+
+    def open(self, handlers: Mapping[str, Handler]) -> None:
+        """Answer operations from now on."""
+        self.tally = Tally(handlers)
+        self.admitting = True
 
     async def serve(self, host: str, port: int) -> asyncio.Server:
         """Accept clients on ``host`` and ``port`` (0: a free one, see the server's sockets)."""

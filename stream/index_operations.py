@@ -255,16 +255,20 @@ class IndexOperations:
         """Return how far this worker's shards of a table and of its indexes are."""
         number = int(json.loads(body)["table"])
         table = self._owner.catalog.tables_by_id.get(number)
+        state = State({}, {}, {}) if table is None else self._state_here(table)
+        return json.dumps(state).encode()
+
+    def _state_here(self, table: Table) -> State:
         state = State({}, {}, {})
-        for owner in self._open_shards(table) if table is not None else ():
+        for owner in self._open_shards(table):
             shard_id, indexes = owner.shard.shard_id, owner.shard.table.indexes
             state.ends[shard_id] = owner.end, owner.shard.state.stamp
             state.built[shard_id] = [i.table_id for i in indexes if is_built(owner, i)]
-        for index in table.indexes if table is not None else ():
+        for index in table.indexes:
             for shard in index.shards:
                 with suppress(Unavailable):
                     state.fed[shard.shard_id] = self._feeder(shard).followed()
-        return json.dumps(state).encode()
+        return state
 
     # Telling.
 
@@ -276,6 +280,22 @@ class IndexOperations:
         state = await self._state(table.table_id)
         told = [_told(table, index, state) for index in table.indexes]
         return json.dumps({"table": name, "indexes": told}).encode()
+
+    def lags(self) -> list[tuple[tuple[str, str, str], int, float]]:
+        """Return (instance, table, index), entries and seconds behind, of each global index here.
+
+        What is behind logs of other workers' shards is not among it.
+        """
+        found: list[tuple[tuple[str, str, str], int, float]] = []
+        for table in self._owner.catalog.tables_by_id.values():
+            state = self._state_here(table) if table.indexes else State({}, {}, {})
+            for index in table.indexes:
+                lags = [lag for lag in state.lags(table, index) if lag is not None]
+                if lags:
+                    names = table.instance, table.name, index.name
+                    behind_s = max(lag["behind_s"] for lag in lags)
+                    found.append((names, sum(lag["behind"] for lag in lags), behind_s))
+        return found
 
     # What slots ask.
 

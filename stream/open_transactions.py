@@ -65,6 +65,11 @@ class OpenTransactions:
         self._by_id: dict[TransactionId, Held] = {}
         self._bytes = 0
 
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._by_id)
+
     def require_free(self, partition_key: bytes) -> None:
         """Raise OTSRowOperationConflict where a transaction holds the partition key."""
         held = self.locks.get(partition_key)

@@ -7,6 +7,7 @@ log up to it replayed. So nothing that an earlier owner sent can become valid be
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from rowtide.core.limits import Limits
@@ -14,6 +15,7 @@ from rowtide.core.mark import decode_mark, mark_key
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import Shard, ShardState
 from rowtide.stream.appender import READ_BYTES, LogShortened
+from rowtide.stream.counts import Counts
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_owner import ShardOwner, ShardSettings
@@ -36,7 +38,11 @@ class ShardOpener:
         steady_s: Callable[[], float] | None,
         limits: Limits,
         settings: ShardSettings,
+        counts: Counts,
     ) -> None:
+        self.starts: dict[str, int] = {}
+        """The first offset of each shard's log, as of its opening."""
+        self._counts = counts
         self._cluster = cluster
         self._topics = topics
         self._owner = owner
@@ -67,6 +73,7 @@ class ShardOpener:
             readable=self._readable,
             settings=self._settings,
             steady_s=self._steady_s,
+            counts=self._counts,
         )
         await self._recover(owner, rows, claim)
         machine.claimed(claim, self._owner)
@@ -74,7 +81,7 @@ class ShardOpener:
 
     async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int) -> None:
         """Replay a shard's log up to a no-op of ours."""
-        shard, log = owner.shard, owner.log
+        shard, log, began_s = owner.shard, owner.log, time.monotonic()
         applied, flushed = shard.state.applied, rows.flushed(shard.shard_id)
         start, end = await log.bounds()
         if end <= applied:
@@ -89,7 +96,7 @@ class ShardOpener:
         shard.claimed(claim, self._owner)
         end = await owner.appender.fence()
         shard.claimed(-1, self._owner)
-        at = max(start, min(applied, flushed) + 1)
+        at = first = max(start, min(applied, flushed) + 1)
         while at < end:
             entries = await log.read(at, bytes_max=READ_BYTES)
             if not entries:
@@ -99,3 +106,6 @@ class ShardOpener:
             owner.replay([e for e in entries if applied < e.offset < end])
             await asyncio.sleep(0)
         owner.find_unflushed()
+        self.starts[shard.shard_id] = start
+        self._counts.recoveries.add(time.monotonic() - began_s)
+        self._counts.recovered_records += at - first

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from rowtide.core import record
 from rowtide.core.chunk import header
@@ -28,8 +27,10 @@ from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import options_body
 from rowtide.stream.appender import LogShortened
 from rowtide.stream.changelog_flush import ChangelogFlush, tombstone_stamp
+from rowtide.stream.counts import Counts
 from rowtide.stream.index_builder import build_index
 from rowtide.stream.index_feed import IndexFeeder
+from rowtide.stream.index_links import IndexLinks
 from rowtide.stream.kafka_changelog import (
     ChangelogEntry,
     ChangelogReader,
@@ -80,26 +81,6 @@ class SlotSettings:
     reclaim: ReclaimSettings = field(default_factory=ReclaimSettings)
 
 
-class IndexLinks(Protocol):
-    """What a slot asks of the tables and indexes around its shards."""
-
-    def sources(self, number: int) -> Sequence[ShardRange]:
-        """Return the shards of a table, by its number."""
-        ...
-
-    def source(self, shard_id: str) -> ShardOwner:
-        """Return an open shard. Raises ``Unavailable``."""
-        ...
-
-    async def pin(self, owner: ShardOwner) -> int | None:
-        """Return the first offset of a shard's log that an index still needs, or None."""
-        ...
-
-    async def finish(self, number: int) -> None:
-        """Note that a shard of a table has gone through its rows for an index."""
-        ...
-
-
 class StoreBehind(Exception):
     """The local rows end before the log begins: they must be rebuilt from the changelog."""
 
@@ -123,6 +104,7 @@ class Slot:
         limits: Limits,
         settings: SlotSettings,
         steady_s: Callable[[], float] | None = None,
+        counts: Counts | None = None,
     ) -> None:
         self.number = number
         self.shards: dict[str, ShardOwner] = {}
@@ -130,9 +112,12 @@ class Slot:
         """Why a shard stays closed, by shard id."""
         self.feeders: dict[str, IndexFeeder] = {}
         """Those of the shards of global indexes, by shard id."""
+        self.flushed_s: float | None = None
+        """When the changelog had everything last, in seconds of ``time.monotonic``."""
         self.rows: RowStore | None = None
         self.claim = -1
         self.opened = asyncio.Event()
+        self._counts = counts or Counts()
         self._cluster = cluster
         self._topics = topics
         self._leases = leases
@@ -145,6 +130,7 @@ class Slot:
         self._limits = limits
         self._settings = settings
         self._opener = self._new_opener(steady_s)
+        self.starts = self._opener.starts
         self._flush: ChangelogFlush | None = None
         self._flushing = asyncio.Lock()
         self._writer = ChangelogWriter(
@@ -173,6 +159,7 @@ class Slot:
             steady_s=steady_s,
             limits=self._limits,
             settings=self._settings.shard,
+            counts=self._counts,
         )
 
     # Serving.
@@ -316,7 +303,12 @@ class Slot:
                 await self._fence()
             if self._flush is None:
                 raise Unavailable(f"slot {self.number} is not open")
-            return await self._flush.flush(list(self.shards.values()), time.time())
+            began_s = time.monotonic()
+            written = await self._flush.flush(list(self.shards.values()), time.time())
+            self.flushed_s = began_s
+            self._counts.flushes.add(time.monotonic() - began_s)
+            self._counts.flush_entries += written
+            return written
 
     # Opening.
 
@@ -332,6 +324,7 @@ class Slot:
         for served in [self._begin(shard) for _, shard in self._tables(self.number)]:
             await served.wait()
         self.opened.set()
+        self.flushed_s = self.flushed_s or time.monotonic()
         logger.info("slot %d is open, %d shards", self.number, len(self.shards))
 
     def _opened_rows(self) -> RowStore:
@@ -488,8 +481,10 @@ class Slot:
                 await asyncio.sleep(self._settings.flush_s / 10)
                 if sum(len(o.dirty) for o in self.shards.values()) > self._settings.dirty_max:
                     break
+            flushed_s = self.flushed_s
             with _logged(f"slot {self.number}: flush"):
                 await self.flush()
+            self._counts.flush_failures += self.flushed_s == flushed_s
 
     async def _bury(self, owner: ShardOwner, graves: dict[bytes, int]) -> None:
         """Let the next flush send tombstones for deleted rows that the changelog has."""
@@ -543,6 +538,8 @@ class Slot:
         start, _ = await owner.log.bounds()
         if before > start:
             await owner.log.trim(before)
+            start = before
+        self.starts[owner.shard.shard_id] = start
 
     def _close(self) -> None:
         self.opened.clear()

@@ -11,7 +11,6 @@ import asyncio
 import gc
 import json
 import logging
-import os
 import secrets
 import shutil
 import socket
@@ -19,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rowtide.core.authentication import Authenticator, Credential, Identity
 from rowtide.core.catalog import AccessKey, Catalog, Document, Instance, secret_document
@@ -32,10 +31,12 @@ from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.clock import Clock
 from rowtide.stream.consumption import Consumption
 from rowtide.stream.consumption_file import ConsumptionFile
+from rowtide.stream.counts import Counts
 from rowtide.stream.defined_column_operations import DefinedColumnOperations
 from rowtide.stream.directory import Directory
 from rowtide.stream.fan_out import PART_OF_EXPORT, PART_OF_RANGE, FanOut, part_handler
 from rowtide.stream.faust_membership import Membership, MembershipConfig
+from rowtide.stream.health import Health
 from rowtide.stream.hop import HopClient, HopServer
 from rowtide.stream.http_edge import Edge, Handler
 from rowtide.stream.http_limits import HttpLimits
@@ -43,6 +44,7 @@ from rowtide.stream.index_operations import INDEX_FINISH, INDEX_STATE, IndexOper
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.metrics import Metrics
 from rowtide.stream.placement import SETTLE, Placement
 from rowtide.stream.roster import Roster
 from rowtide.stream.routing import Divided, Router
@@ -57,6 +59,8 @@ from rowtide.stream.topics import TopicNames
 from rowtide.stream.transaction_operations import TransactionOperations
 from rowtide.stream.unbuilt_operations import UnbuiltOperations
 from rowtide.stream.worker_directory import WorkerDirectory
+from rowtide.stream.worker_metrics import Watching, WorkerParts, families
+from rowtide.stream.worker_status import WORKER_STATUS, ClusterStatus, WorkerStatus
 
 __all__ = ["Credentials", "Worker", "WorkerConfig"]
 
@@ -98,6 +102,7 @@ class WorkerConfig:
     slot: SlotSettings = field(default_factory=SlotSettings)
     lease: LeaseSettings = field(default_factory=LeaseSettings)
     advertise: str = ""
+    watching: Watching = field(default_factory=Watching)
     test_clock_us: int | None = None
 
 
@@ -113,6 +118,7 @@ class Worker:
         self.port = config.port
         self._cluster = Cluster(config.kafka)
         self._started_s = time.time()
+        self.counts = Counts()
         self._clock = Clock(config.test_clock_us)
 
     async def run(
@@ -149,11 +155,13 @@ class Worker:
         self._membership = self._new_membership(directory, slots)
         self._assemble(directory, topics, slots, tasks)
         await self._hop_server.serve_on(hops)
+        await self._edge.serve_on(listener)  # For probes; clients come later.
+        tasks.create_task(self._health.run(), name="health")
         tasks.create_task(self._leases.run(), name="leases")
         tasks.create_task(self._owner.follow(), name="catalog")
         tasks.create_task(self._placement.run(), name="placement")
         stopped = tasks.create_task(_until(stop), name="stop")
-        start = tasks.create_task(self._start(tasks, listener), name="start")
+        start = tasks.create_task(self._start(), name="start")
         await asyncio.wait([stopped, start], return_when=asyncio.FIRST_COMPLETED)
         if start.done():
             start.result()
@@ -215,6 +223,7 @@ class Worker:
             address=self._hop_address,
             dead=directory.dead,
             settings=config.lease,
+            counts=self.counts,
         )
         self._roster = Roster(self._new_slot, tasks)
         self._placement = Placement(
@@ -229,16 +238,16 @@ class Worker:
             self.catalog, self._roster.slots, config.limits, self._clock, self._consumption
         )
         self._assemble_operations(topics, slots)
+        self._assemble_watching(tasks)
         self._assemble_routing(tasks)
 
     def _assemble_operations(self, topics: TopicNames, slots: int) -> None:
-        config = self.config
         self._rows = RowOperations(self.directory)
         self._transactions = TransactionOperations(self.directory)
         self._bulk = BulkOperations(self.directory)
         self._splits = SplitOperations(self.directory, self._forward)
-        self._streams = StreamOperations(self.directory)
-        throttle = TableThrottle(config.limits, asyncio.get_running_loop().time)
+        self._streams = StreamOperations(self.directory, self.counts)
+        throttle = TableThrottle(self.config.limits, asyncio.get_running_loop().time)
         self._indexes = IndexOperations(
             self.directory,
             self._owner,
@@ -261,9 +270,6 @@ class Worker:
         )
         self._defined = DefinedColumnOperations(self.directory, self._placement, throttle)
         self._unbuilt = UnbuiltOperations()
-        self._admin = AdminOperations(
-            self.directory, self._placement, self._status, self._clock.set
-        )
 
     def _assemble_routing(self, tasks: asyncio.TaskGroup) -> None:
         self._fan_out = FanOut(
@@ -283,6 +289,48 @@ class Worker:
             address=self._hop_address,
         )
         self._hop_server = HopServer(lambda: self.catalog.hop_secret, self._router.passed_on, tasks)
+
+    def _assemble_watching(self, tasks: asyncio.TaskGroup) -> None:
+        """Build what clients and operators see, before there is anything to see."""
+        config, watching = self.config, self.config.watching
+        self._edge = Edge(
+            Authenticator(self._credential, self._instance_exists),
+            None,
+            tasks,
+            clock=time.time,
+            limits=config.http,
+            slow_s=watching.slow_request_s,
+        )
+        self._health = Health(
+            self._edge,
+            self._roster.slots,
+            self._cluster,
+            data_dir=config.data_dir,
+            free_bytes_min=config.free_bytes_min,
+            counts=self.counts,
+        )
+        parts = WorkerParts(
+            edge=self._edge,
+            health=self._health,
+            slots=self._roster.slots,
+            counts=self.counts,
+            catalog=self.catalog,
+            consumption=self._consumption,
+            indexes=self._indexes,
+            lease_age_s=self._leases.age_s,
+            free_bytes_min=config.free_bytes_min,
+        )
+        kafka = config.kafka
+        self._status = WorkerStatus(
+            parts, kafka.bootstrap, kafka.durability, self._hop_address, self._started_s
+        )
+        cluster = ClusterStatus(self._status, self._hop, self._membership.owners)
+        self._admin = AdminOperations(
+            self.directory, self._placement, self._status.told, self._clock.set, cluster.told
+        )
+        self._edge.pages |= {b"/healthz": self._health.live, b"/readyz": self._health.ready}
+        if watching.metrics:
+            self._edge.pages[b"/metrics"] = Metrics(lambda: families(parts)).page
 
     def _metered(self) -> Consumption:
         clock = self._clock
@@ -321,25 +369,21 @@ class Worker:
             on_revoked=lambda slots: self._roster.revoke(slots),
         )
 
-    async def _start(self, tasks: asyncio.TaskGroup, listener: socket.socket) -> None:
+    async def _start(self) -> None:
         """Join the group, wait until every slot of ours is open, let clients in."""
         await self._membership.start()
         await self._owner.ready.wait()
         await self._roster.opened()
         await self._introduce()
-        authenticator = Authenticator(self._credential, self._instance_exists)
-        self._edge = Edge(
-            authenticator, self._router.routed(), tasks, clock=time.time, limits=self.config.http
-        )
-        await self._edge.serve_on(listener)
+        self._edge.open(self._router.routed())
 
     async def _stop(self) -> None:
         """Answer, flush and release what is served; nothing acknowledged depends on it."""
-        if hasattr(self, "_edge"):
-            cut = await self._edge.drain(DRAIN_S)
-            if cut:
-                logger.warning("%d requests were cut off", cut)
-            await self._consumption.flush()
+        notice_s = self.config.watching.drain_notice_s if self._edge.admitting else 0.0
+        cut = await self._edge.drain(DRAIN_S, notice_s=notice_s)
+        if cut:
+            logger.warning("%d requests were cut off", cut)
+        await self._consumption.flush()
         await self._roster.stop()
         await self._membership.stop()
         self._hop_server.close()
@@ -362,6 +406,7 @@ class Worker:
             limits=self.config.limits,
             settings=self.config.slot,
             steady_s=self._clock.steady_s,
+            counts=self.counts,
         )
 
     async def _catalog_ready(self, _claim: int) -> None:
@@ -449,6 +494,7 @@ class Worker:
             INDEX_FINISH: self._indexes.finish_request,
             WELCOME: self._welcome,
             PIECES: self._splits.pieces_request,
+            WORKER_STATUS: self._status.request,
             PART_OF_RANGE: part_handler(self._rows.get_range),
             PART_OF_EXPORT: part_handler(self._bulk.bulk_export),
         }
@@ -496,6 +542,7 @@ class Worker:
             "DeleteDefinedColumn": self._defined.delete_defined_column,
             **self._unbuilt.handlers(),
             "RowtideStatus": admin.status,
+            "RowtideClusterStatus": admin.cluster_status,
             "RowtideListInstances": admin.list_instances,
             "RowtideCreateInstance": admin.create_instance,
             "RowtideDeleteInstance": admin.delete_instance,
@@ -508,36 +555,6 @@ class Worker:
             "RowtideReclaim": admin.reclaim,
             "RowtidePauseReclaimer": admin.pause_reclaimer,
             "RowtideResumeReclaimer": admin.resume_reclaimer,
-        }
-
-    def _status(self) -> dict[str, Any]:
-        """Return what an operator asks first."""
-        slots = [
-            {
-                "slot": number,
-                "open": slot.opened.is_set(),
-                "lease": slot.readable(),
-                "claim": slot.claim,
-                "shards": [
-                    {"shard": shard_id, "end": owner.end, "dirty_rows": len(owner.dirty)}
-                    for shard_id, owner in sorted(slot.shards.items())
-                ],
-                "closed": slot.closed,
-                "reclaimer": slot.reclaimer.status(),
-            }
-            for number, slot in sorted(self._roster.slots.items())
-        ]
-        return {
-            "pid": os.getpid(),
-            "uptime_s": round(time.time() - self._started_s, 1),
-            "kafka": self.config.kafka.bootstrap,
-            "durability": self.config.kafka.durability,
-            "instances": len(self.catalog.instances),
-            "tables": sum(not table.main for table in self.catalog.tables.values()),
-            "connections": self._edge.connections,
-            "free_bytes": shutil.disk_usage(self.config.data_dir).free,
-            "free_bytes_min": self.config.free_bytes_min,
-            "slots": slots,
         }
 
 

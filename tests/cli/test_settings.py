@@ -42,10 +42,35 @@ def test_every_setting_can_be_a_variable() -> None:
         "reclaim_rows_per_s": ("1", 1),
         "partition_units_per_s": ("10000", 10_000),
         "table_operations_per_s": ("0", 0),
+        "workers": ("2", 2),
+        "advertise": ("a", "a"),
+        "metrics": ("true", True),
+        "log_format": ("json", "json"),
+        "slow_request_s": ("0.5", 0.5),
+        "drain_notice_s": ("5", 5.0),
     }
     found = load_settings(None, {variable(n): text for n, (text, _) in given.items()}, {})
     assert {name: getattr(found, name) for name in given} == {n: v for n, (_, v) in given.items()}
     assert {*given, "kafka_security"} == {f.name for f in fields(Settings)}
+
+
+@pytest.mark.parametrize(
+    ("host", "metrics", "served"),
+    [
+        ("127.0.0.1", None, True),
+        ("::1", None, True),
+        ("localhost", None, True),
+        ("0.0.0.0", None, False),
+        ("::", None, False),
+        ("rowtide.example", None, False),
+        ("0.0.0.0", True, True),
+        ("127.0.0.1", False, False),
+    ],
+)
+def test_metrics_are_for_this_machine_unless_said_otherwise(
+    host: str, metrics: bool | None, served: bool
+) -> None:
+    assert Settings(host=host, metrics=metrics).serves_metrics is served
 
 
 def test_a_foreign_variable_is_passed_over() -> None:
@@ -81,6 +106,10 @@ FAULTS = [
     ('instance = "-"', "instance must be 3-16 letters"),
     ('kafka = "host"', "kafka must be HOST:PORT"),
     ('topic_prefix = "a.b"', "topic_prefix must be 1-64 letters"),
+    ("metrics = 1", "rowtide.toml: metrics: 1 is neither true nor false"),
+    ('slow_request_s = "1"', "rowtide.toml: slow_request_s: '1' is not a number"),
+    ("slow_request_s = -1", "slow_request_s must be 0 to 3600, not -1.0"),
+    ('log_format = "xml"', "log_format must be text or json, not 'xml'"),
     ('durability = "sometimes"', "durability must be fsync or replicated, not 'sometimes'"),
     ('durability = "replicated"', "'replicated' needs a cluster of three brokers"),
     ("kafka_security = 1", "kafka_security: is a table"),

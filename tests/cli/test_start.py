@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -111,3 +112,25 @@ def _log_everything() -> None:
     except ValueError:
         ours.warning("trouble", exc_info=True)
         ours.exception("fault")
+
+
+def test_a_line_of_json_has_the_fields_of_its_request(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fields = {"request_id": "id", "operation": "PutRow"}
+    with logging_kept():
+        set_up_logging(0, "json")
+        logging.getLogger("rowtide.x").warning("it %s", "failed", extra={"fields": fields})
+    line = json.loads(capsys.readouterr().err)
+    assert line.pop("time").endswith("Z")
+    assert line == {"level": "warning", "logger": "rowtide.x", "message": "it failed", **fields}
+
+
+def test_a_line_of_json_has_the_traceback_of_a_fault(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error = ZeroDivisionError("a fault")
+    with logging_kept():
+        set_up_logging(0, "json")
+        logging.getLogger("rowtide.x").error("it failed", exc_info=error)
+    assert "ZeroDivisionError: a fault" in json.loads(capsys.readouterr().err)["exception"]

@@ -46,7 +46,7 @@ async def test_a_page_is_there_before_operations_are(
         client.send(GET + request_bytes())
         assert (await client.answer()).status == 503
         assert (await client.answer()).error == "503 OTSServerUnavailable The server is starting."
-        live.edge.admitting = True
+        live.edge.open({"Echo": lambda _, body: body})
         client.send(request_bytes(body=b"now"))
         assert (await client.answer()).body == b"now"
 
