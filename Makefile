@@ -3,12 +3,13 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-wheel bench lint format format-check types proto clean
+.PHONY: help demo test test-all test-wheel bench tools lint format format-check types proto clean
 
 PYTHON ?= python3
 ROWS ?= january
 ONCE ?=
 BENCH ?=
+HELM := v3.22.0
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -48,6 +49,9 @@ bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json
 	$(BIN)/python -m tests.bench.codec
 	$(BIN)/python -m tests.bench.run $(BENCH)
 
+tools: ## Build helm, which judges the chart, into build/tools (Go; minutes, once)
+	GOBIN=$(CURDIR)/build/tools go install helm.sh/helm/v3/cmd/helm@$(HELM)
+
 format: $(TEST) ## Format the code in place
 	$(BIN)/ruff check -q --fix --exit-zero .
 	$(BIN)/ruff format .
@@ -80,4 +84,5 @@ $(DEMO): pyproject.toml | $(BIN)/python
 
 $(TEST): pyproject.toml | $(BIN)/python
 	$(PIP) install -q -e '.[test]'
+	@$(PIP) install -q -e '.[linters]' || echo "Without linters: files under deploy/ are not judged."
 	@touch $@

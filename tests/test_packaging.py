@@ -19,7 +19,8 @@ FOLDERS = ["cli", "connectors", "core", "deploy", "stream"]
 
 def packaged(folder: str) -> set[str]:
     """Return what a wheel must hold of ``folder``: every module and every data file."""
-    skipped = {"__pycache__", "DESIGN.md"}
+    # What is deployed from a checkout is no part of the package.
+    skipped = {"__pycache__", "DESIGN.md", "alerts", "compose", "container", "helm"}
     return {
         f"rowtide/{path.relative_to(ROOT)}"
         for path in (ROOT / folder).rglob("*")
