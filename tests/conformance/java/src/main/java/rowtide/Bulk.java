@@ -21,7 +21,7 @@ final class Bulk {
         check("bulk-export-errors", Bulk::exportErrors);
     }
 
-    private static BulkImportResponse send(String table, RowChange... changes) {
+    static BulkImportResponse send(String table, RowChange... changes) {
         BulkImportRequest request = new BulkImportRequest(table);
         request.addRowChanges(Arrays.asList(changes));
         return HASTY.bulkImport(request);
@@ -108,6 +108,16 @@ final class Bulk {
         query.setExclusiveEndPrimaryKey(bounds.getExclusiveEndPrimaryKey());
         query.addColumnsToGet(names);
         return query;
+    }
+
+    /** Returns all rows of a range that fits in one answer. */
+    static List<Row> exported(RangeRowQueryCriteria bounds, String... names) {
+        BulkExportQueryCriteria query = new BulkExportQueryCriteria(bounds.getTableName());
+        query.setDataBlockType(DataBlockType.DBT_PLAIN_BUFFER);
+        query.setInclusiveStartPrimaryKey(bounds.getInclusiveStartPrimaryKey());
+        query.setExclusiveEndPrimaryKey(bounds.getExclusiveEndPrimaryKey());
+        query.addColumnsToGet(names);
+        return new PlainBufferBlockParser(export(query).getRows()).getRows();
     }
 
     private static BulkExportResponse export(BulkExportQueryCriteria query) {

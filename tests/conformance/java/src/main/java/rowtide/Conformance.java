@@ -42,6 +42,8 @@ public final class Conformance {
         Writers.checkAll();
         Refusals.checkAll();
         Transactions.checkAll();
+        Indexes.checkAll();
+        IndexRefusals.checkAll();
         Streams.checkAll();
         Records.checkAll();
         CLIENT.shutdown();

@@ -29,23 +29,23 @@ final class Transactions {
         check("transaction-stream", Transactions::stream);
     }
 
-    private static PrimaryKey partition(String pk1) {
+    static PrimaryKey partition(String pk1) {
         return PrimaryKeyBuilder.createPrimaryKeyBuilder()
             .addPrimaryKeyColumn("pk1", PrimaryKeyValue.fromString(pk1)).build();
     }
 
-    private static String start(String table, PrimaryKey key) {
+    static String start(String table, PrimaryKey key) {
         StartLocalTransactionRequest request = new StartLocalTransactionRequest(table, key);
         String id = HASTY.startLocalTransaction(request).getTransactionID();
         that("an id", id != null && !id.isEmpty());
         return id;
     }
 
-    private static void commit(String id) {
+    static void commit(String id) {
         CLIENT.commitTransaction(new CommitTransactionRequest(id));
     }
 
-    private static void abort(String id) {
+    static void abort(String id) {
         CLIENT.abortTransaction(new AbortTransactionRequest(id));
     }
 
@@ -61,13 +61,13 @@ final class Transactions {
         return CLIENT.updateRow(request).getRow();
     }
 
-    private static void deleteWithin(String id, String table, PrimaryKey key) {
+    static void deleteWithin(String id, String table, PrimaryKey key) {
         DeleteRowRequest request = new DeleteRowRequest(new RowDeleteChange(table, key));
         request.setTransactionId(id);
         CLIENT.deleteRow(request);
     }
 
-    private static Map<String, Object> readWithin(String id, String table, PrimaryKey key) {
+    static Map<String, Object> readWithin(String id, String table, PrimaryKey key) {
         GetRowRequest request = new GetRowRequest(criteria(table, key));
         request.setTransactionId(id);
         return values(CLIENT.getRow(request).getRow());
