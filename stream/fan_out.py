@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 from rowtide.core import key, plainbuffer
 from rowtide.core.authentication import Identity
-from rowtide.core.errors import StoreError, Unavailable
+from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.directory import Directory
 from rowtide.stream.http_edge import Handler
+from rowtide.stream.http_tally import UnknownWithin
 from rowtide.stream.range_scan import span_of, touched
 from rowtide.stream.row_requests import parse
 
@@ -168,7 +169,7 @@ class FanOut:
                 whole.rows.add(is_ok=False, error=_error(answer))
             else:
                 whole.rows.append(answer.rows[place.row])
-        return whole.SerializeToString()
+        return _marked(whole, [whole])
 
     async def _answers(
         self, operation: str, parts: Mapping[str, Any], identity: Identity, kind: Any
@@ -317,7 +318,15 @@ def _joined(
                 told.rows.add(is_ok=False, error=_error(answer))
             else:
                 told.rows.append(answer.tables[place.table].rows[place.row])
-    return bytes(whole.SerializeToString())
+    return _marked(whole, whole.tables)
+
+
+def _marked(whole: Any, tables: Sequence[Any]) -> bytes:
+    """Return an answer's bytes, of a kind of their own where a row's outcome is unknown."""
+    answer = bytes(whole.SerializeToString())
+    rows = (row for table in tables for row in table.rows)
+    unknown = any(not row.is_ok and row.error.code == OutcomeUnknown().code for row in rows)
+    return UnknownWithin(answer) if unknown else answer
 
 
 def _error(failure: StoreError) -> pb.Error:

@@ -30,6 +30,7 @@ from rowtide.core.errors import (
     StoreError,
     Unavailable,
 )
+from rowtide.stream.http_tally import UnknownWithin
 
 __all__ = ["HopClient", "HopServer"]
 
@@ -96,7 +97,8 @@ def decode_call(frame: bytes) -> Call:
 def encode_answer(number: int, told: bytes | StoreError) -> bytes:
     """Return an answer's frame."""
     if isinstance(told, bytes):
-        return b"".join((_LENGTH.pack(_ANSWER.size + len(told)), _ANSWER.pack(number, OK, 0), told))
+        head = _ANSWER.pack(number, OK, isinstance(told, UnknownWithin))
+        return b"".join((_LENGTH.pack(_ANSWER.size + len(told)), head, told))
     kind = UNAVAILABLE
     if isinstance(told, OutcomeUnknown):
         kind = UNKNOWN
@@ -111,7 +113,8 @@ def decode_answer(frame: bytes) -> tuple[int, bytes | StoreError]:
     """Take an answer's frame apart, without its length."""
     number, kind, size = _ANSWER.unpack_from(frame)
     if kind == OK:
-        return number, frame[_ANSWER.size :]
+        answer = frame[_ANSWER.size :]
+        return number, UnknownWithin(answer) if size else answer
     code = frame[_ANSWER.size : _ANSWER.size + size].decode()
     message = frame[_ANSWER.size + size :].decode()
     if code not in STATUS or kind == UNKNOWN:

@@ -23,6 +23,7 @@ from rowtide.stream.hop import (
     encode_answer,
     encode_call,
 )
+from rowtide.stream.http_tally import UnknownWithin
 
 SECRET = bytes(range(32))
 ANN = Identity("key-of-ann", "shop", b"")
@@ -51,6 +52,7 @@ def test_a_call_comes_out_as_it_went_in(call: Call) -> None:
     [
         b"",
         b"a row",
+        UnknownWithin(b"rows, one of which may have been applied"),
         invalid("The limit must be greater than 0."),
         LogTrimmed(),
         Unavailable("Server is busy.", "OTSServerBusy"),
@@ -62,6 +64,7 @@ def test_an_answer_says_the_same_on_the_other_side(told: bytes | StoreError) -> 
     assert number == 7
     if isinstance(told, bytes) or isinstance(read, bytes):
         assert read == told
+        assert type(read) is type(told)
     else:
         assert (read.code, read.message, read.status) == (told.code, told.message, told.status)
         for kind in (Unavailable, OutcomeUnknown):
