@@ -39,6 +39,8 @@ func main() {
 	checkBatchWrites()
 	checkRefusals()
 	checkTransactions()
+	checkIndexes()
+	checkIndexRefusals()
 	checkStreams()
 	if failed {
 		os.Exit(1)
