@@ -258,6 +258,7 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
     """Return what a worker needs."""
     from rowtide.core.limits import Limits
     from rowtide.stream import worker
+    from rowtide.stream.lease_keeper import LeaseSettings
     from rowtide.stream.reclaimer import ReclaimSettings
     from rowtide.stream.slot import SlotSettings
     from rowtide.stream.worker_metrics import Watching
@@ -270,6 +271,7 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
         port=settings.port,
         slots=settings.slots,
         advertise=settings.advertise,
+        lease=LeaseSettings(lease_s=settings.lease_ms / 1000),
         free_bytes_min=settings.free_bytes_min,
         slot=SlotSettings(reclaim=ReclaimSettings(rows_per_s=settings.reclaim_rows_per_s)),
         limits=Limits(

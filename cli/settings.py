@@ -28,6 +28,7 @@ _TOPIC_PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 DURABILITIES = ("fsync", "replicated")
 SLOTS_MAX = 1024
 WORKERS_MAX = 64
+LEASE_MS_MIN = 500
 
 
 class SettingsError(Exception):
@@ -68,6 +69,9 @@ class Settings:
     advertise: str = ""
     """Host by which workers on other machines reach this one, where that is not `host`."""
 
+    lease_ms: int = 4000
+    """After this long without a sign a worker's slots are taken over; a starved one loses reads."""
+
     slots: int = 4
     """Units of ownership, fixed at the first start. More spread better over many workers."""
 
@@ -105,6 +109,7 @@ class Settings:
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
         _require(1 <= self.workers <= WORKERS_MAX, "workers", self.workers, f"1 to {WORKERS_MAX}")
+        _require(self.lease_ms >= LEASE_MS_MIN, "lease_ms", self.lease_ms, f"{LEASE_MS_MIN} up")
         _require(1 <= self.slots <= SLOTS_MAX, "slots", self.slots, f"1 to {SLOTS_MAX}")
         _require(self.free_bytes_min >= 0, "free_bytes_min", self.free_bytes_min, "0 or more")
         units = self.partition_units_per_s
@@ -260,6 +265,7 @@ _READERS: dict[str, Callable[[Any, bool], Any]] = {
     "java": _path,
     "port": _whole,
     "slots": _whole,
+    "lease_ms": _whole,
     "workers": _whole,
     "free_bytes_min": _whole,
     "reclaim_rows_per_s": _whole,

@@ -52,6 +52,7 @@ _TYPES: dict[str, click.ParamType] = {
     "port": click.IntRange(0, 65535),
     "slots": click.INT,
     "workers": click.INT,
+    "lease_ms": click.INT,
     "free_bytes_min": click.INT,
     "reclaim_rows_per_s": click.INT,
     "partition_units_per_s": click.INT,

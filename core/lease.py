@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -130,6 +130,30 @@ class LeaseView:
             if known.claim < claim and not known.released and known.owner not in dead
         ]
         return max(waits, default=0.0)
+
+    def free_since(self, lease_s: float) -> float | None:
+        """Return from when on no ownership seen here can serve any more, None where none was seen.
+
+        It may lie ahead. A released one counts too: whoever it is handed to needs a moment.
+        """
+        ends = [known.seen_s + lease_s * (1 + DRIFT) for known in self._ownerships.values()]
+        return max(ends, default=None)
+
+    def copy(self) -> LeaseView:
+        """Return another view that has read the same."""
+        twin = LeaseView()
+        twin.end = self.end
+        twin._ownerships = {claim: replace(known) for claim, known in self._ownerships.items()}
+        return twin
+
+    def forget_ended(self, now_s: float, lease_s: float) -> None:
+        """Drop ownerships that nobody need wait for any more, but for the last."""
+        last = max(self._ownerships, default=0)
+        self._ownerships = {
+            claim: known
+            for claim, known in self._ownerships.items()
+            if claim == last or known.seen_s + lease_s * (1 + DRIFT) > now_s
+        }
 
     def forget_before(self, claim: int) -> None:
         """Drop ownerships older than ``claim``, once it has waited for them."""

@@ -14,8 +14,16 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.core.lease import CLAIM, RELEASE, RENEW, Lease, LeaseView, encode_lease
+from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.lease import (
+    CLAIM,
+    RELEASE,
+    RENEW,
+    CorruptLease,
+    Lease,
+    LeaseView,
+    encode_lease,
+)
 from rowtide.stream.appender import BACKOFF_S, READ_BYTES
 from rowtide.stream.counts import Counts
 from rowtide.stream.kafka_cluster import Cluster
@@ -27,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend there."""
+
+UNREAD = -1
+"""In place of an offset: what comes next is the first record that is kept."""
 
 TRIM_EVERY = 600
 """Renewals after which the records before the last one are trimmed."""
@@ -62,6 +73,14 @@ class Held:
     trimmable: bool = field(default=False)
 
 
+@dataclass(slots=True)
+class Watched:
+    """The leases of another worker's slot. ``read_s`` is when they were last read to their end."""
+
+    view: LeaseView
+    read_s: float = 0.0
+
+
 class LeaseKeeper:
     """The leases of one worker process. ``owner`` is its random id of 8 bytes."""
 
@@ -84,6 +103,9 @@ class LeaseKeeper:
         self._ended = {*dead, owner}
         self._settings = settings
         self._held: dict[int, Held] = {}
+        self._watched: dict[int, Watched] = {}
+        self.addresses: dict[int, str] = {}
+        """Where the worker of each slot is, as its lease says; replaced when it changes."""
 
     def readable(self, slot: int) -> bool:
         """Say whether a strong read may be served from ``slot`` now."""
@@ -102,13 +124,75 @@ class LeaseKeeper:
         held = self._held.get(slot)
         return held is not None and held.lost
 
+    def abandoned_s(self, slot: int) -> float | None:
+        """Return for how long nobody can have served ``slot``; None where somebody may.
+
+        None also where we have not read its leases of late: then it is we who are cut off.
+        """
+        watched = self._watched.get(slot)
+        now_s = lease_clock()
+        if self._holds(slot) or watched is None:
+            return None
+        if now_s - watched.read_s > self._settings.lease_s / 2:
+            return None
+        free_s = watched.view.free_since(self._settings.lease_s)
+        return None if free_s is None or free_s > now_s else now_s - free_s
+
+    def _holds(self, slot: int) -> bool:
+        held = self._held.get(slot)
+        return held is not None and not held.lost
+
+    async def watch(self, slots: int) -> None:
+        """Follow the leases of every slot that is not ours, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for slot in range(slots):
+                tasks.create_task(self._watch(slot), name=f"leases[{slot}]")
+
+    async def _watch(self, slot: int) -> None:
+        log = self._cluster.log(self._topic, slot)
+        watched = self._watched[slot] = Watched(LeaseView())
+        watched.view.end = UNREAD
+        while True:
+            try:
+                if self._holds(slot):
+                    self._place(slot, self._address)
+                    await asyncio.sleep(self._settings.renew_s)
+                else:
+                    await self._follow(slot, log, watched)
+            except LogTrimmed:
+                watched.view.end = UNREAD
+            except (StoreError, CorruptLease) as error:
+                logger.debug("%s: leases are read later: %s", log.name, error)
+                await asyncio.sleep(self._settings.renew_s)
+
+    async def _follow(self, slot: int, log: KafkaLog, watched: Watched) -> None:
+        """Read what comes next, and remember when."""
+        view = watched.view
+        if view.end == UNREAD:
+            view.end, _ = await log.bounds()
+        entries: Sequence[tuple[int, bytes, bytes]]
+        entries = await log.read(view.end, bytes_max=READ_BYTES, wait_s=self._settings.renew_s)
+        watched.read_s = lease_clock()
+        for offset, _, value in entries:
+            view.read(offset, value, watched.read_s)
+        last = view.last
+        if last is not None:
+            view.forget_ended(watched.read_s, self._settings.lease_s)
+            self._place(slot, "" if last.released else last.address)
+
+    def _place(self, slot: int, address: str) -> None:
+        if self.addresses.get(slot, "") != address:
+            self.addresses = {**self.addresses, slot: address}
+
     async def claim(self, slot: int) -> int:
         """Claim ``slot``, wait until every earlier owner has stopped reading; return the claim.
 
         Raises ``Unavailable`` or ``OutcomeUnknown``: then nothing is held and a new try is safe.
         """
         log = self._cluster.log(self._topic, slot)
-        view = LeaseView()
+        # What was watched was read earlier: the wait for it began then.
+        watched = self._watched.get(slot)
+        view = LeaseView() if watched is None else watched.view.copy()
         claim, sent_s = await self._append_claim(log, view)
         # Reads of the lease partition wait no longer than the log does, so ``view`` is complete
         # up to our claim: the append rule made sure of it.
@@ -202,7 +286,7 @@ class LeaseKeeper:
     async def _append_claim(self, log: KafkaLog, view: LeaseView) -> tuple[int, float]:
         """Append a claim until one stands; return its offset and when it was sent."""
         start, _ = await log.bounds()
-        view.end = start
+        view.end = max(view.end, start)
         while True:
             await self._read_to_end(log, view)
             at = view.end

@@ -38,6 +38,7 @@ class Roster:
         self._new_slot = new_slot
         self._tasks = tasks
         self._places: dict[int, Place] = {}
+        self._adopted: set[int] = set()
         self._keepers: list[asyncio.Task[None]] = []
         self._stopping = False
 
@@ -46,16 +47,38 @@ class Roster:
         if self._stopping:
             return
         for number in sorted(numbers):
-            place = self._places.get(number)
-            if place is None:
-                place = self._places[number] = Place()
-                keeper = self._tasks.create_task(self._keep(number, place), name=f"keep[{number}]")
-                self._keepers.append(keeper)
-            place.wanted.set()
+            self._adopted.discard(number)
+            self._run(number)
+
+    def _run(self, number: int) -> None:
+        if self._stopping:
+            return
+        place = self._places.get(number)
+        if place is None:
+            place = self._places[number] = Place()
+            keeper = self._tasks.create_task(self._keep(number, place), name=f"keep[{number}]")
+            self._keepers.append(keeper)
+        place.wanted.set()
+
+    def adopt(self, number: int) -> None:
+        """Run a slot that the group has given to a worker that died; see ``give_way``."""
+        self._adopted.add(number)
+        self._run(number)
+
+    def give_way(self, number: int) -> bool:
+        """Let another worker, which has claimed it, have a slot that we but adopted.
+
+        Return whether we do: a slot that the group gave us is claimed back.
+        """
+        if number not in self._adopted:
+            return False
+        self.revoke(frozenset((number,)))
+        return True
 
     def revoke(self, numbers: frozenset[int]) -> None:
         """Drain these slots, and stop them."""
         for number in numbers:
+            self._adopted.discard(number)
             place = self._places.get(number)
             if place is not None:
                 place.wanted.clear()

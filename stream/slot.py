@@ -105,7 +105,9 @@ class Slot:
         settings: SlotSettings,
         steady_s: Callable[[], float] | None = None,
         counts: Counts | None = None,
+        give_way: Callable[[int], bool] = lambda _number: False,
     ) -> None:
+        self._give_way = give_way
         self.number = number
         self.shards: dict[str, ShardOwner] = {}
         self.closed: dict[str, str] = {}
@@ -193,6 +195,8 @@ class Slot:
             finally:
                 self._close()
             _require_not_cancelled()
+            if self._leases.lost(self.number) and self._give_way(self.number):
+                await asyncio.Event().wait()  # Until we are stopped.
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
 

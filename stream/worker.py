@@ -15,7 +15,7 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -55,6 +55,7 @@ from rowtide.stream.split_operations import PIECES, SplitOperations
 from rowtide.stream.stream_operations import StreamOperations
 from rowtide.stream.table_operations import TableOperations
 from rowtide.stream.table_throttle import TableThrottle
+from rowtide.stream.takeover import Takeover
 from rowtide.stream.topics import TopicNames
 from rowtide.stream.transaction_operations import TransactionOperations
 from rowtide.stream.unbuilt_operations import UnbuiltOperations
@@ -119,6 +120,9 @@ class Worker:
         self._cluster = Cluster(config.kafka)
         self._started_s = time.time()
         self.counts = Counts()
+        self._leased: Mapping[int, str] | None = None
+        self._grouped: Mapping[int, str] | None = None
+        self._known_owners: Mapping[int, str] = {}
         self._clock = Clock(config.test_clock_us)
 
     async def run(
@@ -158,6 +162,15 @@ class Worker:
         await self._edge.serve_on(listener)  # For probes; clients come later.
         tasks.create_task(self._health.run(), name="health")
         tasks.create_task(self._leases.run(), name="leases")
+        tasks.create_task(self._leases.watch(slots), name="others' leases")
+        takeover = Takeover(
+            self._leases,
+            self._roster,
+            slots=slots,
+            address=self._hop_address,
+            ready=self._owner.ready.is_set,
+        )
+        tasks.create_task(takeover.run(), name="takeover")
         tasks.create_task(self._owner.follow(), name="catalog")
         tasks.create_task(self._placement.run(), name="placement")
         stopped = tasks.create_task(_until(stop), name="stop")
@@ -230,7 +243,7 @@ class Worker:
             self._owner,
             self._roster.slots,
             self._hop,
-            self._membership.owners,
+            self._owners,
             address=self._hop_address,
         )
         self._consumption = self._metered()
@@ -274,7 +287,7 @@ class Worker:
     def _assemble_routing(self, tasks: asyncio.TaskGroup) -> None:
         self._fan_out = FanOut(
             self.directory,
-            self._membership.owners,
+            self._owners,
             lambda *call: self._router.ask(*call),
             self._owner.refresh,
             address=self._hop_address,
@@ -284,7 +297,7 @@ class Worker:
             self._among_workers(),
             self._owner,
             self._hop,
-            self._membership.owners,
+            self._owners,
             self._divided(),
             address=self._hop_address,
         )
@@ -405,6 +418,7 @@ class Worker:
             indexes=self._indexes,
             limits=self.config.limits,
             settings=self.config.slot,
+            give_way=self._roster.give_way,
             steady_s=self._clock.steady_s,
             counts=self.counts,
         )
@@ -485,6 +499,15 @@ class Worker:
 
     async def _forward(self, slot: int, operation: str, identity: Identity, body: bytes) -> bytes:
         return await self._router.forward(slot, operation, identity, body)
+
+    def _owners(self) -> Mapping[int, str]:
+        """Return where each slot's worker is: as its lease says, else as the group does."""
+        leased, grouped = self._leases.addresses, self._membership.owners()
+        if leased is not self._leased or grouped is not self._grouped:
+            self._leased, self._grouped = leased, grouped
+            known = {slot: address for slot, address in leased.items() if address}
+            self._known_owners = {**grouped, **known}
+        return self._known_owners
 
     def _among_workers(self) -> dict[str, Handler]:
         """Return what only other workers may ask."""

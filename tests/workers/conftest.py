@@ -16,7 +16,6 @@ from rowtide.deploy.up import Up
 __all__ = ["Workers", "workers"]
 
 SLOTS = 6
-ALL = list(range(SLOTS))
 SETTLED_S_MAX = 60.0
 
 
@@ -50,15 +49,20 @@ class Workers:
         self.clients.append(client)
         return client
 
+    def divided(self) -> bool:
+        """Say whether every slot is open on exactly one worker, and each worker has its share."""
+        told = [client.call_json("RowtideStatus", {})["slots"] for client in self.clients]
+        opened = [[slot["slot"] for slot in slots if slot["open"]] for slots in told]
+        share = SLOTS // len(self.clients)
+        return all(len(numbers) == share for numbers in opened) and sorted(
+            number for numbers in opened for number in numbers
+        ) == list(range(SLOTS))
+
     def settled(self) -> None:
-        """Return once every slot is open on exactly one worker, and each worker has one."""
+        """Return once the slots are divided."""
         until = time.monotonic() + SETTLED_S_MAX
-        while True:
-            told = [client.call_json("RowtideStatus", {})["slots"] for client in self.clients]
-            opened = [[slot["slot"] for slot in slots if slot["open"]] for slots in told]
-            if all(opened) and sorted(number for one in opened for number in one) == ALL:
-                return
-            assert time.monotonic() < until, f"slots are not divided in {SETTLED_S_MAX} s: {told}"
+        while not self.divided():
+            assert time.monotonic() < until, f"slots are not divided in {SETTLED_S_MAX} s"
             time.sleep(0.1)  # There is nothing to wait on from outside.
 
 

@@ -67,18 +67,23 @@ def test_a_worker_that_joins_takes_its_share(workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_what_a_worker_served_another_one_serves(workers: Workers, how: str) -> None:
-    clients = [workers.start() for _ in range(3)]
+def test_what_a_worker_served_others_serve_at_once_and_the_group_divides_later(
+    workers: Workers, how: str
+) -> None:
+    clients = [workers.start("--lease-ms", "1500") for _ in range(3)]
     workers.settled()
     for name in TABLES:
         ask(clients[0], create(name))
     write_all(clients[1], 0)
-    leaving = workers.running[2]
+    leaving, left = workers.running[2], clients[:2]
     if how == "killed":
         leaving.kill()
     else:
         leaving.stop()
-    for number in range(1, 10):
-        write_all(clients[number % 2], number)
-    for client in clients[:2]:
-        check_all(client, range(10))
+    workers.clients = left
+    number = 0
+    while number < 20 or not workers.divided():
+        number += 1
+        write_all(left[number % 2], number)
+    for client in left:
+        check_all(client, range(number + 1))
