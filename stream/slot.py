@@ -19,20 +19,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rowtide.core import record
-from rowtide.core.chunk import header
-from rowtide.core.chunk_merge import deleted_row
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import options_body
 from rowtide.stream.appender import LogShortened
-from rowtide.stream.changelog_flush import ChangelogFlush, tombstone_stamp
+from rowtide.stream.changelog_flush import ChangelogFlush
+from rowtide.stream.changelog_recovery import StartPassed, recover_rows
 from rowtide.stream.counts import Counts
 from rowtide.stream.index_builder import build_index
 from rowtide.stream.index_feed import IndexFeeder
 from rowtide.stream.index_links import IndexLinks
 from rowtide.stream.kafka_changelog import (
-    ChangelogEntry,
     ChangelogReader,
     ChangelogWriter,
     Fenced,
@@ -40,7 +38,7 @@ from rowtide.stream.kafka_changelog import (
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.lease_keeper import LeaseKeeper
 from rowtide.stream.reclaimer import Reclaimer, ReclaimSettings
-from rowtide.stream.row_store import RowStore, StoreFailed, destroy, removed_key
+from rowtide.stream.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.shard_opening import ShardOpener
 from rowtide.stream.shard_owner import ShardOwner, ShardSettings
 from rowtide.stream.stream_reader import horizon
@@ -49,9 +47,6 @@ from rowtide.stream.topics import TopicNames
 __all__ = ["Slot", "SlotSettings"]
 
 logger = logging.getLogger(__name__)
-
-Told = tuple[int, bytes, bytes | None]
-"""Offset, key and value of what an entry of the changelog says."""
 
 BACKOFF_S = 0.2
 BACKOFF_S_MAX = 5.0
@@ -352,34 +347,13 @@ class Slot:
             raise Unavailable(f"slot {self.number} was claimed by another worker")
 
     async def _read_changelog(self, rows: RowStore) -> None:
-        reader = self._changelog_reader()
-        position = rows.changelog_position()
-        start = await reader.start()
-        if position is not None and position < start:
-            raise self._behind(f"changelog position {position} is below its start {start}")
-        async for entries in reader.read(max(start, position or 0)):
-            rows.apply_changelog([told for e in entries for told in self._told(e, rows)])
-            rows.set_changelog_position(reader.position, time.time())
-            await asyncio.sleep(0)
-        rows.set_changelog_position(reader.position, time.time())
+        try:
+            await recover_rows(rows, self._changelog_reader(), self._table_known)
+        except StartPassed as error:
+            raise self._behind(str(error)) from error
 
     def _changelog_reader(self) -> ChangelogReader:
         return ChangelogReader(self._cluster.brokers, self._topics.changelog, self.number)
-
-    def _told(self, entry: ChangelogEntry, rows: RowStore) -> Sequence[Told]:
-        """Return what to fold in for an entry.
-
-        Leftovers of dropped tables are but noted, for the next flush to remove. Tombstones of rows
-        that were deleted, then written again, are passed over: the local rows may hold the later
-        write, and the log is not read again.
-        """
-        if entry.key[:1] == b"r" and not self._table_known(int.from_bytes(entry.key[1:5], "big")):
-            return [(entry.offset, removed_key(entry.key), None if entry.value is None else b"")]
-        if entry.key[:1] == b"r" and entry.value is None:
-            stored = rows.get(entry.key)
-            if stored is not None and header(stored)[4] > tombstone_stamp(entry.headers):
-                return []
-        return _folded(entry)
 
     def _behind(self, why: str) -> StoreBehind:
         """Throw the local rows away; the next opening rebuilds them."""
@@ -565,13 +539,6 @@ def _in_force(owner: ShardOwner, table: Table) -> bool:
         and state.options.max_versions == options.max_versions
         and state.stream == table.stream
     )
-
-
-def _folded(entry: ChangelogEntry) -> list[Told]:
-    """Return what an entry says: a row's tombstone also that it was deleted, and when."""
-    told = (entry.offset, entry.key, entry.value)
-    stamp = 0 if entry.value is not None else tombstone_stamp(entry.headers)
-    return [(entry.offset, entry.key, deleted_row(stamp)), told] if stamp else [told]
 
 
 @contextmanager

@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import logging
-import secrets
 import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from rowtide.core.authentication import Authenticator, Credential, Identity
-from rowtide.core.catalog import AccessKey, Catalog, Document, Instance, secret_document
-from rowtide.core.errors import Elsewhere, OutcomeUnknown, Unavailable
+from rowtide.core.catalog import Catalog
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
-from rowtide.stream.admin_operations import AdminOperations, instance_document, key_document
+from rowtide.stream.admin_operations import AdminOperations
 from rowtide.stream.bulk_operations import BulkOperations
 from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.clock import Clock
@@ -41,6 +37,7 @@ from rowtide.stream.hop import HopClient, HopServer
 from rowtide.stream.http_edge import Edge, Handler
 from rowtide.stream.http_limits import HttpLimits
 from rowtide.stream.index_operations import INDEX_FINISH, INDEX_STATE, IndexOperations
+from rowtide.stream.introduction import WELCOME, Credentials, Introduction
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
@@ -67,18 +64,8 @@ __all__ = ["Credentials", "Worker", "WorkerConfig"]
 
 logger = logging.getLogger(__name__)
 
-WELCOME = "RowtideWelcome"
-INTRODUCE_S = 0.2
 DISK_CHECK_S = 1.0
 DRAIN_S = 20.0
-
-
-class Credentials(NamedTuple):
-    """The key pair and the instance that a worker makes sure exist."""
-
-    access_key_id: str
-    access_key_secret: str
-    instance: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +272,7 @@ class Worker:
         self._unbuilt = UnbuiltOperations()
 
     def _assemble_routing(self, tasks: asyncio.TaskGroup) -> None:
+        self._introduction = Introduction(self.config.credentials, self._owner, self._forward)
         self._fan_out = FanOut(
             self.directory,
             self._owners,
@@ -337,7 +325,7 @@ class Worker:
         self._status = WorkerStatus(
             parts, kafka.bootstrap, kafka.durability, self._hop_address, self._started_s
         )
-        cluster = ClusterStatus(self._status, self._hop, self._membership.owners)
+        cluster = ClusterStatus(self._status, self._hop, self._owners)
         self._admin = AdminOperations(
             self.directory, self._placement, self._status.told, self._clock.set, cluster.told
         )
@@ -387,7 +375,8 @@ class Worker:
         await self._membership.start()
         await self._owner.ready.wait()
         await self._roster.opened()
-        await self._introduce()
+        if await self._introduction.make():
+            await self._sweep_topics()
         self._edge.open(self._router.routed())
 
     async def _stop(self) -> None:
@@ -438,31 +427,6 @@ class Worker:
         return [(table, shard) for table, shard in shards if shard.slot == slot]
 
     # Start-up and upkeep.
-
-    async def _introduce(self) -> None:
-        """See to it that our instance and our key exist; the catalog's owner writes them."""
-        wanted = self.config.credentials
-        body = json.dumps(wanted._asdict()).encode()
-        nobody = Identity("", "", b"")
-        while True:
-            try:
-                await self._welcome(nobody, body)
-                await self._sweep_topics()
-                return
-            except Elsewhere:
-                pass
-            try:
-                await self._router.forward(CATALOG_SLOT, WELCOME, nobody, body)
-                return
-            except (Unavailable, OutcomeUnknown) as error:
-                logger.debug("not introduced yet: %s", error)
-                await asyncio.sleep(INTRODUCE_S)
-
-    async def _welcome(self, _identity: Identity, body: bytes) -> bytes:
-        """Make the instance and the key of a worker exist."""
-        wanted = Credentials(**json.loads(body))
-        await self._owner.change(lambda catalog, stamp: _first_documents(wanted, catalog, stamp))
-        return b"{}"
 
     async def _sweep_topics(self) -> None:
         """Delete shards' topics that a crash between two steps has left without a table."""
@@ -515,7 +479,7 @@ class Worker:
             SETTLE: self._placement.settle_request,
             INDEX_STATE: self._indexes.state_request,
             INDEX_FINISH: self._indexes.finish_request,
-            WELCOME: self._welcome,
+            WELCOME: self._introduction.welcome,
             PIECES: self._splits.pieces_request,
             WORKER_STATUS: self._status.request,
             PART_OF_RANGE: part_handler(self._rows.get_range),
@@ -579,20 +543,6 @@ class Worker:
             "RowtidePauseReclaimer": admin.pause_reclaimer,
             "RowtideResumeReclaimer": admin.resume_reclaimer,
         }
-
-
-def _first_documents(wanted: Credentials, catalog: Catalog, stamp: int) -> list[Document]:
-    """Return the instance, the key and the workers' secret that must exist, where they do not."""
-    documents: list[Document] = []
-    if wanted.instance.lower() not in catalog.instances:
-        kind = "high-performance"
-        documents.append(instance_document(Instance(wanted.instance, kind, stamp)))
-    if wanted.access_key_id not in catalog.keys:
-        key = AccessKey(wanted.access_key_id, wanted.access_key_secret, None, True, True, stamp)
-        documents.append(key_document(key))
-    if catalog.hop_secret is None:
-        documents.append(secret_document(secrets.token_bytes(32)))
-    return documents
 
 
 class _Stopped(Exception):
