@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import Client, NoAnswer, ServerError
 from rowtide.deploy.up import Up
 
-__all__ = ["Workers", "workers"]
+__all__ = ["Workers", "free_port", "repeated", "workers"]
 
 SLOTS = 6
 SETTLED_S_MAX = 60.0
+SERVED_S_MAX = 60.0
+RETRIED = {"OTSPartitionUnavailable", "OTSServerBusy", "OTSServerUnavailable", "OTSTimeout"}
 
 
 class Workers:
@@ -64,6 +66,27 @@ class Workers:
         while not self.divided():
             assert time.monotonic() < until, f"slots are not divided in {SETTLED_S_MAX} s"
             time.sleep(0.1)  # There is nothing to wait on from outside.
+
+
+def repeated(attempt: Callable[[], object]) -> float:
+    """Do what SDKs repeat until it succeeds; return how long that took, in seconds."""
+    began = time.monotonic()
+    while (refused := failure(attempt)) is not None:
+        assert refused in RETRIED
+        assert time.monotonic() - began < SERVED_S_MAX, refused
+        time.sleep(0.02)  # As SDKs do between two attempts.
+    return time.monotonic() - began
+
+
+def failure(attempt: Callable[[], object]) -> str | None:
+    """Return the code of what went wrong, or None."""
+    try:
+        attempt()
+    except ServerError as error:
+        return error.code
+    except NoAnswer:
+        return "OTSServerUnavailable"
+    return None
 
 
 @pytest.fixture
