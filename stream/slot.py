@@ -80,6 +80,20 @@ class StoreBehind(Exception):
     """The local rows end before the log begins: they must be rebuilt from the changelog."""
 
 
+@dataclass(slots=True)
+class _Work:
+    """What is under way with a slot's shards.
+
+    ``begun`` are those open or about to be, ``dropped`` those that may hold rows of an index that
+    was dropped, ``building`` those that go through their rows for a new one, with its number.
+    """
+
+    settling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    begun: set[str] = field(default_factory=set)
+    dropped: set[ShardOwner] = field(default_factory=set)
+    building: set[tuple[ShardOwner, int]] = field(default_factory=set)
+
+
 class Slot:
     """A slot and its shards on this worker. ``run`` is its one task."""
 
@@ -133,15 +147,9 @@ class Slot:
         self._writer = ChangelogWriter(
             cluster.brokers, topics.changelog, number, topics.transactional_id(number)
         )
-        self._settling = asyncio.Lock()
-        self._begun: set[str] = set()
-        """Shards that are open, or about to be."""
+        self._work = _Work()
         self._tasks: asyncio.TaskGroup | None = None
         self._swept = asyncio.Event()
-        # Open shards that may hold rows of an index that was dropped; and those that go through
-        # their rows for a new one, with its number.
-        self._dropped: set[ShardOwner] = set()
-        self._building: set[tuple[ShardOwner, int]] = set()
         self.reclaimer = Reclaimer(
             self.shards.values, self._bury, clock_us=clock_us, settings=settings.reclaim
         )
@@ -208,7 +216,7 @@ class Slot:
         """Open and serve a shard in the background; the event is set once that is decided."""
         assert self._tasks is not None, "shards are opened in a slot that runs"
         served = asyncio.Event()
-        self._begun.add(shard.shard_id)
+        self._work.begun.add(shard.shard_id)
         self._tasks.create_task(self._serve(shard, served), name=f"shard[{shard.shard_id}]")
         return served
 
@@ -226,13 +234,13 @@ class Slot:
         Returns when shards that are new are open, those that are gone are sealed, and what changed
         is in force. Raises ``Unavailable``, ``OutcomeUnknown``; then it is to be called again.
         """
-        async with self._settling:
+        async with self._work.settling:
             if not self.opened.is_set():
                 return  # It reads the whole catalog before it opens.
             wanted = {shard.shard_id: shard for _, shard in self._tables(self.number)}
             for shard_id in [name for name in self.shards if name not in wanted]:
                 await self.remove_shard(shard_id)
-            known = self._begun | self.closed.keys()
+            known = self._work.begun | self.closed.keys()
             await self._await_served(
                 [self._begin(shard) for name, shard in wanted.items() if name not in known]
             )
@@ -241,12 +249,12 @@ class Slot:
 
     async def _put_in_force(self, owner: ShardOwner) -> None:
         """Return when a shard's log has its table's options, and what was dropped is swept."""
-        dropped = owner in self._dropped
+        dropped = owner in self._work.dropped
         if dropped or not _in_force(owner, owner.shard.table):
             # Those of the latest change, which may have come meanwhile: none takes another back.
             await owner.submit_hidden(options_body(owner.shard.table))
         if dropped:
-            self._dropped.discard(owner)
+            self._work.dropped.discard(owner)
             self._swept.set()
 
     async def remove_shard(self, shard_id: str) -> None:
@@ -272,7 +280,7 @@ class Slot:
             if table is not None and table != owner.shard.table:
                 left = {index.table_id for index in table.indexes}
                 if any(index.table_id not in left for index in owner.shard.table.indexes):
-                    self._dropped.add(owner)
+                    self._work.dropped.add(owner)
                 owner.shard.retable(table)
                 self._build(owner)
 
@@ -280,8 +288,8 @@ class Slot:
         """Let the new indexes of an open shard learn of its rows, in the background."""
         for index in owner.shard.table.indexes:
             place = (owner, index.table_id)
-            if index.building and place not in self._building and self._tasks is not None:
-                self._building.add(place)
+            if index.building and place not in self._work.building and self._tasks is not None:
+                self._work.building.add(place)
                 name = f"build[{owner.shard.shard_id}, {index.table_id}]"
                 self._tasks.create_task(self._built(*place), name=name)
 
@@ -289,7 +297,7 @@ class Slot:
         try:
             await build_index(owner, number, self._indexes.finish)
         finally:
-            self._building.discard((owner, number))
+            self._work.building.discard((owner, number))
 
     async def flush(self) -> int:
         """Flush the changelog now; return the number of entries.
@@ -368,7 +376,7 @@ class Slot:
         try:
             await self._serve_on(shard, served)
         finally:
-            self._begun.discard(shard.shard_id)
+            self._work.begun.discard(shard.shard_id)
 
     async def _serve_on(self, shard: ShardRange, served: asyncio.Event) -> None:
         backoff_s = BACKOFF_S
