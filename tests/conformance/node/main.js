@@ -11,6 +11,7 @@ const checkFilters = require('./filters');
 const checkBatchWrites = require('./batchwrites');
 const checkRefusals = require('./refusals');
 const checkTransactions = require('./transactions');
+const checkIndexes = require('./indexes');
 
 const ABSENT = 'Requested table does not exist.';
 
@@ -84,4 +85,5 @@ async function credentials() {
   await checkBatchWrites();
   await checkRefusals();
   await checkTransactions();
+  await checkIndexes();
 })();
