@@ -38,11 +38,28 @@ async def recover_rows(
     if position is not None and position < start:
         raise StartPassed(f"changelog position {position} is below its start {start}")
     async for entries in reader.read(max(start, position or 0)):
-        told = [one for entry in entries for one in _told(entry, rows, table_known)]
-        rows.apply_changelog(told)
+        rows.apply_changelog(_page(entries, rows, table_known))
         rows.set_changelog_position(reader.position, time.time())
         await asyncio.sleep(0)
     rows.set_changelog_position(reader.position, time.time())
+
+
+def _page(
+    entries: Sequence[ChangelogEntry], rows: RowStore, table_known: Callable[[int], bool]
+) -> list[Told]:
+    """Return what to fold in for many entries."""
+    told: list[Told] = []
+    known = b""
+    for entry in entries:
+        offset, key, value, _ = entry
+        # Written out: most are chunks, one after another of the same table.
+        if value is not None and key[:5] == known:
+            told.append((offset, key, value))
+            continue
+        told += _told(entry, rows, table_known)
+        if key[:1] == b"r" and table_known(int.from_bytes(key[1:5], "big")):
+            known = key[:5]
+    return told
 
 
 def _told(

@@ -241,6 +241,8 @@ def _folded_chunk(view: Overlay, key: bytes, value: bytes | None) -> Writes:
         gone = {removed for removed, _ in writes} - {key}
         return [*writes, (_REMOVED + key, None), *((_REMOVED + other, b"") for other in gone)]
     writes = merge(view, key, value)
+    if len(writes) == 1 and writes[0][0] == key and writes[0][1] is not None:
+        return writes
     after = {key: view.get(key), **dict(writes)}
     return [*writes, *((_REMOVED + other, b"") for other, left in after.items() if left is None)]
 
