@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend there."""
 
+HELD_LOOK_S = 0.1
+"""How soon a slot that was given away is followed again."""
+
 UNREAD = -1
 """In place of an offset: what comes next is the first record that is kept."""
 
@@ -156,7 +159,7 @@ class LeaseKeeper:
             try:
                 if self._holds(slot):
                     self._place(slot, self._address)
-                    await asyncio.sleep(self._settings.renew_s)
+                    await asyncio.sleep(HELD_LOOK_S)
                 else:
                     await self._follow(slot, log, watched)
             except LogTrimmed:
@@ -221,6 +224,7 @@ class LeaseKeeper:
     async def release(self, slot: int) -> None:
         """Stop serving reads of ``slot``, then say so: a successor need not wait."""
         held = self._held.pop(slot, None)
+        self._place(slot, "")  # Until its next worker's claim is read the group knows better.
         if held is None or held.lost:
             return
         try:

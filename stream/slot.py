@@ -184,24 +184,34 @@ class Slot:
         """Open and serve until cancelled; open again after whatever fails."""
         backoff_s = BACKOFF_S
         while True:
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    self._tasks = tasks
-                    await self._open()
-                    backoff_s = BACKOFF_S
-                    tasks.create_task(self._flush_often(), name=f"flush[{self.number}]")
-                    tasks.create_task(self._sweep_often(), name=f"sweep[{self.number}]")
-                    tasks.create_task(self._trim_often(), name=f"trim[{self.number}]")
-                    tasks.create_task(self.reclaimer.run(), name=f"reclaim[{self.number}]")
-            except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
-                logger.warning("slot %d opens again: %s", self.number, _first(failures))
-            finally:
-                self._close()
-            _require_not_cancelled()
+            # A task of its own for each life: a group that fails while it is left leaves a
+            # cancellation behind in its task, which can't be told from one that was meant.
+            async with asyncio.TaskGroup() as lives:
+                life = lives.create_task(self._live(), name=f"life[{self.number}]")
+            if life.result():
+                backoff_s = BACKOFF_S
             if self._leases.lost(self.number) and self._give_way(self.number):
                 await asyncio.Event().wait()  # Until we are stopped.
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    async def _live(self) -> bool:
+        """Open and serve until something fails; return whether it was open."""
+        opened = False
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                await self._open()
+                opened = True
+                tasks.create_task(self._flush_often(), name=f"flush[{self.number}]")
+                tasks.create_task(self._sweep_often(), name=f"sweep[{self.number}]")
+                tasks.create_task(self._trim_often(), name=f"trim[{self.number}]")
+                tasks.create_task(self.reclaimer.run(), name=f"reclaim[{self.number}]")
+        except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
+            logger.warning("slot %d opens again: %s", self.number, _first(failures))
+        finally:
+            self._close()
+        return opened
 
     async def drain(self) -> None:
         """Stop taking changes, answer those taken, flush the changelog, release the lease."""
@@ -556,13 +566,6 @@ def _logged(what: str) -> Iterator[None]:
         yield
     except (Unavailable, OutcomeUnknown, Fenced, LogTrimmed, StoreFailed) as error:
         logger.warning("%s: %s", what, error)
-
-
-def _require_not_cancelled() -> None:
-    """Raise a cancellation that came while a task group was failing: the group hides it."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -13,12 +13,27 @@ import pytest
 from rowtide.cli.client import Client, NoAnswer, ServerError
 from rowtide.deploy.up import Up
 
-__all__ = ["Workers", "free_port", "repeated", "workers"]
+__all__ = ["Retrying", "Workers", "free_port", "repeated", "workers"]
 
 SLOTS = 6
 SETTLED_S_MAX = 60.0
 SERVED_S_MAX = 60.0
-RETRIED = {"OTSPartitionUnavailable", "OTSServerBusy", "OTSServerUnavailable", "OTSTimeout"}
+UNAVAILABLE = {"OTSPartitionUnavailable", "OTSServerBusy", "OTSServerUnavailable"}
+RETRIED = {*UNAVAILABLE, "OTSTimeout"}
+
+
+class Retrying(Client):
+    """Repeats, as SDKs do, what was not done because a slot is on its way."""
+
+    def _exchange(self, operation: str, body: bytes) -> bytes:
+        deadline = time.monotonic() + SERVED_S_MAX
+        while True:
+            try:
+                return super()._exchange(operation, body)
+            except ServerError as error:
+                if error.code not in UNAVAILABLE or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.02)
 
 
 class Workers:
@@ -47,7 +62,7 @@ class Workers:
             ready = {**self._ready, "endpoint": ready["endpoint"]}
         else:
             self._ready = ready
-        client = self._closing.enter_context(Client(**ready))
+        client = self._closing.enter_context(Retrying(**ready))
         self.clients.append(client)
         return client
 

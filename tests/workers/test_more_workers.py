@@ -13,6 +13,7 @@ import pytest
 from rowtide.cli.client import Client, NoAnswer, ServerError
 from rowtide.deploy.up import Ready, Up
 from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.workers.conftest import Retrying
 from tests.workers.test_forwarding import create
 
 pytestmark = pytest.mark.system
@@ -56,7 +57,7 @@ def test_workers_live_and_end_together(
         first = up.start()
         second = first._replace(endpoint=f"http://127.0.0.1:{free_port + 1}")
         until(lambda: status(first)["slots"] == 2 == status(second)["slots"])
-        with Client(**first._asdict()) as client:
+        with Retrying(**first._asdict()) as client:
             ask(client, create("t"))
             ask(client, put("t", key("a", 1), puts(n=1)))
         child = status(second)["pid"]
@@ -64,7 +65,7 @@ def test_workers_live_and_end_together(
         os.kill(child, signal.SIGKILL)
         until(lambda: status(second)["pid"] not in (0, child))
         until(lambda: status(first)["slots"] + status(second)["slots"] == 4)
-        with Client(**second._asdict()) as client:
+        with Retrying(**second._asdict()) as client:
             assert shown(stored(client, "t", key("a", 1))) == {"n": 1}
         child = status(second)["pid"]
         if parent_ends == "stopped":
