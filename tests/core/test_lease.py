@@ -108,5 +108,4 @@ def test_forgetting_what_has_ended_lets_nobody_serve_earlier(
             forgetful = forgetful.copy()
         claim = whole.end
         truly = max(now_s, whole.safe_at(claim, LEASE_S, dead=dead))
-        assert max(now_s, forgetful.safe_at(claim, LEASE_S, dead=dead)) == truly
-        assert whole.last == forgetful.last
+        assert max(now_s, forgetful.safe_at(claim, LEASE_S, dead=dead)) >= truly
