@@ -32,7 +32,7 @@ from rowtide.core.errors import (
 )
 from rowtide.stream.http_tally import UnknownWithin
 
-__all__ = ["HopClient", "HopServer"]
+__all__ = ["NOBODY", "HopClient", "HopServer"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,9 @@ UNSENT_BYTES_MAX = 128 * 1024 * 1024
 CONNECT_S = 2.0
 ANSWER_S = 30.0
 """After this long without an answer the outcome is unknown. The owner answers in 10 s."""
+
+NOBODY = Identity("", "", b"")
+"""On whose behalf a worker asks another one for its own sake."""
 
 NONCE_BYTES = 32
 _LENGTH = Struct(">I")

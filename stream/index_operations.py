@@ -21,6 +21,7 @@ from rowtide.core.schema import GLOBAL, Index, ShardRange, Table, check_table_na
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.directory import Directory
+from rowtide.stream.hop import NOBODY
 from rowtide.stream.index_builder import is_built
 from rowtide.stream.index_feed import Followed, IndexFeeder
 from rowtide.stream.index_requests import check_count, check_shapes, index_of, read_only
@@ -210,8 +211,7 @@ class IndexOperations:
             changed = replace(table, indexes=left)
             return [Document(TABLE, table_id(table), table_content(changed))]
 
-        await self._owner.change(decide)
-        await self._placement.settle()
+        await self._placement.change(decide)
         shards = [shard for index in dropped for shard in index.shards]
         await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in shards])
         return pb.DropIndexResponse().SerializeToString()
@@ -220,7 +220,7 @@ class IndexOperations:
 
     async def finish(self, number: int) -> None:
         """Note of a table's indexes those that have all rows by now; the catalog's owner does."""
-        await self._finish(Identity("", "", b""), json.dumps({"table": number}).encode())
+        await self._finish(NOBODY, json.dumps({"table": number}).encode())
 
     async def finish_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer another worker that has gone through its rows for an index."""
@@ -242,7 +242,7 @@ class IndexOperations:
     async def _state(self, number: int) -> State:
         """Return how far a table's shards and those of its indexes are, on all workers."""
         body = json.dumps({"table": number}).encode()
-        told = [await self.state_request(Identity("", "", b""), body)]
+        told = [await self.state_request(NOBODY, body)]
         told += await self._placement.others(INDEX_STATE, body)
         whole = State({}, {}, {})
         for ends, built, fed in map(json.loads, told):

@@ -17,6 +17,7 @@ from rowtide.core.catalog import AccessKey, Catalog, Document, Instance, secret_
 from rowtide.core.errors import Elsewhere, OutcomeUnknown, Unavailable
 from rowtide.stream.admin_operations import instance_document, key_document
 from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.hop import NOBODY
 
 __all__ = ["WELCOME", "Credentials", "Introduction"]
 
@@ -24,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 WELCOME = "RowtideWelcome"
 RETRY_S = 0.2
-NOBODY = Identity("", "", b"")
 
 
 class Credentials(NamedTuple):

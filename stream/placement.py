@@ -16,7 +16,7 @@ from functools import partial
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.catalog_owner import CatalogOwner, Decide
-from rowtide.stream.hop import HopClient
+from rowtide.stream.hop import NOBODY, HopClient
 from rowtide.stream.slot import Slot
 
 __all__ = ["SETTLE", "Placement"]
@@ -82,9 +82,8 @@ class Placement:
 
     async def others(self, operation: str, body: bytes) -> list[bytes]:
         """Return what every other worker with slots answers. Raises what one of them raised."""
-        nobody = Identity("", "", b"")
         addresses = sorted(set(self._owners().values()) - {self._address})
-        return [await self._hop.call(at, nobody, operation, body) for at in addresses]
+        return [await self._hop.call(at, NOBODY, operation, body) for at in addresses]
 
     async def settle_request(self, _identity: Identity, body: bytes) -> bytes:
         """Settle what another worker has changed in the catalog, up to its offset ``applied``."""
@@ -101,7 +100,7 @@ class Placement:
         if address not in self._owners().values():
             return
         body = json.dumps({"applied": applied}).encode()
-        await self._hop.call(address, Identity("", "", b""), SETTLE, body)
+        await self._hop.call(address, NOBODY, SETTLE, body)
 
     async def _settle_here(self) -> None:
         for slot in list(self._slots.values()):

@@ -120,8 +120,7 @@ class TableOperations:
                 catalog.counters(tables=1 + len(table.indexes)),
             ]
 
-        await self._owner.change(decide)
-        await self._placement.settle()
+        await self._placement.change(decide)
         return pb.CreateTableResponse().SerializeToString()
 
     def _check_new(self, catalog: Catalog, draft: Table) -> None:
@@ -277,8 +276,7 @@ class TableOperations:
             dropped[:] = known.indexes
             return [Document(TABLE, table_id(table), None)]
 
-        await self._owner.change(decide)
-        await self._placement.settle()
+        await self._placement.change(decide)
         shards = [*table.shards, *(shard for index in dropped for shard in index.shards)]
         await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in shards])
         return pb.DeleteTableResponse().SerializeToString()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import StoreError
-from rowtide.stream.hop import HopClient
+from rowtide.stream.hop import NOBODY, HopClient
 from rowtide.stream.slot import Slot
 from rowtide.stream.worker_metrics import WorkerParts
 
@@ -112,7 +112,7 @@ class ClusterStatus:
     async def _ask(self, address: str) -> dict[str, Any]:
         try:
             async with asyncio.timeout(ANSWER_S):
-                told = await self._hop.call(address, Identity("", "", b""), WORKER_STATUS, b"{}")
+                told = await self._hop.call(address, NOBODY, WORKER_STATUS, b"{}")
         except (StoreError, TimeoutError) as error:
             return {"address": address, "error": str(error) or "no answer"}
         found: dict[str, Any] = json.loads(told)
