@@ -19,6 +19,7 @@ from rowtide.core import plainbuffer, record, variant
 from rowtide.core.authentication import Credential
 from rowtide.core.cell import Cell
 from rowtide.core.index import index_table
+from rowtide.core.reshape import Reshape, reshape_content, reshape_of
 from rowtide.core.schema import (
     Index,
     KeyColumn,
@@ -28,11 +29,19 @@ from rowtide.core.schema import (
     TableOptions,
 )
 
-__all__ = ["AccessKey", "Catalog", "Document", "Instance", "document_body", "secret_document"]
+__all__ = [
+    "AccessKey",
+    "Catalog",
+    "Document",
+    "Instance",
+    "document_body",
+    "reshape_document",
+    "secret_document",
+]
 
 _CELL = b"document"
 INSTANCE, ACCESS_KEY, TABLE, COUNTERS = "instance", "key", "table", "counters"
-SECRET = "secret"
+RESHAPE, SECRET = "reshape", "secret"
 
 
 class Document(NamedTuple):
@@ -80,6 +89,9 @@ class Catalog:
         self.tables: dict[tuple[str, str], Table] = {}
         self.tables_by_id: dict[int, Table] = {}
         self.shards: dict[str, tuple[Table, ShardRange]] = {}
+        """Every shard whose log is kept, those that have ended among them."""
+        self.reshapes: dict[str, Reshape] = {}
+        """What is under way with shards, by the id of the change."""
         self.hop_secret: bytes | None = None
         """What workers prove to each other that they know."""
         self.next_table_id = 1
@@ -110,6 +122,7 @@ class Catalog:
         found += [Document(ACCESS_KEY, id, key_content(k)) for id, k in self.keys.items()]
         tables = [table for table in self.tables.values() if not table.main]
         found += [Document(TABLE, table_id(t), table_content(t)) for t in tables]
+        found += [reshape_document(reshape) for reshape in self.reshapes.values()]
         found.append(self.counters())
         if self.hop_secret is not None:
             found.append(secret_document(self.hop_secret))
@@ -162,13 +175,16 @@ class Catalog:
             self.hop_secret = bytes.fromhex(content["hop"])
         elif kind == TABLE:
             self._set_table(_table_of(content))
+        elif kind == RESHAPE:
+            self.reshapes[name] = reshape_of(content)
 
     def _set_table(self, table: Table) -> None:
         self._forget_table(table.table_id)
         self._add(table)
         for index in table.indexes:
             self._add(index_table(table, index))
-        for shard in table.shards:
+        # Last: a local index has the table's shards.
+        for shard in (*table.shards, *table.ended):
             self.shards[shard.shard_id] = (table, shard)
 
     def _add(self, table: Table) -> None:
@@ -185,7 +201,7 @@ class Catalog:
             return
         for index in old.indexes:
             self._forget_table(index.table_id)
-        for shard in old.shards:
+        for shard in (*old.shards, *old.ended):
             self.shards.pop(shard.shard_id, None)
         del self.tables_by_id[number], self._begins[number]
         del self.tables[old.instance.lower(), old.name]
@@ -198,11 +214,18 @@ class Catalog:
             self.credentials.pop(name, None)
         elif kind == TABLE:
             self._forget_table(int(name))
+        elif kind == RESHAPE:
+            self.reshapes.pop(name, None)
 
 
 def secret_document(secret: bytes) -> Document:
     """Return the document of the secret that workers share."""
     return Document(SECRET, "cluster", {"hop": secret.hex()})
+
+
+def reshape_document(reshape: Reshape, *, gone: bool = False) -> Document:
+    """Return the document of a change of shards, or the one that removes it."""
+    return Document(RESHAPE, reshape.id, None if gone else reshape_content(reshape))
 
 
 def document_body(document: Document) -> tuple[bytes, record.Body]:
@@ -236,13 +259,15 @@ def table_content(table: Table) -> dict[str, Any]:
     content = asdict(table)
     for derived in ("key_wire", "key_overhead", "auto_increment_index", "main"):
         del content[derived]
+    content["ended"] = _ranges(content["ended"])
     for ranged in (content, *content["indexes"]):
-        ranged["shards"] = [
-            {**shard, "begin": shard["begin"].hex(), "end": shard["end"].hex()}
-            for shard in ranged["shards"]
-        ]
+        ranged["shards"] = _ranges(ranged["shards"])
     content["split_points"] = [point.hex() for point in table.split_points]
     return content
+
+
+def _ranges(shards: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**s, "begin": s["begin"].hex(), "end": s["end"].hex()} for s in shards]
 
 
 def key_content(access_key: AccessKey) -> dict[str, Any]:
@@ -273,6 +298,7 @@ def _table_of(content: dict[str, Any]) -> Table:
             if stream is None
             else StreamSettings(**{**stream, "columns": tuple(stream["columns"])}),
             "shards": tuple(_shard_of(shard) for shard in content["shards"]),
+            "ended": tuple(_shard_of(shard) for shard in content["ended"]),
             "split_points": tuple(bytes.fromhex(point) for point in content["split_points"]),
             "defined_columns": tuple((name, kind) for name, kind in content["defined_columns"]),
             "indexes": tuple(_index_of(index) for index in content.get("indexes", ())),
@@ -293,11 +319,12 @@ def _index_of(content: dict[str, Any]) -> Index:
 
 def _shard_of(content: dict[str, Any]) -> ShardRange:
     return ShardRange(
-        content["shard_id"],
-        content["slot"],
-        bytes.fromhex(content["begin"]),
-        bytes.fromhex(content["end"]),
-        tuple(content["parents"]),
+        **{
+            **content,
+            "begin": bytes.fromhex(content["begin"]),
+            "end": bytes.fromhex(content["end"]),
+            "parents": tuple(content["parents"]),
+        }
     )
 
 

@@ -153,6 +153,7 @@ def index_table(table: Table, index: Index) -> Table:
         defined_columns=tuple((n, kind) for n, kind in table.defined_columns if n in index.columns),
         indexes=(),
         main=table.table_id,
+        ended=(),
     )
 
 

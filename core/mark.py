@@ -11,6 +11,7 @@ import json
 from functools import lru_cache
 from struct import Struct
 
+from rowtide.core.reshape import Sealed
 from rowtide.core.schema import StreamSettings, TableOptions
 from rowtide.core.shard import ShardState
 
@@ -27,7 +28,7 @@ def mark_key(shard_id: str) -> bytes:
 
 def encode_mark(state: ShardState) -> bytes:
     """Return the mark's bytes."""
-    rest = _rest(state.options, state.stream, state.stream_start, sealed=state.sealed)
+    rest = _rest(state.options, state.stream, state.stream_start, state.seal)
     return _HEAD.pack(FORMAT, state.applied, state.stamp) + rest
 
 
@@ -50,13 +51,13 @@ def decode_mark(value: bytes) -> ShardState:
         if stream is None
         else StreamSettings(stream[0], stream[1], stream[2], tuple(stream[3])),
         stream_start=rest["stream_start"],
-        sealed=rest["sealed"],
+        seal=Sealed(*rest["sealed"]) if rest["sealed"] else None,
     )
 
 
 @lru_cache(256)
 def _rest(
-    options: TableOptions, stream: StreamSettings | None, stream_start: int, *, sealed: bool
+    options: TableOptions, stream: StreamSettings | None, stream_start: int, seal: Sealed | None
 ) -> bytes:
     return json.dumps(
         {
@@ -75,7 +76,7 @@ def _rest(
                 list(stream.columns),
             ],
             "stream_start": stream_start,
-            "sealed": sealed,
+            "sealed": False if seal is None else [*seal],
         },
         separators=(",", ":"),
     ).encode()

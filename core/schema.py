@@ -101,13 +101,20 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class ShardRange:
-    """A shard and the encoded keys it holds: begin <= key < end; an empty end is unbounded."""
+    """A shard and the encoded keys it holds: begin <= key < end; an empty end is unbounded.
+
+    Its commit stamps are above ``floor_us``, the last one of its parents. ``sealed_us`` and
+    ``sealed_at`` are stamp and offset of its log's seal; 0 and -1 while it lives.
+    """
 
     shard_id: str
     slot: int
     begin: bytes = b""
     end: bytes = b""
     parents: tuple[str, ...] = ()
+    floor_us: int = 0
+    sealed_us: int = 0
+    sealed_at: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,8 @@ class Table:
     """A table as the catalog knows it.
 
     An index answers reads as a table of its own: then ``main`` is its base table's id, otherwise 0.
+    ``shards`` tile the keys, in their order; ``ended`` are those that were split, merged or moved
+    and whose logs are still kept, parents before children.
     """
 
     instance: str
@@ -154,6 +163,7 @@ class Table:
     enable_local_txn: bool = True
     indexes: tuple[Index, ...] = ()
     main: int = 0
+    ended: tuple[ShardRange, ...] = ()
     key_wire: tuple[tuple[bytes, int], ...] = field(init=False, compare=False)
     """(name, variant type) per key column, as a request's key must show them."""
 

@@ -38,6 +38,7 @@ from rowtide.core.mutation import (
 from rowtide.core.overlay import Overlay, RangeReader
 from rowtide.core.reclaim import reclaim, reclaimed_range
 from rowtide.core.record import IndexWrite
+from rowtide.core.reshape import Sealed
 from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import StreamSettings, Table, TableOptions
 from rowtide.core.shard_index import ShardIndexes
@@ -67,7 +68,7 @@ class ShardState:
     """What of a shard survives a restart beside its rows: the mark.
 
     ``applied`` is the last offset folded into the rows, ``stamp`` the highest commit stamp so far.
-    ``stream_start`` is the first offset of the present stream's life.
+    ``stream_start`` is the first offset of the present stream's life, ``seal`` where the log ended.
     """
 
     options: TableOptions
@@ -75,7 +76,7 @@ class ShardState:
     stamp: int = 0
     stream: StreamSettings | None = None
     stream_start: int = 0
-    sealed: bool = False
+    seal: Sealed | None = None
 
 
 @dataclass(slots=True)
@@ -259,7 +260,7 @@ class Shard:
             self.view.add(writes)
         self._stamp = stamp
         encoded = record.encode_body(body)
-        return Evaluated(outcome, stamp, b"", encoded, writes, self._after(body, -1))
+        return Evaluated(outcome, stamp, b"", encoded, writes, self._after(body, -1, stamp))
 
     def reclaim_body(self, first: bytes, last: bytes, now_us: int) -> record.Reclaim:
         """Return the record that removes, between two places, what the options now hide."""
@@ -310,7 +311,8 @@ class Shard:
         self.next_offset = offset + 1
         valid = envelope.at == offset
         self._check_group(offset, envelope.group if valid else record.SINGLE)
-        if not valid:
+        # Nothing follows a seal but a no-op of somebody who has not read it yet.
+        if not valid or state.seal is not None:
             state.applied = offset
             return Replayed(False, [], b"")
         self._stamp = state.stamp = max(state.stamp, envelope.stamp)
@@ -335,7 +337,7 @@ class Shard:
 
     def _refolded(self, body: record.Body, offset: int, stamp: int) -> tuple[bytes, Writes]:
         """Return the log key of a replayed record and what it writes."""
-        after = self._after(body, offset)
+        after = self._after(body, offset, stamp)
         if after is not None:
             self._adopt(after, offset)
         if isinstance(body, record.Commit):
@@ -497,7 +499,7 @@ class Shard:
 
     # Options.
 
-    def _after(self, body: record.Body, offset: int) -> ShardState | None:
+    def _after(self, body: record.Body, offset: int, stamp: int) -> ShardState | None:
         """Return the state that a control record brings, or None where it brings none."""
         state = self.state
         if isinstance(body, record.Options):
@@ -506,15 +508,16 @@ class Shard:
                 time_to_live_s=body.time_to_live,
                 max_versions=body.max_versions,
             )
-            return ShardState(options, stream=_stream_of(body.stream), sealed=state.sealed)
+            return ShardState(options, stream=_stream_of(body.stream), seal=state.seal)
         if isinstance(body, record.Seal):
-            return ShardState(state.options, stream=state.stream, sealed=True)
+            return ShardState(state.options, stream=state.stream, seal=Sealed(offset, stamp))
         return None
 
     def _adopt(self, after: ShardState, offset: int) -> None:
         state = self.state
         state.options = after.options
-        state.sealed = after.sealed
+        # Where it stands is known only now.
+        state.seal = after.seal and Sealed(offset, after.seal.stamp)
         old, new = state.stream, after.stream
         if new is not None and (old is None or old.stream_id != new.stream_id):
             state.stream_start = offset

@@ -6,7 +6,6 @@ They come over the same protocol, signed like every request, under names that be
 
 from __future__ import annotations
 
-import json
 import secrets
 import string
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,6 +23,7 @@ from rowtide.core.catalog import (
 )
 from rowtide.core.errors import Rejected, invalid
 from rowtide.core.schema import instance_name_fits
+from rowtide.stream.admin_request import json_answer, json_fields, require_admin
 from rowtide.stream.directory import Directory
 from rowtide.stream.placement import Placement
 
@@ -62,34 +62,34 @@ class AdminOperations:
 
     def status(self, identity: Identity, _body: bytes) -> bytes:
         """Return the worker's status."""
-        self._require_admin(identity)
-        return _encoded(self._status())
+        require_admin(self._directory.catalog, identity)
+        return json_answer(self._status())
 
     async def cluster_status(self, identity: Identity, _body: bytes) -> bytes:
         """Return every worker's status."""
-        self._require_admin(identity)
-        return _encoded(await self._cluster_status())
+        require_admin(self._directory.catalog, identity)
+        return json_answer(await self._cluster_status())
 
     def set_clock(self, identity: Identity, body: bytes) -> bytes:
         """Set the clock of a server that tests run on one: ``now_us``, Unix microseconds.
 
         ``passed_us`` (0 without) is how much of a transaction's life passes with that.
         """
-        self._require_admin(identity)
-        fields = _fields(body, {"now_us", "passed_us"})
+        require_admin(self._directory.catalog, identity)
+        fields = json_fields(body, {"now_us", "passed_us"})
         now_us, passed_us = fields.get("now_us"), fields.get("passed_us", 0)
         if type(now_us) is not int or type(passed_us) is not int:
             raise invalid("The now_us and passed_us must be whole numbers of microseconds.")
         self._set_clock(now_us, passed_us)
-        return _encoded({"now_us": now_us, "passed_us": passed_us})
+        return json_answer({"now_us": now_us, "passed_us": passed_us})
 
     async def consumption(self, identity: Identity, body: bytes) -> bytes:
         """Return units by hour of ``instance``, one ``table`` or all, ``from`` and ``to`` (Unix s).
 
         An hour belongs to the range that holds its first second; ``to`` is exclusive.
         """
-        self._require_admin(identity)
-        fields = _fields(body, {"instance", "table", "from", "to"})
+        require_admin(self._directory.catalog, identity)
+        fields = json_fields(body, {"instance", "table", "from", "to"})
         instance = str(fields.get("instance", identity.instance)).lower()
         if instance not in self._directory.catalog.instances:
             raise Rejected("OTSObjectNotExist", f"Instance '{instance}' does not exist.")
@@ -100,18 +100,18 @@ class AdminOperations:
         if table is not None and not isinstance(table, str):
             raise invalid("The table must be a name.")
         hours = await self._directory.consumption.hours(instance, table, *bounds)
-        return _encoded({"instance": instance, "hours": hours})
+        return json_answer({"instance": instance, "hours": hours})
 
     async def reclaim(self, identity: Identity, body: bytes) -> bytes:
         """Remove what is hidden in one ``table`` of the request's instance, now."""
-        self._require_admin(identity)
-        name = str(_fields(body, {"table"}).get("table", ""))
+        require_admin(self._directory.catalog, identity)
+        name = str(json_fields(body, {"table"}).get("table", ""))
         done = []
         for shard in self._directory.table(identity.instance, name).shards:
             owner, slot = self._directory.shard(shard), self._directory.slot(shard.slot)
             done.append(await slot.reclaimer.reclaim_now(owner))
         counts = {"rows": sum(d.rows for d in done), "ranges": sum(d.ranges for d in done)}
-        return _encoded({"table": name, **counts})
+        return json_answer({"table": name, **counts})
 
     def pause_reclaimer(self, identity: Identity, body: bytes) -> bytes:
         """Let the background reclaimer stand still, until it is resumed or the server restarts."""
@@ -122,20 +122,20 @@ class AdminOperations:
         return self._set_reclaimer(identity, body, paused=False)
 
     def _set_reclaimer(self, identity: Identity, body: bytes, *, paused: bool) -> bytes:
-        self._require_admin(identity)
-        _fields(body, set())
+        require_admin(self._directory.catalog, identity)
+        json_fields(body, set())
         for slot in self._directory.slots():
             if paused:
                 slot.reclaimer.pause()
             else:
                 slot.reclaimer.resume()
-        return _encoded({"paused": paused})
+        return json_answer({"paused": paused})
 
     def list_instances(self, identity: Identity, _body: bytes) -> bytes:
         """Return instances with their kinds and numbers of tables."""
-        self._require_admin(identity)
+        require_admin(self._directory.catalog, identity)
         catalog = self._directory.catalog
-        return _encoded(
+        return json_answer(
             {
                 "instances": [
                     {
@@ -151,8 +151,8 @@ class AdminOperations:
 
     async def create_instance(self, identity: Identity, body: bytes) -> bytes:
         """Create an instance: ``name``, optional ``kind``."""
-        self._require_admin(identity)
-        fields = _fields(body, {"name", "kind"})
+        require_admin(self._directory.catalog, identity)
+        fields = json_fields(body, {"name", "kind"})
         name, kind = str(fields.get("name", "")), str(fields.get("kind", KINDS[0]))
         if not instance_name_fits(name):
             raise invalid(
@@ -173,12 +173,12 @@ class AdminOperations:
             return [instance_document(Instance(name, kind, stamp))]
 
         await self._placement.change(decide)
-        return _encoded({"name": name, "kind": kind})
+        return json_answer({"name": name, "kind": kind})
 
     async def delete_instance(self, identity: Identity, body: bytes) -> bytes:
         """Delete an instance without tables: ``name``."""
-        self._require_admin(identity)
-        name = str(_fields(body, {"name"}).get("name", ""))
+        require_admin(self._directory.catalog, identity)
+        name = str(json_fields(body, {"name"}).get("name", ""))
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
             if name.lower() not in catalog.instances:
@@ -192,18 +192,18 @@ class AdminOperations:
             return [Document(INSTANCE, name.lower(), None)]
 
         await self._placement.change(decide)
-        return _encoded({"name": name})
+        return json_answer({"name": name})
 
     def list_keys(self, identity: Identity, _body: bytes) -> bytes:
         """Return access keys without their secrets."""
-        self._require_admin(identity)
+        require_admin(self._directory.catalog, identity)
         keys = self._directory.catalog.keys.values()
-        return _encoded({"keys": [_without_secret(key) for key in keys]})
+        return json_answer({"keys": [_without_secret(key) for key in keys]})
 
     async def create_key(self, identity: Identity, body: bytes) -> bytes:
         """Create a key pair: optional ``instances``, ``admin``. The secret is shown only here."""
-        self._require_admin(identity)
-        fields = _fields(body, {"instances", "admin"})
+        require_admin(self._directory.catalog, identity)
+        fields = json_fields(body, {"instances", "admin"})
         wanted = fields.get("instances")
         if wanted is not None and not isinstance(wanted, list):
             raise invalid("The instances of a key must be a list of names.")
@@ -222,12 +222,12 @@ class AdminOperations:
 
         await self._placement.change(decide)
         secret = {"access_key_secret": created[0].secret}
-        return _encoded({**_without_secret(created[0]), **secret})
+        return json_answer({**_without_secret(created[0]), **secret})
 
     async def revoke_key(self, identity: Identity, body: bytes) -> bytes:
         """Remove a key: ``access_key_id``. The last admin key cannot be removed."""
-        self._require_admin(identity)
-        key_id = str(_fields(body, {"access_key_id"}).get("access_key_id", ""))
+        require_admin(self._directory.catalog, identity)
+        key_id = str(json_fields(body, {"access_key_id"}).get("access_key_id", ""))
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
             key = catalog.keys.get(key_id)
@@ -238,16 +238,7 @@ class AdminOperations:
             return [Document(ACCESS_KEY, key_id, None)]
 
         await self._placement.change(decide)
-        return _encoded({"access_key_id": key_id})
-
-    def _require_admin(self, identity: Identity) -> None:
-        key = self._directory.catalog.keys.get(identity.access_key_id)
-        if key is None or not key.admin:
-            raise Rejected(
-                "OTSNoPermissionAccess",
-                "You have no permission to access the requested resource, please contact the "
-                "resource owner",
-            )
+        return json_answer({"access_key_id": key_id})
 
 
 def instance_document(instance: Instance) -> Document:
@@ -268,20 +259,3 @@ def _without_secret(key: AccessKey) -> dict[str, Any]:
     content = key_content(key)
     del content["secret"]
     return content
-
-
-def _fields(body: bytes, known: set[str]) -> dict[str, Any]:
-    """Return a JSON object with no other fields than ``known``."""
-    try:
-        fields = json.loads(body or b"{}")
-    except ValueError as error:
-        raise invalid(f"Invalid request body: not JSON: {error}.") from error
-    if not isinstance(fields, dict):
-        raise invalid("Invalid request body: not a JSON object.")
-    if unknown := sorted(set(fields) - known):
-        raise invalid(f"Unknown field '{unknown[0]}': known are {', '.join(sorted(known))}.")
-    return fields
-
-
-def _encoded(answer: dict[str, Any]) -> bytes:
-    return json.dumps(answer).encode()

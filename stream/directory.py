@@ -90,6 +90,10 @@ class Directory:
             raise Elsewhere(shard.slot)
         return slot.owner(shard.shard_id)
 
+    def followed(self, shard: ShardRange) -> ShardOwner:
+        """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
+        return self.slot(shard.slot).followed(shard.shard_id)
+
     def slots(self) -> list[Slot]:
         """Return this worker's slots, open or not."""
         return list(self._slots.values())

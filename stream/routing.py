@@ -39,6 +39,9 @@ CATALOG_OPERATIONS = frozenset(
         "RowtideListKeys",
         "RowtideCreateKey",
         "RowtideRevokeKey",
+        "RowtideListShards",
+        "RowtideSplitShard",
+        "RowtideMergeShards",
     )
 )
 

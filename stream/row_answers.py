@@ -50,7 +50,7 @@ def range_answer(read: int, rows: list[bytes], next_key: bytes) -> bytes:
 
 
 def stream_answer(rows: Iterable[StreamRow], read: int, next_iterator: str, *, more: bool) -> bytes:
-    """Return GetStreamRecordResponse."""
+    """Return GetStreamRecordResponse; an empty ``next_iterator``: the shard is read to its end."""
     parts: list[bytes] = []
     for action, _, row, before in rows:
         size = len(row)
@@ -62,7 +62,8 @@ def stream_answer(rows: Iterable[StreamRow], read: int, next_iterator: str, *, m
             inner += len(origin)
         length = _TWO_BYTES[inner] if inner < TWO_BYTES_END else _varint(inner)
         parts += (b"\x0a", length, _ACTIONS[action], head, row, origin)
-    parts.append(field(2, next_iterator.encode()))
+    if next_iterator:
+        parts.append(field(2, next_iterator.encode()))
     parts.append(b"\x1a" + consumed(read, 0)[1:])
     parts.append(b"\x20\x01" if more else b"\x20\x00")
     return b"".join(parts)

@@ -58,16 +58,39 @@ class ShardOpener:
         Raises ``LogShortened`` and ``record.CorruptRecord`` where it can't be served for good,
         other failures where it can't be now.
         """
+        owner = self._owner_of(table, shard, rows)
+        await self._recover(owner, rows, claim)
+        owner.shard.claimed(claim, self._owner)
+        return owner
+
+    async def open_ended(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
+        """Return the owner of a shard that was sealed, its rows complete up to its seal.
+
+        Its log is read where the rows or the changelog lack something of it. Raises as ``open``.
+        """
+        owner = self._owner_of(table, shard, rows)
+        state = owner.shard.state
+        start, end = await owner.log.bounds()
+        if state.seal is None or rows.flushed(shard.shard_id) < state.applied:
+            self._require_whole(owner, start, end)
+            await self._replay(owner, rows, start, end)
+        if state.seal is None:
+            raise LogShortened(f"{owner.log.name} ends at {end} without its seal")
+        self.starts[shard.shard_id] = start
+        return owner
+
+    def _owner_of(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
+        """Return a shard's owner as of the rows' mark."""
         mark = rows.get(mark_key(shard.shard_id))
-        state = ShardState(table.options) if mark is None else decode_mark(mark)
         if mark is None:
-            state.stream = table.stream
+            state = ShardState(table.options, stamp=shard.floor_us, stream=table.stream)
+        else:
+            state = decode_mark(mark)
         machine = Shard(shard.shard_id, table, rows, state, limits=self._limits)
         machine.retable(table)
-        log = self._cluster.log(self._topics.shard(shard.shard_id))
-        owner = ShardOwner(
+        return ShardOwner(
             machine,
-            log,
+            self._cluster.log(self._topics.shard(shard.shard_id)),
             rows,
             clock_us=self._clock_us,
             readable=self._readable,
@@ -75,28 +98,41 @@ class ShardOpener:
             steady_s=self._steady_s,
             counts=self._counts,
         )
-        await self._recover(owner, rows, claim)
-        machine.claimed(claim, self._owner)
-        return owner
 
     async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int) -> None:
         """Replay a shard's log up to a no-op of ours."""
-        shard, log, began_s = owner.shard, owner.log, time.monotonic()
-        applied, flushed = shard.state.applied, rows.flushed(shard.shard_id)
-        start, end = await log.bounds()
-        if end <= applied:
-            raise LogShortened(
-                f"{log.name} ends at {end}, but entries up to {applied} were acknowledged"
-            )
-        if start > applied + 1:
-            raise LogShortened(
-                f"{log.name} begins at {start}, but the rows end at {applied}: "
-                f"entries {applied + 1} to {start - 1} are gone"
-            )
+        shard, began_s = owner.shard, time.monotonic()
+        start, end = await owner.log.bounds()
+        self._require_whole(owner, start, end)
         shard.claimed(claim, self._owner)
         end = await owner.appender.fence()
         shard.claimed(-1, self._owner)
-        at = first = max(start, min(applied, flushed) + 1)
+        replayed = await self._replay(owner, rows, start, end)
+        self.starts[shard.shard_id] = start
+        self._counts.recoveries.add(time.monotonic() - began_s)
+        self._counts.recovered_records += replayed
+
+    def _require_whole(self, owner: ShardOwner, start: int, end: int) -> None:
+        """Raise ``LogShortened`` where the log lacks what is acknowledged."""
+        applied, name = owner.shard.state.applied, owner.log.name
+        if end <= applied:
+            raise LogShortened(
+                f"{name} ends at {end}, but entries up to {applied} were acknowledged"
+            )
+        if start > applied + 1:
+            raise LogShortened(
+                f"{name} begins at {start}, but the rows end at {applied}: "
+                f"entries {applied + 1} to {start - 1} are gone"
+            )
+
+    async def _replay(self, owner: ShardOwner, rows: RowStore, start: int, end: int) -> int:
+        """Replay a log up to ``end``; return how many entries were read.
+
+        Those that the rows hold are read again where the changelog may lack them.
+        """
+        shard, log = owner.shard, owner.log
+        applied = shard.state.applied
+        at = first = max(start, min(applied, rows.flushed(shard.shard_id)) + 1)
         while at < end:
             entries = await log.read(at, bytes_max=READ_BYTES)
             if not entries:
@@ -106,6 +142,4 @@ class ShardOpener:
             owner.replay([e for e in entries if applied < e.offset < end])
             await asyncio.sleep(0)
         owner.find_unflushed()
-        self.starts[shard.shard_id] = start
-        self._counts.recoveries.add(time.monotonic() - began_s)
-        self._counts.recovered_records += at - first
+        return at - first

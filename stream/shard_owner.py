@@ -25,6 +25,7 @@ from rowtide.core.fold import Writes
 from rowtide.core.group import AtomicBatch, Group
 from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.mutation import Change, Outcome
+from rowtide.core.reshape import Sealed
 from rowtide.core.shard import Evaluated, Shard, options_body
 from rowtide.core.transaction_id import (
     TransactionId,
@@ -263,17 +264,43 @@ class ShardOwner:
         if len(self._waiting) >= self._settings.waiting_max:
             raise Unavailable("Server is busy.", "OTSServerBusy")
 
+    def require_followable(self) -> None:
+        """Raise ``Unavailable`` unless the log may be read now, which it may after its end too."""
+        if self.shard.state.seal is None:
+            self._require_open()
+        if not self._readable():
+            raise Unavailable("The partition is not available.")
+
     async def submit_hidden(self, body: record.Body) -> None:
-        """Append a hidden record (options, a seal) after everything submitted so far.
+        """Append a hidden record (options, a slice of an index) after what was submitted so far.
 
         It is a barrier: what is submitted later is evaluated under what it brings. Returns when
         the record stands and is applied.
         """
         self._require_open()
+        await self._submit_barrier(body)
+
+    async def _submit_barrier(self, body: record.Body) -> None:
         reply = Reply(self._loop)
         self._enqueue(Waiting(reply, self._loop.time(), hidden=body))
         self._barriers += 1
         await reply.future
+
+    async def seal(self, plan: str) -> Sealed:
+        """Answer what was taken, end the log and let ``run`` end; return where the log ended.
+
+        Reads stop before the seal is sent: who takes the keys over may be another worker. Raises
+        ``Unavailable`` and ``OutcomeUnknown``; then it is to be called again.
+        """
+        await self.drain()
+        if self.shard.state.seal is None:
+            if self.closed:
+                raise Unavailable("The partition is not available.")
+            await self._submit_barrier(record.Seal(plan))
+        self.retired = True
+        self._wake.set()
+        assert self.shard.state.seal is not None, "what was waited for is applied"
+        return self.shard.state.seal
 
     def open(self) -> None:
         """Start to take changes; the shard has been replayed to its log's end."""
@@ -301,11 +328,6 @@ class ShardOwner:
         self._open = False
         self.transactions.end_all()
         await self._idle.wait()
-
-    def retire(self) -> None:
-        """Let ``run`` end: the shard is sealed."""
-        self.retired = True
-        self._wake.set()
 
     def expire(self) -> None:
         """Tell clients who waited too long that the outcome is unknown: it may still come."""

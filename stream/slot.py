@@ -21,6 +21,7 @@ from pathlib import Path
 from rowtide.core import record
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.limits import Limits
+from rowtide.core.reshape import Sealed
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import options_body
 from rowtide.stream.appender import LogShortened
@@ -38,10 +39,12 @@ from rowtide.stream.kafka_changelog import (
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.lease_keeper import LeaseKeeper
 from rowtide.stream.reclaimer import Reclaimer, ReclaimSettings
+from rowtide.stream.reshape_links import ReshapeLinks
 from rowtide.stream.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.shard_opening import ShardOpener
 from rowtide.stream.shard_owner import ShardOwner, ShardSettings
-from rowtide.stream.stream_reader import horizon
+from rowtide.stream.slot_reshapes import SlotReshapes, require_parents
+from rowtide.stream.slot_trim import SlotTrim
 from rowtide.stream.topics import TopicNames
 
 __all__ = ["Slot", "SlotSettings"]
@@ -110,6 +113,7 @@ class Slot:
         table_known: Callable[[int], bool],
         clock_us: Callable[[], int],
         indexes: IndexLinks,
+        reshapes: ReshapeLinks,
         limits: Limits,
         settings: SlotSettings,
         steady_s: Callable[[], float] | None = None,
@@ -142,6 +146,9 @@ class Slot:
         self._settings = settings
         self._opener = self._new_opener(steady_s)
         self.starts = self._opener.starts
+        self._trim = SlotTrim(indexes, reshapes, self.starts, clock_us)
+        self._links = reshapes
+        self._reshapes = SlotReshapes(number, reshapes, self.shards, self._seal)
         self._flush: ChangelogFlush | None = None
         self._flushing = asyncio.Lock()
         self._writer = ChangelogWriter(
@@ -176,6 +183,10 @@ class Slot:
             raise Unavailable(self.closed.get(shard_id, "The partition is not available."))
         return owner
 
+    def followed(self, shard_id: str) -> ShardOwner:
+        """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
+        return self._reshapes.ended.get(shard_id) or self.owner(shard_id)
+
     def readable(self) -> bool:
         """Say whether strong reads may be served now."""
         return self._leases.readable(self.number)
@@ -203,6 +214,7 @@ class Slot:
                 self._tasks = tasks
                 await self._open()
                 opened = True
+                tasks.create_task(self._settle_once(), name=f"settle[{self.number}]")
                 tasks.create_task(self._flush_often(), name=f"flush[{self.number}]")
                 tasks.create_task(self._sweep_often(), name=f"sweep[{self.number}]")
                 tasks.create_task(self._trim_often(), name=f"trim[{self.number}]")
@@ -256,6 +268,13 @@ class Slot:
             )
             for owner in list(self.shards.values()):
                 await self._put_in_force(owner)
+            assert self._tasks is not None, "the slot is open"
+            self._reshapes.settle(self._tasks)
+
+    async def _settle_once(self) -> None:
+        """Take in what the catalog has learned while the slot opened."""
+        with _logged(f"slot {self.number}: settling"):
+            await self.settle()
 
     async def _put_in_force(self, owner: ShardOwner) -> None:
         """Return when a shard's log has its table's options, and what was dropped is swept."""
@@ -270,14 +289,20 @@ class Slot:
     async def remove_shard(self, shard_id: str) -> None:
         """Seal a shard and forget it: the last valid record of its log says that it ended."""
         owner = self.owner(shard_id)
+        await self._seal(owner, "{}")
+        self._swept.set()
+
+    async def _seal(self, owner: ShardOwner, plan: str) -> Sealed:
+        """End a shard's log; it is open no more."""
+        shard_id = owner.shard.shard_id
         feeder = self.feeders.pop(shard_id, None)
         if feeder is not None:
             feeder.stop()
-        await owner.submit_hidden(record.Seal("{}"))
-        await owner.drain()
-        owner.retire()
+        seal = await owner.seal(plan)
         self.shards.pop(shard_id, None)
-        self._swept.set()
+        if plan != "{}":
+            self._reshapes.ended[shard_id] = owner
+        return seal
 
     def retable(self) -> None:
         """Let the open shards know their tables as the catalog has them now.
@@ -321,11 +346,15 @@ class Slot:
             if self._flush is None:
                 raise Unavailable(f"slot {self.number} is not open")
             began_s = time.monotonic()
-            written = await self._flush.flush(list(self.shards.values()), time.time())
+            written = await self._flush.flush(self._written(), time.time())
             self.flushed_s = began_s
             self._counts.flushes.add(time.monotonic() - began_s)
             self._counts.flush_entries += written
             return written
+
+    def _written(self) -> list[ShardOwner]:
+        """Return the shards of which the changelog may lack something."""
+        return [*self.shards.values(), *self._reshapes.ended.values()]
 
     # Opening.
 
@@ -338,6 +367,7 @@ class Slot:
         self._flush = ChangelogFlush(self._writer, self.rows)
         assert self._tasks is not None, "opening happens inside run"
         self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")
+        await self._reshapes.open_ended(self._opener, self.rows, self.closed)
         for served in [self._begin(shard) for _, shard in self._tables(self.number)]:
             await served.wait()
         self.opened.set()
@@ -393,6 +423,7 @@ class Slot:
         while (table := self._table_of(shard)) is not None:
             try:
                 assert self.rows is not None, "rows are open"
+                require_parents(shard, self.closed)
                 owner = await self._opener.open(table, shard, self.rows, self.claim)
             except (LogShortened, record.CorruptRecord) as error:
                 self.closed[shard.shard_id] = str(error)
@@ -405,6 +436,9 @@ class Slot:
                 # A later owner's fence stands before ours or comes after this look: either way
                 # nothing is acknowledged here that its readers miss.
                 await self._require_claim()
+                if owner.shard.state.seal is not None:
+                    self._reshapes.ended[shard.shard_id] = owner
+                    break
                 # Whoever changes the table from here on finds the shard.
                 table = self._table_of(shard)
                 if table is None:
@@ -431,7 +465,7 @@ class Slot:
                     raise owner.failed
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
-        served.set()  # The table was dropped meanwhile.
+        served.set()  # The table was dropped meanwhile, or the log has ended.
 
     def _table_of(self, shard: ShardRange) -> Table | None:
         """Return a shard's table as the catalog has it now."""
@@ -475,7 +509,7 @@ class Slot:
         while True:
             for _ in range(10):
                 await asyncio.sleep(self._settings.flush_s / 10)
-                if sum(len(o.dirty) for o in self.shards.values()) > self._settings.dirty_max:
+                if sum(len(o.dirty) for o in self._written()) > self._settings.dirty_max:
                     break
             flushed_s = self.flushed_s
             with _logged(f"slot {self.number}: flush"):
@@ -508,7 +542,10 @@ class Slot:
             await asyncio.sleep(self._settings.trim_s)
             for owner in list(self.shards.values()):
                 with _logged(f"trim of {owner.log.name}"):
-                    await self._trim(owner)
+                    await self._trim.trim(owner)
+            for table, shard in self._links.ended(self.number):
+                with _logged(f"trim of {shard.shard_id}"):
+                    await self._trim.trim_ended(table, shard, self._reshapes.ended)
             with _logged(f"slot {self.number}: old commits"):
                 await self._forget_commits()
 
@@ -521,26 +558,11 @@ class Slot:
             async with self._flushing:
                 await self._flush.remove(keys, time.time())
 
-    async def _trim(self, owner: ShardOwner) -> None:
-        """Delete what neither a rebuild nor a stream needs any more."""
-        assert self.rows is not None, "rows are open"
-        before = self.rows.flushed(owner.shard.shard_id) + 1
-        stream = owner.shard.state.stream
-        if stream is not None:
-            before = min(before, await horizon(owner, stream, self._clock_us()))
-        pin = await self._indexes.pin(owner)
-        if pin is not None:
-            before = min(before, pin)
-        start, _ = await owner.log.bounds()
-        if before > start:
-            await owner.log.trim(before)
-            start = before
-        self.starts[owner.shard.shard_id] = start
-
     def _close(self) -> None:
         self.opened.clear()
         self.shards.clear()
         self.feeders.clear()
+        self._reshapes.clear()
         self.closed.clear()
         self._flush = None
         if self.rows is not None:
@@ -552,7 +574,7 @@ class Slot:
 def _in_force(owner: ShardOwner, table: Table) -> bool:
     """Say whether a shard's options are those of the catalog."""
     state, options = owner.shard.state, table.options
-    return state.sealed or (
+    return state.seal is not None or (
         state.options.time_to_live_s == options.time_to_live_s
         and state.options.max_versions == options.max_versions
         and state.stream == table.stream

@@ -27,7 +27,7 @@ from rowtide.stream.row_requests import parse
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.table_requests import key_schema
 
-__all__ = ["PIECES", "Measure", "SplitOperations"]
+__all__ = ["PIECES", "Measure", "Measured", "SplitOperations"]
 
 UNIT_BYTES = 100 * 1024 * 1024
 """What ``split_size`` counts in unless the request says otherwise."""
@@ -98,17 +98,27 @@ class SplitOperations:
         pieces: list[Piece] = []
         left = SCAN_BYTES_MAX
         for shard in table.shards:
-            try:
-                measured = await self._measured(table, shard, piece_bytes, left)
-            except Elsewhere:
-                asked = [table.name, shard.shard_id, piece_bytes, left]
-                body = json.dumps(asked).encode()
-                told = json.loads(await self._forward(shard.slot, PIECES, identity, body))
-                found = [Piece(bytes.fromhex(place), size) for place, size in told["pieces"]]
-                measured = Measured(found, told["read"])
+            measured = await self.measured(identity, table, shard, piece_bytes, left)
             pieces += measured.pieces
             left -= measured.read
         return pieces
+
+    async def measured(
+        self,
+        identity: Identity,
+        table: Table,
+        shard: ShardRange,
+        piece_bytes: int,
+        bytes_max: int = SCAN_BYTES_MAX,
+    ) -> Measured:
+        """Return the pieces of one shard, whoever serves it. Raises ``Unavailable``."""
+        try:
+            return await self._measured(table, shard, piece_bytes, bytes_max)
+        except Elsewhere:
+            body = json.dumps([table.name, shard.shard_id, piece_bytes, bytes_max]).encode()
+            told = json.loads(await self._forward(shard.slot, PIECES, identity, body))
+            found = [Piece(bytes.fromhex(place), size) for place, size in told["pieces"]]
+            return Measured(found, told["read"])
 
     async def _measured(
         self, table: Table, shard: ShardRange, piece_bytes: int, bytes_max: int

@@ -11,6 +11,7 @@ from rowtide.core import capacity
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import LogTrimmed, Rejected, invalid
 from rowtide.core.position import Position, decode_position, encode_position
+from rowtide.core.reshape import ended_in_order
 from rowtide.core.schema import ShardRange, StreamSettings, Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.counts import Counts
@@ -62,7 +63,7 @@ class StreamOperations:
         """Describe a stream and page through its shards."""
         request = parse(pb.DescribeStreamRequest, body)
         table, stream = self._stream(identity, request.stream_id)
-        shards = list(table.shards)
+        shards = _shards(table, stream)
         if request.HasField("inclusive_start_shard_id"):
             known = [shard.shard_id for shard in shards]
             if request.inclusive_start_shard_id not in known:
@@ -87,7 +88,7 @@ class StreamOperations:
         """Return a position: the oldest record kept, or the first at or after a time."""
         request = parse(pb.GetShardIteratorRequest, body)
         table, stream = self._stream(identity, request.stream_id)
-        shard = next((s for s in table.shards if s.shard_id == request.shard_id), None)
+        shard = next((s for s in _shards(table, stream) if s.shard_id == request.shard_id), None)
         if shard is None:
             raise _no_stream()
         owner = self._owner(shard)
@@ -99,7 +100,10 @@ class StreamOperations:
         return response.SerializeToString()
 
     async def get_stream_record(self, identity: Identity, body: bytes) -> bytes:
-        """Return records from a position on; at the end, none and the very same position."""
+        """Return records from a position on; at the end, none and the very same position.
+
+        Where the shard has ended there, no position: its children go on.
+        """
         request = parse(pb.GetStreamRecordRequest, body)
         limits = self._directory.limits
         limit = request.limit if request.HasField("limit") else limits.stream_records_default
@@ -113,12 +117,14 @@ class StreamOperations:
             limit=min(limit, limits.stream_records_default),
             bytes_max=limits.stream_bytes_max,
         )
-        owner.require_readable()
+        owner.require_followable()
         units = capacity.units(sum(len(change.row) for change in page.changes))
         self._directory.consumption.count(owner.shard.table, None, units, 0)
         self._counts.stream_reads += 1
         self._counts.stream_records += len(page.changes)
-        return _answer(request.shard_iterator, position, page, units)
+        seal = owner.shard.state.seal
+        ended = seal is not None and page.next_offset > seal.offset
+        return _answer(request.shard_iterator, position, page, units, ended=ended)
 
     async def _readable_from(self, identity: Identity, position: Position) -> ShardOwner:
         """Return the shard of a position that is still readable."""
@@ -150,8 +156,8 @@ class StreamOperations:
         return first
 
     def _owner(self, shard: ShardRange) -> ShardOwner:
-        owner = self._directory.shard(shard)
-        owner.require_readable()
+        owner = self._directory.followed(shard)
+        owner.require_followable()
         return owner
 
     def _stream(self, identity: Identity, stream_id: str) -> tuple[Table, StreamSettings]:
@@ -163,11 +169,19 @@ class StreamOperations:
         return table, table.stream
 
 
-def _answer(asked: str, position: Position, page: Page, units: int) -> bytes:
+def _shards(table: Table, stream: StreamSettings) -> list[ShardRange]:
+    """Return the shards of a stream, parents before their children."""
+    ended = [s for s in ended_in_order(table.ended) if s.sealed_us >= stream.enabled_at_us]
+    return [*ended, *table.shards]
+
+
+def _answer(asked: str, position: Position, page: Page, units: int, *, ended: bool) -> bytes:
     more = bool(page.changes) or not page.at_end
     # Nothing new: the same text, so that a client that waits for it to stop changing ends.
     following = asked
-    if more:
+    if ended:
+        following = ""
+    elif more:
         following = encode_position(position._replace(offset=page.next_offset))
     return stream_answer(page.changes, units, following, more=more)
 

@@ -20,7 +20,7 @@ from rowtide.core.schema import StreamSettings
 from rowtide.stream.log import Entry
 from rowtide.stream.shard_owner import ShardOwner
 
-__all__ = ["Page", "find_stamp", "horizon", "read_page"]
+__all__ = ["HOUR_US", "Page", "find_stamp", "horizon", "read_page"]
 
 HOUR_US = 3600 * 1_000_000
 PROBE_BYTES = 64 * 1024

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from rowtide.core import key, plainbuffer
 from rowtide.core.authentication import Identity
-from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
+from rowtide.core.catalog import TABLE, Catalog, Document, reshape_document, table_content, table_id
 from rowtide.core.defined_columns import check_defined
 from rowtide.core.errors import Rejected, no_table
 from rowtide.core.index import check_options
-from rowtide.core.schema import GLOBAL, Index, ShardRange, Table, check_table_name
+from rowtide.core.schema import GLOBAL, ShardRange, Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.defined_column_operations import columns_of
@@ -267,17 +267,20 @@ class TableOperations:
         if table.main:
             raise read_only(table)
         self._throttle.take(identity.instance)
-        dropped: list[Index] = []
+        shards: list[ShardRange] = []
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
             known = catalog.tables_by_id.get(table.table_id)
             if known is None:
                 raise no_table()
-            dropped[:] = known.indexes
-            return [Document(TABLE, table_id(table), None)]
+            changes = [c for c in catalog.reshapes.values() if c.table_id == table.table_id]
+            shards[:] = [*known.shards, *known.ended]
+            shards.extend(shard for index in known.indexes for shard in index.shards)
+            shards.extend(child for change in changes for child in change.children)
+            gone = [reshape_document(change, gone=True) for change in changes]
+            return [Document(TABLE, table_id(table), None), *gone]
 
         await self._placement.change(decide)
-        shards = [*table.shards, *(shard for index in dropped for shard in index.shards)]
         await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in shards])
         return pb.DeleteTableResponse().SerializeToString()
 

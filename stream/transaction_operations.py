@@ -17,6 +17,7 @@ from rowtide.core.authentication import Identity
 from rowtide.core.errors import Rejected, StoreError, invalid
 from rowtide.core.group import Transaction
 from rowtide.core.mutation import Change, Outcome
+from rowtide.core.reshape import heirs_of
 from rowtide.core.schema import Table, check_key, check_table_name
 from rowtide.core.transaction_id import TransactionId, parse_id, session_missing
 from rowtide.core.wire import ots_pb2 as pb
@@ -72,6 +73,10 @@ def find_session(directory: Directory, identity: Identity, text: str) -> Session
     if found is None or found[0].instance != identity.instance:
         raise session_missing()
     table, shard = found
+    if shard.sealed_us:
+        # What was open ended with the shard; what was committed is remembered where its rows are.
+        heirs = (heir for heir in heirs_of(table, shard.shard_id) if heir.slot == shard.slot)
+        shard = next(heirs, shard)
     return Session(transaction_id, table, directory.shard(shard))
 
 

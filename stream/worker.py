@@ -43,6 +43,7 @@ from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
 from rowtide.stream.metrics import Metrics
 from rowtide.stream.placement import SETTLE, Placement
+from rowtide.stream.reshape_operations import RESHAPED, SHARD_FORGOTTEN, ReshapeOperations
 from rowtide.stream.roster import Roster
 from rowtide.stream.routing import Divided, Router
 from rowtide.stream.row_operations import RowOperations
@@ -246,6 +247,16 @@ class Worker:
         self._transactions = TransactionOperations(self.directory)
         self._bulk = BulkOperations(self.directory)
         self._splits = SplitOperations(self.directory, self._forward)
+        self._reshapes = ReshapeOperations(
+            self.directory,
+            self._owner,
+            self._cluster,
+            topics,
+            self._placement,
+            self._splits,
+            self._forward,
+            slots=slots,
+        )
         self._streams = StreamOperations(self.directory, self.counts)
         throttle = TableThrottle(self.config.limits, asyncio.get_running_loop().time)
         self._indexes = IndexOperations(
@@ -405,6 +416,7 @@ class Worker:
             table_known=lambda table_id: table_id in self.catalog.tables_by_id,
             clock_us=self._clock,
             indexes=self._indexes,
+            reshapes=self._reshapes,
             limits=self.config.limits,
             settings=self.config.slot,
             give_way=self._roster.give_way,
@@ -424,14 +436,17 @@ class Worker:
 
     def _tables_of(self, slot: int) -> list[tuple[Table, ShardRange]]:
         shards = self.catalog.shards.values()
-        return [(table, shard) for table, shard in shards if shard.slot == slot]
+        return [
+            (table, shard) for table, shard in shards if shard.slot == slot and not shard.sealed_us
+        ]
 
     # Start-up and upkeep.
 
     async def _sweep_topics(self) -> None:
         """Delete shards' topics that a crash between two steps has left without a table."""
         prefix = self._topics.shard("")
-        known = {self._topics.shard(shard_id) for shard_id in self.catalog.shards}
+        planned = [c.shard_id for r in self.catalog.reshapes.values() for c in r.children]
+        known = {self._topics.shard(shard_id) for shard_id in (*self.catalog.shards, *planned)}
         stray = [
             name
             for name in await self._cluster.topics()
@@ -480,6 +495,8 @@ class Worker:
             INDEX_STATE: self._indexes.state_request,
             INDEX_FINISH: self._indexes.finish_request,
             WELCOME: self._introduction.welcome,
+            RESHAPED: self._reshapes.finish_request,
+            SHARD_FORGOTTEN: self._reshapes.forget_request,
             PIECES: self._splits.pieces_request,
             WORKER_STATUS: self._status.request,
             PART_OF_RANGE: part_handler(self._rows.get_range),
@@ -537,6 +554,9 @@ class Worker:
             "RowtideCreateKey": admin.create_key,
             "RowtideRevokeKey": admin.revoke_key,
             "RowtideListIndexes": self._indexes.list_indexes,
+            "RowtideListShards": self._reshapes.list_shards,
+            "RowtideSplitShard": self._reshapes.split_shard,
+            "RowtideMergeShards": self._reshapes.merge_shards,
             "RowtideSetClock": admin.set_clock,
             "RowtideConsumption": admin.consumption,
             "RowtideReclaim": admin.reclaim,

@@ -7,13 +7,14 @@ stepping down. What ownership means between workers is kept by one ``Ledger``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from rowtide.core.errors import Unavailable
 from rowtide.core.limits import Limits
+from rowtide.core.reshape import Reshape, Sealed
 from rowtide.core.schema import (
     INTEGER,
     LOCAL,
@@ -254,6 +255,28 @@ class NoLinks:
         return
 
 
+class NoReshapes:
+    """The plans of a catalog whose one shard stays as it is."""
+
+    def planned(self, _slot: int) -> Sequence[Reshape]:
+        return ()
+
+    def is_planned(self, _reshape: Reshape) -> bool:
+        return False
+
+    def ended(self, _slot: int) -> Sequence[tuple[Table, ShardRange]]:
+        return ()
+
+    async def prepare(self, _reshape: Reshape) -> None:
+        return
+
+    async def finish(self, _reshape: Reshape, _seals: Mapping[str, Sealed]) -> None:
+        return
+
+    async def forget(self, _shard: ShardRange) -> None:
+        return
+
+
 class SimulatedSlot(Slot):
     """The slot of one worker process: made anew after a crash, on the same disk."""
 
@@ -275,6 +298,7 @@ class SimulatedSlot(Slot):
             table_known=lambda number: number in (TABLE.table_id, INDEX.table_id),
             clock_us=clock_us,
             indexes=NoLinks(),
+            reshapes=NoReshapes(),
             limits=Limits(),
             settings=SlotSettings(flush_s=5.0, trim_s=20.0),
         )

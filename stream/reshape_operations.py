@@ -1,0 +1,312 @@
+"""Splitting, merging and moving shards, as operators and slots ask for it.
+
+The catalog's owner plans a change (new shard ids, which nobody ever used) and puts the children in
+the parents' place at its end; in between the parents' owner does the work (``slot_reshapes.py``).
+Bodies and answers are JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from rowtide.core import key, reshape, variant
+from rowtide.core.authentication import Identity
+from rowtide.core.catalog import TABLE, Catalog, Document, reshape_document, table_content, table_id
+from rowtide.core.errors import Rejected, Unavailable, invalid, no_table
+from rowtide.core.reshape import Reshape, Sealed, ended_in_order
+from rowtide.core.schema import BINARY, INTEGER, ShardRange, Table
+from rowtide.stream.admin_request import json_answer, json_fields, require_admin
+from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.directory import Directory
+from rowtide.stream.hop import NOBODY
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.kafka_config import TopicSpec
+from rowtide.stream.placement import Placement
+from rowtide.stream.split_operations import PIECE_BYTES_MIN, SplitOperations
+from rowtide.stream.topics import TopicNames
+
+__all__ = ["RESHAPED", "SHARD_FORGOTTEN", "ReshapeOperations"]
+
+RESHAPED, SHARD_FORGOTTEN = "RowtideReshaped", "RowtideShardForgotten"
+
+DONE_S = 10.0
+"""For so long an operator's request waits for the change that it asked for."""
+
+DONE_LOOK_S = 0.02
+
+PIECES_MIN = 16
+"""A shard of fewer pieces is measured row by row."""
+
+Forward = Callable[[int, str, Identity, bytes], Awaitable[bytes]]
+"""Has the worker of a slot answer an operation."""
+
+Plan = Callable[[Table, Catalog, Sequence[str], int], Reshape]
+"""Makes a change of a table from the catalog, fresh shard ids and the time."""
+
+
+class ReshapeOperations:
+    """Handlers by operation, and the catalog's side of what slots do."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        catalog: CatalogOwner,
+        cluster: Cluster,
+        topics: TopicNames,
+        placement: Placement,
+        splits: SplitOperations,
+        forward: Forward,
+        *,
+        slots: int,
+    ) -> None:
+        self._directory = directory
+        self._owner = catalog
+        self._cluster = cluster
+        self._topics = topics
+        self._placement = placement
+        self._splits = splits
+        self._forward = forward
+        self._slots = slots
+
+    # What operators ask.
+
+    def list_shards(self, identity: Identity, body: bytes) -> bytes:
+        """Return a ``table``'s shards, those that have ended among them, parents first."""
+        table = self._asked(identity, json_fields(body, {"table"}))
+        changes = self._owner.catalog.reshapes.values()
+        under_way = {p: change.kind for change in changes for p in change.parents}
+        told = [
+            _told(table, shard, under_way.get(shard.shard_id))
+            for shard in (*ended_in_order(table.ended), *table.shards)
+        ]
+        return json_answer({"table": table.name, "slots": self._slots, "shards": told})
+
+    async def split_shard(self, identity: Identity, body: bytes) -> bytes:
+        """Split a ``shard`` of a ``table`` in two, ``at`` a partition key or at its middle."""
+        fields = json_fields(body, {"table", "shard", "at"})
+        table = self._asked(identity, fields)
+        shard = _shard(table, fields)
+        given = fields.get("at")
+        at = await self._middle(identity, table, shard) if given is None else _place(table, given)
+
+        def plan(now: Table, _catalog: Catalog, ids: Sequence[str], now_us: int) -> Reshape:
+            return reshape.split(now, _shard(now, fields), at, ids, now_us)
+
+        return await self._planned(table, plan, 2)
+
+    async def merge_shards(self, identity: Identity, body: bytes) -> bytes:
+        """Merge two adjacent ``shards`` of a ``table`` that are in one slot."""
+        fields = json_fields(body, {"table", "shards"})
+        table = self._asked(identity, fields)
+        names = fields.get("shards")
+        if not isinstance(names, list) or len(names) != 2:
+            raise invalid("The shards to merge must be two.")
+
+        def plan(now: Table, _catalog: Catalog, ids: Sequence[str], now_us: int) -> Reshape:
+            left, right = (_shard(now, {"shard": name}) for name in names)
+            return reshape.merge(now, left, right, ids, now_us)
+
+        return await self._planned(table, plan, 1)
+
+    def _asked(self, identity: Identity, fields: Mapping[str, Any]) -> Table:
+        require_admin(self._owner.catalog, identity)
+        return self._directory.table(identity.instance, str(fields.get("table", "")))
+
+    async def _planned(self, table: Table, plan: Plan, count: int) -> bytes:
+        """Plan a change, and wait a while until it is done."""
+        planned: list[Reshape] = []
+
+        def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
+            now = catalog.tables_by_id.get(table.table_id)
+            if now is None:
+                raise no_table()
+            ids = [f"s{catalog.next_shard + index}" for index in range(count)]
+            change = plan(now, catalog, ids, stamp)
+            _require_free(catalog, change)
+            planned[:] = [change]
+            return [reshape_document(change), catalog.counters(shards=count)]
+
+        self._directory.require_space()
+        await self._owner.change(decide)
+        [change] = planned
+        done = await self._done(change)
+        children = [child.shard_id for child in change.children]
+        return json_answer(
+            {
+                "kind": change.kind,
+                "parents": list(change.parents),
+                "children": children,
+                "done": done,
+            }
+        )
+
+    async def _done(self, change: Reshape) -> bool:
+        for _ in range(int(DONE_S / DONE_LOOK_S)):
+            if not self.is_planned(change):
+                return True
+            await asyncio.sleep(DONE_LOOK_S)
+        return False
+
+    async def _middle(self, identity: Identity, table: Table, shard: ShardRange) -> bytes:
+        """Return the partition key at which about half of a shard's bytes begin."""
+        measured = await self._splits.measured(identity, table, shard, PIECE_BYTES_MIN)
+        if len(measured.pieces) < PIECES_MIN:
+            measured = await self._splits.measured(identity, table, shard, 1)
+        half = sum(piece.size for piece in measured.pieces) / 2
+        found: list[tuple[float, bytes]] = []
+        before = 0
+        for piece in measured.pieces:
+            at = key.encode(key.decode(piece.key)[:1])
+            if at > shard.begin and at != key.encode(key.decode(measured.pieces[0].key)[:1]):
+                found.append((abs(before - half), at))
+            before += piece.size
+        if not found:
+            raise invalid(
+                f"Shard {shard.shard_id} can't be split: all of its rows have one partition key."
+            )
+        return min(found)[1]
+
+    # What slots ask.
+
+    def planned(self, slot: int) -> list[Reshape]:
+        """Return the changes whose parents are a slot's."""
+        catalog = self._owner.catalog
+        found = []
+        for change in catalog.reshapes.values():
+            known = catalog.shards.get(change.id)
+            if known is not None and known[1].slot == slot:
+                found.append(change)
+        return found
+
+    def is_planned(self, change: Reshape) -> bool:
+        """Say whether a change is still to be done."""
+        return self._owner.catalog.reshapes.get(change.id) == change
+
+    def ended(self, slot: int) -> list[tuple[Table, ShardRange]]:
+        """Return a slot's shards that have ended and are not forgotten, parents first."""
+        shards = self._owner.catalog.shards.values()
+        tables = {
+            shard.shard_id: table
+            for table, shard in shards
+            if shard.slot == slot and shard.sealed_us
+        }
+        ended = (shard for _, shard in shards if shard.shard_id in tables)
+        return [(tables[shard.shard_id], shard) for shard in ended_in_order(list(ended))]
+
+    async def prepare(self, change: Reshape) -> None:
+        """Make the children's logs exist."""
+        names = [self._topics.shard(child.shard_id) for child in change.children]
+        await self._cluster.create_topics([TopicSpec(name) for name in names])
+
+    async def finish(self, change: Reshape, seals: Mapping[str, Sealed]) -> None:
+        """Let the children take the parents' place, whose ``seals`` stand."""
+        told = {"id": change.id, "children": [c.shard_id for c in change.children], "seals": seals}
+        await self._told_owner(RESHAPED, self.finish_request, told)
+
+    async def finish_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Answer a slot that has sealed the parents of a change."""
+        told = json.loads(body)
+        seals = {name: Sealed(*seal) for name, seal in told["seals"].items()}
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            change = catalog.reshapes.get(told["id"])
+            if change is None or [c.shard_id for c in change.children] != told["children"]:
+                return []  # It was done before, or goes on otherwise.
+            gone = reshape_document(change, gone=True)
+            table = catalog.tables_by_id.get(change.table_id)
+            if table is None:
+                return [gone]
+            changed = reshape.reshaped(table, change, seals)
+            return [Document(TABLE, table_id(table), table_content(changed)), gone]
+
+        await self._placement.change(decide)
+        return b"{}"
+
+    async def forget(self, shard: ShardRange) -> None:
+        """Remove an ended shard with its log: nobody needs it any more."""
+        await self._told_owner(SHARD_FORGOTTEN, self.forget_request, {"shard": shard.shard_id})
+
+    async def forget_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Answer a slot that has an ended shard which nobody needs any more."""
+        shard_id = str(json.loads(body)["shard"])
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            found = catalog.shards.get(shard_id)
+            if found is None or not found[1].sealed_us:
+                return []
+            changed = reshape.forgotten(found[0], shard_id)
+            return [Document(TABLE, table_id(changed), table_content(changed))]
+
+        await self._owner.change(decide)
+        await self._cluster.delete_topics([self._topics.shard(shard_id)])
+        return b"{}"
+
+    async def _told_owner(
+        self,
+        operation: str,
+        handler: Callable[[Identity, bytes], Awaitable[bytes]],
+        told: Mapping[str, Any],
+    ) -> None:
+        """Tell the catalog's owner something, which may be us."""
+        body = json.dumps(told).encode()
+        if self._owner.owning:
+            await handler(NOBODY, body)
+        else:
+            await self._forward(CATALOG_SLOT, operation, NOBODY, body)
+
+
+def _require_free(catalog: Catalog, change: Reshape) -> None:
+    """Raise ``Unavailable`` while one of the shards is in another change."""
+    for other in catalog.reshapes.values():
+        both = sorted(set(other.parents) & set(change.parents))
+        if both:
+            raise Unavailable(f"A {other.kind} of shard {both[0]} is under way.")
+
+
+def _shard(table: Table, fields: Mapping[str, Any]) -> ShardRange:
+    """Return the open shard that a request names. Raises OTSObjectNotExist."""
+    name = str(fields.get("shard", ""))
+    found = next((shard for shard in table.shards if shard.shard_id == name), None)
+    if found is None:
+        raise Rejected("OTSObjectNotExist", f"Table '{table.name}' has no open shard '{name}'.")
+    return found
+
+
+def _place(table: Table, given: Any) -> bytes:
+    """Return a partition key given as text (a blob as hex digits), encoded."""
+    column, text = table.key[0], str(given)
+    try:
+        value: int | str | bytes = text
+        if column.type == INTEGER:
+            value = int(text)
+        elif column.type == BINARY:
+            value = bytes.fromhex(text)
+        return key.encode([variant.encode(value)])
+    except (ValueError, OverflowError) as error:
+        raise invalid(f"'{text}' is no value of key column '{column.name}': {error}.") from error
+
+
+def _told(table: Table, shard: ShardRange, under_way: str | None) -> dict[str, Any]:
+    """Return a shard as operators see it."""
+    return {
+        "shard": shard.shard_id,
+        "slot": shard.slot,
+        "begin": _shown(shard.begin),
+        "end": _shown(shard.end),
+        "parents": list(shard.parents),
+        "state": "ended" if shard.sealed_us else under_way or "open",
+        "sealed_us": shard.sealed_us or None,
+    }
+
+
+def _shown(place: bytes) -> str | int | None:
+    """Return a border as operators write it; None at the table's end."""
+    if not place:
+        return None
+    value = variant.decode(key.decode(place)[0])
+    return (
+        value.hex() if isinstance(value, bytes) else value if isinstance(value, int) else str(value)
+    )

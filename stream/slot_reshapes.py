@@ -1,0 +1,136 @@
+"""What becomes of a slot's shards that are split, merged or moved.
+
+A change that the catalog plans is carried through by the owner of the parents: the logs of the
+children are made, each parent is sealed, and the catalog puts the children in their place. Every
+step may be the last one of a worker: the next owner finds the plan in the catalog and the seals in
+the logs, and goes on. A parent that has ended stays here: its rows are flushed up to its seal
+before its log may go, and its stream is read until it has expired.
+
+Children of the same slot share the parents' rows, so nothing is copied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from rowtide.core import record
+from rowtide.core.errors import StoreError, Unavailable
+from rowtide.core.reshape import Reshape, Sealed, plan_of
+from rowtide.core.schema import ShardRange
+from rowtide.stream.appender import LogShortened
+from rowtide.stream.reshape_links import ReshapeLinks
+from rowtide.stream.row_store import RowStore
+from rowtide.stream.shard_opening import ShardOpener
+from rowtide.stream.shard_owner import ShardOwner
+
+__all__ = ["SlotReshapes"]
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.05
+RETRY_S_MAX = 2.0
+
+QUIET_S = 5.0
+"""For so long a shard's end waits for its open transactions; then they are ended."""
+
+QUIET_LOOK_S = 0.05
+
+
+class SlotReshapes:
+    """The changes of one slot's shards. ``shards`` are those that are open.
+
+    ``seal`` seals an open one: the slot has its own part in that.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        links: ReshapeLinks,
+        shards: Mapping[str, ShardOwner],
+        seal: Callable[[ShardOwner, str], Awaitable[Sealed]],
+    ) -> None:
+        self.ended: dict[str, ShardOwner] = {}
+        """Those that were sealed, by shard id, while the catalog knows them."""
+        self._number = number
+        self._links = links
+        self._shards = shards
+        self._seal = seal
+        self._carried: set[str] = set()
+
+    def clear(self) -> None:
+        """Forget everything: the slot closes."""
+        self.ended.clear()
+        self._carried.clear()
+
+    async def open_ended(self, opener: ShardOpener, rows: RowStore, closed: dict[str, str]) -> None:
+        """Bring the rows up to the seal of every shard that has ended; their children go on there.
+
+        One that can't be read for good is noted in ``closed`` with the reason.
+        """
+        for table, shard in self._links.ended(self._number):
+            try:
+                require_parents(shard, closed)
+                self.ended[shard.shard_id] = await opener.open_ended(table, shard, rows)
+            except (LogShortened, record.CorruptRecord) as error:
+                closed[shard.shard_id] = str(error)
+                logger.critical("shard %s can't be read: %s", shard.shard_id, error)
+
+    def settle(self, tasks: asyncio.TaskGroup) -> None:
+        """Carry through what the catalog plans, and let go what it has forgotten."""
+        planned = list(self._links.planned(self._number))
+        kept = {shard.shard_id for _, shard in self._links.ended(self._number)}
+        kept.update(parent for reshape in planned for parent in reshape.parents)
+        for shard_id in self.ended.keys() - kept:
+            del self.ended[shard_id]
+        for reshape in planned:
+            if reshape.id not in self._carried:
+                self._carried.add(reshape.id)
+                tasks.create_task(self._carry(reshape), name=f"{reshape.kind}[{reshape.id}]")
+
+    async def _carry(self, reshape: Reshape) -> None:
+        """Carry one change through, whatever it takes, until the catalog plans it no more."""
+        wait_s = RETRY_S
+        logger.info("shards %s: %s", ", ".join(reshape.parents), reshape.kind)
+        try:
+            while self._links.is_planned(reshape):
+                try:
+                    await self._through(reshape)
+                except StoreError as error:
+                    logger.info("%s of %s goes on later: %s", reshape.kind, reshape.id, error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_S_MAX)
+        finally:
+            self._carried.discard(reshape.id)
+
+    async def _through(self, reshape: Reshape) -> None:
+        await self._links.prepare(reshape)
+        await self._quiet(self._parents(reshape))
+        plan = plan_of(reshape)
+        seals: dict[str, Sealed] = {}
+        for owner in self._parents(reshape):
+            seals[owner.shard.shard_id] = owner.shard.state.seal or await self._seal(owner, plan)
+        await self._links.finish(reshape, seals)
+
+    def _parents(self, reshape: Reshape) -> list[ShardOwner]:
+        """Return the parents, open or ended. Raises ``Unavailable``."""
+        found = [self.ended.get(name) or self._shards.get(name) for name in reshape.parents]
+        owners = [owner for owner in found if owner is not None]
+        if len(owners) != len(found):
+            raise Unavailable(f"not all of {', '.join(reshape.parents)} are open")
+        return owners
+
+    async def _quiet(self, owners: Sequence[ShardOwner]) -> None:
+        """Wait a while for the parents' transactions to end."""
+        for _ in range(int(QUIET_S / QUIET_LOOK_S)):
+            if not any(owner.transactions.count for owner in owners):
+                return
+            await asyncio.sleep(QUIET_LOOK_S)
+
+
+def require_parents(shard: ShardRange, closed: Mapping[str, str]) -> None:
+    """Raise ``LogShortened`` where a shard came from one that can't be read."""
+    for parent in shard.parents:
+        if parent in closed:
+            raise LogShortened(f"shard {parent}, from which it came, is lost: {closed[parent]}")

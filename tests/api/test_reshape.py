@@ -1,0 +1,255 @@
+"""Shards are split and merged while they are written and read, and their stream goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from rowtide.cli.client import Client, ServerError
+from rowtide.cli.tail import Change, Follower, stream_of
+from rowtide.cli.wire_row import Put
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.deploy.up import Ready
+from tests.api.calls import INF_MAX, INF_MIN, ask, get_range, key, put, puts, rows, shown, stored
+from tests.api.conftest import MakeTable
+from tests.workers.conftest import Retrying
+
+pytestmark = pytest.mark.system
+
+STREAM = pb.StreamSpecification(enable_stream=True, expiration_time=24)
+NAMES = [f"{letter}{number}" for letter in "abcdefgh" for number in range(5)]
+
+
+@pytest.fixture
+def admin(server: Ready) -> Iterator[Client]:
+    """A client that repeats what SDKs repeat."""
+    with Retrying(**server._asdict()) as connected:
+        yield connected
+
+
+@pytest.fixture
+def table(make_table: MakeTable) -> str:
+    """A table with a stream."""
+    return make_table(stream=STREAM)
+
+
+def shards(client: Client, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.call_json("RowtideListShards", {"table": table})["shards"]
+    return found
+
+
+def living(client: Client, table: str) -> list[str]:
+    return [shard["shard"] for shard in shards(client, table) if shard["state"] == "open"]
+
+
+def split(client: Client, table: str, shard: str, at: str | None = None) -> list[str]:
+    """Split a shard; return its children once they have taken its place."""
+    fields = {"table": table, "shard": shard} | ({} if at is None else {"at": at})
+    done = client.call_json("RowtideSplitShard", fields)
+    assert done["done"]
+    assert done["parents"] == [shard]
+    children: list[str] = done["children"]
+    return children
+
+
+def merge(client: Client, table: str, left: str, right: str) -> str:
+    """Merge two shards; return their child once it has taken their place."""
+    done = client.call_json("RowtideMergeShards", {"table": table, "shards": [left, right]})
+    assert done["done"]
+    assert done["parents"] == [left, right]
+    [child] = done["children"]
+    return str(child)
+
+
+def all_rows(client: Client, table: str) -> dict[str, int]:
+    """Return every row's number by its name."""
+    request = get_range(table, key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX))
+    found: dict[str, int] = {}
+    while True:
+        answer = ask(client, request)
+        for row in rows(answer.rows):
+            told = shown(row)
+            assert told is not None
+            found[str(row.key[0][1])] = told["n"]
+        if not answer.HasField("next_start_primary_key"):
+            return found
+        request.inclusive_start_primary_key = answer.next_start_primary_key
+
+
+def followed(client: Client, table: str) -> list[Change]:
+    """Return the whole stream as a consumer sees it that ends parents before children."""
+    stream_id = stream_of(client, table)
+    assert stream_id is not None
+    follower = Follower(client, stream_id, None)
+    found: list[Change] = []
+    while page := [change for changes in follower.poll() for change in changes]:
+        found += page
+    return found
+
+
+def numbers_of(changes: list[Change]) -> dict[str, list[int]]:
+    """Return what the stream says of each name, in its order."""
+    found: dict[str, list[int]] = {}
+    for change in changes:
+        row = change.record.row
+        [cell] = row.changes
+        assert isinstance(cell, Put)
+        assert isinstance(cell.value, int)
+        found.setdefault(str(row.key[0][1]), []).append(cell.value)
+    return found
+
+
+def write(client: Client, table: str, name: str, number: int) -> None:
+    ask(client, put(table, key(name, 1), puts(n=number)))
+
+
+def write_all(client: Client, table: str, number: int) -> None:
+    for name in NAMES:
+        write(client, table, name, number)
+
+
+def test_a_split_shard_ends_and_its_children_name_it(admin: Client, table: str) -> None:
+    write_all(admin, table, 0)
+    [parent] = living(admin, table)
+    children = split(admin, table, parent, "d3")
+    told = shards(admin, table)
+    assert [(s["shard"], s["state"], s["begin"], s["end"], s["parents"]) for s in told] == [
+        (parent, "ended", None, None, []),
+        (children[0], "open", None, "d3", [parent]),
+        (children[1], "open", "d3", None, [parent]),
+    ]
+    described = admin.describe_stream(str(stream_of(admin, table)))
+    assert [(s.shard_id, s.parent_id) for s in described.shards] == [
+        (parent, ""),
+        (children[0], parent),
+        (children[1], parent),
+    ]
+    assert len(ask(admin, pb.DescribeTableRequest(table_name=table)).shard_splits) == 1
+
+
+def test_rows_and_stream_are_whole_after_splits_and_merges(admin: Client, table: str) -> None:
+    write_all(admin, table, 0)
+    [parent] = living(admin, table)
+    left, right = split(admin, table, parent)
+    write_all(admin, table, 1)
+    _, middle = split(admin, table, left)
+    write_all(admin, table, 2)
+    merged = merge(admin, table, middle, right)
+    write_all(admin, table, 3)
+    whole = merge(admin, table, living(admin, table)[0], merged)
+    write_all(admin, table, 4)
+    assert living(admin, table) == [whole]
+    assert all_rows(admin, table) == dict.fromkeys(NAMES, 4)
+    assert numbers_of(followed(admin, table)) == {name: [0, 1, 2, 3, 4] for name in NAMES}
+    described = admin.describe_stream(str(stream_of(admin, table))).shards[-1]
+    assert {described.parent_id, described.parent_sibling_id} == set(
+        shards(admin, table)[-1]["parents"]
+    )
+
+
+def test_stamps_rise_along_a_key_through_splits_and_merges(admin: Client, table: str) -> None:
+    for number in range(6):
+        write(admin, table, "d3", number)
+        shard = living(admin, table)
+        if number % 2:
+            merge(admin, table, *shard)
+        else:
+            split(admin, table, shard[0], "c")
+    stamps = [change.record.row.sequence for change in followed(admin, table)]
+    assert len(stamps) == 6
+    assert stamps == sorted(set(stamps))  # type: ignore[type-var]
+
+
+@contextmanager
+def writer(server: Ready, table: str, name: str, written: list[int]) -> Iterator[None]:
+    """Write ever higher numbers to one row meanwhile, as an SDK does."""
+    stop = threading.Event()
+
+    def run() -> None:
+        with Retrying(**server._asdict()) as client:
+            while not stop.is_set():
+                write(client, table, name, len(written))
+                written.append(len(written))
+                told = shown(stored(client, table, key(name, 1)))
+                assert told == {"n": written[-1]}
+
+    failures: list[BaseException] = []
+
+    def watched() -> None:
+        try:
+            run()
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    thread = threading.Thread(target=watched)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures
+
+
+def test_no_error_reaches_who_writes_and_reads_meanwhile(
+    server: Ready, admin: Client, table: str
+) -> None:
+    write_all(admin, table, 0)
+    first: list[int] = []
+    last: list[int] = []
+    with writer(server, table, "a0", first), writer(server, table, "h4", last):
+        for _ in range(5):
+            shard = living(admin, table)
+            if len(shard) == 1:
+                split(admin, table, shard[0])
+            else:
+                merge(admin, table, *shard)
+    told = numbers_of(followed(admin, table))
+    assert told["a0"] == [0, *first]
+    assert told["h4"] == [0, *last]
+    assert all_rows(admin, table)["a0"] == first[-1]
+
+
+@pytest.mark.parametrize(
+    ("at", "refused"),
+    [
+        ("", "OTSParameterInvalid"),
+        ("d3", "OTSParameterInvalid"),
+    ],
+)
+def test_a_shard_is_split_inside_of_it_alone(
+    admin: Client, table: str, at: str, refused: str
+) -> None:
+    [parent] = living(admin, table)
+    children = split(admin, table, parent, "d3")
+    with pytest.raises(ServerError) as error:
+        split(admin, table, children[1], at)
+    assert error.value.code == refused
+    assert living(admin, table) == children
+
+
+def test_shards_that_are_not_adjacent_stay_apart(admin: Client, table: str) -> None:
+    [parent] = living(admin, table)
+    left, right = split(admin, table, parent, "d")
+    middle, last = split(admin, table, right, "f")
+    with pytest.raises(ServerError, match="are not adjacent"):
+        merge(admin, table, left, last)
+    assert living(admin, table) == [left, middle, last]
+
+
+def test_one_partition_key_is_never_split(admin: Client, table: str) -> None:
+    for number in range(40):
+        ask(admin, put(table, key("a", number), puts(n=number)))
+    [parent] = living(admin, table)
+    with pytest.raises(ServerError, match="all of its rows have one partition key"):
+        split(admin, table, parent)
+
+
+def test_an_unknown_shard_is_named(admin: Client, table: str) -> None:
+    with pytest.raises(ServerError, match="has no open shard 's0'"):
+        split(admin, table, "s0")
