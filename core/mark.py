@@ -13,7 +13,7 @@ from struct import Struct
 
 from rowtide.core.reshape import Sealed
 from rowtide.core.schema import StreamSettings, TableOptions
-from rowtide.core.shard import ShardState
+from rowtide.core.shard_state import ShardState
 
 __all__ = ["decode_mark", "encode_mark", "mark_key", "mark_position"]
 

@@ -2,7 +2,7 @@
 
 A record is an envelope (where it is valid, who wrote it, when, its place in an atomic batch)
 and one body. The bytes are Avro's single-object encoding: ``C3 01``, the fingerprint of
-schemas/record-v2.avsc, the envelope, the body. The body's bytes do not depend on the
+schemas/record-v3.avsc, the envelope, the body. The body's bytes do not depend on the
 envelope, so a record refused at one offset is offered at another without encoding it again.
 
 Whether a record is void, and what a body does to rows, is not known here.
@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from rowtide.core.cell import Cell
 from rowtide.core.record_avro import (
     read_bytes,
     read_cells,
@@ -33,16 +31,39 @@ from rowtide.core.record_avro import (
     write_optional_cells,
     write_texts,
 )
+from rowtide.core.record_body import (
+    NO_INDEXES,
+    Body,
+    Commit,
+    Copy,
+    CopyEntry,
+    Delete,
+    IndexBuild,
+    IndexFeed,
+    IndexWrite,
+    NoOp,
+    Options,
+    Put,
+    Reclaim,
+    Seal,
+    Snapshot,
+    SnapshotRow,
+    Stream,
+    Update,
+)
 
 __all__ = [
     "FINGERPRINT",
     "FINGERPRINT_V1",
+    "FINGERPRINT_V2",
     "FIRST",
     "LAST",
     "SCHEMAS",
     "SINGLE",
     "Body",
     "Commit",
+    "Copy",
+    "CopyEntry",
     "CorruptRecord",
     "Delete",
     "Envelope",
@@ -71,16 +92,20 @@ FIRST = 1
 LAST = 2
 SINGLE = FIRST | LAST
 
-SCHEMAS = ("record-v1.avsc", "record-v2.avsc")
+SCHEMAS = ("record-v1.avsc", "record-v2.avsc", "record-v3.avsc")
 """Every schema that records were ever written with, in ``rowtide.core/schemas``, newest last."""
 
-FINGERPRINT = bytes.fromhex("f794eea38f11e6ce")
+FINGERPRINT = bytes.fromhex("ba4f0f07d8403259")
 """CRC-64-AVRO of the newest schema's parsing canonical form, little-endian."""
+
+FINGERPRINT_V2 = bytes.fromhex("f794eea38f11e6ce")
+"""That of the second schema, whose records are still read: it has no copies."""
 
 FINGERPRINT_V1 = bytes.fromhex("00ebff1841f294a7")
 """That of the first schema, whose records are still read: mutations of it know no index."""
 
 _HEAD = b"\xc3\x01" + FINGERPRINT
+_HEAD_V2 = b"\xc3\x01" + FINGERPRINT_V2
 _HEAD_V1 = b"\xc3\x01" + FINGERPRINT_V1
 
 
@@ -106,154 +131,6 @@ class Envelope(NamedTuple):
     owner: bytes
     stamp: int
     group: int
-
-
-@dataclass(slots=True)
-class NoOp:
-    """Changes nothing."""
-
-
-class IndexWrite(NamedTuple):
-    """A secondary index's row becomes exactly ``cells``, or is gone: None.
-
-    ``table`` numbers the index's rows. They are the shard's own where it is ``local``.
-    """
-
-    table: int
-    local: bool
-    key: list[bytes]
-    cells: list[Cell] | None
-
-
-NO_INDEXES: Sequence[IndexWrite] = ()
-
-
-@dataclass(slots=True)
-class Put:
-    """The row becomes exactly ``cells``. ``before`` is the former row where a stream wants it."""
-
-    key: list[bytes]
-    cells: Sequence[Cell]
-    before: Sequence[Cell] | None = None
-    indexes: Sequence[IndexWrite] = NO_INDEXES
-
-
-@dataclass(slots=True)
-class Update:
-    """``cells`` are merged into the row."""
-
-    key: list[bytes]
-    cells: Sequence[Cell]
-    before: Sequence[Cell] | None = None
-    indexes: Sequence[IndexWrite] = NO_INDEXES
-
-
-@dataclass(slots=True)
-class Delete:
-    """The row is gone."""
-
-    key: list[bytes]
-    before: Sequence[Cell] | None = None
-    indexes: Sequence[IndexWrite] = NO_INDEXES
-
-
-@dataclass(slots=True)
-class Stream:
-    """A table's stream while it is on. ``columns`` are those whose former values are kept."""
-
-    id: str
-    enabled_at_us: int
-    expiration_hours: int
-    columns: list[str]
-
-
-@dataclass(slots=True)
-class Options:
-    """The table's options from here on; ``time_to_live`` in seconds, -1 for ever."""
-
-    time_to_live: int
-    max_versions: int
-    stream: Stream | None
-
-
-@dataclass(slots=True)
-class Reclaim:
-    """Versions that no reader saw any more were removed from ``first`` to ``last``, inclusive."""
-
-    first: bytes
-    last: bytes
-    version_cutoff_ms: int
-    max_versions: int
-
-
-@dataclass(slots=True)
-class Seal:
-    """The shard ends here; ``plan`` says what follows it."""
-
-    plan: str
-
-
-@dataclass(slots=True)
-class SnapshotRow:
-    """One row of a snapshot."""
-
-    key: list[bytes]
-    cells: Sequence[Cell]
-
-
-@dataclass(slots=True)
-class Snapshot:
-    """Every row as of here."""
-
-    rows: list[SnapshotRow]
-
-
-@dataclass(slots=True)
-class Commit:
-    """The records of this group are the transaction ``id``, as its client knows it."""
-
-    id: str
-
-
-@dataclass(slots=True)
-class IndexBuild:
-    """An index learns of rows that were there before it.
-
-    ``following`` is the encoded key at which the next slice begins, None at the shard's end.
-    """
-
-    table: int
-    following: bytes | None
-    indexes: Sequence[IndexWrite]
-
-
-@dataclass(slots=True)
-class IndexFeed:
-    """In an index's own log: what it learned from the log of the shard ``source``.
-
-    ``following`` is the offset there at which the next slice begins, ``stamp`` the commit stamp of
-    the last entry learned from, 0 for none.
-    """
-
-    source: str
-    following: int
-    stamp: int
-    indexes: Sequence[IndexWrite]
-
-
-Body = (
-    NoOp
-    | Put
-    | Update
-    | Delete
-    | Options
-    | Reclaim
-    | Seal
-    | Snapshot
-    | Commit
-    | IndexBuild
-    | IndexFeed
-)
 
 
 _CELLS = (Put, Update)
@@ -300,7 +177,7 @@ def _encode_indexes(indexes: Sequence[IndexWrite]) -> bytes:
     return b"".join(parts)
 
 
-Hidden = Options | Reclaim | Seal | Snapshot | Commit | IndexBuild | IndexFeed
+Hidden = Options | Reclaim | Seal | Snapshot | Commit | IndexBuild | IndexFeed | Copy
 
 
 def _encode_hidden(body: Hidden) -> bytes:
@@ -329,7 +206,24 @@ def _encode_hidden(body: Hidden) -> bytes:
         return b"\x10" + write_bytes(body.id.encode())
     if isinstance(body, IndexBuild | IndexFeed):
         return _encode_index(body)
+    if isinstance(body, Copy):
+        return _encode_copy(body)
     return _encode_snapshot(body)
+
+
+def _encode_copy(body: Copy) -> bytes:
+    parts = [
+        b"\x16",
+        write_bytes(body.source.encode()),
+        write_long(body.offset),
+        b"\x01" if body.complete else b"\x00",
+        write_long(len(body.entries)),
+    ]
+    for entry in body.entries:
+        parts += (write_bytes(entry.key), write_bytes(entry.value))
+    if body.entries:
+        parts.append(b"\x00")
+    return b"".join(parts)
 
 
 def _encode_index(body: IndexBuild | IndexFeed) -> bytes:
@@ -393,7 +287,7 @@ def decode_body(value: bytes, position: int) -> Body:
     """Return the body of a record, which begins at ``position``."""
     try:
         branch = value[position]
-        readers = _READERS if value.startswith(_HEAD) else _READERS_V1
+        readers = _READERS_OF[value[:10]]
         reader = readers.get(branch)
         if reader is None:
             raise ValueError(f"byte {position}: body {branch} is unknown")
@@ -428,7 +322,7 @@ def _corrupt(value: bytes, error: Exception) -> CorruptRecord:
 
 def _read_envelope(value: bytes) -> tuple[Envelope, int]:
     """Return the envelope and where the body begins. Raises ``ValueError``, ``IndexError``."""
-    if not value.startswith((_HEAD, _HEAD_V1)):
+    if not value.startswith((_HEAD, _HEAD_V2, _HEAD_V1)):
         raise ValueError(f"it begins with {value[:10].hex()}, no schema known here")
     at, position = read_long(value, 10)
     claim, position = read_long(value, position)
@@ -575,6 +469,23 @@ def _read_commit(value: bytes, position: int) -> tuple[Commit, int]:
     return Commit(transaction_id), position
 
 
+def _read_copy(value: bytes, position: int) -> tuple[Copy, int]:
+    source, position = read_text(value, position)
+    offset, position = read_long(value, position)
+    complete = value[position]
+    if complete > 1:
+        raise ValueError(f"byte {position}: a boolean of {complete}")
+    entries: list[CopyEntry] = []
+    count, position = read_count(value, position + 1)
+    while count:
+        for _ in range(count):
+            key, position = read_bytes(value, position)
+            stored, position = read_bytes(value, position)
+            entries.append(CopyEntry(key, stored))
+        count, position = read_count(value, position)
+    return Copy(source, offset, bool(complete), entries), position
+
+
 _READERS: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     0: _read_noop,
     2: _read_put,
@@ -587,8 +498,11 @@ _READERS: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     16: _read_commit,
     18: _read_index_build,
     20: _read_index_feed,
+    22: _read_copy,
 }
 """A body's reader by its branch of the schema's union, doubled as Avro's zigzag has it."""
+
+_READERS_V2 = {branch: reader for branch, reader in _READERS.items() if branch < 22}
 
 _READERS_V1: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     **{branch: reader for branch, reader in _READERS.items() if branch < 18},
@@ -596,3 +510,5 @@ _READERS_V1: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     4: _read_update_v1,
     6: _read_delete_v1,
 }
+
+_READERS_OF = {_HEAD: _READERS, _HEAD_V2: _READERS_V2, _HEAD_V1: _READERS_V1}

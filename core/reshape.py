@@ -26,6 +26,7 @@ __all__ = [
     "SPLIT",
     "Reshape",
     "Sealed",
+    "begun",
     "ended_in_order",
     "forgotten",
     "heirs_of",
@@ -115,8 +116,14 @@ def move(table: Table, shard: ShardRange, slot: int, ids: Sequence[str], now_us:
     if slot == shard.slot:
         raise invalid(f"Shard {shard.shard_id} is in slot {slot} already.")
     parents = (shard.shard_id,)
-    child = ShardRange(ids[0], slot, shard.begin, shard.end, parents)
+    child = ShardRange(ids[0], slot, shard.begin, shard.end, parents, copied=True)
     return Reshape(MOVE, table.table_id, parents, (child,), now_us)
+
+
+def begun(change: Reshape, claim: int, shard_id: str) -> Reshape:
+    """Return a move that is being copied under a claim, into a shard of that id."""
+    [child] = change.children
+    return replace(change, copier=claim, children=(replace(child, shard_id=shard_id),))
 
 
 def _require_own(table: Table) -> None:
@@ -215,6 +222,7 @@ def reshape_of(content: dict[str, Any]) -> Reshape:
             bytes.fromhex(child["begin"]),
             bytes.fromhex(child["end"]),
             parents,
+            copied=content["kind"] == MOVE,
         )
         for child in content["children"]
     )

@@ -104,7 +104,8 @@ class ShardRange:
     """A shard and the encoded keys it holds: begin <= key < end; an empty end is unbounded.
 
     Its commit stamps are above ``floor_us``, the last one of its parents. ``sealed_us`` and
-    ``sealed_at`` are stamp and offset of its log's seal; 0 and -1 while it lives.
+    ``sealed_at`` are stamp and offset of its log's seal; 0 and -1 while it lives. Where it is
+    ``copied`` its log begins with the rows of its parent, which is in another slot.
     """
 
     shard_id: str
@@ -115,6 +116,7 @@ class ShardRange:
     floor_us: int = 0
     sealed_us: int = 0
     sealed_at: int = -1
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ offsets from ``next_offset``; nothing reaches the store but what stands valid in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -40,19 +40,19 @@ from rowtide.core.reclaim import reclaim, reclaimed_range
 from rowtide.core.record import IndexWrite
 from rowtide.core.reshape import Sealed
 from rowtide.core.row_form import PackedCells
-from rowtide.core.schema import StreamSettings, Table, TableOptions
+from rowtide.core.schema import Table
 from rowtide.core.shard_index import ShardIndexes
+from rowtide.core.shard_state import ShardState, stream_settings
 from rowtide.core.transaction_id import TransactionId, commit_key, commit_value, parse_id
 from rowtide.core.version import Window, check_version, expiry_floor_ms, visible_cells
 
 __all__ = [
+    "ROWS",
     "Evaluated",
     "Replayed",
     "Resolved",
     "Shard",
-    "ShardState",
     "commit_record",
-    "options_body",
 ]
 
 ROWS = b"r"
@@ -61,22 +61,6 @@ ROWS = b"r"
 _NEWEST = Window()
 _EVERY = Window(max_versions=INT64_MAX)
 _KIND_OF: dict[type, int] = {record.Put: PUT, record.Update: UPDATE, record.Delete: DELETE}
-
-
-@dataclass(slots=True)
-class ShardState:
-    """What of a shard survives a restart beside its rows: the mark.
-
-    ``applied`` is the last offset folded into the rows, ``stamp`` the highest commit stamp so far.
-    ``stream_start`` is the first offset of the present stream's life, ``seal`` where the log ended.
-    """
-
-    options: TableOptions
-    applied: int = -1
-    stamp: int = 0
-    stream: StreamSettings | None = None
-    stream_start: int = 0
-    seal: Sealed | None = None
 
 
 @dataclass(slots=True)
@@ -347,6 +331,10 @@ class Shard:
             return b"", self._merged(writes)
         if isinstance(body, record.IndexBuild | record.IndexFeed):
             return b"", self._merged(self.indexes.learned(self.view, body, stamp))
+        if isinstance(body, record.Copy):
+            if body.complete:
+                self.state.stream_start = offset + 1
+            return b"", self.copied(body.entries)
         if not isinstance(body, record.Put | record.Update | record.Delete):
             return b"", []
         log_key = key.encode(body.key)
@@ -384,10 +372,24 @@ class Shard:
                 writes += newer
         return writes
 
+    def copied(self, entries: Iterable[record.CopyEntry]) -> Writes:
+        """Return what rows become that were copied from the shard whose place this one takes."""
+        view = Overlay(self.view)
+        writes: Writes = []
+        for chunk_key, value in entries:
+            taken: Writes = [(chunk_key, value)]
+            if chunk_key[:1] == ROWS:
+                taken = merge(view, chunk_key, value)
+            view.add(taken)
+            writes += taken
+        return writes
+
     def written_ranges(self, log_key: bytes, body: record.Body) -> list[tuple[bytes, bytes]]:
         """Return the keys (low <= key < high) among which a record wrote."""
         if isinstance(body, record.Reclaim):
             return [reclaimed_range(self.view, self.table.table_id, body)]
+        if isinstance(body, record.Copy):
+            return [_place_of(entry) for entry in body.entries]
         found = self.indexes.written_ranges(body)
         if isinstance(body, record.Put | record.Update | record.Delete):
             first = row_key(self.table.table_id, log_key)
@@ -508,7 +510,7 @@ class Shard:
                 time_to_live_s=body.time_to_live,
                 max_versions=body.max_versions,
             )
-            return ShardState(options, stream=_stream_of(body.stream), seal=state.seal)
+            return ShardState(options, stream=stream_settings(body.stream), seal=state.seal)
         if isinstance(body, record.Seal):
             return ShardState(state.options, stream=state.stream, seal=Sealed(offset, stamp))
         return None
@@ -524,18 +526,13 @@ class Shard:
         state.stream = new
 
 
-def options_body(table: Table) -> record.Options:
-    """Return the hidden record that puts a table's options in force."""
-    stream = table.stream
-    return record.Options(
-        table.options.time_to_live_s,
-        table.options.max_versions,
-        None
-        if stream is None
-        else record.Stream(
-            stream.stream_id, stream.enabled_at_us, stream.expiration_hours, list(stream.columns)
-        ),
-    )
+def _place_of(entry: record.CopyEntry) -> tuple[bytes, bytes]:
+    """Return the keys (low <= key < high) of the row that a copied entry is of."""
+    chunk_key, value = entry
+    if chunk_key[:1] != ROWS:
+        return chunk_key, chunk_key + b"\0"
+    first = chunk_key[: len(chunk_key) - header(value)[8]]
+    return first, row_end(first)
 
 
 def commit_record(transaction_id: TransactionId, stamp: int) -> Evaluated:
@@ -571,14 +568,6 @@ def _size(kind: int, cells: Sequence[Cell], writes: Writes) -> int:
         if len(set(map(itemgetter(0), cells))) == len(cells):
             return counted
     return capacity.cells_bytes(cells)
-
-
-def _stream_of(stream: record.Stream | None) -> StreamSettings | None:
-    if stream is None:
-        return None
-    return StreamSettings(
-        stream.id, stream.enabled_at_us, stream.expiration_hours, tuple(stream.columns)
-    )
 
 
 def _incremented(change: Cell, current: Cell | None, version_ms: int) -> Cell:

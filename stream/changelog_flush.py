@@ -96,12 +96,21 @@ class ChangelogFlush:
         """
         self._graves |= graves
 
-    async def remove(self, keys: Sequence[bytes], now_s: float) -> None:
+    async def remove(
+        self, keys: Sequence[bytes], now_s: float, *, stamps: Mapping[bytes, int] | None = None
+    ) -> None:
         """Remove what nobody needs any more from the changelog, then from the rows.
 
-        These are chunks of a dropped table, or commits that no client asks for again.
+        These are chunks of a dropped table, or commits that no client asks for again, or rows that
+        went elsewhere: where ``stamps`` has one, whoever has read the changelog up to some earlier
+        place knows by it that all of the row is gone which is older.
         """
-        position = await self._writer.flush([(key, None, []) for key in keys])
+        found = stamps or {}
+        entries: list[Entry] = [
+            (key, None, [(STAMP_HEADER, b"%d" % found[key])] if key in found else [])
+            for key in keys
+        ]
+        position = await self._writer.flush(entries)
         self._rows.write([(key, None) for key in keys])
         self._rows.set_changelog_position(position, now_s)
 

@@ -15,7 +15,7 @@ from rowtide.core.errors import StoreError
 from rowtide.core.index import BUILT, build_key
 from rowtide.core.record import IndexBuild
 from rowtide.core.schema import Index
-from rowtide.core.shard import options_body
+from rowtide.core.shard_state import options_body
 from rowtide.stream.shard_owner import ShardOwner
 
 __all__ = ["build_index", "is_built"]

@@ -95,9 +95,9 @@ class IndexFeeder:
         while not (self._stopped or self._owner.closed):
             self._wake.clear()
             busy = False
-            for shard in self._sources():
+            for shard in self._in_turn():
                 try:
-                    busy = await self._feed(shard.shard_id) or busy
+                    busy = await self._feed(shard) or busy
                 except (Unavailable, OutcomeUnknown) as error:
                     logger.debug("index %s: %s", self._owner.shard.table.name, error)
                     await asyncio.sleep(RETRY_S)
@@ -108,6 +108,20 @@ class IndexFeeder:
                     return
             if not busy:
                 await self._idle()
+
+    def _in_turn(self) -> list[ShardRange]:
+        """Return the sources whose parents were followed to their ends."""
+        sources = self._sources()
+        unread = {s.shard_id for s in sources if s.sealed_us and not self._has_ended(s)}
+        return [
+            s
+            for s in sources
+            if not (s.sealed_us and s.shard_id not in unread) and not unread.intersection(s.parents)
+        ]
+
+    def _has_ended(self, source: ShardRange) -> bool:
+        at = self._position(source.shard_id)
+        return at is not None and at.following > source.sealed_at
 
     async def begin(self, source: str, offset: int) -> None:
         """Begin to follow a source at an offset, unless it is followed already."""
@@ -135,8 +149,9 @@ class IndexFeeder:
         except TimeoutError:
             pass
 
-    async def _feed(self, source_id: str) -> bool:
+    async def _feed(self, source: ShardRange) -> bool:
         """Take the next slice of a source's log; return whether there was one."""
+        source_id = source.shard_id
         at = self._position(source_id)
         entries = await self._entries(source_id, at)
         if not entries or self._stopped:
@@ -144,7 +159,8 @@ class IndexFeeder:
         writes, following, stamp = _found(entries, self._owner)
         reached = Fed(following, max(stamp, at.stamp if at is not None else 0))
         noted = fed_position(self._owner, source_id)
-        if writes or noted is None or following - noted.following >= NOTED_EVERY:
+        ended = source.sealed_us and following > source.sealed_at
+        if writes or noted is None or ended or following - noted.following >= NOTED_EVERY:
             body = IndexFeed(source_id, reached.following, reached.stamp, latest(writes))
             await self._owner.submit_hidden(body)
         self._positions[source_id] = reached

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable, no_table
+from rowtide.core.reshape import ended_in_order
 from rowtide.core.schema import GLOBAL, Index, ShardRange, Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog_owner import CatalogOwner
@@ -158,6 +159,8 @@ class IndexOperations:
             raise no_table()
         if table.main:
             raise read_only(table)
+        if any(change.table_id == table.table_id for change in catalog.reshapes.values()):
+            raise Unavailable(f"Shards of table '{name}' are being split, merged or moved.")
         check_count(len(table.indexes) + 1, self._limits)
         self.require_free(catalog, instance, message.name)
         return table, index_of(message, table, whole=whole, building=whole)
@@ -300,16 +303,16 @@ class IndexOperations:
     # What slots ask.
 
     def sources(self, number: int) -> Sequence[ShardRange]:
-        """Return the shards of a table, by its number."""
+        """Return the shards of a table, by its number, parents before their children."""
         table = self._owner.catalog.tables_by_id.get(number)
-        return table.shards if table is not None else ()
+        return [*ended_in_order(table.ended), *table.shards] if table is not None else ()
 
     def source(self, shard_id: str) -> ShardOwner:
         """Return an open shard. Raises ``Unavailable``."""
         found = self._owner.catalog.shards.get(shard_id)
         if found is None:
             raise Unavailable("The partition is not available.")
-        return self._directory.shard(found[1])
+        return self._directory.followed(found[1])
 
     async def pin(self, owner: ShardOwner) -> int | None:
         """Return the first offset of a log that a global index still needs; None where none does.

@@ -12,22 +12,46 @@ __all__ = ["ReshapeLinks"]
 
 
 class ReshapeLinks(Protocol):
-    """The catalog's side of it. All calls but the first three raise ``Unavailable`` and others."""
+    """The catalog's side. The ``async`` calls raise ``Unavailable`` and ``OutcomeUnknown``."""
 
     def planned(self, slot: int) -> Sequence[Reshape]:
         """Return the changes whose parents are a slot's."""
         ...
 
-    def is_planned(self, reshape: Reshape) -> bool:
-        """Say whether a change is still to be done."""
+    def plan(self, reshape_id: str) -> Reshape | None:
+        """Return a change that is still to be done, as it is planned now."""
         ...
 
     def ended(self, slot: int) -> Sequence[tuple[Table, ShardRange]]:
         """Return a slot's shards that have ended and are not forgotten, parents first."""
         ...
 
+    def arriving(self, slot: int) -> Sequence[tuple[Table, ShardRange]]:
+        """Return the shards that are being moved to a slot."""
+        ...
+
+    def is_arriving(self, shard: ShardRange) -> bool:
+        """Say whether a shard is still being moved to its slot."""
+        ...
+
+    def is_here(self, shard: ShardRange) -> bool:
+        """Say whether a shard has been moved to its slot."""
+        ...
+
+    def held(self, slot: int, number: int) -> Sequence[ShardRange]:
+        """Return what a slot has, or is getting, of a table or an index, by its number."""
+        ...
+
     async def prepare(self, reshape: Reshape) -> None:
         """Make the children's logs exist."""
+        ...
+
+    async def begin_copy(self, reshape: Reshape, claim: int) -> Reshape:
+        """Return a move as it is from now on: into an empty log, by the owner of that claim."""
+        ...
+
+    async def received(self, shard: ShardRange) -> int:
+        """Return the last offset that the slot of a shard on its way has folded; -1 for none."""
         ...
 
     async def finish(self, reshape: Reshape, seals: Mapping[str, Sealed]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from rowtide.core import key, reshape, variant
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Catalog, Document, reshape_document, table_content, table_id
-from rowtide.core.errors import Rejected, Unavailable, invalid, no_table
+from rowtide.core.errors import Elsewhere, Rejected, Unavailable, invalid, no_table
 from rowtide.core.reshape import Reshape, Sealed, ended_in_order
 from rowtide.core.schema import BINARY, INTEGER, ShardRange, Table
 from rowtide.stream.admin_request import json_answer, json_fields, require_admin
@@ -28,9 +28,10 @@ from rowtide.stream.placement import Placement
 from rowtide.stream.split_operations import PIECE_BYTES_MIN, SplitOperations
 from rowtide.stream.topics import TopicNames
 
-__all__ = ["RESHAPED", "SHARD_FORGOTTEN", "ReshapeOperations"]
+__all__ = ["COPY_BEGUN", "RESHAPED", "SHARD_FORGOTTEN", "SHARD_RECEIVED", "ReshapeOperations"]
 
 RESHAPED, SHARD_FORGOTTEN = "RowtideReshaped", "RowtideShardForgotten"
+COPY_BEGUN, SHARD_RECEIVED = "RowtideCopyBegun", "RowtideShardReceived"
 
 DONE_S = 10.0
 """For so long an operator's request waits for the change that it asked for."""
@@ -111,6 +112,19 @@ class ReshapeOperations:
 
         return await self._planned(table, plan, 1)
 
+    async def move_shard(self, identity: Identity, body: bytes) -> bytes:
+        """Move a ``shard`` of a ``table`` to another ``slot``."""
+        fields = json_fields(body, {"table", "shard", "slot"})
+        table = self._asked(identity, fields)
+        slot = fields.get("slot")
+        if type(slot) is not int or not 0 <= slot < self._slots:
+            raise invalid(f"The slot must be in range: [0, {self._slots - 1}], but is {slot}.")
+
+        def plan(now: Table, _catalog: Catalog, ids: Sequence[str], now_us: int) -> Reshape:
+            return reshape.move(now, _shard(now, fields), slot, ids, now_us)
+
+        return await self._planned(table, plan, 1)
+
     def _asked(self, identity: Identity, fields: Mapping[str, Any]) -> Table:
         require_admin(self._owner.catalog, identity)
         return self._directory.table(identity.instance, str(fields.get("table", "")))
@@ -145,7 +159,7 @@ class ReshapeOperations:
 
     async def _done(self, change: Reshape) -> bool:
         for _ in range(int(DONE_S / DONE_LOOK_S)):
-            if not self.is_planned(change):
+            if self.plan(change.id) is None:
                 return True
             await asyncio.sleep(DONE_LOOK_S)
         return False
@@ -181,9 +195,40 @@ class ReshapeOperations:
                 found.append(change)
         return found
 
-    def is_planned(self, change: Reshape) -> bool:
-        """Say whether a change is still to be done."""
-        return self._owner.catalog.reshapes.get(change.id) == change
+    def plan(self, reshape_id: str) -> Reshape | None:
+        """Return a change that is still to be done, as it is planned now."""
+        return self._owner.catalog.reshapes.get(reshape_id)
+
+    def arriving(self, slot: int) -> list[tuple[Table, ShardRange]]:
+        """Return the shards that are being moved to a slot."""
+        catalog = self._owner.catalog
+        return [
+            (catalog.tables_by_id[change.table_id], child)
+            for change in catalog.reshapes.values()
+            for child in change.children
+            if child.copied and child.slot == slot and change.copier >= 0
+        ]
+
+    def is_arriving(self, shard: ShardRange) -> bool:
+        """Say whether a shard is still being moved to its slot."""
+        return any(child == shard for _, child in self.arriving(shard.slot))
+
+    def is_here(self, shard: ShardRange) -> bool:
+        """Say whether a shard has been moved to its slot."""
+        return shard.shard_id in self._owner.catalog.shards
+
+    def held(self, slot: int, number: int) -> list[ShardRange]:
+        """Return what a slot has, or is getting, of a table or an index, by its number."""
+        table = self._owner.catalog.tables_by_id.get(number)
+        if table is None:
+            return []
+        coming = [
+            child
+            for change in self._owner.catalog.reshapes.values()
+            for child in change.children
+            if change.table_id in (number, table.main)
+        ]
+        return [shard for shard in (*table.shards, *coming) if shard.slot == slot]
 
     def ended(self, slot: int) -> list[tuple[Table, ShardRange]]:
         """Return a slot's shards that have ended and are not forgotten, parents first."""
@@ -200,6 +245,47 @@ class ReshapeOperations:
         """Make the children's logs exist."""
         names = [self._topics.shard(child.shard_id) for child in change.children]
         await self._cluster.create_topics([TopicSpec(name) for name in names])
+
+    async def begin_copy(self, change: Reshape, claim: int) -> Reshape:
+        """Return a move as it is from now on: into an empty log, by the owner of that claim."""
+        told = {"id": change.id, "claim": claim}
+        answer = await self._told_owner(COPY_BEGUN, self.begin_copy_request, told)
+        return reshape.reshape_of(json.loads(answer))
+
+    async def begin_copy_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Answer a slot that begins to copy a shard, for the first time or again."""
+        told = json.loads(body)
+        begun: list[Reshape] = []
+        left: list[str] = []
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            change = catalog.reshapes.get(told["id"])
+            if change is None:
+                raise Unavailable(f"Nothing is planned for shard {told['id']} any more.")
+            shard_id, count = change.children[0].shard_id, 0
+            if change.copier >= 0:
+                left[:] = [shard_id]
+                shard_id, count = f"s{catalog.next_shard}", 1
+            begun[:] = [reshape.begun(change, told["claim"], shard_id)]
+            return [reshape_document(begun[0]), catalog.counters(shards=count)]
+
+        await self._owner.change(decide)
+        await self._cluster.delete_topics([self._topics.shard(shard_id) for shard_id in left])
+        return json_answer(reshape.reshape_content(begun[0]))
+
+    async def received(self, shard: ShardRange) -> int:
+        """Return the last offset that the slot of a shard on its way has folded; -1 for none."""
+        body = json.dumps([shard.slot, shard.shard_id]).encode()
+        try:
+            answer = self.received_request(NOBODY, body)
+        except Elsewhere:
+            answer = await self._forward(shard.slot, SHARD_RECEIVED, NOBODY, body)
+        return int(json.loads(answer))
+
+    def received_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Answer how far a shard on its way to one of our slots is. Raises ``Elsewhere``."""
+        slot, shard_id = json.loads(body)
+        return json.dumps(self._directory.slot(slot).received(shard_id)).encode()
 
     async def finish(self, change: Reshape, seals: Mapping[str, Sealed]) -> None:
         """Let the children take the parents' place, whose ``seals`` stand."""
@@ -249,13 +335,12 @@ class ReshapeOperations:
         operation: str,
         handler: Callable[[Identity, bytes], Awaitable[bytes]],
         told: Mapping[str, Any],
-    ) -> None:
-        """Tell the catalog's owner something, which may be us."""
+    ) -> bytes:
+        """Tell the catalog's owner something, which may be us; return its answer."""
         body = json.dumps(told).encode()
         if self._owner.owning:
-            await handler(NOBODY, body)
-        else:
-            await self._forward(CATALOG_SLOT, operation, NOBODY, body)
+            return await handler(NOBODY, body)
+        return await self._forward(CATALOG_SLOT, operation, NOBODY, body)
 
 
 def _require_free(catalog: Catalog, change: Reshape) -> None:

@@ -42,6 +42,7 @@ CATALOG_OPERATIONS = frozenset(
         "RowtideListShards",
         "RowtideSplitShard",
         "RowtideMergeShards",
+        "RowtideMoveShard",
     )
 )
 

@@ -147,13 +147,42 @@ class RowStore:
 
     def table_slice(self, known: Callable[[int], bool], *, count: int = 2000) -> list[bytes]:
         """Return up to ``count`` chunk keys of one table that is not ``known`` any more."""
+        unknown = next((number for number in self.table_numbers() if not known(number)), None)
+        if unknown is None:
+            return []
+        found = self.scan(chunks.table_prefix(unknown), chunks.table_prefix(unknown + 1))
+        return [key for key, _ in islice(found, count)]
+
+    def table_numbers(self) -> Iterator[int]:
+        """Yield the number of every table and index that has rows here."""
         at = b"r"
         while (found := next(self.scan(at, b"s"), None)) is not None:
-            table_id = int.from_bytes(found[0][1:5], "big")
-            following = chunks.table_prefix(table_id + 1)
-            if not known(table_id):
-                return [key for key, _ in islice(self.scan(found[0], following), count)]
-            at = following
+            number = int.from_bytes(found[0][1:5], "big")
+            yield number
+            at = chunks.table_prefix(number + 1)
+
+    def rows_within(
+        self, ranges: Iterable[tuple[bytes, bytes]], *, count: int = 2000
+    ) -> list[tuple[bytes, int]]:
+        """Return about ``count`` chunk keys of whole rows within one of ``ranges``, if any.
+
+        With each row's first chunk comes a stamp above all of the row, with the others 0.
+        """
+        for low, high in ranges:
+            found: list[tuple[bytes, int]] = []
+            first = 0
+            for chunk_key, value in self.scan(low, high):
+                head = chunks.header(value)
+                if head[8] and found:
+                    row, stamp = found[first]
+                    found[first] = row, max(stamp, head[4] + 1)
+                elif len(found) >= count:
+                    break
+                else:
+                    first = len(found)
+                found.append((chunk_key, 0 if head[8] else head[4] + 1))
+            if found:
+                return found
         return []
 
     def left_over(self, known: Callable[[int], bool]) -> list[bytes]:

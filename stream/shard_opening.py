@@ -13,7 +13,8 @@ from collections.abc import Callable
 from rowtide.core.limits import Limits
 from rowtide.core.mark import decode_mark, mark_key
 from rowtide.core.schema import ShardRange, Table
-from rowtide.core.shard import Shard, ShardState
+from rowtide.core.shard import Shard
+from rowtide.core.shard_state import ShardState
 from rowtide.stream.appender import READ_BYTES, LogShortened
 from rowtide.stream.counts import Counts
 from rowtide.stream.kafka_cluster import Cluster
@@ -52,16 +53,30 @@ class ShardOpener:
         self._limits = limits
         self._settings = settings
 
-    async def open(self, table: Table, shard: ShardRange, rows: RowStore, claim: int) -> ShardOwner:
+    async def open(
+        self,
+        table: Table,
+        shard: ShardRange,
+        rows: RowStore,
+        claim: int,
+        *,
+        warm: ShardOwner | None = None,
+    ) -> ShardOwner:
         """Return a shard's owner under ``claim``, its rows complete up to a no-op of ours.
 
-        Raises ``LogShortened`` and ``record.CorruptRecord`` where it can't be served for good,
-        other failures where it can't be now.
+        ``warm`` is one that has folded a part of the log in this life of the slot. Raises
+        ``LogShortened`` and ``record.CorruptRecord`` where it can't be served for good, other
+        failures where it can't be now.
         """
-        owner = self._owner_of(table, shard, rows)
-        await self._recover(owner, rows, claim)
+        owner = warm or self._owner_of(table, shard, rows)
+        await self._recover(owner, rows, claim, warm=warm is not None)
+        owner.shard.take_stamp(shard.floor_us)
         owner.shard.claimed(claim, self._owner)
         return owner
+
+    def arriving(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
+        """Return the owner-to-be of a shard whose log somebody else still writes."""
+        return self._owner_of(table, shard, rows)
 
     async def open_ended(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
         """Return the owner of a shard that was sealed, its rows complete up to its seal.
@@ -73,7 +88,8 @@ class ShardOpener:
         start, end = await owner.log.bounds()
         if state.seal is None or rows.flushed(shard.shard_id) < state.applied:
             self._require_whole(owner, start, end)
-            await self._replay(owner, rows, start, end)
+            first = min(owner.end, rows.flushed(shard.shard_id) + 1)
+            await self._replay(owner, max(start, first), end)
         if state.seal is None:
             raise LogShortened(f"{owner.log.name} ends at {end} without its seal")
         self.starts[shard.shard_id] = start
@@ -99,7 +115,7 @@ class ShardOpener:
             counts=self._counts,
         )
 
-    async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int) -> None:
+    async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int, *, warm: bool) -> None:
         """Replay a shard's log up to a no-op of ours."""
         shard, began_s = owner.shard, time.monotonic()
         start, end = await owner.log.bounds()
@@ -107,7 +123,8 @@ class ShardOpener:
         shard.claimed(claim, self._owner)
         end = await owner.appender.fence()
         shard.claimed(-1, self._owner)
-        replayed = await self._replay(owner, rows, start, end)
+        first = owner.end if warm else rows.flushed(shard.shard_id) + 1
+        replayed = await self._replay(owner, max(start, min(owner.end, first)), end)
         self.starts[shard.shard_id] = start
         self._counts.recoveries.add(time.monotonic() - began_s)
         self._counts.recovered_records += replayed
@@ -125,14 +142,13 @@ class ShardOpener:
                 f"entries {applied + 1} to {start - 1} are gone"
             )
 
-    async def _replay(self, owner: ShardOwner, rows: RowStore, start: int, end: int) -> int:
-        """Replay a log up to ``end``; return how many entries were read.
+    async def _replay(self, owner: ShardOwner, first: int, end: int) -> int:
+        """Replay a log from ``first`` up to ``end``; return how many entries were read.
 
-        Those that the rows hold are read again where the changelog may lack them.
+        Those that the rows hold already are only noted: the changelog may lack them.
         """
-        shard, log = owner.shard, owner.log
-        applied = shard.state.applied
-        at = first = max(start, min(applied, rows.flushed(shard.shard_id)) + 1)
+        log, applied = owner.log, owner.shard.state.applied
+        at = first
         while at < end:
             entries = await log.read(at, bytes_max=READ_BYTES)
             if not entries:

@@ -26,7 +26,8 @@ from rowtide.core.group import AtomicBatch, Group
 from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.reshape import Sealed
-from rowtide.core.shard import Evaluated, Shard, options_body
+from rowtide.core.shard import ROWS, Evaluated, Shard
+from rowtide.core.shard_state import options_body
 from rowtide.core.transaction_id import (
     TransactionId,
     commit_key,
@@ -128,6 +129,8 @@ class ShardOwner:
         self.dirty: set[bytes] = set()
         """Store keys written since the last flush to the changelog."""
         self._unflushed: dict[tuple[bytes, bytes], int] = {}
+        self.watched: set[bytes] | None = None
+        """Store keys written since somebody began to copy the rows, who takes them from here."""
         self.followers: set[asyncio.Event] = set()
         """Set whenever more of the log is acknowledged."""
         self.failed: Exception | None = None
@@ -471,19 +474,26 @@ class ShardOwner:
             noted = self.shard.noted_key(body)
             if noted is not None:
                 self.dirty.add(noted)
+            # What was copied from elsewhere was written long before.
+            stamp = 0 if isinstance(body, record.Copy) else envelope.stamp
             for place in self.shard.written_ranges(entry.key, body):
-                self._unflushed.setdefault(place, envelope.stamp)
+                self._unflushed[place] = min(stamp, self._unflushed.get(place, stamp))
 
     def find_unflushed(self) -> None:
         """Make the noted chunks dirty: those of each place that are no older than its entry."""
         for (low, high), stamp in self._unflushed.items():
-            self.dirty.update(self.rows.changed_since(low, high, stamp))
+            if low[:1] == ROWS:
+                self.dirty.update(self.rows.changed_since(low, high, stamp))
+            else:
+                self.dirty.add(low)
         self._unflushed.clear()
 
     def _write(self, writes: Writes) -> None:
         shard = self.shard
         self.rows.take(writes, [(mark_key(shard.shard_id), encode_mark(shard.state))])
         self.dirty.update(map(_key_of, writes))
+        if self.watched is not None:
+            self.watched.update(map(_key_of, writes))
         shard.applied(writes)
 
     # One change.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,13 +23,11 @@ from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavaila
 from rowtide.core.limits import Limits
 from rowtide.core.reshape import Sealed
 from rowtide.core.schema import ShardRange, Table
-from rowtide.core.shard import options_body
+from rowtide.core.shard_state import options_body
 from rowtide.stream.appender import LogShortened
 from rowtide.stream.changelog_flush import ChangelogFlush
 from rowtide.stream.changelog_recovery import StartPassed, recover_rows
 from rowtide.stream.counts import Counts
-from rowtide.stream.index_builder import build_index
-from rowtide.stream.index_feed import IndexFeeder
 from rowtide.stream.index_links import IndexLinks
 from rowtide.stream.kafka_changelog import (
     ChangelogReader,
@@ -38,12 +36,16 @@ from rowtide.stream.kafka_changelog import (
 )
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.lease_keeper import LeaseKeeper
+from rowtide.stream.log import Log
 from rowtide.stream.reclaimer import Reclaimer, ReclaimSettings
 from rowtide.stream.reshape_links import ReshapeLinks
 from rowtide.stream.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.shard_opening import ShardOpener
 from rowtide.stream.shard_owner import ShardOwner, ShardSettings
+from rowtide.stream.slot_indexes import SlotIndexes
+from rowtide.stream.slot_intakes import SlotIntakes
 from rowtide.stream.slot_reshapes import SlotReshapes, require_parents
+from rowtide.stream.slot_sweep import SlotSweep
 from rowtide.stream.slot_trim import SlotTrim
 from rowtide.stream.topics import TopicNames
 
@@ -83,20 +85,6 @@ class StoreBehind(Exception):
     """The local rows end before the log begins: they must be rebuilt from the changelog."""
 
 
-@dataclass(slots=True)
-class _Work:
-    """What is under way with a slot's shards.
-
-    ``begun`` are those open or about to be, ``dropped`` those that may hold rows of an index that
-    was dropped, ``building`` those that go through their rows for a new one, with its number.
-    """
-
-    settling: asyncio.Lock = field(default_factory=asyncio.Lock)
-    begun: set[str] = field(default_factory=set)
-    dropped: set[ShardOwner] = field(default_factory=set)
-    building: set[tuple[ShardOwner, int]] = field(default_factory=set)
-
-
 class Slot:
     """A slot and its shards on this worker. ``run`` is its one task."""
 
@@ -125,8 +113,6 @@ class Slot:
         self.shards: dict[str, ShardOwner] = {}
         self.closed: dict[str, str] = {}
         """Why a shard stays closed, by shard id."""
-        self.feeders: dict[str, IndexFeeder] = {}
-        """Those of the shards of global indexes, by shard id."""
         self.flushed_s: float | None = None
         """When the changelog had everything last, in seconds of ``time.monotonic``."""
         self.rows: RowStore | None = None
@@ -141,20 +127,25 @@ class Slot:
         self._tables = tables
         self._table_known = table_known
         self._clock_us = clock_us
-        self._indexes = indexes
+        self._index_work = SlotIndexes(indexes, self._log_of)
+        self.feeders = self._index_work.feeders
         self._limits = limits
         self._settings = settings
         self._opener = self._new_opener(steady_s)
         self.starts = self._opener.starts
+        self._sweep = SlotSweep(self._remove, table_known)
         self._trim = SlotTrim(indexes, reshapes, self.starts, clock_us)
         self._links = reshapes
-        self._reshapes = SlotReshapes(number, reshapes, self.shards, self._seal)
+        self._reshapes = SlotReshapes(number, reshapes, self.shards, self._seal, self._log_of)
+        self._intakes = SlotIntakes(number, reshapes, self._opener, self._make_room, self._log_of)
         self._flush: ChangelogFlush | None = None
         self._flushing = asyncio.Lock()
         self._writer = ChangelogWriter(
             cluster.brokers, topics.changelog, number, topics.transactional_id(number)
         )
-        self._work = _Work()
+        self._begun: set[str] = set()
+        """Shards that are open or about to be."""
+        self._settling = asyncio.Lock()
         self._tasks: asyncio.TaskGroup | None = None
         self._swept = asyncio.Event()
         self.reclaimer = Reclaimer(
@@ -186,6 +177,11 @@ class Slot:
     def followed(self, shard_id: str) -> ShardOwner:
         """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
         return self._reshapes.ended.get(shard_id) or self.owner(shard_id)
+
+    def received(self, shard_id: str) -> int:
+        """Return the last offset folded of a shard that is being moved here; -1 for none."""
+        owner = self._intakes.arriving.get(shard_id)
+        return -1 if owner is None else owner.shard.state.applied
 
     def readable(self) -> bool:
         """Say whether strong reads may be served now."""
@@ -238,7 +234,7 @@ class Slot:
         """Open and serve a shard in the background; the event is set once that is decided."""
         assert self._tasks is not None, "shards are opened in a slot that runs"
         served = asyncio.Event()
-        self._work.begun.add(shard.shard_id)
+        self._begun.add(shard.shard_id)
         self._tasks.create_task(self._serve(shard, served), name=f"shard[{shard.shard_id}]")
         return served
 
@@ -256,20 +252,22 @@ class Slot:
         Returns when shards that are new are open, those that are gone are sealed, and what changed
         is in force. Raises ``Unavailable``, ``OutcomeUnknown``; then it is to be called again.
         """
-        async with self._work.settling:
+        async with self._settling:
             if not self.opened.is_set():
                 return  # It reads the whole catalog before it opens.
             wanted = {shard.shard_id: shard for _, shard in self._tables(self.number)}
             for shard_id in [name for name in self.shards if name not in wanted]:
                 await self.remove_shard(shard_id)
-            known = self._work.begun | self.closed.keys()
+            known = self._begun | self.closed.keys()
             await self._await_served(
                 [self._begin(shard) for name, shard in wanted.items() if name not in known]
             )
             for owner in list(self.shards.values()):
                 await self._put_in_force(owner)
             assert self._tasks is not None, "the slot is open"
-            self._reshapes.settle(self._tasks)
+            self._reshapes.settle(self._tasks, self.claim)
+            if self.rows is not None:
+                self._intakes.settle(self._tasks, self.rows)
 
     async def _settle_once(self) -> None:
         """Take in what the catalog has learned while the slot opened."""
@@ -278,12 +276,12 @@ class Slot:
 
     async def _put_in_force(self, owner: ShardOwner) -> None:
         """Return when a shard's log has its table's options, and what was dropped is swept."""
-        dropped = owner in self._work.dropped
+        dropped = owner in self._index_work.dropped
         if dropped or not _in_force(owner, owner.shard.table):
             # Those of the latest change, which may have come meanwhile: none takes another back.
             await owner.submit_hidden(options_body(owner.shard.table))
         if dropped:
-            self._work.dropped.discard(owner)
+            self._index_work.dropped.discard(owner)
             self._swept.set()
 
     async def remove_shard(self, shard_id: str) -> None:
@@ -295,9 +293,7 @@ class Slot:
     async def _seal(self, owner: ShardOwner, plan: str) -> Sealed:
         """End a shard's log; it is open no more."""
         shard_id = owner.shard.shard_id
-        feeder = self.feeders.pop(shard_id, None)
-        if feeder is not None:
-            feeder.stop()
+        self._index_work.stop(shard_id)
         seal = await owner.seal(plan)
         self.shards.pop(shard_id, None)
         if plan != "{}":
@@ -305,34 +301,12 @@ class Slot:
         return seal
 
     def retable(self) -> None:
-        """Let the open shards know their tables as the catalog has them now.
-
-        From then on they log what a new index learns, and go through their rows for it.
-        """
+        """Let the open shards know their tables as the catalog has them now."""
         tables = {shard.shard_id: table for table, shard in self._tables(self.number)}
         for shard_id, owner in self.shards.items():
             table = tables.get(shard_id)
             if table is not None and table != owner.shard.table:
-                left = {index.table_id for index in table.indexes}
-                if any(index.table_id not in left for index in owner.shard.table.indexes):
-                    self._work.dropped.add(owner)
-                owner.shard.retable(table)
-                self._build(owner)
-
-    def _build(self, owner: ShardOwner) -> None:
-        """Let the new indexes of an open shard learn of its rows, in the background."""
-        for index in owner.shard.table.indexes:
-            place = (owner, index.table_id)
-            if index.building and place not in self._work.building and self._tasks is not None:
-                self._work.building.add(place)
-                name = f"build[{owner.shard.shard_id}, {index.table_id}]"
-                self._tasks.create_task(self._built(*place), name=name)
-
-    async def _built(self, owner: ShardOwner, number: int) -> None:
-        try:
-            await build_index(owner, number, self._indexes.finish)
-        finally:
-            self._work.building.discard((owner, number))
+                self._index_work.retable(owner, table, self._tasks)
 
     async def flush(self) -> int:
         """Flush the changelog now; return the number of entries.
@@ -354,7 +328,8 @@ class Slot:
 
     def _written(self) -> list[ShardOwner]:
         """Return the shards of which the changelog may lack something."""
-        return [*self.shards.values(), *self._reshapes.ended.values()]
+        ended, arriving = self._reshapes.ended.values(), self._intakes.arriving.values()
+        return [*self.shards.values(), *ended, *arriving]
 
     # Opening.
 
@@ -416,15 +391,14 @@ class Slot:
         try:
             await self._serve_on(shard, served)
         finally:
-            self._work.begun.discard(shard.shard_id)
+            self._begun.discard(shard.shard_id)
 
     async def _serve_on(self, shard: ShardRange, served: asyncio.Event) -> None:
         backoff_s = BACKOFF_S
         while (table := self._table_of(shard)) is not None:
             try:
                 assert self.rows is not None, "rows are open"
-                require_parents(shard, self.closed)
-                owner = await self._opener.open(table, shard, self.rows, self.claim)
+                owner = await self._opened(table, shard, self.rows)
             except (LogShortened, record.CorruptRecord) as error:
                 self.closed[shard.shard_id] = str(error)
                 logger.critical("shard %s stays closed: %s", shard.shard_id, error)
@@ -446,9 +420,10 @@ class Slot:
                 owner.shard.retable(table)
                 self.shards[shard.shard_id] = owner
                 owner.open()
-                self._follow(owner)
+                assert self._tasks is not None, "shards are opened in a slot that runs"
+                self._index_work.follow(owner, self._tasks)
                 self._swept.set()  # What it replayed may be of an index dropped meanwhile.
-                if not _in_force(owner, table) and self._tasks is not None:
+                if not _in_force(owner, table):
                     self._tasks.create_task(
                         self._reconcile(owner), name=f"options[{shard.shard_id}]"
                     )
@@ -467,24 +442,15 @@ class Slot:
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
         served.set()  # The table was dropped meanwhile, or the log has ended.
 
+    async def _opened(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
+        require_parents(shard, self.closed)
+        warm = await self._intakes.arrived(table, shard, rows) if shard.copied else None
+        return await self._opener.open(table, shard, rows, self.claim, warm=warm)
+
     def _table_of(self, shard: ShardRange) -> Table | None:
         """Return a shard's table as the catalog has it now."""
         found = (t for t, s in self._tables(self.number) if s.shard_id == shard.shard_id)
         return next(found, None)
-
-    def _follow(self, owner: ShardOwner) -> None:
-        """Start what an open shard does for indexes: go through its rows, or follow its table."""
-        self._build(owner)
-        main = owner.shard.table.main
-        if main and self._tasks is not None:
-            feeder = IndexFeeder(
-                owner,
-                lambda: self._indexes.sources(main),
-                self._indexes.source,
-                lambda shard_id: self._cluster.log(self._topics.shard(shard_id)),
-            )
-            self.feeders[owner.shard.shard_id] = feeder
-            self._tasks.create_task(feeder.run(), name=f"feed[{owner.shard.shard_id}]")
 
     async def _reconcile(self, owner: ShardOwner) -> None:
         """Append the table's options where a crash kept them from the shard's log."""
@@ -524,18 +490,32 @@ class Slot:
                 self._flush.bury(clean)
 
     async def _sweep_often(self) -> None:
-        """Remove the rows of dropped tables, here and from the changelog."""
+        """Remove what the rows hold for nobody, here and from the changelog."""
         while True:
             self._swept.clear()
             assert self.rows is not None, "rows are open"
-            while (keys := self.rows.left_over(self._table_known)) and self._flush is not None:
-                with _logged(f"slot {self.number}: sweep"):
-                    async with self._flushing:
-                        await self._flush.remove(keys, time.time())
-                await asyncio.sleep(0.05)
+            with _logged(f"slot {self.number}: sweep"):
+                await self._sweep.dropped(self.rows)
+                await self._sweep.moved(self.rows, self._intakes)
             with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_S):
                     await self._swept.wait()
+
+    async def _remove(self, keys: Sequence[bytes], stamps: Mapping[bytes, int]) -> None:
+        async with self._flushing:
+            if self._flush is None:
+                raise Unavailable(f"slot {self.number} is not open")
+            await self._flush.remove(keys, time.time(), stamps=stamps)
+
+    async def _make_room(self, ranges: Sequence[tuple[bytes, bytes]]) -> int:
+        """Remove some of the rows within ranges; return how many chunks."""
+        if self.rows is None:
+            raise Unavailable(f"slot {self.number} is not open")
+        return await self._sweep.within(self.rows, ranges)
+
+    def _log_of(self, shard_id: str) -> Log:
+        """Return a handle of its own on a shard's log."""
+        return self._cluster.log(self._topics.shard(shard_id))
 
     async def _trim_often(self) -> None:
         while True:
@@ -547,22 +527,17 @@ class Slot:
                 with _logged(f"trim of {shard.shard_id}"):
                     await self._trim.trim_ended(table, shard, self._reshapes.ended)
             with _logged(f"slot {self.number}: old commits"):
-                await self._forget_commits()
-
-    async def _forget_commits(self) -> None:
-        """Remove the transactions whose commit no client repeats any more."""
-        assert self.rows is not None, "rows are open"
-        kept_s = self._settings.commits_kept_s + self._limits.transaction_s_max
-        started_before_us = self._clock_us() - int(kept_s * 1_000_000)
-        while (keys := self.rows.old_commits(started_before_us)) and self._flush is not None:
-            async with self._flushing:
-                await self._flush.remove(keys, time.time())
+                assert self.rows is not None, "rows are open"
+                kept_s = self._settings.commits_kept_s + self._limits.transaction_s_max
+                before_us = self._clock_us() - int(kept_s * 1_000_000)
+                await self._sweep.commits(self.rows, before_us)
 
     def _close(self) -> None:
         self.opened.clear()
         self.shards.clear()
         self.feeders.clear()
         self._reshapes.clear()
+        self._intakes.clear()
         self.closed.clear()
         self._flush = None
         if self.rows is not None:

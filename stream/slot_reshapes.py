@@ -6,7 +6,8 @@ step may be the last one of a worker: the next owner finds the plan in the catal
 the logs, and goes on. A parent that has ended stays here: its rows are flushed up to its seal
 before its log may go, and its stream is read until it has expired.
 
-Children of the same slot share the parents' rows, so nothing is copied.
+Children of the same slot share the parents' rows, so nothing is copied. A move copies them into the
+child's log first (``shard_copy.py``).
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rowtide.core import record
 from rowtide.core.errors import StoreError, Unavailable
-from rowtide.core.reshape import Reshape, Sealed, plan_of
+from rowtide.core.reshape import MOVE, Reshape, Sealed, plan_of
 from rowtide.core.schema import ShardRange
 from rowtide.stream.appender import LogShortened
+from rowtide.stream.log import Log
 from rowtide.stream.reshape_links import ReshapeLinks
 from rowtide.stream.row_store import RowStore
+from rowtide.stream.shard_copy import ShardCopy, is_complete, row_ranges
 from rowtide.stream.shard_opening import ShardOpener
 from rowtide.stream.shard_owner import ShardOwner
 
@@ -37,6 +40,14 @@ QUIET_S = 5.0
 
 QUIET_LOOK_S = 0.05
 
+LEFT_ENTRIES = 500
+LEFT_RECORDS = 3
+"""So little a move leaves to be copied, and to be folded there, while nobody may write."""
+
+ROUND_S = 0.05
+ROUNDS_MAX = 2000
+"""After so many rounds a move goes on all the same: writes come faster than they are copied."""
+
 
 class SlotReshapes:
     """The changes of one slot's shards. ``shards`` are those that are open.
@@ -50,6 +61,7 @@ class SlotReshapes:
         links: ReshapeLinks,
         shards: Mapping[str, ShardOwner],
         seal: Callable[[ShardOwner, str], Awaitable[Sealed]],
+        log_of: Callable[[str], Log],
     ) -> None:
         self.ended: dict[str, ShardOwner] = {}
         """Those that were sealed, by shard id, while the catalog knows them."""
@@ -57,6 +69,7 @@ class SlotReshapes:
         self._links = links
         self._shards = shards
         self._seal = seal
+        self._log_of = log_of
         self._carried: set[str] = set()
 
     def clear(self) -> None:
@@ -77,7 +90,7 @@ class SlotReshapes:
                 closed[shard.shard_id] = str(error)
                 logger.critical("shard %s can't be read: %s", shard.shard_id, error)
 
-    def settle(self, tasks: asyncio.TaskGroup) -> None:
+    def settle(self, tasks: asyncio.TaskGroup, claim: int) -> None:
         """Carry through what the catalog plans, and let go what it has forgotten."""
         planned = list(self._links.planned(self._number))
         kept = {shard.shard_id for _, shard in self._links.ended(self._number)}
@@ -87,31 +100,72 @@ class SlotReshapes:
         for reshape in planned:
             if reshape.id not in self._carried:
                 self._carried.add(reshape.id)
-                tasks.create_task(self._carry(reshape), name=f"{reshape.kind}[{reshape.id}]")
+                name = f"{reshape.kind}[{reshape.id}]"
+                tasks.create_task(self._carry(reshape.id, claim), name=name)
 
-    async def _carry(self, reshape: Reshape) -> None:
+    async def _carry(self, reshape_id: str, claim: int) -> None:
         """Carry one change through, whatever it takes, until the catalog plans it no more."""
         wait_s = RETRY_S
-        logger.info("shards %s: %s", ", ".join(reshape.parents), reshape.kind)
         try:
-            while self._links.is_planned(reshape):
+            while (reshape := self._links.plan(reshape_id)) is not None:
+                logger.info("%s of %s", reshape.kind, ", ".join(reshape.parents))
                 try:
-                    await self._through(reshape)
+                    await self._through(reshape, claim)
                 except StoreError as error:
-                    logger.info("%s of %s goes on later: %s", reshape.kind, reshape.id, error)
+                    logger.info("%s of %s goes on later: %s", reshape.kind, reshape_id, error)
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_S_MAX)
         finally:
-            self._carried.discard(reshape.id)
+            self._carried.discard(reshape_id)
 
-    async def _through(self, reshape: Reshape) -> None:
+    async def _through(self, reshape: Reshape, claim: int) -> None:
+        owners = self._parents(reshape)
+        if reshape.kind == MOVE:
+            await self._move(reshape, owners[0], claim)
+            return
         await self._links.prepare(reshape)
-        await self._quiet(self._parents(reshape))
-        plan = plan_of(reshape)
-        seals: dict[str, Sealed] = {}
-        for owner in self._parents(reshape):
-            seals[owner.shard.shard_id] = owner.shard.state.seal or await self._seal(owner, plan)
+        await self._quiet(owners)
+        await self._finish(reshape, owners)
+
+    async def _finish(self, reshape: Reshape, owners: Sequence[ShardOwner]) -> None:
+        seals = {owner.shard.shard_id: await self._sealed(owner, reshape) for owner in owners}
         await self._links.finish(reshape, seals)
+
+    async def _sealed(self, owner: ShardOwner, reshape: Reshape) -> Sealed:
+        return owner.shard.state.seal or await self._seal(owner, plan_of(reshape))
+
+    # A move.
+
+    async def _move(self, reshape: Reshape, owner: ShardOwner, claim: int) -> None:
+        if owner.shard.state.seal is not None and reshape.copier >= 0:
+            await self._links.prepare(reshape)
+            if await is_complete(self._log_of(reshape.children[0].shard_id)):
+                await self._finish(reshape, [owner])
+                return
+        reshape = await self._links.begin_copy(reshape, claim)
+        await self._links.prepare(reshape)
+        [child] = reshape.children
+        log = self._log_of(child.shard_id)
+        copy = ShardCopy(owner, row_ranges(owner.shard.table, child), log)
+        try:
+            await copy.base()
+            await self._catch_up(copy, child)
+            await self._quiet([owner])
+            await self._sealed(owner, reshape)
+            await copy.complete()
+        finally:
+            copy.stop()
+            await log.disconnect()
+        await self._finish(reshape, [owner])
+
+    async def _catch_up(self, copy: ShardCopy, child: ShardRange) -> None:
+        """Copy what is written meanwhile until little is left, there too."""
+        for _ in range(ROUNDS_MAX):
+            copied = await copy.delta()
+            received = await self._links.received(child)
+            if copied <= LEFT_ENTRIES and copy.end - received <= LEFT_RECORDS:
+                return
+            await asyncio.sleep(ROUND_S)
 
     def _parents(self, reshape: Reshape) -> list[ShardOwner]:
         """Return the parents, open or ended. Raises ``Unavailable``."""

@@ -43,7 +43,13 @@ from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
 from rowtide.stream.metrics import Metrics
 from rowtide.stream.placement import SETTLE, Placement
-from rowtide.stream.reshape_operations import RESHAPED, SHARD_FORGOTTEN, ReshapeOperations
+from rowtide.stream.reshape_operations import (
+    COPY_BEGUN,
+    RESHAPED,
+    SHARD_FORGOTTEN,
+    SHARD_RECEIVED,
+    ReshapeOperations,
+)
 from rowtide.stream.roster import Roster
 from rowtide.stream.routing import Divided, Router
 from rowtide.stream.row_operations import RowOperations
@@ -496,6 +502,8 @@ class Worker:
             INDEX_FINISH: self._indexes.finish_request,
             WELCOME: self._introduction.welcome,
             RESHAPED: self._reshapes.finish_request,
+            COPY_BEGUN: self._reshapes.begin_copy_request,
+            SHARD_RECEIVED: self._reshapes.received_request,
             SHARD_FORGOTTEN: self._reshapes.forget_request,
             PIECES: self._splits.pieces_request,
             WORKER_STATUS: self._status.request,
@@ -556,6 +564,7 @@ class Worker:
             "RowtideListIndexes": self._indexes.list_indexes,
             "RowtideListShards": self._reshapes.list_shards,
             "RowtideSplitShard": self._reshapes.split_shard,
+            "RowtideMoveShard": self._reshapes.move_shard,
             "RowtideMergeShards": self._reshapes.merge_shards,
             "RowtideSetClock": admin.set_clock,
             "RowtideConsumption": admin.consumption,

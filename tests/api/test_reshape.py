@@ -92,10 +92,12 @@ def followed(client: Client, table: str) -> list[Change]:
 
 
 def numbers_of(changes: list[Change]) -> dict[str, list[int]]:
-    """Return what the stream says of each name, in its order."""
+    """Return what the stream says was written to each name, in its order."""
     found: dict[str, list[int]] = {}
     for change in changes:
         row = change.record.row
+        if change.record.kind == "DELETE":
+            continue
         [cell] = row.changes
         assert isinstance(cell, Put)
         assert isinstance(cell.value, int)

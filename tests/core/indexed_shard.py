@@ -22,7 +22,8 @@ from rowtide.core.overlay import RangeReader
 from rowtide.core.read import read_range
 from rowtide.core.record import IndexBuild, IndexFeed, IndexWrite
 from rowtide.core.schema import GLOBAL, STRING, Index, KeyColumn, ShardRange, Table, TableOptions
-from rowtide.core.shard import Evaluated, Shard, options_body
+from rowtide.core.shard import Evaluated, Shard
+from rowtide.core.shard_state import options_body
 from tests.core.shard_model import ShardModel, Store
 
 __all__ = ["LIMITS", "Follower", "IndexedShard", "Rows", "Witness", "oracle", "rows_of"]

@@ -13,7 +13,8 @@ from rowtide.core.mutation import UPDATE, Change
 from rowtide.core.read import Selection, answer, read_range, read_row
 from rowtide.core.reclaim_scan import scan_slice
 from rowtide.core.schema import STRING, KeyColumn, Table, TableOptions
-from rowtide.core.shard import Evaluated, Shard, ShardState
+from rowtide.core.shard import Evaluated, Shard
+from rowtide.core.shard_state import ShardState
 from rowtide.core.version import Window
 from tests.core.chunk_dictionary import ChunkDictionary
 

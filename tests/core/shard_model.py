@@ -26,7 +26,8 @@ from rowtide.core.mutation import (
 )
 from rowtide.core.overlay import RangeReader
 from rowtide.core.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
-from rowtide.core.shard import Evaluated, Shard, ShardState
+from rowtide.core.shard import Evaluated, Shard
+from rowtide.core.shard_state import ShardState
 from rowtide.core.transaction_id import TransactionId
 from tests.core.chunk_dictionary import ChunkDictionary
 

@@ -10,7 +10,7 @@ from rowtide.core import chunk, plainbuffer, variant
 from rowtide.core.chunk import Chunk
 from rowtide.core.mark import decode_mark, encode_mark, mark_key, mark_position
 from rowtide.core.schema import StreamSettings, TableOptions
-from rowtide.core.shard import ShardState
+from rowtide.core.shard_state import ShardState
 from tests.core.chunk_dictionary import address, cells
 
 ROOT = Path(__file__).resolve().parents[2]

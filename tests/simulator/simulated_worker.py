@@ -261,8 +261,26 @@ class NoReshapes:
     def planned(self, _slot: int) -> Sequence[Reshape]:
         return ()
 
-    def is_planned(self, _reshape: Reshape) -> bool:
+    def plan(self, _reshape_id: str) -> Reshape | None:
+        return None
+
+    def arriving(self, _slot: int) -> Sequence[tuple[Table, ShardRange]]:
+        return ()
+
+    def is_arriving(self, _shard: ShardRange) -> bool:
         return False
+
+    def is_here(self, _shard: ShardRange) -> bool:
+        return False
+
+    def held(self, _slot: int, _number: int) -> Sequence[ShardRange]:
+        return (SHARD,)
+
+    async def begin_copy(self, reshape: Reshape, _claim: int) -> Reshape:
+        return reshape
+
+    async def received(self, _shard: ShardRange) -> int:
+        return -1
 
     def ended(self, _slot: int) -> Sequence[tuple[Table, ShardRange]]:
         return ()

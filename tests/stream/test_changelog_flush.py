@@ -16,7 +16,8 @@ from rowtide.core.limits import Limits
 from rowtide.core.mark import decode_mark, mark_key
 from rowtide.core.mutation import DELETE, PUT, UPDATE, Change
 from rowtide.core.read import read_range
-from rowtide.core.shard import Shard, ShardState
+from rowtide.core.shard import Shard
+from rowtide.core.shard_state import ShardState
 from rowtide.stream.changelog_flush import ChangelogFlush
 from rowtide.stream.kafka_changelog import ChangelogWriter
 from rowtide.stream.memory_log import MemoryLog

@@ -12,7 +12,8 @@ from rowtide.core import variant
 from rowtide.core.errors import OutcomeUnknown, StoreError
 from rowtide.core.group import AtomicBatch
 from rowtide.core.limits import Limits
-from rowtide.core.shard import Shard, ShardState
+from rowtide.core.shard import Shard
+from rowtide.core.shard_state import ShardState
 from rowtide.core.transaction_id import TransactionId
 from rowtide.stream.memory_log import Fault, MemoryLog
 from rowtide.stream.row_store import RowStore

@@ -66,6 +66,13 @@ class Workers:
         self.clients.append(client)
         return client
 
+    def again(self, number: int) -> Client:
+        """Start a worker that ended, on its directory; return a new client of it."""
+        ready = {**self._ready, "endpoint": self.running[number].start().endpoint}
+        client = self._closing.enter_context(Retrying(**ready))
+        self.clients[number] = client
+        return client
+
     def divided(self) -> bool:
         """Say whether every slot is open on exactly one worker, and each worker has its share."""
         told = [client.call_json("RowtideStatus", {})["slots"] for client in self.clients]
