@@ -127,17 +127,11 @@ class Slot:
         self._tables = tables
         self._table_known = table_known
         self._clock_us = clock_us
-        self._index_work = SlotIndexes(indexes, self._log_of)
-        self.feeders = self._index_work.feeders
         self._limits = limits
         self._settings = settings
+        self._links = reshapes
         self._opener = self._new_opener(steady_s)
         self.starts = self._opener.starts
-        self._sweep = SlotSweep(self._remove, table_known)
-        self._trim = SlotTrim(indexes, reshapes, self.starts, clock_us)
-        self._links = reshapes
-        self._reshapes = SlotReshapes(number, reshapes, self.shards, self._seal, self._log_of)
-        self._intakes = SlotIntakes(number, reshapes, self._opener, self._make_room, self._log_of)
         self._flush: ChangelogFlush | None = None
         self._flushing = asyncio.Lock()
         self._writer = ChangelogWriter(
@@ -148,8 +142,22 @@ class Slot:
         self._settling = asyncio.Lock()
         self._tasks: asyncio.TaskGroup | None = None
         self._swept = asyncio.Event()
+        self._assemble(indexes)
+
+    def _assemble(self, indexes: IndexLinks) -> None:
+        """Build what works on the shards beside their owners."""
+        number, links, opener = self.number, self._links, self._opener
+        self._index_work = SlotIndexes(indexes, self._log_of)
+        self.feeders = self._index_work.feeders
+        self._sweep = SlotSweep(self._remove, self._table_known)
+        self._trim = SlotTrim(indexes, links, self.starts, self._clock_us)
+        self._reshapes = SlotReshapes(number, links, self.shards, self._seal, self._log_of)
+        self._intakes = SlotIntakes(number, links, opener, self._make_room, self._log_of)
         self.reclaimer = Reclaimer(
-            self.shards.values, self._bury, clock_us=clock_us, settings=settings.reclaim
+            self.shards.values,
+            self._bury,
+            clock_us=self._clock_us,
+            settings=self._settings.reclaim,
         )
 
     def _new_opener(self, steady_s: Callable[[], float] | None) -> ShardOpener:

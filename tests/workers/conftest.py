@@ -68,7 +68,8 @@ class Workers:
 
     def again(self, number: int) -> Client:
         """Start a worker that ended, on its directory; return a new client of it."""
-        ready = {**self._ready, "endpoint": self.running[number].start().endpoint}
+        ready = self.running[number].start()._asdict()
+        ready = {**self._ready, "endpoint": ready["endpoint"]}
         client = self._closing.enter_context(Retrying(**ready))
         self.clients[number] = client
         return client
