@@ -30,6 +30,9 @@ COMMANDS = {
     "index": _Place(
         "rowtide.cli.index", "index", "Create, list and drop secondary indexes of tables."
     ),
+    "shard": _Place(
+        "rowtide.cli.shard", "shard", "List, split, merge and move the shards of tables."
+    ),
     "row": _Place("rowtide.cli.row", "row", "Read and write rows."),
     "consumption": _Place(
         "rowtide.cli.consumption", "consumption", "Show the capacity units that were consumed."

@@ -15,7 +15,7 @@ from typing import Any
 from rowtide.core import key, reshape, variant
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Catalog, Document, reshape_document, table_content, table_id
-from rowtide.core.errors import Elsewhere, Rejected, Unavailable, invalid, no_table
+from rowtide.core.errors import Elsewhere, Unavailable, invalid, no_table
 from rowtide.core.reshape import Reshape, Sealed, ended_in_order
 from rowtide.core.schema import BINARY, INTEGER, ShardRange, Table
 from rowtide.stream.admin_request import json_answer, json_fields, require_admin
@@ -147,15 +147,12 @@ class ReshapeOperations:
         await self._owner.change(decide)
         [change] = planned
         done = await self._done(change)
-        children = [child.shard_id for child in change.children]
-        return json_answer(
-            {
-                "kind": change.kind,
-                "parents": list(change.parents),
-                "children": children,
-                "done": done,
-            }
-        )
+        # A copy that had to begin again has gone into a shard of another id.
+        now = self._owner.catalog.tables_by_id.get(table.table_id, table)
+        made = [s for s in (*now.ended, *now.shards) if set(change.parents) <= set(s.parents)]
+        children = [child.shard_id for child in (made if done else change.children)]
+        told = {"kind": change.kind, "parents": list(change.parents), "children": children}
+        return json_answer({**told, "done": done})
 
     async def _done(self, change: Reshape) -> bool:
         for _ in range(int(DONE_S / DONE_LOOK_S)):
@@ -179,7 +176,7 @@ class ReshapeOperations:
             before += piece.size
         if not found:
             raise invalid(
-                f"Shard {shard.shard_id} can't be split: all of its rows have one partition key."
+                f"Shard {shard.shard_id} can't be split: it has fewer than two partition keys."
             )
         return min(found)[1]
 
@@ -352,11 +349,11 @@ def _require_free(catalog: Catalog, change: Reshape) -> None:
 
 
 def _shard(table: Table, fields: Mapping[str, Any]) -> ShardRange:
-    """Return the open shard that a request names. Raises OTSObjectNotExist."""
+    """Return the open shard that a request names. Raises OTSParameterInvalid."""
     name = str(fields.get("shard", ""))
     found = next((shard for shard in table.shards if shard.shard_id == name), None)
     if found is None:
-        raise Rejected("OTSObjectNotExist", f"Table '{table.name}' has no open shard '{name}'.")
+        raise invalid(f"Table '{table.name}' has no open shard '{name}'.")
     return found
 
 

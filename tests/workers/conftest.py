@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rowtide.cli.client import Client, NoAnswer, ServerError
-from rowtide.deploy.up import Up
+from rowtide.deploy.up import Ready, Up
 
 __all__ = ["Retrying", "Workers", "free_port", "repeated", "workers"]
 
@@ -43,7 +45,8 @@ class Workers:
         self._folder = folder
         self._broker = broker
         self._closing = closing
-        self._ready: dict[str, str] = {}
+        self._ready: Ready | None = None
+        self._endpoints: list[str] = []
         self.running: list[Up] = []
         self.clients: list[Client] = []
 
@@ -57,22 +60,29 @@ class Workers:
             Up(self._folder / f"worker{number}", options=told, output=output)
         )
         self.running.append(up)
-        ready = up.start()._asdict()
-        if self.clients:  # All use the first one's key and instance.
-            ready = {**self._ready, "endpoint": ready["endpoint"]}
-        else:
-            self._ready = ready
-        client = self._closing.enter_context(Retrying(**ready))
+        ready = up.start()
+        self._endpoints.append(ready.endpoint)
+        self._ready = self._ready or ready
+        client = self._closing.enter_context(Retrying(**self._access(ready.endpoint)))
         self.clients.append(client)
         return client
 
     def again(self, number: int) -> Client:
         """Start a worker that ended, on its directory; return a new client of it."""
-        ready = self.running[number].start()._asdict()
-        ready = {**self._ready, "endpoint": ready["endpoint"]}
-        client = self._closing.enter_context(Retrying(**ready))
+        self._endpoints[number] = self.running[number].start().endpoint
+        access = self._access(self._endpoints[number])
+        client = self._closing.enter_context(Retrying(**access))
         self.clients[number] = client
         return client
+
+    def another(self) -> Client:
+        """Return a fresh client of a worker by chance, which need not run."""
+        return Client(**self._access(random.choice(self._endpoints)))
+
+    def _access(self, endpoint: str) -> dict[str, Any]:
+        """Return how to reach a worker: all use the first one's key and instance."""
+        assert self._ready is not None, "a worker was started"
+        return self._ready._replace(endpoint=endpoint)._asdict()
 
     def divided(self) -> bool:
         """Say whether every slot is open on exactly one worker, and each worker has its share."""

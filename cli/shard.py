@@ -1,0 +1,158 @@
+"""``rowtide shard``: the shards of a table; split, merge and move them while they are used."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from rowtide.cli.client import Client
+from rowtide.cli.command_group import CommandGroup
+from rowtide.cli.connection import ClientCommand, complete_table
+from rowtide.cli.output import Output, emit_json, emit_table, time_text
+
+__all__ = ["shard"]
+
+DONE_S = 600.0
+LOOK_S = 0.2
+
+_table = click.argument("table", shell_complete=complete_table)
+
+
+@click.group(cls=CommandGroup)
+def shard() -> None:
+    """List the shards of a table; split, merge and move them. Needs an admin key.
+
+    Writes to a shard pause for some milliseconds when it ends; SDKs repeat what they are refused.
+    """
+
+
+@shard.command("list", cls=ClientCommand)
+@_table
+@click.option("--all", "-a", "every", is_flag=True, help="Also those that have ended.")
+def list_shards(client: Client, table: str, output: Output, *, every: bool) -> None:
+    """List the shards of TABLE in the order of their keys."""
+    found = [s for s in _shards(client, table) if every or s["state"] != "ended"]
+    if output == "json":
+        emit_json(found)
+        return
+    rows = [
+        (
+            s["shard"],
+            s["slot"],
+            _border(s["begin"]),
+            _border(s["end"]),
+            ", ".join(s["parents"]) or "-",
+            s["state"] if s["sealed_us"] is None else f"ended {time_text(s['sealed_us'])}",
+        )
+        for s in found
+    ]
+    emit_table(("shard", "slot", "from", "below", "parents", "state"), rows)
+
+
+@shard.command("tree", cls=ClientCommand)
+@_table
+def tree(client: Client, table: str, output: Output) -> None:
+    """Show which shards of TABLE became which."""
+    found = _shards(client, table)
+    if output == "json":
+        emit_json(found)
+        return
+    known = {s["shard"] for s in found}
+    for root in found:
+        if not known.intersection(root["parents"]):
+            _branch(found, root, "")
+
+
+@shard.command("split", cls=ClientCommand, writes=True)
+@_table
+@click.argument("name", metavar="SHARD")
+@click.option(
+    "--at",
+    metavar="KEY",
+    help="The partition key with which the second part begins; a binary one as hex digits. "
+    "Without it the shard is split where half of its bytes are.",
+)
+def split(client: Client, table: str, name: str, at: str | None, output: Output) -> None:
+    """Split SHARD of TABLE in two."""
+    fields = {"table": table, "shard": name}
+    if at is not None:
+        fields["at"] = at
+    _change(client, "RowtideSplitShard", fields, output)
+
+
+@shard.command("merge", cls=ClientCommand, writes=True)
+@_table
+@click.argument("left", metavar="SHARD")
+@click.argument("right", metavar="SHARD")
+def merge(client: Client, table: str, left: str, right: str, output: Output) -> None:
+    """Merge two neighbouring SHARDs of TABLE; the second one is moved first where it must be."""
+    slots = {s["shard"]: s["slot"] for s in _shards(client, table)}
+    if left in slots and right in slots and slots[left] != slots[right]:
+        fields = {"table": table, "shard": right, "slot": slots[left]}
+        right = _done(client, "RowtideMoveShard", fields)["children"][0]
+    _change(client, "RowtideMergeShards", {"table": table, "shards": [left, right]}, output)
+
+
+@shard.command("move", cls=ClientCommand, writes=True)
+@_table
+@click.argument("name", metavar="SHARD")
+@click.option("--slot", type=int, required=True, help="Where to; cluster status shows whose it is.")
+def move(client: Client, table: str, name: str, slot: int, output: Output) -> None:
+    """Move SHARD of TABLE to another slot, and so to the worker that serves it."""
+    fields = {"table": table, "shard": name, "slot": slot}
+    _change(client, "RowtideMoveShard", fields, output)
+
+
+def _shards(client: Client, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.call_json("RowtideListShards", {"table": table})["shards"]
+    return found
+
+
+def _change(client: Client, operation: str, fields: dict[str, Any], output: Output) -> None:
+    told = _done(client, operation, fields)
+    if output == "json":
+        emit_json(told)
+    else:
+        before, after = ", ".join(told["parents"]), ", ".join(told["children"])
+        click.echo(f"{before} -> {after}")
+
+
+def _done(client: Client, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Ask for a change and wait until it is done."""
+    told = client.call_json(operation, fields)
+    until = time.monotonic() + DONE_S
+    while not told["done"]:
+        if time.monotonic() > until:
+            raise click.ClickException(
+                f"The {told['kind']} of {', '.join(told['parents'])} goes on; 'rowtide shard list' "
+                f"shows when it is done."
+            )
+        time.sleep(LOOK_S)
+        states = {s["shard"]: s["state"] for s in _shards(client, fields["table"])}
+        ended = all(states.get(parent, "ended") == "ended" for parent in told["parents"])
+        told["done"] = ended
+        if ended:
+            told["children"] = [
+                s["shard"]
+                for s in _shards(client, fields["table"])
+                if set(told["parents"]) <= set(s["parents"])
+            ]
+    return told
+
+
+def _branch(found: list[dict[str, Any]], node: dict[str, Any], indent: str) -> None:
+    begin, end = _border(node["begin"]), _border(node["end"])
+    state = "" if node["state"] == "open" else f"  {node['state']}"
+    also = [parent for parent in node["parents"][1:] if indent]
+    merged = f"  with {', '.join(also)}" if also else ""
+    click.echo(f"{indent}{node['shard']}  [{begin}, {end})  slot {node['slot']}{merged}{state}")
+    for child in found:
+        # A merged shard stands below the first of its parents.
+        if child["parents"][:1] == [node["shard"]]:
+            _branch(found, child, indent + "  ")
+
+
+def _border(value: object) -> str:
+    return "-" if value is None else str(value)

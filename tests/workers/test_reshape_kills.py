@@ -1,0 +1,144 @@
+"""Workers are killed while shards are split, merged and moved: no write is lost or out of order."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from itertools import groupby, pairwise
+from typing import Any
+
+import pytest
+
+from rowtide.cli.client import Client, NoAnswer, ServerError
+from tests.api.calls import ask, key, put, puts
+from tests.api.test_reshape import all_rows, followed, numbers_of, shards
+from tests.workers.conftest import SERVED_S_MAX, SLOTS, Workers, repeated
+from tests.workers.test_forwarding import create
+
+pytestmark = pytest.mark.system
+
+NAMES = [f"{letter}{number}" for letter in "abcdefgh" for number in range(2)]
+ROUNDS = 4
+
+
+class Writers:
+    """Threads that write ever higher numbers, each to names of its own, whatever happens."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._stop = threading.Event()
+        self.written = dict.fromkeys(NAMES, 0)
+        self.failures: list[BaseException] = []
+
+    def run(self, names: list[str]) -> None:
+        """Write until told to stop. A put that is repeated does no harm."""
+        try:
+            while not self._stop.is_set():
+                for name in names:
+                    number = self.written[name] + 1
+                    repeated(partial(self._write, name, number))
+                    self.written[name] = number
+        except BaseException as error:
+            self.failures.append(error)
+            raise
+
+    def _write(self, name: str, number: int) -> None:
+        # Whatever worker is there now.
+        client = self._workers.another()
+        try:
+            ask(client, put("moved", key(name, 1), puts(n=number)))
+        finally:
+            client.close()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+
+@contextmanager
+def writing(workers: Workers, threads: int = 4) -> Iterator[Writers]:
+    """Write meanwhile."""
+    writers = Writers(workers)
+    running = [
+        threading.Thread(target=writers.run, args=(NAMES[n::threads],)) for n in range(threads)
+    ]
+    for thread in running:
+        thread.start()
+    try:
+        yield writers
+    finally:
+        writers.stop()
+        for thread in running:
+            thread.join()
+    assert not writers.failures
+
+
+def change(client: Client, chance: random.Random) -> str | None:
+    """Ask for a change that is possible now; return what was asked, None where nothing is."""
+    found = [shard for shard in shards(client, "moved") if shard["state"] == "open"]
+    some = chance.choice(found)
+    told: dict[str, Any] = {"table": "moved"}
+    pairs = [(a, b) for a, b in pairwise(found) if a["slot"] == b["slot"]]
+    kind = chance.choice(["Split", "Move", "Merge"])
+    if kind == "Merge" and pairs:
+        told["shards"] = [shard["shard"] for shard in chance.choice(pairs)]
+        client.call_json("RowtideMergeShards", told)
+    elif kind == "Split":
+        client.call_json("RowtideSplitShard", {**told, "shard": some["shard"]})
+    else:
+        slot = (some["slot"] + chance.randrange(1, SLOTS)) % SLOTS
+        client.call_json("RowtideMoveShard", {**told, "shard": some["shard"], "slot": slot})
+        kind = "Move"
+    return kind
+
+
+def settled(client: Callable[[], Client]) -> None:
+    """Return once nothing is under way any more."""
+
+    def look() -> None:
+        with client() as asked:
+            states = {shard["state"] for shard in shards(asked, "moved")}
+        if states - {"open", "ended"}:
+            raise ServerError("OTSPartitionUnavailable", "under way", 503, "")
+
+    repeated(look)
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 22))]
+)
+def test_changes_survive_the_death_of_any_worker(workers: Workers, seed: int) -> None:
+    chance = random.Random(seed)
+    clients = [workers.start("--lease-ms", "1500") for _ in range(2)]
+    workers.settled()
+    repeated(partial(ask, clients[0], create("moved")))
+    with writing(workers) as writers:
+        for _ in range(ROUNDS):
+            asked = threading.Thread(
+                target=_ask_for_change, args=(workers, chance.randrange(2**32))
+            )
+            asked.start()
+            time.sleep(chance.random() * 0.3)  # Anywhere within the change.
+            victim = chance.randrange(2)
+            workers.running[victim].kill()
+            asked.join()
+            workers.again(victim)
+            settled(workers.another)
+    written = writers.written
+    with workers.another() as client:
+        assert all_rows(client, "moved") == written
+        stream = numbers_of(followed(client, "moved"))
+    once = {name: [number for number, _ in groupby(numbers)] for name, numbers in stream.items()}
+    assert once == {name: list(range(1, last + 1)) for name, last in written.items()}
+
+
+def _ask_for_change(workers: Workers, seed: int) -> None:
+    until = time.monotonic() + SERVED_S_MAX
+    while time.monotonic() < until:
+        with suppress(NoAnswer, ServerError), ExitStack() as closing:
+            client = closing.enter_context(workers.another())
+            change(client, random.Random(seed))
+            return
