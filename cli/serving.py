@@ -256,6 +256,7 @@ def kafka_config(settings: Settings, bootstrap: str) -> Any:
 
 def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) -> WorkerConfig:
     """Return what a worker needs."""
+    from rowtide.core.balance import BalanceSettings
     from rowtide.core.limits import Limits
     from rowtide.stream import worker
     from rowtide.stream.lease_keeper import LeaseSettings
@@ -277,6 +278,11 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
         limits=Limits(
             table_operations_per_s=settings.table_operations_per_s,
             partition_units_per_s=settings.partition_units_per_s,
+        ),
+        balance=BalanceSettings(
+            split_bytes=settings.split_bytes,
+            split_writes_per_s=settings.split_writes_per_s,
+            merge_after_s=settings.merge_after_s,
         ),
         watching=Watching(
             metrics=settings.serves_metrics,

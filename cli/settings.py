@@ -93,6 +93,16 @@ class Settings:
     table_operations_per_s: int = 10
     """Tables made, changed or deleted per second and instance, after a burst of 200; 0: any."""
 
+    split_bytes: int = 8 * 1024**3
+    """A shard that takes more bytes on disk is split by itself; 0: none."""
+
+    split_writes_per_s: int = 2000
+    """Where there are several workers, a shard written more often is split, and its parts move to
+    where less is written; 0: none."""
+
+    merge_after_s: int = 3600
+    """Parts of a split that are small and hardly written for so long are merged; 0: none."""
+
     metrics: bool | None = None
     """Serve /metrics, unsigned; unless set, where only this machine can reach the host."""
 
@@ -119,6 +129,8 @@ class Settings:
         _require(
             self.reclaim_rows_per_s >= 1, "reclaim_rows_per_s", self.reclaim_rows_per_s, "1 up"
         )
+        for name in ("split_bytes", "split_writes_per_s", "merge_after_s"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         for name in ("slow_request_s", "drain_notice_s"):
             _require(0 <= getattr(self, name) <= 3600, name, getattr(self, name), "0 to 3600")
         _require(self.log_format in LOG_FORMATS, "log_format", self.log_format, "text or json")
@@ -271,6 +283,9 @@ _READERS: dict[str, Callable[[Any, bool], Any]] = {
     "reclaim_rows_per_s": _whole,
     "partition_units_per_s": _whole,
     "table_operations_per_s": _whole,
+    "split_bytes": _whole,
+    "split_writes_per_s": _whole,
+    "merge_after_s": _whole,
     "kafka_security": _security,
     "metrics": _truth,
     "slow_request_s": _number,

@@ -44,3 +44,7 @@ class RecentEntries:
             tail = list(islice(reversed(entries), max(0, len(entries) - skip)))
             return tail[::-1][:count]
         return list(islice(entries, skip, skip + count))
+
+    def last(self) -> list[Entry]:
+        """Return all that is held."""
+        return list(self._entries)

@@ -44,8 +44,8 @@ PIECES_MIN = 16
 Forward = Callable[[int, str, Identity, bytes], Awaitable[bytes]]
 """Has the worker of a slot answer an operation."""
 
-Plan = Callable[[Table, Catalog, Sequence[str], int], Reshape]
-"""Makes a change of a table from the catalog, fresh shard ids and the time."""
+Plan = Callable[[Table, Sequence[str], int], Reshape]
+"""Makes a change of a table from fresh shard ids and the time."""
 
 
 class ReshapeOperations:
@@ -89,12 +89,16 @@ class ReshapeOperations:
         """Split a ``shard`` of a ``table`` in two, ``at`` a partition key or at its middle."""
         fields = json_fields(body, {"table", "shard", "at"})
         table = self._asked(identity, fields)
-        shard = _shard(table, fields)
+        shard = _shard(table, str(fields.get("shard", "")))
         given = fields.get("at")
-        at = await self._middle(identity, table, shard) if given is None else _place(table, given)
+        at = await self.middle(table, shard) if given is None else _place(table, given)
+        return await self.split(table, shard.shard_id, at)
 
-        def plan(now: Table, _catalog: Catalog, ids: Sequence[str], now_us: int) -> Reshape:
-            return reshape.split(now, _shard(now, fields), at, ids, now_us)
+    async def split(self, table: Table, name: str, at: bytes) -> bytes:
+        """Split a shard at an encoded partition key."""
+
+        def plan(now: Table, ids: Sequence[str], now_us: int) -> Reshape:
+            return reshape.split(now, _shard(now, name), at, ids, now_us)
 
         return await self._planned(table, plan, 2)
 
@@ -105,10 +109,13 @@ class ReshapeOperations:
         names = fields.get("shards")
         if not isinstance(names, list) or len(names) != 2:
             raise invalid("The shards to merge must be two.")
+        return await self.merge(table, str(names[0]), str(names[1]))
 
-        def plan(now: Table, _catalog: Catalog, ids: Sequence[str], now_us: int) -> Reshape:
-            left, right = (_shard(now, {"shard": name}) for name in names)
-            return reshape.merge(now, left, right, ids, now_us)
+    async def merge(self, table: Table, left: str, right: str) -> bytes:
+        """Merge two adjacent shards."""
+
+        def plan(now: Table, ids: Sequence[str], now_us: int) -> Reshape:
+            return reshape.merge(now, _shard(now, left), _shard(now, right), ids, now_us)
 
         return await self._planned(table, plan, 1)
 
@@ -119,9 +126,13 @@ class ReshapeOperations:
         slot = fields.get("slot")
         if type(slot) is not int or not 0 <= slot < self._slots:
             raise invalid(f"The slot must be in range: [0, {self._slots - 1}], but is {slot}.")
+        return await self.move(table, str(fields.get("shard", "")), slot)
 
-        def plan(now: Table, _catalog: Catalog, ids: Sequence[str], now_us: int) -> Reshape:
-            return reshape.move(now, _shard(now, fields), slot, ids, now_us)
+    async def move(self, table: Table, name: str, slot: int) -> bytes:
+        """Move a shard to another slot."""
+
+        def plan(now: Table, ids: Sequence[str], now_us: int) -> Reshape:
+            return reshape.move(now, _shard(now, name), slot, ids, now_us)
 
         return await self._planned(table, plan, 1)
 
@@ -138,7 +149,7 @@ class ReshapeOperations:
             if now is None:
                 raise no_table()
             ids = [f"s{catalog.next_shard + index}" for index in range(count)]
-            change = plan(now, catalog, ids, stamp)
+            change = plan(now, ids, stamp)
             _require_free(catalog, change)
             planned[:] = [change]
             return [reshape_document(change), catalog.counters(shards=count)]
@@ -161,8 +172,12 @@ class ReshapeOperations:
             await asyncio.sleep(DONE_LOOK_S)
         return False
 
-    async def _middle(self, identity: Identity, table: Table, shard: ShardRange) -> bytes:
-        """Return the partition key at which about half of a shard's bytes begin."""
+    async def middle(self, table: Table, shard: ShardRange) -> bytes:
+        """Return the partition key at which about half of a shard's bytes begin.
+
+        Raises OTSParameterInvalid where there is none.
+        """
+        identity = Identity("", table.instance.lower(), b"")
         measured = await self._splits.measured(identity, table, shard, PIECE_BYTES_MIN)
         if len(measured.pieces) < PIECES_MIN:
             measured = await self._splits.measured(identity, table, shard, 1)
@@ -348,9 +363,8 @@ def _require_free(catalog: Catalog, change: Reshape) -> None:
             raise Unavailable(f"A {other.kind} of shard {both[0]} is under way.")
 
 
-def _shard(table: Table, fields: Mapping[str, Any]) -> ShardRange:
-    """Return the open shard that a request names. Raises OTSParameterInvalid."""
-    name = str(fields.get("shard", ""))
+def _shard(table: Table, name: str) -> ShardRange:
+    """Return an open shard by its id. Raises OTSParameterInvalid."""
     found = next((shard for shard in table.shards if shard.shard_id == name), None)
     if found is None:
         raise invalid(f"Table '{table.name}' has no open shard '{name}'.")

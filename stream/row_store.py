@@ -91,6 +91,17 @@ class RowStore:
             for file in self._db.live_files()
         ]
 
+    def bytes_between(self, low: bytes, high: bytes) -> int:
+        """Return about how many bytes of files hold low <= key < high."""
+        size = 0
+        for file in self._db.live_files():
+            start, end = file["start_key"], file["end_key"]
+            if end < low or start >= high:
+                continue
+            inside = start >= low and end < high  # Of one at a border half is taken to be.
+            size += file["size"] if inside else file["size"] // 2
+        return size
+
     # Writing.
 
     def write(self, writes: Writes, marks: Iterable[tuple[bytes, bytes]] = ()) -> None:

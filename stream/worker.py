@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rowtide.core.authentication import Authenticator, Credential, Identity
+from rowtide.core.balance import BalanceSettings
 from rowtide.core.catalog import Catalog
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.admin_operations import AdminOperations
+from rowtide.stream.balancer import Balancer
 from rowtide.stream.bulk_operations import BulkOperations
 from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.clock import Clock
@@ -30,32 +32,28 @@ from rowtide.stream.consumption_file import ConsumptionFile
 from rowtide.stream.counts import Counts
 from rowtide.stream.defined_column_operations import DefinedColumnOperations
 from rowtide.stream.directory import Directory
-from rowtide.stream.fan_out import PART_OF_EXPORT, PART_OF_RANGE, FanOut, part_handler
+from rowtide.stream.fan_out import FanOut
 from rowtide.stream.faust_membership import Membership, MembershipConfig
 from rowtide.stream.health import Health
 from rowtide.stream.hop import HopClient, HopServer
-from rowtide.stream.http_edge import Edge, Handler
+from rowtide.stream.http_edge import Edge
 from rowtide.stream.http_limits import HttpLimits
-from rowtide.stream.index_operations import INDEX_FINISH, INDEX_STATE, IndexOperations
-from rowtide.stream.introduction import WELCOME, Credentials, Introduction
+from rowtide.stream.index_operations import INDEX_FINISH, IndexOperations
+from rowtide.stream.introduction import Credentials, Introduction
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
 from rowtide.stream.metrics import Metrics
-from rowtide.stream.placement import SETTLE, Placement
+from rowtide.stream.placement import Placement
 from rowtide.stream.reshape_operations import (
-    COPY_BEGUN,
-    RESHAPED,
-    SHARD_FORGOTTEN,
-    SHARD_RECEIVED,
     ReshapeOperations,
 )
 from rowtide.stream.roster import Roster
-from rowtide.stream.routing import Divided, Router
+from rowtide.stream.routing import Router
 from rowtide.stream.row_operations import RowOperations
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.slot import Slot, SlotSettings
-from rowtide.stream.split_operations import PIECES, SplitOperations
+from rowtide.stream.split_operations import SplitOperations
 from rowtide.stream.stream_operations import StreamOperations
 from rowtide.stream.table_operations import TableOperations
 from rowtide.stream.table_throttle import TableThrottle
@@ -65,7 +63,8 @@ from rowtide.stream.transaction_operations import TransactionOperations
 from rowtide.stream.unbuilt_operations import UnbuiltOperations
 from rowtide.stream.worker_directory import WorkerDirectory
 from rowtide.stream.worker_metrics import Watching, WorkerParts, families
-from rowtide.stream.worker_status import WORKER_STATUS, ClusterStatus, WorkerStatus
+from rowtide.stream.worker_operations import WorkerOperations
+from rowtide.stream.worker_status import ClusterStatus, WorkerStatus
 
 __all__ = ["Credentials", "Worker", "WorkerConfig"]
 
@@ -98,6 +97,7 @@ class WorkerConfig:
     lease: LeaseSettings = field(default_factory=LeaseSettings)
     advertise: str = ""
     watching: Watching = field(default_factory=Watching)
+    balance: BalanceSettings = field(default_factory=BalanceSettings)
     test_clock_us: int | None = None
 
 
@@ -167,6 +167,7 @@ class Worker:
         tasks.create_task(takeover.run(), name="takeover")
         tasks.create_task(self._owner.follow(), name="catalog")
         tasks.create_task(self._placement.run(), name="placement")
+        tasks.create_task(self._balancer.run(), name="balancer")
         stopped = tasks.create_task(_until(stop), name="stop")
         start = tasks.create_task(self._start(), name="start")
         await asyncio.wait([stopped, start], return_when=asyncio.FIRST_COMPLETED)
@@ -263,6 +264,15 @@ class Worker:
             self._forward,
             slots=slots,
         )
+        self._balancer = Balancer(
+            self.directory,
+            self._owner,
+            self._placement,
+            self._reshapes,
+            self._forward,
+            self._owners,
+            self.config.balance,
+        )
         self._streams = StreamOperations(self.directory, self.counts)
         throttle = TableThrottle(self.config.limits, asyncio.get_running_loop().time)
         self._indexes = IndexOperations(
@@ -297,13 +307,31 @@ class Worker:
             self._owner.refresh,
             address=self._hop_address,
         )
+        operations = WorkerOperations(
+            rows=self._rows,
+            transactions=self._transactions,
+            bulk=self._bulk,
+            splits=self._splits,
+            streams=self._streams,
+            tables=self._tables,
+            indexes=self._indexes,
+            defined=self._defined,
+            unbuilt=self._unbuilt,
+            reshapes=self._reshapes,
+            balancer=self._balancer,
+            placement=self._placement,
+            introduction=self._introduction,
+            admin=self._admin,
+            status=self._status,
+            fan_out=self._fan_out,
+        )
         self._router = Router(
-            self._handlers(),
-            self._among_workers(),
+            operations.handlers(),
+            operations.among_workers(),
             self._owner,
             self._hop,
             self._owners,
-            self._divided(),
+            operations.divided(),
             address=self._hop_address,
         )
         self._hop_server = HopServer(lambda: self.catalog.hop_secret, self._router.passed_on, tasks)
@@ -493,85 +521,6 @@ class Worker:
             known = {slot: address for slot, address in leased.items() if address}
             self._known_owners = {**grouped, **known}
         return self._known_owners
-
-    def _among_workers(self) -> dict[str, Handler]:
-        """Return what only other workers may ask."""
-        return {
-            SETTLE: self._placement.settle_request,
-            INDEX_STATE: self._indexes.state_request,
-            INDEX_FINISH: self._indexes.finish_request,
-            WELCOME: self._introduction.welcome,
-            RESHAPED: self._reshapes.finish_request,
-            COPY_BEGUN: self._reshapes.begin_copy_request,
-            SHARD_RECEIVED: self._reshapes.received_request,
-            SHARD_FORGOTTEN: self._reshapes.forget_request,
-            PIECES: self._splits.pieces_request,
-            WORKER_STATUS: self._status.request,
-            PART_OF_RANGE: part_handler(self._rows.get_range),
-            PART_OF_EXPORT: part_handler(self._bulk.bulk_export),
-        }
-
-    def _divided(self) -> dict[str, Divided]:
-        """Return how requests on rows of several workers are answered."""
-        fan_out, rows, bulk = self._fan_out, self._rows, self._bulk
-        return {
-            "BatchWriteRow": Divided(fan_out, rows.check_batch_write, fan_out.write),
-            "BatchGetRow": Divided(fan_out, rows.check_batch_get, fan_out.read),
-            "GetRange": Divided(fan_out, rows.check_range, fan_out.scan),
-            "BulkImport": Divided(fan_out, bulk.check_import, fan_out.load),
-            "BulkExport": Divided(fan_out, lambda _identity, _body: True, fan_out.export),
-        }
-
-    def _handlers(self) -> dict[str, Handler]:
-        rows, tables, streams, admin = self._rows, self._tables, self._streams, self._admin
-        transactions = self._transactions
-        return {
-            "CreateTable": tables.create_table,
-            "ListTable": tables.list_table,
-            "DescribeTable": tables.describe_table,
-            "UpdateTable": tables.update_table,
-            "DeleteTable": tables.delete_table,
-            "PutRow": rows.put_row,
-            "UpdateRow": rows.update_row,
-            "DeleteRow": rows.delete_row,
-            "GetRow": rows.get_row,
-            "BatchGetRow": rows.batch_get_row,
-            "BatchWriteRow": rows.batch_write_row,
-            "GetRange": rows.get_range,
-            "StartLocalTransaction": transactions.start_local_transaction,
-            "CommitTransaction": transactions.commit_transaction,
-            "AbortTransaction": transactions.abort_transaction,
-            "BulkImport": self._bulk.bulk_import,
-            "BulkExport": self._bulk.bulk_export,
-            "ComputeSplitPointsBySize": self._splits.compute_split_points_by_size,
-            "ListStream": streams.list_stream,
-            "DescribeStream": streams.describe_stream,
-            "GetShardIterator": streams.get_shard_iterator,
-            "GetStreamRecord": streams.get_stream_record,
-            "CreateIndex": self._indexes.create_index,
-            "DropIndex": self._indexes.drop_index,
-            "AddDefinedColumn": self._defined.add_defined_column,
-            "DeleteDefinedColumn": self._defined.delete_defined_column,
-            **self._unbuilt.handlers(),
-            "RowtideStatus": admin.status,
-            "RowtideClusterStatus": admin.cluster_status,
-            "RowtideListInstances": admin.list_instances,
-            "RowtideCreateInstance": admin.create_instance,
-            "RowtideDeleteInstance": admin.delete_instance,
-            "RowtideListKeys": admin.list_keys,
-            "RowtideCreateKey": admin.create_key,
-            "RowtideRevokeKey": admin.revoke_key,
-            "RowtideListIndexes": self._indexes.list_indexes,
-            "RowtideListShards": self._reshapes.list_shards,
-            "RowtideSplitShard": self._reshapes.split_shard,
-            "RowtideMoveShard": self._reshapes.move_shard,
-            "RowtideMergeShards": self._reshapes.merge_shards,
-            "RowtideSetClock": admin.set_clock,
-            "RowtideConsumption": admin.consumption,
-            "RowtideReclaim": admin.reclaim,
-            "RowtidePauseReclaimer": admin.pause_reclaimer,
-            "RowtideResumeReclaimer": admin.resume_reclaimer,
-        }
 
 
 class _Stopped(Exception):

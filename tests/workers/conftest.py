@@ -77,7 +77,11 @@ class Workers:
 
     def another(self) -> Client:
         """Return a fresh client of a worker by chance, which need not run."""
-        return Client(**self._access(random.choice(self._endpoints)))
+        return self.one(Client)
+
+    def one(self, kind: type[Client]) -> Client:
+        """Return a fresh client of that kind."""
+        return kind(**self._access(random.choice(self._endpoints)))
 
     def _access(self, endpoint: str) -> dict[str, Any]:
         """Return how to reach a worker: all use the first one's key and instance."""

@@ -1,0 +1,135 @@
+"""Which of a worker's parts answers which operation."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rowtide.stream.admin_operations import AdminOperations
+from rowtide.stream.balancer import LOADS, WRITTEN_MIDDLE, Balancer
+from rowtide.stream.bulk_operations import BulkOperations
+from rowtide.stream.defined_column_operations import DefinedColumnOperations
+from rowtide.stream.fan_out import PART_OF_EXPORT, PART_OF_RANGE, FanOut, part_handler
+from rowtide.stream.http_edge import Handler
+from rowtide.stream.index_operations import INDEX_FINISH, INDEX_STATE, IndexOperations
+from rowtide.stream.introduction import WELCOME, Introduction
+from rowtide.stream.placement import SETTLE, Placement
+from rowtide.stream.reshape_operations import (
+    COPY_BEGUN,
+    RESHAPED,
+    SHARD_FORGOTTEN,
+    SHARD_RECEIVED,
+    ReshapeOperations,
+)
+from rowtide.stream.routing import Divided
+from rowtide.stream.row_operations import RowOperations
+from rowtide.stream.split_operations import PIECES, SplitOperations
+from rowtide.stream.stream_operations import StreamOperations
+from rowtide.stream.table_operations import TableOperations
+from rowtide.stream.transaction_operations import TransactionOperations
+from rowtide.stream.unbuilt_operations import UnbuiltOperations
+from rowtide.stream.worker_status import WORKER_STATUS, WorkerStatus
+
+__all__ = ["WorkerOperations"]
+
+
+class WorkerOperations(NamedTuple):
+    """The parts of one worker that answer."""
+
+    rows: RowOperations
+    transactions: TransactionOperations
+    bulk: BulkOperations
+    splits: SplitOperations
+    streams: StreamOperations
+    tables: TableOperations
+    indexes: IndexOperations
+    defined: DefinedColumnOperations
+    unbuilt: UnbuiltOperations
+    reshapes: ReshapeOperations
+    balancer: Balancer
+    placement: Placement
+    introduction: Introduction
+    admin: AdminOperations
+    status: WorkerStatus
+    fan_out: FanOut
+
+    def among_workers(self) -> dict[str, Handler]:
+        """Return what only other workers may ask."""
+        return {
+            SETTLE: self.placement.settle_request,
+            INDEX_STATE: self.indexes.state_request,
+            INDEX_FINISH: self.indexes.finish_request,
+            WELCOME: self.introduction.welcome,
+            RESHAPED: self.reshapes.finish_request,
+            LOADS: self.balancer.loads_request,
+            WRITTEN_MIDDLE: self.balancer.written_middle_request,
+            COPY_BEGUN: self.reshapes.begin_copy_request,
+            SHARD_RECEIVED: self.reshapes.received_request,
+            SHARD_FORGOTTEN: self.reshapes.forget_request,
+            PIECES: self.splits.pieces_request,
+            WORKER_STATUS: self.status.request,
+            PART_OF_RANGE: part_handler(self.rows.get_range),
+            PART_OF_EXPORT: part_handler(self.bulk.bulk_export),
+        }
+
+    def divided(self) -> dict[str, Divided]:
+        """Return how requests on rows of several workers are answered."""
+        fan_out, rows, bulk = self.fan_out, self.rows, self.bulk
+        return {
+            "BatchWriteRow": Divided(fan_out, rows.check_batch_write, fan_out.write),
+            "BatchGetRow": Divided(fan_out, rows.check_batch_get, fan_out.read),
+            "GetRange": Divided(fan_out, rows.check_range, fan_out.scan),
+            "BulkImport": Divided(fan_out, bulk.check_import, fan_out.load),
+            "BulkExport": Divided(fan_out, lambda _identity, _body: True, fan_out.export),
+        }
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what clients may ask."""
+        rows, tables, streams, admin = self.rows, self.tables, self.streams, self.admin
+        transactions = self.transactions
+        return {
+            "CreateTable": tables.create_table,
+            "ListTable": tables.list_table,
+            "DescribeTable": tables.describe_table,
+            "UpdateTable": tables.update_table,
+            "DeleteTable": tables.delete_table,
+            "PutRow": rows.put_row,
+            "UpdateRow": rows.update_row,
+            "DeleteRow": rows.delete_row,
+            "GetRow": rows.get_row,
+            "BatchGetRow": rows.batch_get_row,
+            "BatchWriteRow": rows.batch_write_row,
+            "GetRange": rows.get_range,
+            "StartLocalTransaction": transactions.start_local_transaction,
+            "CommitTransaction": transactions.commit_transaction,
+            "AbortTransaction": transactions.abort_transaction,
+            "BulkImport": self.bulk.bulk_import,
+            "BulkExport": self.bulk.bulk_export,
+            "ComputeSplitPointsBySize": self.splits.compute_split_points_by_size,
+            "ListStream": streams.list_stream,
+            "DescribeStream": streams.describe_stream,
+            "GetShardIterator": streams.get_shard_iterator,
+            "GetStreamRecord": streams.get_stream_record,
+            "CreateIndex": self.indexes.create_index,
+            "DropIndex": self.indexes.drop_index,
+            "AddDefinedColumn": self.defined.add_defined_column,
+            "DeleteDefinedColumn": self.defined.delete_defined_column,
+            **self.unbuilt.handlers(),
+            "RowtideStatus": admin.status,
+            "RowtideClusterStatus": admin.cluster_status,
+            "RowtideListInstances": admin.list_instances,
+            "RowtideCreateInstance": admin.create_instance,
+            "RowtideDeleteInstance": admin.delete_instance,
+            "RowtideListKeys": admin.list_keys,
+            "RowtideCreateKey": admin.create_key,
+            "RowtideRevokeKey": admin.revoke_key,
+            "RowtideListIndexes": self.indexes.list_indexes,
+            "RowtideListShards": self.reshapes.list_shards,
+            "RowtideSplitShard": self.reshapes.split_shard,
+            "RowtideMoveShard": self.reshapes.move_shard,
+            "RowtideMergeShards": self.reshapes.merge_shards,
+            "RowtideSetClock": admin.set_clock,
+            "RowtideConsumption": admin.consumption,
+            "RowtideReclaim": admin.reclaim,
+            "RowtidePauseReclaimer": admin.pause_reclaimer,
+            "RowtideResumeReclaimer": admin.resume_reclaimer,
+        }

@@ -1,0 +1,82 @@
+"""When shards are split, moved and merged by themselves."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from rowtide.core.balance import Balance, BalanceSettings, ShardLoad, Wanted
+from rowtide.core.schema import ShardRange
+
+SETTINGS = BalanceSettings(split_bytes=1000, split_writes_per_s=100, merge_after_s=60)
+TWO = {0: "a", 1: "b"}
+ONE = {0: "a", 1: "a"}
+BORDERS = [b"", *(bytes((letter,)) for letter in b"dhmqu"), b""]
+
+
+def loads(text: str) -> list[ShardLoad]:
+    """Return the loads of a table from words SHARD:SLOT:SIZE:RATE; +SHARD came of a split."""
+    found = []
+    for number, word in enumerate(text.split()):
+        name, slot, size, rate = word.split(":")
+        end = BORDERS[number + 1] if number + 1 < len(text.split()) else b""
+        parents = ("s0",) if name.startswith("+") else ()
+        shard = ShardRange(name.lstrip("+"), int(slot), BORDERS[number], end, parents)
+        found.append(ShardLoad(7, shard, int(size), None if rate == "?" else float(rate)))
+    return found
+
+
+SCENARIOS = """
+case                                   workers  shards                            wants
+a large shard is split                 one      s1:0:1001:0                       split s1
+a shard of just that size stays        one      s1:0:1000:0                       -
+a hot shard is split                   two      s1:0:0:101                        split s1 hot
+one worker alone splits nothing hot    one      s1:0:0:999                        -
+a rate nobody knows yet splits nothing two      s1:0:0:?                          -
+the busiest gives to the idlest        two      s1:0:0:60 s2:0:0:60               move s1 1
+nothing moves for a small difference   two      s1:0:0:60 s2:0:0:30 s3:1:0:50     -
+nothing moves that would turn it round two      s1:0:0:90 s2:1:0:20               -
+nothing moves before rates are known   two      s1:0:0:90 s2:0:0:90 s3:1:0:?      -
+cold parts are merged                  one      +s1:0:9:0 +s2:0:9:1               merge s1 s2
+cold shards made so stay               one      s1:0:9:0 s2:0:9:1                 -
+warm parts stay                        one      +s1:0:9:11 +s2:0:9:1              -
+cold parts of two slots stay           one      +s1:0:9:0 +s2:1:9:0               -
+large cold parts stay                  one      +s1:0:200:0 +s2:0:50:0            -
+"""
+
+
+def scenarios() -> list[tuple[str, str, str, str]]:
+    header, *lines = SCENARIOS.strip().splitlines()
+    starts = [header.index(word) for word in ("workers", "shards", "wants")]
+    cuts = [0, *starts, None]
+    parts = [tuple(line[a:b].strip() for a, b in pairwise(cuts)) for line in lines]
+    return parts  # type: ignore[return-value]
+
+
+def told(wanted: Wanted) -> str:
+    words = [wanted.kind, *wanted.shards]
+    words += [str(wanted.slot)] if wanted.slot >= 0 else []
+    return " ".join(words + ["hot"] * wanted.hot)
+
+
+@pytest.mark.parametrize(("case", "workers", "shards", "wants"), scenarios())
+def test_what_is_wanted(case: str, workers: str, shards: str, wants: str) -> None:
+    balance = Balance(SETTINGS)
+    owners = {"one": ONE, "two": TWO}[workers]
+    # Nothing that was hot or cold for a moment counts.
+    first = balance.look(loads(shards), owners, 0.0)
+    assert [w for w in first if w.hot or w.kind == "merge"] == []
+    last = [told(wanted) for wanted in balance.look(loads(shards), owners, 60.0)]
+    assert last == ([] if wants == "-" else [wants]), case
+
+
+def test_off_is_off() -> None:
+    balance = Balance(BalanceSettings(0, 0, 0))
+    for now_s in (0.0, 1e6):
+        seen = loads("+s1:0:9999999:99999 +s2:0:1:0 +s3:0:1:0")
+        assert balance.look(seen, TWO, now_s) == []
+
+
+def test_one_change_of_a_table_at_a_time() -> None:
+    assert len(Balance(SETTINGS).look(loads("s1:0:2000:0 s2:0:2000:0"), TWO, 0.0)) == 1
