@@ -13,7 +13,7 @@ from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import NotReady, Ready, Up
 
-__all__ = ["MakeTable", "client", "make_table", "server"]
+__all__ = ["KEY", "MakeTable", "client", "make_table", "server"]
 
 MakeTable = Callable[..., str]
 KEY = (KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,16 +12,30 @@ import pytest
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.tail import Change, Follower, stream_of
-from rowtide.cli.wire_row import Put
+from rowtide.cli.wire_row import Put, encoded
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
-from tests.api.calls import INF_MAX, INF_MIN, ask, get_range, key, put, puts, rows, shown, stored
-from tests.api.conftest import MakeTable
+from tests.api.calls import (
+    INF_MAX,
+    INF_MIN,
+    ask,
+    get_range,
+    key,
+    put,
+    puts,
+    rows,
+    shown,
+    stored,
+    update,
+)
+from tests.api.conftest import KEY, MakeTable
 from tests.workers.conftest import Retrying
 
 pytestmark = pytest.mark.system
 
 STREAM = pb.StreamSpecification(enable_stream=True, expiration_time=24)
+DEFINED = pb.DefinedColumnSchema(name="n", type=pb.DCT_INTEGER)
+FOLLOWED_S_MAX = 30.0
 NAMES = [f"{letter}{number}" for letter in "abcdefgh" for number in range(5)]
 
 
@@ -255,3 +270,100 @@ def test_one_partition_key_is_never_split(admin: Client, table: str) -> None:
 def test_an_unknown_shard_is_named(admin: Client, table: str) -> None:
     with pytest.raises(ServerError, match="has no open shard 's0'"):
         split(admin, table, "s0")
+
+
+def test_indexes_follow_a_table_through_its_splits_and_merges(
+    admin: Client, make_table: MakeTable
+) -> None:
+    table = make_table(KEY, stream=STREAM)
+    ask(admin, pb.AddDefinedColumnRequest(table_name=table, columns=[DEFINED]))
+    for kind, name in ((pb.IT_GLOBAL_INDEX, "far"), (pb.IT_LOCAL_INDEX, "near")):
+        local = kind == pb.IT_LOCAL_INDEX
+        meta = pb.IndexMeta(
+            name=f"{table}_{name}",
+            primary_key=["PK1", "n"] if local else ["n"],
+            index_type=kind,
+            index_update_mode=pb.IUM_SYNC_INDEX if local else pb.IUM_ASYNC_INDEX,
+        )
+        request = pb.CreateIndexRequest(
+            main_table_name=table, index_meta=meta, include_base_data=True
+        )
+        ask(admin, request)
+    write_all(admin, table, 0)
+    _built(admin, table)
+    left, right = split(admin, table, living(admin, table)[0])
+    write_all(admin, table, 1)
+    _, middle = split(admin, table, left, "b")
+    write_all(admin, table, 2)
+    merge(admin, table, middle, right)
+    write_all(admin, table, 3)
+    assert _indexed(admin, f"{table}_near", ("PK1", "n", "PK2")) == [3] * len(NAMES)
+    until = time.monotonic() + FOLLOWED_S_MAX
+    while _indexed(admin, f"{table}_far", ("n", "PK1", "PK2")) != [3] * len(NAMES):
+        assert time.monotonic() < until, "the index does not follow"
+        time.sleep(0.05)  # A global index follows.
+
+
+def _built(client: Client, table: str) -> None:
+    """Return once both indexes have all rows: until then no shard may be split."""
+    until = time.monotonic() + FOLLOWED_S_MAX
+    while True:
+        told = client.call_json("RowtideListIndexes", {"table": table})["indexes"]
+        if all(index["phase"] == "following" for index in told):
+            return
+        assert time.monotonic() < until, told
+        time.sleep(0.05)
+
+
+def _indexed(client: Client, index: str, names: tuple[str, ...]) -> list[int]:
+    """Return the numbers in an index's rows, in their order."""
+    first = key(*[INF_MIN] * 3, names=names)
+    last = key(*[INF_MAX] * 3, names=names)
+    answer = ask(client, get_range(index, first, last))
+    return [int(dict(row.key)["n"]) for row in rows(answer.rows)]
+
+
+def test_a_transaction_that_was_committed_stays_so_over_a_split(admin: Client, table: str) -> None:
+    write_all(admin, table, 0)
+    begin = pb.StartLocalTransactionRequest(table_name=table, key=encoded(key("d3")))
+    transaction = ask(admin, begin).transaction_id
+    ask(admin, put(table, key("d3", 1), puts(n=1), transaction_id=transaction))
+    commit = pb.CommitTransactionRequest(transaction_id=transaction)
+    ask(admin, commit)
+    [parent] = living(admin, table)
+    split(admin, table, parent)
+    ask(admin, commit)
+    assert shown(stored(admin, table, key("d3", 1))) == {"n": 1}
+
+
+def test_options_and_stream_may_change_between_splits(admin: Client, table: str) -> None:
+    row = key("a0", 1)
+    write_all(admin, table, 0)
+    [parent] = living(admin, table)
+    split(admin, table, parent)
+    admin.update_table(table, options=pb.TableOptions(max_versions=3))
+    ask(admin, update(table, row, puts(n=1)))
+    merge(admin, table, *living(admin, table))
+    ask(admin, update(table, row, puts(n=2)))
+    found = stored(admin, table, row, max_versions=9)
+    assert found is not None
+    assert [cell.value for cell in found.columns] == [2, 1, 0]
+    admin.update_table(table, stream=pb.StreamSpecification(enable_stream=False))
+    admin.update_table(table, stream=STREAM)
+    write_all(admin, table, 3)
+    assert numbers_of(followed(admin, table)) == {name: [3] for name in NAMES}
+
+
+def test_a_table_with_ended_shards_is_deleted_whole(
+    server: Ready, admin: Client, make_table: MakeTable
+) -> None:
+    made = make_table(stream=STREAM)
+    name = f"{made}_deleted"
+    admin.create_table(name, KEY, stream=STREAM)
+    write_all(admin, name, 0)
+    split(admin, name, living(admin, name)[0])
+    admin.delete_table(name)
+    admin.create_table(name, KEY, stream=STREAM)
+    assert all_rows(admin, name) == {}
+    assert followed(admin, name) == []
+    admin.delete_table(name)
