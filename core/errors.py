@@ -82,7 +82,11 @@ class Rejected(StoreError):
 class Unavailable(StoreError):
     """Not applied, and the same request may succeed later."""
 
-    def __init__(self, message: str, code: str = "OTSPartitionUnavailable") -> None:
+    def __init__(
+        self,
+        message: str = "The partition is not available.",
+        code: str = "OTSPartitionUnavailable",
+    ) -> None:
         super().__init__(code, message)
 
 
@@ -90,7 +94,7 @@ class Elsewhere(Unavailable):
     """Not applied: another worker serves ``slot``, and may be asked."""
 
     def __init__(self, slot: int) -> None:
-        super().__init__("The partition is not available.")
+        super().__init__()
         self.slot = slot
 
 

@@ -51,7 +51,6 @@ _LENGTH = Struct(">I")
 _CALL = Struct(">QBBBB")
 _ANSWER = Struct(">QBB")
 OK, REJECTED, UNAVAILABLE, UNKNOWN = range(4)
-_GONE = "The partition is not available."
 _CLIENT, _SERVER = b"rowtide hop client", b"rowtide hop server"
 
 
@@ -262,7 +261,7 @@ class _Served(_Frames):
                 self._hop.tasks.create_task(running, name=name)
             except RuntimeError:  # The worker is ending: nothing was begun.
                 running.close()
-                self.send(encode_answer(call.number, Unavailable(_GONE)))
+                self.send(encode_answer(call.number, Unavailable()))
 
     def _settled(self, number: int, done: asyncio.Future[bytes]) -> None:
         if done.cancelled():
@@ -343,7 +342,7 @@ class _Link:
 
     async def _open(self, secret: bytes | None) -> _Caller:
         if self.lost or secret is None:
-            raise Unavailable(_GONE)
+            raise Unavailable
         host, _, port = self.address.rpartition(":")
         loop = asyncio.get_running_loop()
         caller = _Caller(self, secret)
@@ -354,7 +353,7 @@ class _Link:
         except (OSError, TimeoutError, Unavailable) as failure:
             self.lost = True
             caller.close()
-            raise Unavailable(_GONE) from failure
+            raise Unavailable from failure
         self._caller = caller
         return caller
 
@@ -388,7 +387,7 @@ class _Caller(_Frames):
         """Send a call; the future tells its answer."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if self.transport is None or self.transport.is_closing():
-            future.set_exception(Unavailable(_GONE))
+            future.set_exception(Unavailable())
             return future
         self._number += 1
         self.waiting[self._number] = future
@@ -421,7 +420,7 @@ class _Caller(_Frames):
         self.transport = None
         self._link.lost = True
         if not self.trusted.done():
-            self.trusted.set_exception(Unavailable(_GONE))
+            self.trusted.set_exception(Unavailable())
         waiting, self.waiting = self.waiting, {}
         for future in waiting.values():
             if not future.done():

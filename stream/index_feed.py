@@ -139,7 +139,7 @@ class IndexFeeder:
 
     def _position(self, source: str) -> Fed | None:
         if self._stopped or self._owner.closed:
-            raise Unavailable("The partition is not available.")
+            raise Unavailable
         return self._positions.get(source) or fed_position(self._owner, source)
 
     async def _idle(self) -> None:

@@ -149,7 +149,7 @@ class Reclaimer:
         following: bytes | None = low
         while following is not None:
             if owner not in self._shards():
-                raise Unavailable("The partition is not available.")
+                raise Unavailable
             self._at = owner.shard.shard_id
             found = scan_slice(
                 owner.rows,

@@ -170,7 +170,7 @@ class ShardOwner:
         """Raise ``Unavailable`` unless a strong read may be served now."""
         self._require_open()
         if not self._readable():
-            raise Unavailable("The partition is not available.")
+            raise Unavailable
 
     def submit(self, change: Change, tell: Tell) -> None:
         """Evaluate ``change`` now; ``tell`` is called when its record stands and is applied.
@@ -261,7 +261,7 @@ class ShardOwner:
 
     def _require_open(self) -> None:
         if not self._open:
-            raise Unavailable("The partition is not available.")
+            raise Unavailable
 
     def _require_room(self) -> None:
         if len(self._waiting) >= self._settings.waiting_max:
@@ -438,7 +438,7 @@ class ShardOwner:
         self._behind = False
         self.shard.discard()
         for waiting in refused:
-            _fail(waiting, Unavailable("The partition is not available."))
+            _fail(waiting, Unavailable())
 
     def _apply(
         self, evaluated: Sequence[Evaluated], pairs: Sequence[tuple[bytes, bytes]], at: int
@@ -536,7 +536,7 @@ class ShardOwner:
             return
         if waiting.logged is None and not waiting.many and not self._readable():
             # What changes nothing answers from what it saw: that needs the lease, as a read does.
-            waiting.error = Unavailable("The partition is not available.")
+            waiting.error = Unavailable()
 
     def _noop(self, at: int) -> tuple[bytes, bytes]:
         shard = self.shard
@@ -552,7 +552,7 @@ class ShardOwner:
         for waiting in self._in_flight:
             _fail(waiting, OutcomeUnknown())
         for waiting in self._waiting:
-            _fail(waiting, Unavailable("The partition is not available."))
+            _fail(waiting, Unavailable())
         self._in_flight = []
         self._waiting.clear()
         self._idle.set()

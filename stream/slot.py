@@ -179,7 +179,8 @@ class Slot:
         """Return the open shard. Raises ``Unavailable``, with the reason where it is for good."""
         owner = self.shards.get(shard_id)
         if owner is None:
-            raise Unavailable(self.closed.get(shard_id, "The partition is not available."))
+            reason = self.closed.get(shard_id)
+            raise Unavailable() if reason is None else Unavailable(reason)
         return owner
 
     def followed(self, shard_id: str) -> ShardOwner:

@@ -140,7 +140,7 @@ class SplitOperations:
         table = self._directory.table(identity.instance, name)
         shard = next((s for s in table.shards if s.shard_id == shard_id), None)
         if shard is None:
-            raise Unavailable("The partition is not available.")
+            raise Unavailable
         measured = await self._measured(table, shard, piece_bytes, bytes_max)
         pieces = [(piece.key.hex(), piece.size) for piece in measured.pieces]
         return json.dumps({"pieces": pieces, "read": measured.read}).encode()

@@ -246,7 +246,7 @@ class NoLinks:
         return ()
 
     def source(self, _shard_id: str) -> ShardOwner:
-        raise Unavailable("The partition is not available.")
+        raise Unavailable
 
     async def pin(self, _owner: ShardOwner) -> int | None:
         return None
