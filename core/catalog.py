@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from rowtide.core import plainbuffer, record, variant
@@ -274,11 +274,6 @@ def key_content(access_key: AccessKey) -> dict[str, Any]:
     """Return an access key's document."""
     instances = access_key.instances
     return {**asdict(access_key), "instances": None if instances is None else sorted(instances)}
-
-
-def with_stream(table: Table, stream: StreamSettings | None) -> Table:
-    """Return the table with its stream replaced."""
-    return replace(table, stream=stream)
 
 
 def _key_of(content: dict[str, Any]) -> AccessKey:

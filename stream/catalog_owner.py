@@ -129,6 +129,17 @@ class CatalogOwner:
             if self.catalog.applied - self._snapshot_at > SNAPSHOT_EVERY:
                 await self._snapshot()
 
+    async def reserve_shards(self, count: int) -> list[str]:
+        """Take shard ids that nobody ever used; a crash before their use leaves a gap."""
+        taken: list[str] = []
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            taken[:] = [f"s{catalog.next_shard + index}" for index in range(count)]
+            return [catalog.counters(shards=count)]
+
+        await self.change(decide)
+        return taken
+
     async def _append(self, documents: Sequence[Document], stamp: int) -> bool:
         bodies = [document_body(document) for document in documents]
         return await self._commit([(key, record.encode_body(body)) for key, body in bodies], stamp)

@@ -174,13 +174,7 @@ class IndexOperations:
         """Make the logs of ``count`` global indexes, under shard ids that nobody ever used."""
         if not count:
             return []
-        taken: list[str] = []
-
-        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
-            taken[:] = [f"s{catalog.next_shard + index}" for index in range(count)]
-            return [catalog.counters(shards=count)]
-
-        await self._owner.change(decide)
+        taken = await self._owner.reserve_shards(count)
         await self._cluster.create_topics([TopicSpec(self._topics.shard(i)) for i in taken])
         return [ShardRange(shard_id, int(shard_id[1:]) % self._slots) for shard_id in taken]
 
@@ -311,7 +305,7 @@ class IndexOperations:
         """Return an open shard. Raises ``Unavailable``."""
         found = self._owner.catalog.shards.get(shard_id)
         if found is None:
-            raise Unavailable("The partition is not available.")
+            raise Unavailable
         return self._directory.followed(found[1])
 
     async def pin(self, owner: ShardOwner) -> int | None:
@@ -333,7 +327,7 @@ class IndexOperations:
     def _feeder(self, shard: ShardRange) -> IndexFeeder:
         feeder = self._directory.slot(shard.slot).feeders.get(shard.shard_id)
         if feeder is None:
-            raise Unavailable("The partition is not available.")
+            raise Unavailable
         return feeder
 
     def _open_shards(self, table: Table) -> list[ShardOwner]:

@@ -107,7 +107,7 @@ class TableOperations:
         self._directory.require_space()
         self._check_new(self._owner.catalog, draft)
         self._throttle.take(identity.instance)
-        shards = await self._reserve_shards(draft)
+        shards = await self._owner.reserve_shards(len(draft.split_points) + 1)
         await self._cluster.create_topics([TopicSpec(self._topics.shard(i)) for i in shards])
         followers = await self._indexes.reserve(sum(i.kind == GLOBAL for i in draft.indexes))
 
@@ -131,18 +131,6 @@ class TableOperations:
         limit = self._limits.tables_per_instance_max
         if len(catalog.tables_of(draft.instance)) >= limit:
             raise quota_exhausted(limit)
-
-    async def _reserve_shards(self, draft: Table) -> list[str]:
-        """Take shard ids that nobody ever used; a crash before their use leaves a gap."""
-        count = len(draft.split_points) + 1
-        taken: list[str] = []
-
-        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
-            taken[:] = [f"s{catalog.next_shard + index}" for index in range(count)]
-            return [catalog.counters(shards=count)]
-
-        await self._owner.change(decide)
-        return taken
 
     def _draft(self, identity: Identity, request: pb.CreateTableRequest) -> Table:
         """Return the table as asked for, without ids, times and shards."""

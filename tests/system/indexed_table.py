@@ -21,6 +21,7 @@ from rowtide.stream.kafka_cluster import Cluster, KafkaConfig
 from rowtide.stream.row_store import RowStore
 from tests.api.calls import ask, batch_write, delete, put, update
 from tests.system.server import Server
+from tests.system.writing import Writing
 
 __all__ = [
     "TABLE",
@@ -88,28 +89,18 @@ def _key(first: str, second: int) -> Key:
     return ((KEY[0], first), (KEY[1], second))
 
 
-class Writers:
+class Writers(Writing["Writer"]):
     """Writers against ``server``, on threads; ``seed`` decides what they write."""
 
     def __init__(self, server: Server, *, seed: int, count: int = 3) -> None:
-        self._stop = threading.Event()
-        self._writers = [Writer(server, self._stop, number, seed) for number in range(count)]
-
-    def __enter__(self) -> Writers:
-        for writer in self._writers:
-            writer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for writer in self._writers:
-            writer.join()
+        stop = threading.Event()
+        super().__init__(stop, [Writer(server, stop, number, seed) for number in range(count)])
 
     @property
     def answered(self) -> int:
         """Number of requests that were answered so far."""
-        assert all(writer.is_alive() for writer in self._writers), "a writer failed"
-        return sum(writer.answered for writer in self._writers)
+        assert all(writer.is_alive() for writer in self.writers), "a writer failed"
+        return sum(writer.answered for writer in self.writers)
 
 
 class Writer(threading.Thread):

@@ -19,6 +19,7 @@ from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put
 from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from tests.system.server import Server
+from tests.system.writing import Writing
 
 __all__ = ["SHARED", "TABLE", "Attempt", "Load", "Told", "create_table"]
 
@@ -73,38 +74,27 @@ def key_of(name: str) -> Key:
     return (("name", name), ("number", len(name)))
 
 
-class Load:
+class Load(Writing["Writer"]):
     """Writers against ``server``, on threads; ``seed`` decides what they write."""
 
     def __init__(self, server: Server, *, seed: int, writers: int = 4) -> None:
-        self._server = server
-        self._stop = threading.Event()
-        self._writers = [Writer(server, self._stop, number, seed) for number in range(writers)]
-
-    def __enter__(self) -> Load:
-        for writer in self._writers:
-            writer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for writer in self._writers:
-            writer.join()
+        stop = threading.Event()
+        super().__init__(stop, [Writer(server, stop, number, seed) for number in range(writers)])
 
     @property
     def applied(self) -> int:
         """Number of rows whose write was acknowledged so far."""
-        return sum(writer.written.applied for writer in self._writers)
+        return sum(writer.written.applied for writer in self.writers)
 
     @property
     def failed(self) -> int:
         """Number of rows whose write was not acknowledged so far."""
-        return sum(len(writer.written.attempts) for writer in self._writers) - self.applied
+        return sum(len(writer.written.attempts) for writer in self.writers) - self.applied
 
     @property
     def written(self) -> list[Written]:
         """What each writer did; complete once the load has stopped."""
-        return [writer.written for writer in self._writers]
+        return [writer.written for writer in self.writers]
 
 
 class Writer(threading.Thread):
