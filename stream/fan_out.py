@@ -36,6 +36,13 @@ HERE = ""
 
 _SIZE = Struct(">H")
 
+_BATCHES: Mapping[str, Any] = {
+    "BatchWriteRow": pb.BatchWriteRowRequest,
+    "BatchGetRow": pb.BatchGetRowRequest,
+    "BulkImport": pb.BulkImportRequest,
+}
+"""Messages of the operations whose answers tell row by row that there is no such table."""
+
 Ask = Callable[[str, str, Identity, bytes], Awaitable[bytes]]
 """Has the worker at an address (or HERE) answer an operation."""
 
@@ -79,6 +86,16 @@ class FanOut:
             self._known = owners
             self._alone = set(owners.values()) <= {self._address}
         return self._alone
+
+    def knows(self, identity: Identity, operation: str, body: bytes) -> bool:
+        """Say whether this worker knows every table of a batch, or it is none."""
+        message = _BATCHES.get(operation)
+        if message is None:
+            return True
+        request = parse(message, body)
+        named = request.tables if hasattr(request, "tables") else [request]
+        catalog = self._directory.catalog
+        return all(catalog.table(identity.instance, one.table_name) for one in named)
 
     async def _table(self, identity: Identity, name: str) -> Table | None:
         """Return a table, None where there is none now."""
@@ -163,12 +180,7 @@ class FanOut:
             return await self._ask(next(iter(parts), HERE), "BulkImport", identity, body)
         answers = await self._answers("BulkImport", parts, identity, pb.BulkImportResponse)
         whole = pb.BulkImportResponse(table_name=request.table_name)
-        for place in places:
-            answer = answers[place.address]
-            if isinstance(answer, StoreError):
-                whole.rows.add(is_ok=False, error=_error(answer))
-            else:
-                whole.rows.append(answer.rows[place.row])
+        _join(whole, places, answers)
         return _marked(whole, [whole])
 
     async def _answers(
@@ -244,7 +256,7 @@ class FanOut:
                 if following:
                     answer.next_start_primary_key = following
                 return bytes(answer.SerializeToString())
-        raise Unavailable("The partition is not available.")
+        raise Unavailable
 
     async def _next_key(
         self, identity: Identity, request: Any, segments: Sequence[tuple[str, list[str]]]
@@ -311,14 +323,19 @@ def _joined(
 ) -> bytes:
     """Return the answer to a divided batch, its rows in the request's order."""
     for wanted, of_table in zip(request.tables, places, strict=True):
-        told = whole.tables.add(table_name=wanted.table_name)
-        for place in of_table:
-            answer = answers[place.address]
-            if isinstance(answer, StoreError):
-                told.rows.add(is_ok=False, error=_error(answer))
-            else:
-                told.rows.append(answer.tables[place.table].rows[place.row])
+        _join(whole.tables.add(table_name=wanted.table_name), of_table, answers)
     return _marked(whole, whole.tables)
+
+
+def _join(told: Any, places: Sequence[Place], answers: Mapping[str, Any]) -> None:
+    """Add a table's rows in the request's order, each from the answer of the worker it went to."""
+    for place in places:
+        answer = answers[place.address]
+        if isinstance(answer, StoreError):
+            told.rows.add(is_ok=False, error=pb.Error(code=answer.code, message=answer.message))
+        else:
+            part = answer.tables[place.table] if hasattr(answer, "tables") else answer
+            told.rows.append(part.rows[place.row])
 
 
 def _marked(whole: Any, tables: Sequence[Any]) -> bytes:
@@ -327,7 +344,3 @@ def _marked(whole: Any, tables: Sequence[Any]) -> bytes:
     rows = (row for table in tables for row in table.rows)
     unknown = any(not row.is_ok and row.error.code == OutcomeUnknown().code for row in rows)
     return UnknownWithin(answer) if unknown else answer
-
-
-def _error(failure: StoreError) -> pb.Error:
-    return pb.Error(code=failure.code, message=failure.message)

@@ -4,7 +4,11 @@ What concerns the catalog is answered by its owner. Everything else is tried her
 shard is another worker's the handler raises ``Elsewhere``, having done nothing, and the request
 goes there as it came. Whoever was asked by another worker does not pass on again.
 
-No worker says that something is absent before it has read the catalog to its present end.
+No worker says that something is absent before it has read the catalog to its present end, unless
+it serves the catalog under a lease that holds. It answers by the catalog that it knows first, and
+reads only where something is missing there: a refusal changed nothing, so the request is tried
+again. A batch tells row by row that a table is missing, when others may be written: there the
+tables are looked for before.
 """
 
 from __future__ import annotations
@@ -66,7 +70,8 @@ class Divided(NamedTuple):
 class Router:
     """Routes the operations of ``handlers``; those of ``among_workers`` are not for clients.
 
-    ``owners`` tells each slot's worker by address.
+    ``owners`` tells each slot's worker by address, ``serving`` whether a slot is open and leased
+    here.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class Router:
         catalog: CatalogOwner,
         hop: HopClient,
         owners: Callable[[], Mapping[int, str]],
+        serving: Callable[[int], bool],
         divided: Mapping[str, Divided],
         *,
         address: str,
@@ -86,6 +92,7 @@ class Router:
         self._catalog = catalog
         self._hop = hop
         self._owners = owners
+        self._serving = serving
         self._address = address
 
     def routed(self) -> dict[str, Handler]:
@@ -105,24 +112,16 @@ class Router:
         handler = self._handlers.get(operation)
         if handler is None:
             raise invalid(f"Unsupported operation: {operation}.")
-        if self._catalog.owning:
-            return handler(identity, body)
-        return self._current(handler, identity, body)
+        if operation in CATALOG_OPERATIONS:
+            return self._by_catalog(handler, identity, body)
+        return self._tried(operation, handler, identity, body)
 
     async def forward(self, slot: int, operation: str, identity: Identity, body: bytes) -> bytes:
         """Have the worker of ``slot`` answer."""
         address = self._owners().get(slot)
         if address is None or address == self._address:
-            raise Unavailable("The partition is not available.")
+            raise Unavailable
         return await self._hop.call(address, identity, operation, body)
-
-    def _of_catalog(self, name: str, handler: Handler) -> Handler:
-        def route(identity: Identity, body: bytes) -> Awaited:
-            if self._catalog.owning:
-                return handler(identity, body)
-            return self.forward(CATALOG_SLOT, name, identity, body)
-
-        return route
 
     async def ask(self, address: str, operation: str, identity: Identity, body: bytes) -> bytes:
         """Have a worker answer, this one where the address is ``HERE``."""
@@ -130,6 +129,16 @@ class Router:
             return await self._hop.call(address, identity, operation, body)
         answer = self.passed_on(identity, operation, body)
         return answer if isinstance(answer, bytes) else await answer
+
+    # Where clients' requests go.
+
+    def _of_catalog(self, name: str, handler: Handler) -> Handler:
+        def route(identity: Identity, body: bytes) -> Awaited:
+            if self._catalog.owning:
+                return self._by_catalog(handler, identity, body)
+            return self.forward(CATALOG_SLOT, name, identity, body)
+
+        return route
 
     def _of_several(self, name: str, handler: Handler) -> Handler:
         """Return the handler of what may concern several workers at once."""
@@ -147,24 +156,14 @@ class Router:
     def _of_rows(self, name: str, handler: Handler) -> Handler:
         def route(identity: Identity, body: bytes) -> Awaited:
             try:
-                result = handler(identity, body)
+                result = self._tried(name, handler, identity, body)
             except Elsewhere as error:
                 return self.forward(error.slot, name, identity, body)
-            except Rejected as error:
-                if error.code not in ABSENT or self._catalog.owning:
-                    raise
-                return self._again(name, handler, identity, body)
             if isinstance(result, bytes | asyncio.Future):
                 return result
             return self._awaited(name, result, identity, body)
 
         return route
-
-    async def _again(self, name: str, handler: Handler, identity: Identity, body: bytes) -> bytes:
-        try:
-            return await self._current(handler, identity, body)
-        except Elsewhere as error:
-            return await self.forward(error.slot, name, identity, body)
 
     async def _awaited(
         self, name: str, result: Awaitable[bytes], identity: Identity, body: bytes
@@ -173,6 +172,46 @@ class Router:
             return await result
         except Elsewhere as error:
             return await self.forward(error.slot, name, identity, body)
+
+    # By which catalog they are answered.
+
+    @property
+    def _newest(self) -> bool:
+        """Say whether nobody can know more of the catalog than this worker."""
+        return self._catalog.owning and self._serving(CATALOG_SLOT)
+
+    def _by_catalog(self, handler: Handler, identity: Identity, body: bytes) -> Awaited:
+        """Answer what the catalog alone decides."""
+        if self._newest:
+            return handler(identity, body)
+        return self._current(handler, identity, body)
+
+    def _tried(self, name: str, handler: Handler, identity: Identity, body: bytes) -> Awaited:
+        """Answer by the catalog that is known; by the one of now where something is absent."""
+        if self._newest:
+            return handler(identity, body)
+        divided = self._divided.get(name)
+        if divided is not None and not divided.fan_out.knows(identity, name, body):
+            return self._current(handler, identity, body)
+        try:
+            result = handler(identity, body)
+        except Rejected as error:
+            if error.code not in ABSENT:
+                raise
+            return self._current(handler, identity, body)
+        if isinstance(result, bytes | asyncio.Future):
+            return result
+        return self._tried_later(result, handler, identity, body)
+
+    async def _tried_later(
+        self, result: Awaitable[bytes], handler: Handler, identity: Identity, body: bytes
+    ) -> bytes:
+        try:
+            return await result
+        except Rejected as error:
+            if error.code not in ABSENT:
+                raise
+        return await self._current(handler, identity, body)
 
     async def _current(self, handler: Handler, identity: Identity, body: bytes) -> bytes:
         """Answer by the catalog as it is now, or later."""

@@ -331,6 +331,7 @@ class Worker:
             self._owner,
             self._hop,
             self._owners,
+            self._serving,
             operations.divided(),
             address=self._hop_address,
         )
@@ -467,6 +468,10 @@ class Worker:
         for slot in self._roster.slots.values():
             slot.retable()
         self._placement.wake.set()
+
+    def _serving(self, number: int) -> bool:
+        slot = self._roster.slots.get(number)
+        return slot is not None and slot.opened.is_set() and slot.readable()
 
     def _tables_of(self, slot: int) -> list[tuple[Table, ShardRange]]:
         shards = self.catalog.shards.values()

@@ -1,0 +1,188 @@
+"""What a worker answers by the catalog that it knows, and when it reads the catalog first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from rowtide.core.authentication import Identity
+from rowtide.core.catalog import TABLE, Document, table_content, table_id
+from rowtide.core.errors import Rejected, no_table
+from rowtide.core.limits import Limits
+from rowtide.core.schema import KeyColumn, ShardRange, Table, TableOptions
+from rowtide.core.transaction_id import session_missing
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.directory import Directory
+from rowtide.stream.fan_out import HERE, FanOut
+from rowtide.stream.hop import HopClient
+from rowtide.stream.http_edge import Handler
+from rowtide.stream.memory_log import MemoryLog
+from rowtide.stream.routing import Awaited, Divided, Router
+
+ANN = Identity("key-of-ann", "shop", b"")
+
+
+class CountingLog(MemoryLog):
+    """A log that counts how often its end was asked for: once per reading of the catalog."""
+
+    asked = 0
+
+    async def bounds(self) -> tuple[int, int]:
+        self.asked += 1
+        return await super().bounds()
+
+
+class Follower:
+    """A worker that follows the catalog of ``first``, and asks no other worker."""
+
+    def __init__(self, log: CountingLog) -> None:
+        self.first = CatalogOwner(log.twin(), log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
+        self.tail = log.twin()
+        self.owner = CatalogOwner(log.twin(), self.tail, owner=b"ownerid2", clock_us=lambda: 1)
+        self.serving = False
+        self.handlers: dict[str, Handler] = {
+            "PutRow": self.put_row,
+            "BatchWriteRow": self.batch_write_row,
+            "ListTable": self.list_table,
+            "CommitTransaction": self.commit,
+        }
+        directory = Directory(self.owner.catalog, {}, Limits(), lambda: 1)
+        fan_out = FanOut(directory, dict, self.router_ask, self.owner.refresh, address="b:1")
+        divided = Divided(fan_out, lambda _identity, _body: True, fan_out.write)
+        self.router = Router(
+            self.handlers,
+            {},
+            self.owner,
+            HopClient(lambda: None),
+            dict,
+            lambda _slot: self.serving,
+            {"BatchWriteRow": divided},
+            address="b:1",
+        )
+
+    async def router_ask(self, at: str, operation: str, identity: Identity, body: bytes) -> bytes:
+        return await self.router.ask(at, operation, identity, body)
+
+    def put_row(self, identity: Identity, body: bytes) -> bytes:
+        if self.owner.catalog.table(identity.instance, body.decode()) is None:
+            raise no_table()
+        return b"put"
+
+    async def batch_write_row(self, identity: Identity, body: bytes) -> bytes:
+        named = [t.table_name for t in pb.BatchWriteRowRequest.FromString(body).tables]
+        known = [self.owner.catalog.table(identity.instance, name) is not None for name in named]
+        return repr(known).encode()
+
+    def list_table(self, identity: Identity, _body: bytes) -> bytes:
+        return ",".join(t.name for t in self.owner.catalog.tables_of(identity.instance)).encode()
+
+    async def commit(self, _identity: Identity, _body: bytes) -> bytes:
+        await asyncio.sleep(0)
+        raise session_missing()
+
+    async def create(self, name: str) -> None:
+        """Create a table of which the follower has not read."""
+        await self.first.change(lambda _catalog, _stamp: _table(name))
+
+    async def asked(self, operation: str, body: bytes) -> tuple[bytes, int]:
+        """Pass a request on; return the answer and how often the catalog was read for it."""
+        return await self.counted(lambda: self.router.passed_on(ANN, operation, body))
+
+    async def routed(self, operation: str, body: bytes) -> tuple[bytes, int]:
+        """Ask as a client does."""
+        return await self.counted(lambda: self.router.routed()[operation](ANN, body))
+
+    async def counted(self, ask: Callable[[], Awaited]) -> tuple[bytes, int]:
+        before = self.tail.asked
+        answer = ask()
+        told = answer if isinstance(answer, bytes) else await answer
+        return told, self.tail.asked - before
+
+
+def _table(name: str) -> list[Document]:
+    table = Table(
+        instance=ANN.instance,
+        name=name,
+        table_id=ord(name[0]),
+        key=(KeyColumn("PK1", 1),),
+        options=TableOptions(),
+        stream=None,
+        reserved_read=0,
+        reserved_write=0,
+        created_us=0,
+        throughput_changed_s=0,
+        shards=(ShardRange(f"s{name}", 1),),
+        split_points=(),
+    )
+    return [Document(TABLE, table_id(table), table_content(table))]
+
+
+def batch(names: Iterable[str]) -> bytes:
+    tables = [pb.TableInBatchWriteRowRequest(table_name=name) for name in names]
+    return pb.BatchWriteRowRequest(tables=tables).SerializeToString()
+
+
+@pytest.fixture
+async def follower() -> Follower:
+    """A worker that knows the table ``a``, but not yet ``b``."""
+    found = Follower(CountingLog())
+    await found.first.open(1)
+    await found.create("a")
+    await found.owner.refresh()
+    await found.create("b")
+    return found
+
+
+async def test_what_is_known_is_answered_without_reading_the_catalog(follower: Follower) -> None:
+    assert await follower.asked("PutRow", b"a") == (b"put", 0)
+    assert await follower.asked("BatchWriteRow", batch("aa")) == (b"[True, True]", 0)
+    assert await follower.routed("PutRow", b"a") == (b"put", 0)
+
+
+async def test_what_was_made_meanwhile_is_found_by_reading_once(follower: Follower) -> None:
+    assert await follower.asked("PutRow", b"b") == (b"put", 1)
+    assert await follower.asked("PutRow", b"b") == (b"put", 0)
+
+
+async def test_a_batch_reads_first_where_it_names_an_unknown_table(follower: Follower) -> None:
+    assert await follower.asked("BatchWriteRow", batch("ab")) == (b"[True, True]", 1)
+    assert await follower.asked("BatchWriteRow", batch("abc")) == (b"[True, True, False]", 1)
+
+
+@pytest.mark.parametrize("ask", [Follower.asked, Follower.routed], ids=["worker", "client"])
+async def test_nothing_is_called_absent_before_the_catalog_was_read(
+    follower: Follower, ask: Callable[..., object]
+) -> None:
+    before = follower.tail.asked
+    for operation in ("PutRow", "CommitTransaction"):
+        with pytest.raises(Rejected, match="not exist"):
+            await ask(follower, operation, b"c")  # type: ignore[misc]
+    assert follower.tail.asked == before + 2
+
+
+async def test_tables_are_listed_by_the_catalog_as_it_is_now(follower: Follower) -> None:
+    assert await follower.asked("ListTable", b"") == (b"a,b", 1)
+    assert await follower.asked("ListTable", b"") == (b"a,b", 1)
+
+
+async def test_an_owner_reads_its_own_catalog_only_while_its_lease_holds(
+    follower: Follower,
+) -> None:
+    await follower.owner.open(2)
+    follower.serving = True
+    assert await follower.routed("ListTable", b"") == (b"a,b", 0)
+    follower.serving = False  # It slept, perhaps, and another one owns the catalog by now.
+    assert await follower.routed("ListTable", b"") == (b"a,b", 1)
+    with pytest.raises(Rejected):
+        await follower.routed("PutRow", b"c")
+    assert follower.tail.asked >= 2
+
+
+async def test_a_part_of_a_batch_for_this_worker_reads_nothing(follower: Follower) -> None:
+    told = await follower.counted(
+        lambda: follower.router.ask(HERE, "BatchWriteRow", ANN, batch("a"))
+    )
+    assert told == (b"[True]", 0)
