@@ -69,7 +69,7 @@ class Settings:
     advertise: str = ""
     """Host by which workers on other machines reach this one, where that is not `host`."""
 
-    lease_ms: int = 4000
+    lease_ms: int = 1200
     """After this long without a sign a worker's slots are taken over; a starved one loses reads."""
 
     slots: int = 4

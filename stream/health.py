@@ -26,7 +26,7 @@ from rowtide.stream.slot import Slot
 __all__ = ["Health"]
 
 LATELY_S = 10.0
-"""A broker that has not answered for this long is away. Leases are renewed every second."""
+"""A broker that has not answered for this long is away. Leases are renewed more often."""
 
 ASK_AFTER_S = 3.0
 """A worker without slots has no leases to renew, so it asks by itself after this long."""
@@ -73,6 +73,8 @@ class Health:
         if not self._edge.admitting:
             reasons.append("starting")
         for number, slot in sorted(self._slots.items()):
+            if slot.foreign:
+                continue  # Another worker serves it as yet.
             if not slot.opened.is_set():
                 reasons.append(f"slot {number} is not open")
             elif not slot.readable():

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.lease import (
     CLAIM,
+    DRIFT,
     RELEASE,
     RENEW,
     CorruptLease,
@@ -55,12 +56,12 @@ def lease_clock() -> float:
 class LeaseSettings:
     """How long a lease lasts. Short: a crash costs less, a starved process loses reads sooner."""
 
-    lease_s: float = 4.0
+    lease_s: float = 1.2
 
     @property
     def renew_s(self) -> float:
         """Seconds between renewals."""
-        return self.lease_s / 4
+        return self.lease_s / 5
 
 
 @dataclass(slots=True)
@@ -73,7 +74,8 @@ class Held:
     sent_s: float
     lost: bool = False
     renewals: int = 0
-    trimmable: bool = field(default=False)
+    trim_at: int | None = None
+    """The number of renewals at which older records are trimmed; None: earlier owners may serve."""
 
 
 @dataclass(slots=True)
@@ -82,6 +84,7 @@ class Watched:
 
     view: LeaseView
     read_s: float = 0.0
+    looked: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class LeaseKeeper:
@@ -141,6 +144,24 @@ class LeaseKeeper:
         free_s = watched.view.free_since(self._settings.lease_s)
         return None if free_s is None or free_s > now_s else now_s - free_s
 
+    async def looked(self, slot: int) -> None:
+        """Return once the leases of ``slot`` have been read, or it is ours."""
+        while not self._holds(slot):
+            watched = self._watched.get(slot)
+            if watched is not None:
+                await watched.looked.wait()
+                return
+            await asyncio.sleep(HELD_LOOK_S)  # The watch is about to begin.
+
+    def holder(self, slot: int) -> str | None:
+        """Return the address of another, live worker whose claim on ``slot`` is the last."""
+        watched = self._watched.get(slot)
+        last = None if watched is None or self._holds(slot) else watched.view.last
+        if last is None or last.released or last.owner in self._ended:
+            return None
+        ended = lease_clock() > last.seen_s + self._settings.lease_s * (1 + DRIFT)
+        return None if ended else last.address
+
     def _holds(self, slot: int) -> bool:
         held = self._held.get(slot)
         return held is not None and not held.lost
@@ -178,6 +199,7 @@ class LeaseKeeper:
         watched.read_s = lease_clock()
         for offset, _, value in entries:
             view.read(offset, value, watched.read_s)
+        watched.looked.set()
         last = view.last
         if last is not None:
             view.forget_ended(watched.read_s, self._settings.lease_s)
@@ -206,7 +228,9 @@ class LeaseKeeper:
             logger.info("slot %d: waiting %.1f s for the lease of its former owner", slot, wait_s)
             await asyncio.sleep(wait_s)
         view.forget_before(claim)
-        self._held[slot].trimmable = True
+        # Soon: whoever starts then reads nothing of owners that we have waited for.
+        held = self._held[slot]
+        held.trim_at = held.renewals + 1
         return claim
 
     async def still_last(self, slot: int) -> bool:
@@ -228,13 +252,23 @@ class LeaseKeeper:
         if held is None or held.lost:
             return
         try:
-            await self._read_to_end(held.log, held.view)
-            record = self._record(held, RELEASE)
-            await held.log.append([(b"", record)], deadline_s=self._settings.lease_s)
+            await self._append_release(held)
         except StoreError as error:
             logger.warning("slot %d: its lease ends by itself: %s", slot, error)
         finally:
             await held.log.disconnect()
+
+    async def _append_release(self, held: Held) -> None:
+        """Append a release until one stands: a renewal under way may take its place."""
+        while True:
+            at = held.view.end
+            record = self._record(held, RELEASE)
+            if await held.log.append([(b"", record)], deadline_s=self._settings.lease_s) == at:
+                return
+            await self._read_to_end(held.log, held.view)
+            last = held.view.last
+            if last is None or last.claim != held.claim:
+                return
 
     async def run(self) -> None:
         """Renew until cancelled."""
@@ -260,7 +294,8 @@ class LeaseKeeper:
             held.sent_s = sent_s
             held.renewals += 1
             self._counts.renewals += 1
-            if held.trimmable and held.renewals % TRIM_EVERY == 0:
+            if held.trim_at is not None and held.renewals >= held.trim_at:
+                held.trim_at = held.renewals + TRIM_EVERY
                 await self._trim(held)
             return
         self._counts.renewals_failed += 1
@@ -289,10 +324,10 @@ class LeaseKeeper:
 
     async def _append_claim(self, log: KafkaLog, view: LeaseView) -> tuple[int, float]:
         """Append a claim until one stands; return its offset and when it was sent."""
-        start, _ = await log.bounds()
-        view.end = max(view.end, start)
-        while True:
+        if view.end <= 0:  # Nothing was watched yet, or what was watched is trimmed away.
             await self._read_to_end(log, view)
+        while True:
+            # Tried first where the watch has read to: a claim that does not stand there is void.
             at = view.end
             sent_s = lease_clock()
             record = encode_lease(Lease(at, CLAIM, at, self.owner, self._address))
@@ -302,13 +337,15 @@ class LeaseKeeper:
                 # A claim that lands late is harmless: the next one of ours is later.
                 await log.disconnect()
                 await asyncio.sleep(BACKOFF_S)
-                continue
+                base = UNREAD
             if base == at:
                 view.read(at, record, lease_clock())
                 return at, sent_s
+            await self._read_to_end(log, view)
 
     async def _read_to_end(self, log: KafkaLog, view: LeaseView) -> None:
-        _, end = await log.bounds()
+        start, end = await log.bounds()
+        view.end = max(view.end, start)
         while view.end < end:
             entries: Sequence[tuple[int, bytes, bytes]]
             entries = await log.read(view.end, bytes_max=READ_BYTES)

@@ -23,7 +23,7 @@ __all__ = ["Takeover"]
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 0.1
+LOOK_S = 0.05
 STEP_S = 1.0
 """How much later than the one before it each further worker acts."""
 

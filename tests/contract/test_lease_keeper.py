@@ -1,0 +1,101 @@
+"""Leases on a real broker: who holds a slot, what its next owner waits for, what a release says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rowtide.core.lease import RENEW
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.kafka_config import TopicSpec
+from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings, lease_clock
+
+pytestmark = pytest.mark.kafka
+
+SLOT = 0
+LEASE_S = 60.0
+"""Much longer than a test: whoever waits for its end is found out."""
+FIRST, SECOND = b"owner001", b"owner002"
+ADDRESS = "first:1"
+
+
+@asynccontextmanager
+async def keeper(
+    cluster: Cluster, topic: str, owner: bytes, address: str, *, lease_s: float = LEASE_S
+) -> AsyncIterator[LeaseKeeper]:
+    """A worker's leases, which follow those of others."""
+    settings = LeaseSettings(lease_s)
+    made = LeaseKeeper(cluster, topic, owner=owner, address=address, dead=(), settings=settings)
+    async with asyncio.TaskGroup() as tasks:
+        watch = tasks.create_task(made.watch(1), name=f"watch of {address}")
+        yield made
+        watch.cancel()
+
+
+@pytest.fixture
+async def first(cluster: Cluster, topic: str) -> AsyncIterator[LeaseKeeper]:
+    """The worker that holds the slot."""
+    await cluster.create_topics([TopicSpec(topic)])
+    async with keeper(cluster, topic, FIRST, ADDRESS) as made:
+        await made.looked(SLOT)
+        await made.claim(SLOT)
+        yield made
+
+
+async def test_another_worker_sees_who_holds_a_slot_until_it_is_released(
+    cluster: Cluster, topic: str, first: LeaseKeeper
+) -> None:
+    async with keeper(cluster, topic, SECOND, "second:1") as second:
+        await second.looked(SLOT)
+        assert second.holder(SLOT) == ADDRESS
+        assert first.holder(SLOT) is None
+        await first.release(SLOT)
+        await second.claim(SLOT)  # It would take a minute, were the release not there.
+        assert second.holder(SLOT) is None
+        assert second.readable(SLOT)
+
+
+async def test_a_release_stands_though_a_renewal_took_its_place(
+    cluster: Cluster, topic: str, first: LeaseKeeper
+) -> None:
+    held = first._held[SLOT]
+    await held.log.append([(b"", first._record(held, RENEW))], deadline_s=5.0)  # On its way still.
+    await first.release(SLOT)
+    async with keeper(cluster, topic, SECOND, "second:1") as second:
+        began_s = lease_clock()
+        await second.claim(SLOT)
+        assert lease_clock() - began_s < LEASE_S
+
+
+async def test_a_claim_that_was_watched_wrongly_is_made_where_the_log_ends(
+    cluster: Cluster, topic: str, first: LeaseKeeper
+) -> None:
+    async with keeper(cluster, topic, SECOND, "second:1") as second:
+        await second.looked(SLOT)
+        for _ in range(3):
+            await first.renew()
+        await first.release(SLOT)
+        second._watched[SLOT].view.end = 1  # It has not read of the renewals yet.
+        claim = await second.claim(SLOT)
+        _, end = await cluster.log(topic).bounds()
+        assert claim == end - 1
+        assert await second.still_last(SLOT)
+
+
+async def test_who_starts_later_waits_for_nobody_who_was_waited_for_already(
+    cluster: Cluster, topic: str
+) -> None:
+    await cluster.create_topics([TopicSpec(topic)])
+    async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=0.2) as dead:
+        await dead.claim(SLOT)  # And it dies without a release.
+    async with keeper(cluster, topic, SECOND, "second:1", lease_s=0.2) as second:
+        await second.claim(SLOT)
+        await second.renew()
+        await second.release(SLOT)
+    async with keeper(cluster, topic, b"owner003", "third:1") as third:
+        began_s = lease_clock()
+        await third.claim(SLOT)
+        assert lease_clock() - began_s < LEASE_S
