@@ -86,7 +86,7 @@ class Directory:
     def shard(self, shard: ShardRange) -> ShardOwner:
         """Return an open shard. Raises ``Unavailable``."""
         slot = self._slots.get(shard.slot)
-        if slot is None:
+        if slot is None or slot.foreign:
             raise Elsewhere(shard.slot)
         return slot.owner(shard.shard_id)
 
@@ -101,6 +101,6 @@ class Directory:
     def slot(self, number: int) -> Slot:
         """Return an open slot. Raises ``Unavailable``."""
         slot = self._slots.get(number)
-        if slot is None:
+        if slot is None or slot.foreign:
             raise Elsewhere(number)
         return slot

@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
         if reader.continue_due:
             reader.continue_due = False
             transport.write(CONTINUE)
-        elif arriving is None and (self._ended or self._edge.draining):
+        elif arriving is None and (self._ended or self._edge.ending):
             self._close(linger=False)
         return None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from rowtide.core.authentication import Authenticator
 from rowtide.stream.http_answer import AnswerWriter, RequestIds
@@ -60,8 +61,10 @@ class Edge:
         self.budget = BodyBudget(self.limits.bodies_bytes_max)
         self.writer = AnswerWriter(clock)
         self.leaving = False
-        """Set from the beginning of a drain on, ``draining`` once nobody new is let in."""
+        """Set from the beginning of a drain on, ``draining`` once nobody new is let in, each
+        connection ends with its next answer, and ``ending`` once idle ones are closed."""
         self.draining = False
+        self.ending = False
         self._loop = asyncio.get_running_loop()
         self.now: Callable[[], float] = self._loop.time
         self.request_log = RequestLog(slow_s, self.now)
@@ -99,11 +102,12 @@ class Edge:
             self._sweep()
         return server
 
-    async def drain(self, deadline_s: float, *, notice_s: float = 0.0) -> int:
+    async def drain(self, deadline_s: float, *, notice_s: float = 0.0, grace_s: float = 0.0) -> int:
         """Stop accepting, let requests in flight finish; return how many were cut off.
 
-        Idle connections close at once, the others with their last answer. Before that everybody
-        is served for ``notice_s``, in which whoever asks for readiness sends new clients elsewhere.
+        Connections close with their next answer, idle ones after ``grace_s``: a write that is sent
+        on a closing connection has an unknown outcome. Before that everybody is served for
+        ``notice_s``, in which whoever asks for readiness sends new clients elsewhere.
         """
         self.leaving = True
         if notice_s:
@@ -111,6 +115,10 @@ class Edge:
         self.draining = True
         for server in self._servers:
             server.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self._unconnected.wait()
+        self.ending = True
         for connection in list(self._connections):
             connection.wind_down()
         try:

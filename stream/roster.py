@@ -1,7 +1,10 @@
-"""The slots this worker runs: opened when the group gives them, drained when it takes them.
+"""The slots this worker runs: opened when the group gives them, drained when others take them.
 
 Each slot has one keeper task, so a slot that is taken away and given back while it still drains is
 opened again after that, and two lives of one slot never overlap. Calls come from the event loop.
+
+A slot that the group has taken away is served until its next worker asks for it (``hand_over``):
+that one is ready then. See ``stream/handover.py``.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rowtide.core.errors import Unavailable
 from rowtide.stream.slot import Slot
 
 __all__ = ["Roster"]
@@ -20,14 +24,45 @@ logger = logging.getLogger(__name__)
 DRAIN_S = 10.0
 """A slot that has not answered, flushed and released by then is stopped all the same."""
 
+UNASKED_S_MAX = 20.0
+"""A slot that the group took away is released after this long, though nobody has asked."""
+
+KEPT_S = 3.0
+"""Whoever asks for a slot may have heard of the group's division earlier than we, by so much."""
+
 
 @dataclass(slots=True)
 class Place:
-    """Whether a slot is ours. ``revoked`` is set from a revocation until the slot has ended."""
+    """Whether a slot is ours. ``due`` is set when it is to be drained, ``ended`` while it is not
+    run."""
 
     wanted: asyncio.Event = field(default_factory=asyncio.Event)
-    revoked: asyncio.Event = field(default_factory=asyncio.Event)
+    unwanted: asyncio.Event = field(default_factory=asyncio.Event)
+    due: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    timer: asyncio.TimerHandle | None = None
+
+    def want(self) -> None:
+        """Run it: from now on, or again."""
+        self._forget_timer()
+        self.unwanted.clear()
+        self.due.clear()
+        self.wanted.set()
+
+    def give(self, after_s: float) -> None:
+        """Run it until it is asked for, or for so long."""
+        self.wanted.clear()
+        self.unwanted.set()
+        self._forget_timer()
+        if after_s:
+            self.timer = asyncio.get_running_loop().call_later(after_s, self.due.set)
+        else:
+            self.due.set()
+
+    def _forget_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 class Roster:
@@ -40,30 +75,43 @@ class Roster:
         self._places: dict[int, Place] = {}
         self._adopted: set[int] = set()
         self._keepers: list[asyncio.Task[None]] = []
-        self._stopping = False
+        self._closed = False
+
+    # Taking slots.
 
     def assign(self, numbers: frozenset[int]) -> None:
         """Run these slots from now on."""
-        if self._stopping:
-            return
         for number in sorted(numbers):
             self._adopted.discard(number)
             self._run(number)
 
     def _run(self, number: int) -> None:
-        if self._stopping:
+        if self._closed:
             return
         place = self._places.get(number)
         if place is None:
             place = self._places[number] = Place()
+            place.ended.set()
             keeper = self._tasks.create_task(self._keep(number, place), name=f"keep[{number}]")
             self._keepers.append(keeper)
-        place.wanted.set()
+        place.want()
 
     def adopt(self, number: int) -> None:
         """Run a slot that the group has given to a worker that died; see ``give_way``."""
         self._adopted.add(number)
         self._run(number)
+
+    async def opened(self) -> None:
+        """Wait until every slot that runs is open."""
+        for slot in list(self.slots.values()):
+            await slot.opened.wait()
+
+    # Giving them away.
+
+    def revoke(self, numbers: frozenset[int]) -> None:
+        """Serve these slots until another worker asks for them, then no more."""
+        for number in numbers:
+            self._give(number, UNASKED_S_MAX)
 
     def give_way(self, number: int) -> bool:
         """Let another worker, which has claimed it, have a slot that we but adopted.
@@ -72,42 +120,67 @@ class Roster:
         """
         if number not in self._adopted:
             return False
-        self.revoke(frozenset((number,)))
+        self._give(number, 0)
         return True
 
-    def revoke(self, numbers: frozenset[int]) -> None:
-        """Drain these slots, and stop them."""
-        for number in numbers:
-            self._adopted.discard(number)
-            place = self._places.get(number)
-            if place is not None:
-                place.wanted.clear()
-                place.revoked.set()
+    def _give(self, number: int, after_s: float) -> None:
+        self._adopted.discard(number)
+        place, slot = self._places.get(number), self.slots.get(number)
+        if place is not None:
+            # One that we have not got yet is somebody else's to give.
+            place.give(after_s if slot is None or not slot.foreign else 0)
 
-    async def opened(self) -> None:
-        """Wait until every slot that runs is open."""
-        for slot in list(self.slots.values()):
-            await slot.opened.wait()
+    async def hand_over(self, number: int) -> None:
+        """Give a slot to who asks; return once it is released. Raises ``Unavailable``: it stays."""
+        place = self._places.get(number)
+        if place is None or place.ended.is_set():
+            return
+        if number in self._adopted:
+            self._give(number, 0)
+        try:
+            async with asyncio.timeout(KEPT_S):
+                await place.unwanted.wait()
+        except TimeoutError:
+            raise Unavailable from None
+        place.due.set()
+        await place.ended.wait()
 
-    async def stop(self) -> None:
-        """Drain every slot, side by side, and take no more."""
-        self._stopping = True
-        running = [self._places[number] for number in self.slots]
-        self.revoke(frozenset(self._places))
-        for place in running:
+    # Leaving.
+
+    def close(self) -> None:
+        """Take no more slots, serve those that run until they are asked for."""
+        self._closed = True
+        for number in self._places:
+            self._give(number, UNASKED_S_MAX)
+
+    def reopen(self) -> None:
+        """Take slots again."""
+        self._closed = False
+
+    def hurry(self) -> None:
+        """Wait no longer to be asked for what we give away."""
+        for place in self._places.values():
+            if place.unwanted.is_set():
+                place.due.set()
+
+    async def ended(self) -> None:
+        """Return once no slot runs."""
+        for place in list(self._places.values()):
             await place.ended.wait()
+
+    def stop(self) -> None:
+        """End for good; no slot runs any more."""
         for keeper in self._keepers:
             keeper.cancel()
 
     async def _keep(self, number: int, place: Place) -> None:
         while True:
             await place.wanted.wait()
-            place.revoked.clear()
             place.ended.clear()
             slot = self.slots[number] = self._new_slot(number)
             async with asyncio.TaskGroup() as tasks:
                 run = tasks.create_task(slot.run(), name=f"slot[{number}]")
-                await place.revoked.wait()
+                await place.due.wait()
                 await self._drain(number, slot)
                 run.cancel()
             del self.slots[number]

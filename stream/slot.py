@@ -1,7 +1,8 @@
 """One slot that this worker owns: claimed, recovered, served, flushed, trimmed.
 
-Opening goes: claim the slot; open the local rows; fence the changelog and see that the claim is
-still the last; read the changelog to its stable end; then each shard: its log must begin at or
+Opening goes: open the local rows and bring them up to date while another worker may still serve;
+have that one hand the slot over; claim it; fence the changelog and see that the claim is still the
+last; read the changelog to its stable end; then each shard: its log must begin at or
 below what the rows hold, a no-op is appended by the append rule, and the log up to it replayed.
 
 A shard that cannot be served for good (its log lost acknowledged entries) stays closed, alone, with
@@ -13,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rowtide.core import record
-from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.errors import LogTrimmed, StoreError, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.reshape import Sealed
 from rowtide.core.schema import ShardRange, Table
@@ -28,6 +30,7 @@ from rowtide.stream.appender import LogShortened
 from rowtide.stream.changelog_flush import ChangelogFlush
 from rowtide.stream.changelog_recovery import StartPassed, recover_rows
 from rowtide.stream.counts import Counts
+from rowtide.stream.handover_links import HandoverLinks
 from rowtide.stream.index_links import IndexLinks
 from rowtide.stream.kafka_changelog import (
     ChangelogReader,
@@ -42,6 +45,7 @@ from rowtide.stream.reshape_links import ReshapeLinks
 from rowtide.stream.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.shard_opening import ShardOpener
 from rowtide.stream.shard_owner import ShardOwner, ShardSettings
+from rowtide.stream.slot_failures import StoreBehind, first, logged
 from rowtide.stream.slot_indexes import SlotIndexes
 from rowtide.stream.slot_intakes import SlotIntakes
 from rowtide.stream.slot_reshapes import SlotReshapes, require_parents
@@ -56,6 +60,7 @@ logger = logging.getLogger(__name__)
 BACKOFF_S = 0.2
 BACKOFF_S_MAX = 5.0
 WATCH_S = 0.5
+LAST_FLUSH_S = 5.0
 SWEEP_S = 30.0
 """Between two looks for rows of dropped tables where nobody asked for one: an operation that drops
 something may have failed before it could ask."""
@@ -81,12 +86,13 @@ class SlotSettings:
     reclaim: ReclaimSettings = field(default_factory=ReclaimSettings)
 
 
-class StoreBehind(Exception):
-    """The local rows end before the log begins: they must be rebuilt from the changelog."""
-
-
 class Slot:
-    """A slot and its shards on this worker. ``run`` is its one task."""
+    """A slot and its shards on this worker. ``run`` is its one task.
+
+    It is ``foreign`` while another worker may still serve it, and we prepare.
+    """
+
+    foreign = True
 
     def __init__(
         self,
@@ -96,7 +102,7 @@ class Slot:
         topics: TopicNames,
         leases: LeaseKeeper,
         path: Path,
-        before_open: Callable[[int], Awaitable[None]],
+        before_open: Callable[[int], Coroutine[Any, Any, None]],
         tables: Callable[[int], list[tuple[Table, ShardRange]]],
         table_known: Callable[[int], bool],
         clock_us: Callable[[], int],
@@ -106,9 +112,9 @@ class Slot:
         settings: SlotSettings,
         steady_s: Callable[[], float] | None = None,
         counts: Counts | None = None,
-        give_way: Callable[[int], bool] = lambda _number: False,
+        handover: HandoverLinks,
     ) -> None:
-        self._give_way = give_way
+        self._handover = handover
         self.number = number
         self.shards: dict[str, ShardOwner] = {}
         self.closed: dict[str, str] = {}
@@ -206,7 +212,7 @@ class Slot:
                 life = lives.create_task(self._live(), name=f"life[{self.number}]")
             if life.result():
                 backoff_s = BACKOFF_S
-            if self._leases.lost(self.number) and self._give_way(self.number):
+            if self._leases.lost(self.number) and self._handover.give_way(self.number):
                 await asyncio.Event().wait()  # Until we are stopped.
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
@@ -225,18 +231,23 @@ class Slot:
                 tasks.create_task(self._trim_often(), name=f"trim[{self.number}]")
                 tasks.create_task(self.reclaimer.run(), name=f"reclaim[{self.number}]")
         except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
-            logger.warning("slot %d opens again: %s", self.number, _first(failures))
+            logger.warning("slot %d opens again: %s", self.number, first(failures))
         finally:
             self._close()
         return opened
 
     async def drain(self) -> None:
-        """Stop taking changes, answer those taken, flush the changelog, release the lease."""
-        for owner in list(self.shards.values()):
-            await owner.drain()
+        """Flush the changelog while all is served; then answer what was taken, release the lease.
+
+        What is written during the flush, the next owner reads from the logs: that is faster.
+        """
         if self._flush is not None:
-            with _logged(f"slot {self.number}: last flush"):
-                await self.flush()
+            with logged(f"slot {self.number}: last flush"), suppress(TimeoutError):
+                async with asyncio.timeout(LAST_FLUSH_S):
+                    await self.flush()
+        async with asyncio.TaskGroup() as tasks:
+            for owner in list(self.shards.values()):
+                tasks.create_task(owner.drain(), name=f"drain[{owner.shard.shard_id}]")
         await self._leases.release(self.number)
 
     def _begin(self, shard: ShardRange) -> asyncio.Event:
@@ -280,7 +291,7 @@ class Slot:
 
     async def _settle_once(self) -> None:
         """Take in what the catalog has learned while the slot opened."""
-        with _logged(f"slot {self.number}: settling"):
+        with logged(f"slot {self.number}: settling"):
             await self.settle()
 
     async def _put_in_force(self, owner: ShardOwner) -> None:
@@ -343,11 +354,16 @@ class Slot:
     # Opening.
 
     async def _open(self) -> None:
-        self.claim = await self._leases.claim(self.number)
-        await self._before_open(self.claim)
+        self.foreign = True
         self.rows = self._opened_rows()
-        await self._fence()
-        await self._read_changelog(self.rows)
+        await self._read_changelog(self.rows)  # Much of what there is to do, before it is ours.
+        await self._handover.obtain(self.number)
+        self.foreign = False
+        self.claim = await self._leases.claim(self.number)
+        async with asyncio.TaskGroup() as tasks:  # Side by side: writers wait for this.
+            tasks.create_task(self._before_open(self.claim), name=f"catalog[{self.number}]")
+            await self._fence()
+            await self._read_changelog(self.rows)
         self._flush = ChangelogFlush(self._writer, self.rows)
         assert self._tasks is not None, "opening happens inside run"
         self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")
@@ -463,7 +479,7 @@ class Slot:
 
     async def _reconcile(self, owner: ShardOwner) -> None:
         """Append the table's options where a crash kept them from the shard's log."""
-        with _logged(f"options of {owner.log.name}"):
+        with logged(f"options of {owner.log.name}"):
             await owner.submit_hidden(options_body(owner.shard.table))
 
     # Upkeep.
@@ -487,7 +503,7 @@ class Slot:
                 if sum(len(o.dirty) for o in self._written()) > self._settings.dirty_max:
                     break
             flushed_s = self.flushed_s
-            with _logged(f"slot {self.number}: flush"):
+            with logged(f"slot {self.number}: flush"):
                 await self.flush()
             self._counts.flush_failures += self.flushed_s == flushed_s
 
@@ -503,7 +519,7 @@ class Slot:
         while True:
             self._swept.clear()
             assert self.rows is not None, "rows are open"
-            with _logged(f"slot {self.number}: sweep"):
+            with logged(f"slot {self.number}: sweep"):
                 await self._sweep.dropped(self.rows)
                 await self._sweep.moved(self.rows, self._intakes)
             with suppress(TimeoutError):
@@ -530,12 +546,12 @@ class Slot:
         while True:
             await asyncio.sleep(self._settings.trim_s)
             for owner in list(self.shards.values()):
-                with _logged(f"trim of {owner.log.name}"):
+                with logged(f"trim of {owner.log.name}"):
                     await self._trim.trim(owner)
             for table, shard in self._links.ended(self.number):
-                with _logged(f"trim of {shard.shard_id}"):
+                with logged(f"trim of {shard.shard_id}"):
                     await self._trim.trim_ended(table, shard, self._reshapes.ended)
-            with _logged(f"slot {self.number}: old commits"):
+            with logged(f"slot {self.number}: old commits"):
                 assert self.rows is not None, "rows are open"
                 kept_s = self._settings.commits_kept_s + self._limits.transaction_s_max
                 before_us = self._clock_us() - int(kept_s * 1_000_000)
@@ -551,7 +567,7 @@ class Slot:
         self._flush = None
         if self.rows is not None:
             rows, self.rows = self.rows, None
-            with _logged(f"closing {self._path}"):
+            with logged(f"closing {self._path}"):
                 rows.close()
 
 
@@ -563,19 +579,3 @@ def _in_force(owner: ShardOwner, table: Table) -> bool:
         and state.options.max_versions == options.max_versions
         and state.stream == table.stream
     )
-
-
-@contextmanager
-def _logged(what: str) -> Iterator[None]:
-    """Log what may pass and is tried again later."""
-    try:
-        yield
-    except (Unavailable, OutcomeUnknown, Fenced, LogTrimmed, StoreFailed) as error:
-        logger.warning("%s: %s", what, error)
-
-
-def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    found: BaseException = failures
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found

@@ -2,16 +2,14 @@
 
 Starts in this order: its directory, Kafka's topics, leases, membership; the slots that the group
 gives it open by themselves; then clients are let in. Stops in the reverse order: clients first,
-then slots (answered, flushed, released), then the group.
+then the group, then slots, one by one as other workers ask for them (flushed, answered, released).
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import shutil
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +25,7 @@ from rowtide.stream.balancer import Balancer
 from rowtide.stream.bulk_operations import BulkOperations
 from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.clock import Clock
+from rowtide.stream.collector import tune_collector
 from rowtide.stream.consumption import Consumption
 from rowtide.stream.consumption_file import ConsumptionFile
 from rowtide.stream.counts import Counts
@@ -34,6 +33,7 @@ from rowtide.stream.defined_column_operations import DefinedColumnOperations
 from rowtide.stream.directory import Directory
 from rowtide.stream.fan_out import FanOut
 from rowtide.stream.faust_membership import Membership, MembershipConfig
+from rowtide.stream.handover import Handover
 from rowtide.stream.health import Health
 from rowtide.stream.hop import HopClient, HopServer
 from rowtide.stream.http_edge import Edge
@@ -43,6 +43,7 @@ from rowtide.stream.introduction import Credentials, Introduction
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.listening import bind, reachable
 from rowtide.stream.metrics import Metrics
 from rowtide.stream.placement import Placement
 from rowtide.stream.reshape_operations import (
@@ -72,6 +73,8 @@ logger = logging.getLogger(__name__)
 
 DISK_CHECK_S = 1.0
 DRAIN_S = 20.0
+GRACE_S = 0.5
+"""Clients that are busy call again within this time, and hear then that the connection ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +149,12 @@ class Worker:
         topics = await self._create_topics()
         slots = (await self._cluster.topics())[topics.lease]
         # Bound before anybody learns the address, listening only when clients may come.
-        listener = self._bind(self.config.port)
+        listener = bind(self.config.host, self.config.port)
         self.port = listener.getsockname()[1]
-        hops = self._bind(0)
-        self._hop_address = f"{self._reachable_host()}:{hops.getsockname()[1]}"
-        self._membership = self._new_membership(directory, slots)
+        hops = bind(self.config.host, 0)
+        self._hop_address = (
+            f"{reachable(self.config.advertise or self.config.host)}:{hops.getsockname()[1]}"
+        )
         self._assemble(directory, topics, slots, tasks)
         await self._hop_server.serve_on(hops)
         await self._edge.serve_on(listener)  # For probes; clients come later.
@@ -162,7 +166,7 @@ class Worker:
             self._roster,
             slots=slots,
             address=self._hop_address,
-            ready=self._owner.ready.is_set,
+            ready=lambda: self._owner.ready.is_set() and not self._handover.left,
         )
         tasks.create_task(takeover.run(), name="takeover")
         tasks.create_task(self._owner.follow(), name="catalog")
@@ -175,30 +179,11 @@ class Worker:
             start.result()
             tasks.create_task(self._watch_disk(), name="disk")
             tasks.create_task(self._consumption.run(), name="consumption")
-            _tune_collector()
+            tune_collector()
             ready(self)
             await stopped
         start.cancel()
         await self._stop()
-
-    def _reachable_host(self) -> str:
-        """Return the host by which other workers reach this one."""
-        host = self.config.advertise or self.config.host
-        if host in ("0.0.0.0", "::", ""):
-            host = socket.gethostname()
-        return f"[{host}]" if ":" in host else host
-
-    def _bind(self, port: int) -> socket.socket:
-        host = self.config.host
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-        except OSError:
-            listener.close()
-            raise
-        return listener
 
     async def _create_topics(self) -> TopicNames:
         prefix = self.config.kafka.topic_prefix
@@ -234,6 +219,14 @@ class Worker:
             counts=self.counts,
         )
         self._roster = Roster(self._new_slot, tasks)
+        self._handover = Handover(
+            self._leases,
+            self._roster,
+            self._hop,
+            self._owners,
+            lambda: self._new_membership(directory, slots),
+            address=self._hop_address,
+        )
         self._placement = Placement(
             self._owner,
             self._roster.slots,
@@ -320,6 +313,7 @@ class Worker:
             reshapes=self._reshapes,
             balancer=self._balancer,
             placement=self._placement,
+            handover=self._handover,
             introduction=self._introduction,
             admin=self._admin,
             status=self._status,
@@ -418,7 +412,7 @@ class Worker:
 
     async def _start(self) -> None:
         """Join the group, wait until every slot of ours is open, let clients in."""
-        await self._membership.start()
+        await self._handover.join()
         await self._owner.ready.wait()
         await self._roster.opened()
         if await self._introduction.make():
@@ -426,16 +420,21 @@ class Worker:
         self._edge.open(self._router.routed())
 
     async def _stop(self) -> None:
-        """Answer, flush and release what is served; nothing acknowledged depends on it."""
-        notice_s = self.config.watching.drain_notice_s if self._edge.admitting else 0.0
-        cut = await self._edge.drain(DRAIN_S, notice_s=notice_s)
-        if cut:
-            logger.warning("%d requests were cut off", cut)
+        """Answer clients, give the slots to others; nothing acknowledged depends on it."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._end_clients(), name="clients end")
+            # Who comes meanwhile is answered by the slots' next workers, through us.
+            tasks.create_task(self._handover.leave(), name="slots leave")
         await self._consumption.flush()
-        await self._roster.stop()
-        await self._membership.stop()
+        self._roster.stop()
         self._hop_server.close()
         self._hop.close()
+
+    async def _end_clients(self) -> None:
+        notice_s = self.config.watching.drain_notice_s if self._edge.admitting else 0.0
+        cut = await self._edge.drain(DRAIN_S, notice_s=notice_s, grace_s=GRACE_S)
+        if cut:
+            logger.warning("%d requests were cut off", cut)
 
     # Slots.
 
@@ -448,13 +447,13 @@ class Worker:
             path=self.config.data_dir / "rows" / str(number),
             before_open=self._owner.open if number == 0 else self._catalog_ready,
             tables=self._tables_of,
-            table_known=lambda table_id: table_id in self.catalog.tables_by_id,
+            table_known=self._table_known,
             clock_us=self._clock,
             indexes=self._indexes,
             reshapes=self._reshapes,
             limits=self.config.limits,
             settings=self.config.slot,
-            give_way=self._roster.give_way,
+            handover=self._handover,
             steady_s=self._clock.steady_s,
             counts=self.counts,
         )
@@ -472,6 +471,10 @@ class Worker:
     def _serving(self, number: int) -> bool:
         slot = self._roster.slots.get(number)
         return slot is not None and slot.opened.is_set() and slot.readable()
+
+    def _table_known(self, table_id: int) -> bool:
+        """Say whether a table may exist: ids only grow, so one not given out is yet to be read."""
+        return table_id in self.catalog.tables_by_id or table_id >= self.catalog.next_table_id
 
     def _tables_of(self, slot: int) -> list[tuple[Table, ShardRange]]:
         shards = self.catalog.shards.values()
@@ -520,7 +523,7 @@ class Worker:
 
     def _owners(self) -> Mapping[int, str]:
         """Return where each slot's worker is: as its lease says, else as the group does."""
-        leased, grouped = self._leases.addresses, self._membership.owners()
+        leased, grouped = self._leases.addresses, self._handover.membership.owners()
         if leased is not self._leased or grouped is not self._grouped:
             self._leased, self._grouped = leased, grouped
             known = {slot: address for slot, address in leased.items() if address}
@@ -530,16 +533,6 @@ class Worker:
 
 class _Stopped(Exception):
     """Ends the worker's tasks after a clean stop."""
-
-
-def _tune_collector() -> None:
-    """Let the cycle collector run seldom: requests make many objects and hardly a cycle.
-
-    Measured: a fifth of the CPU of a batch write went into collections that found nothing.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
 
 
 async def _until(stop: asyncio.Event) -> None:

@@ -9,6 +9,7 @@ from rowtide.stream.balancer import LOADS, WRITTEN_MIDDLE, Balancer
 from rowtide.stream.bulk_operations import BulkOperations
 from rowtide.stream.defined_column_operations import DefinedColumnOperations
 from rowtide.stream.fan_out import PART_OF_EXPORT, PART_OF_RANGE, FanOut, part_handler
+from rowtide.stream.handover import HAND_OVER, LEAVING, Handover
 from rowtide.stream.http_edge import Handler
 from rowtide.stream.index_operations import INDEX_FINISH, INDEX_STATE, IndexOperations
 from rowtide.stream.introduction import WELCOME, Introduction
@@ -47,6 +48,7 @@ class WorkerOperations(NamedTuple):
     reshapes: ReshapeOperations
     balancer: Balancer
     placement: Placement
+    handover: Handover
     introduction: Introduction
     admin: AdminOperations
     status: WorkerStatus
@@ -55,6 +57,8 @@ class WorkerOperations(NamedTuple):
     def among_workers(self) -> dict[str, Handler]:
         """Return what only other workers may ask."""
         return {
+            HAND_OVER: self.handover.hand_over_request,
+            LEAVING: self.handover.leaving_request,
             SETTLE: self.placement.settle_request,
             INDEX_STATE: self.indexes.state_request,
             INDEX_FINISH: self.indexes.finish_request,

@@ -295,6 +295,16 @@ class NoReshapes:
         return
 
 
+class NoOthers:
+    """Of a slot that nobody else serves."""
+
+    async def obtain(self, _slot: int) -> None:
+        return
+
+    def give_way(self, _slot: int) -> bool:
+        return False
+
+
 class SimulatedSlot(Slot):
     """The slot of one worker process: made anew after a crash, on the same disk."""
 
@@ -312,6 +322,7 @@ class SimulatedSlot(Slot):
             leases=leases,
             path=Path("memory"),
             before_open=_nothing_before,
+            handover=NoOthers(),
             tables=lambda _slot: [(TABLE, SHARD)],
             table_known=lambda number: number in (TABLE.table_id, INDEX.table_id),
             clock_us=clock_us,

@@ -10,7 +10,7 @@ import pytest
 
 from rowtide.stream.slot import WATCH_S
 from tests.simulator.memory_rows import Disk
-from tests.simulator.simulated_worker import Backend, Leases, SimulatedSlot
+from tests.simulator.simulated_worker import Backend, Leases, NoOthers, SimulatedSlot
 from tests.simulator.virtual_time import VirtualTimeLoop
 
 LIVES = 3
@@ -70,10 +70,17 @@ def test_it_ends_when_it_is_cancelled_whatever_else_fails(ms: int) -> None:
     run(program)
 
 
+class Yielding(NoOthers):
+    """Of a slot that was but adopted."""
+
+    def give_way(self, _slot: int) -> bool:
+        return True
+
+
 def test_one_that_gives_way_stays_closed_until_it_is_cancelled() -> None:
     async def program() -> None:
         watched = Watched()
-        watched.slot._give_way = lambda _number: True
+        watched.slot._handover = Yielding()
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(watched.slot.run(), name="slot")
             await watched.lose()

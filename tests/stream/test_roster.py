@@ -7,6 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
+import pytest
+
+from rowtide.core.errors import Unavailable
+from rowtide.stream import roster as roster_module
 from rowtide.stream.roster import Roster
 from rowtide.stream.slot import Slot
 
@@ -18,6 +22,7 @@ class Counted:
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()
+        self.foreign = False
         self.drained = False
 
     async def run(self) -> None:
@@ -35,7 +40,10 @@ async def running() -> AsyncIterator[Roster]:
     async with asyncio.TaskGroup() as tasks:
         roster = Roster(lambda _number: cast(Slot, Counted()), tasks)
         yield roster
-        await roster.stop()
+        roster.close()
+        roster.hurry()
+        await roster.ended()
+        roster.stop()
 
 
 async def settle(roster: Roster) -> None:
@@ -82,3 +90,83 @@ async def test_one_that_was_given_up_may_be_given_again() -> None:
         await settle(roster)
         assert list(roster.slots) == [3]
         assert Counted.lives == 2
+
+
+async def test_a_slot_that_the_group_took_is_served_until_another_worker_asks_for_it() -> None:
+    async with running() as roster:
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        roster.revoke(frozenset({3}))
+        await settle(roster)
+        assert list(roster.slots) == [3]
+        [slot] = roster.slots.values()
+        await roster.hand_over(3)
+        assert cast(Counted, slot).drained
+        assert list(roster.slots) == []
+
+
+async def test_a_slot_that_was_taken_and_given_back_unasked_goes_on() -> None:
+    async with running() as roster:
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        roster.revoke(frozenset({3}))
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        assert list(roster.slots) == [3]
+        assert Counted.lives == 1
+
+
+async def test_a_slot_that_we_have_not_got_yet_is_given_up_at_once() -> None:
+    async with running() as roster:
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        roster.slots[3].foreign = True
+        roster.revoke(frozenset({3}))
+        await settle(roster)
+        assert list(roster.slots) == []
+
+
+async def test_whoever_asks_for_an_adopted_slot_gets_it() -> None:
+    async with running() as roster:
+        roster.adopt(3)
+        await settle(roster)
+        await roster.hand_over(3)
+        assert list(roster.slots) == []
+
+
+async def test_a_slot_that_is_ours_is_not_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster_module, "KEPT_S", 0.0)
+    async with running() as roster:
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        with pytest.raises(Unavailable):
+            await roster.hand_over(3)
+        assert list(roster.slots) == [3]
+
+
+async def test_whoever_asks_before_the_group_has_told_us_waits_for_that() -> None:
+    async with running() as roster, asyncio.TaskGroup() as tasks:
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        asked = tasks.create_task(roster.hand_over(3), name="asks")
+        await settle(roster)
+        assert not asked.done()
+        roster.revoke(frozenset({3}))
+        await asked
+        assert list(roster.slots) == []
+
+
+async def test_a_closed_roster_serves_on_and_takes_nothing_until_reopened() -> None:
+    async with running() as roster:
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        roster.close()
+        roster.assign(frozenset({4}))
+        roster.adopt(5)
+        await settle(roster)
+        assert list(roster.slots) == [3]
+        await roster.hand_over(3)
+        roster.reopen()
+        roster.assign(frozenset({4}))
+        await settle(roster)
+        assert list(roster.slots) == [4]

@@ -16,6 +16,10 @@ pytestmark = pytest.mark.system
 TABLES = [f"t{number}" for number in range(6)]
 
 
+LONG = ("--lease-ms", "120000")
+"""Longer than a write is repeated: nobody who leaves in peace leaves others to wait for a lease."""
+
+
 def write_all(client: Client, number: int) -> float:
     """Write a row of each table; return the longest wait, in seconds."""
     requests = [put(name, key("a", number), puts(n=number)) for name in TABLES]
@@ -29,11 +33,11 @@ def check_all(client: Client, numbers: range) -> None:
 
 
 def test_a_worker_that_joins_takes_its_share(workers: Workers) -> None:
-    first = workers.start()
+    first = workers.start(*LONG)
     for name in TABLES:
         repeated(partial(ask, first, create(name)))
     write_all(first, 0)
-    second = workers.start()
+    second = workers.start(*LONG)
     for number in range(1, 50):
         write_all(first if number % 2 else second, number)
     workers.settled()
@@ -45,7 +49,7 @@ def test_a_worker_that_joins_takes_its_share(workers: Workers) -> None:
 def test_what_a_worker_served_others_serve_at_once_and_the_group_divides_later(
     workers: Workers, how: str
 ) -> None:
-    clients = [workers.start("--lease-ms", "1500") for _ in range(3)]
+    clients = [workers.start(*(LONG if how == "stopped" else ())) for _ in range(3)]
     workers.settled()
     for name in TABLES:
         repeated(partial(ask, clients[0], create(name)))  # Slots may still move.

@@ -1,0 +1,35 @@
+"""What fails in a slot and may pass: it is logged, and tried again later."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rowtide.core.errors import LogTrimmed, OutcomeUnknown, Unavailable
+from rowtide.stream.kafka_changelog import Fenced
+from rowtide.stream.row_store import StoreFailed
+
+__all__ = ["StoreBehind", "first", "logged"]
+
+logger = logging.getLogger(__name__)
+
+
+class StoreBehind(Exception):
+    """The local rows end before the log begins: they must be rebuilt from the changelog."""
+
+
+@contextmanager
+def logged(what: str) -> Iterator[None]:
+    """Log what may pass and is tried again later."""
+    try:
+        yield
+    except (Unavailable, OutcomeUnknown, Fenced, LogTrimmed, StoreFailed) as error:
+        logger.warning("%s: %s", what, error)
+
+
+def first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    found: BaseException = failures
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

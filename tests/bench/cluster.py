@@ -1,0 +1,128 @@
+"""A broker and several workers as processes, for what is measured of them together.
+
+Every worker keeps its port over its restarts, so a client may knock until it is back.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.deploy.kafka.broker import EmbeddedBroker
+from rowtide.deploy.kafka.config import EmbeddedConfig
+from rowtide.deploy.up import Ready, Up
+
+__all__ = ["Cluster", "free_port"]
+
+SETTLED_S_MAX = 120.0
+LOOK_S = 0.1
+
+Status = list[dict[str, Any]]
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Cluster:
+    """``count`` workers that share ``slots``; all is ended and reaped when left."""
+
+    def __init__(
+        self, folder: Path, cache_dir: Path, *, count: int, slots: int, options: Sequence[str] = ()
+    ) -> None:
+        self._folder = folder
+        self._cache_dir = cache_dir
+        self._count = count
+        self._options = ("--slots", str(slots), "--table-operations-per-s", "0", *options)
+        self._slots = slots
+        self._ended = ExitStack()
+        self.workers: list[Up] = []
+        self.access: list[Ready] = []
+        """How each worker is reached; all take the first one's key."""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as failing:
+            kafka = EmbeddedConfig(self._folder / "kafka", self._cache_dir)
+            broker = failing.enter_context(EmbeddedBroker(kafka))
+            log = failing.enter_context((self._folder / "workers.log").open("ab"))
+            for number in range(self._count):
+                options = (*self._options, "--kafka", broker.bootstrap, "--port", str(free_port()))
+                worker = Up(self._folder / f"worker{number}", options=options, output=log)
+                self.workers.append(failing.enter_context(worker))
+                ready = worker.start()
+                first = self.access[0] if self.access else ready
+                self.access.append(first._replace(endpoint=ready.endpoint))
+            self._ended = failing.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.close()
+
+    def status(self, number: int) -> Status:
+        """Return every worker's status as one of them tells it; nothing where it is silent."""
+        try:
+            with Client(**self.access[number]._asdict()) as client:
+                found: Status = client.call_json("RowtideClusterStatus", {})["workers"]
+        except (NoAnswer, ServerError):
+            return []
+        return found
+
+    def drain(self, number: int) -> None:
+        """Have a worker give its slots away, and wait until it has none."""
+        self._ask(number, "RowtideDrain")
+        self.settled(self._count - 1)
+
+    def undrain(self, number: int) -> None:
+        """Let a worker take slots again."""
+        self._ask(number, "RowtideUndrain")
+
+    def _ask(self, number: int, operation: str) -> None:
+        with Client(**self.access[number]._asdict()) as client:
+            client.call_json(operation, {})
+
+    def settled(self, count: int) -> dict[int, tuple[str, int]]:
+        """Wait until ``count`` workers share all slots alike; return who claimed each.
+
+        Whoever is silent or drained is not among them.
+        """
+        return self._until(lambda told: _divided(told, count))
+
+    def taken_over(self, count: int) -> None:
+        """Wait until ``count`` workers serve all slots, however divided."""
+        self._until(lambda told: len([w for w in told if w.get("slots")]) <= count)
+
+    def _until(self, done: Callable[[Status], bool]) -> dict[int, tuple[str, int]]:
+        until = time.monotonic() + SETTLED_S_MAX
+        while True:
+            told = next(filter(None, map(self.status, range(self._count))), [])
+            claims = _claims(told)
+            if len(claims) == self._slots and done(told):
+                return claims
+            if time.monotonic() > until:
+                raise TimeoutError(f"the slots are not divided: {told}")
+            time.sleep(LOOK_S)  # Of other processes there is nothing to wait on.
+
+
+def _divided(told: Status, count: int) -> bool:
+    """Say whether so many workers are ready and have their share of the slots."""
+    shares = [len(worker["slots"]) for worker in told if worker.get("ready")]
+    return len(shares) == count and max(shares) - min(shares) <= 1
+
+
+def _claims(told: Status) -> dict[int, tuple[str, int]]:
+    """Return the worker and the claim of every slot that is open and leased."""
+    return {
+        slot["slot"]: (worker["address"], slot["claim"])
+        for worker in told
+        for slot in worker.get("slots", ())
+        if slot["open"] and slot["lease"]
+    }
