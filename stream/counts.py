@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rowtide.core.reshape import KINDS
 from rowtide.stream.histogram import LONG_S, Histogram
 
 __all__ = ["Counts"]
@@ -39,6 +40,11 @@ class Counts:
     recoveries: Histogram = field(default_factory=_long)
     """Shards opened by reading their logs."""
     recovered_records: int = 0
+
+    reshapes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    """Splits, merges and moves carried through, by kind."""
+    copied_bytes: int = 0
+    """Of moved rows, in records of the shards that take their place."""
 
     claims: int = 0
     renewals: int = 0

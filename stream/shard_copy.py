@@ -19,6 +19,7 @@ from rowtide.core.schema import LOCAL, ShardRange, Table
 from rowtide.core.shard import ROWS
 from rowtide.core.shard_state import options_body
 from rowtide.core.transaction_id import COMMITS
+from rowtide.stream.counts import Counts
 from rowtide.stream.log import Log
 from rowtide.stream.shard_owner import ShardOwner
 
@@ -48,10 +49,14 @@ def _range(number: int, shard: ShardRange) -> Range:
 class ShardCopy:
     """Copies from ``source`` into ``log``, which must be empty, under the source's claim."""
 
-    def __init__(self, source: ShardOwner, ranges: Iterable[Range], log: Log) -> None:
+    def __init__(
+        self, source: ShardOwner, ranges: Iterable[Range], log: Log, counts: Counts
+    ) -> None:
         self._source = source
         self._ranges = list(ranges)
         self._log = log
+        self._counts = counts
+        self._written: set[bytes] = set()
         self.end = 0
         """The log's next offset."""
 
@@ -60,7 +65,7 @@ class ShardCopy:
         start, end = await self._log.bounds()
         if (start, end) != (0, 0):
             raise Unavailable(f"{self._log.name} is not empty")
-        self._source.watched = set()
+        self._source.watches.append(self._written)
         await self._append(options_body(self._source.shard.state))
         for low, high in (*self._ranges, (COMMITS, bytes((COMMITS[0] + 1,)))):
             at: bytes | None = low
@@ -70,9 +75,10 @@ class ShardCopy:
 
     async def delta(self) -> int:
         """Copy what was written since; return how many entries that were."""
-        watched, self._source.watched = self._source.watched or set(), set()
+        written = sorted(self._written)
+        self._written.clear()
         count = 0
-        for entries in _sliced(self._entry(chunk_key) for chunk_key in sorted(watched)):
+        for entries in _sliced(self._entry(chunk_key) for chunk_key in written):
             await self._append_rows(entries)
             count += len(entries)
         return count
@@ -86,7 +92,8 @@ class ShardCopy:
 
     def stop(self) -> None:
         """Note no more what is written."""
-        self._source.watched = None
+        watches = self._source.watches
+        watches[:] = [watch for watch in watches if watch is not self._written]
 
     def _slice(self, at: bytes, high: bytes) -> tuple[list[CopyEntry], bytes | None]:
         """Return entries from ``at`` on, and where the next slice begins, if anywhere."""
@@ -138,6 +145,7 @@ class ShardCopy:
         if base != at:
             raise Unavailable(f"{self._log.name} has somebody else's records")
         self.end = at + 1
+        self._counts.copied_bytes += len(encoded)
 
 
 def _sliced(entries: Iterable[CopyEntry | None]) -> Iterator[list[CopyEntry]]:

@@ -129,8 +129,8 @@ class ShardOwner:
         self.dirty: set[bytes] = set()
         """Store keys written since the last flush to the changelog."""
         self._unflushed: dict[tuple[bytes, bytes], int] = {}
-        self.watched: set[bytes] | None = None
-        """Store keys written since somebody began to copy the rows, who takes them from here."""
+        self.watches: list[set[bytes]] = []
+        """Each has the store keys written since somebody began to copy the rows."""
         self.followers: set[asyncio.Event] = set()
         """Set whenever more of the log is acknowledged."""
         self.failed: Exception | None = None
@@ -492,8 +492,8 @@ class ShardOwner:
         shard = self.shard
         self.rows.take(writes, [(mark_key(shard.shard_id), encode_mark(shard.state))])
         self.dirty.update(map(_key_of, writes))
-        if self.watched is not None:
-            self.watched.update(map(_key_of, writes))
+        for watch in self.watches:
+            watch.update(map(_key_of, writes))
         shard.applied(writes)
 
     # One change.

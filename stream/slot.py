@@ -157,7 +157,9 @@ class Slot:
         self.feeders = self._index_work.feeders
         self._sweep = SlotSweep(self._remove, self._table_known)
         self._trim = SlotTrim(indexes, links, self.starts, self._clock_us)
-        self._reshapes = SlotReshapes(number, links, self.shards, self._seal, self._log_of)
+        self._reshapes = SlotReshapes(
+            number, links, self.shards, self._seal, self._log_of, self._counts
+        )
         self._intakes = SlotIntakes(number, links, opener, self._make_room, self._log_of)
         self.reclaimer = Reclaimer(
             self.shards.values,
@@ -192,6 +194,16 @@ class Slot:
     def followed(self, shard_id: str) -> ShardOwner:
         """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
         return self._reshapes.ended.get(shard_id) or self.owner(shard_id)
+
+    @property
+    def ended(self) -> int:
+        """How many shards have ended whose logs are kept."""
+        return len(self._reshapes.ended)
+
+    @property
+    def arriving(self) -> int:
+        """How many shards are being moved here."""
+        return len(self._intakes.arriving)
 
     def received(self, shard_id: str) -> int:
         """Return the last offset folded of a shard that is being moved here; -1 for none."""

@@ -71,7 +71,7 @@ class SlotIntakes:
     def clear(self) -> None:
         """Forget everything: the slot closes."""
         self.arriving.clear()
-        self._begun.clear()
+        self._begun = set()  # Tasks of the life that ends take themselves off the former one.
 
     def settle(self, tasks: asyncio.TaskGroup, rows: RowStore) -> None:
         """Take in what the catalog plans to come here."""
@@ -92,6 +92,7 @@ class SlotIntakes:
         return self.arriving.pop(shard.shard_id, None)
 
     async def _take_in(self, table: Table, shard: ShardRange, rows: RowStore) -> None:
+        begun = self._begun
         try:
             while self._links.is_arriving(shard):
                 try:
@@ -101,7 +102,7 @@ class SlotIntakes:
                     logger.info("shard %s arrives later: %s", shard.shard_id, error)
                     await asyncio.sleep(RETRY_S)
         finally:
-            self._begun.discard(shard.shard_id)
+            begun.discard(shard.shard_id)
 
     async def _made_room(self, table: Table, shard: ShardRange, rows: RowStore) -> None:
         async with self._clearing:

@@ -21,6 +21,7 @@ from rowtide.core.errors import StoreError, Unavailable
 from rowtide.core.reshape import MOVE, Reshape, Sealed, plan_of
 from rowtide.core.schema import ShardRange
 from rowtide.stream.appender import LogShortened
+from rowtide.stream.counts import Counts
 from rowtide.stream.log import Log
 from rowtide.stream.reshape_links import ReshapeLinks
 from rowtide.stream.row_store import RowStore
@@ -62,6 +63,7 @@ class SlotReshapes:
         shards: Mapping[str, ShardOwner],
         seal: Callable[[ShardOwner, str], Awaitable[Sealed]],
         log_of: Callable[[str], Log],
+        counts: Counts,
     ) -> None:
         self.ended: dict[str, ShardOwner] = {}
         """Those that were sealed, by shard id, while the catalog knows them."""
@@ -70,12 +72,13 @@ class SlotReshapes:
         self._shards = shards
         self._seal = seal
         self._log_of = log_of
+        self._counts = counts
         self._carried: set[str] = set()
 
     def clear(self) -> None:
         """Forget everything: the slot closes."""
         self.ended.clear()
-        self._carried.clear()
+        self._carried = set()  # Tasks of the life that ends take themselves off the former one.
 
     async def open_ended(self, opener: ShardOpener, rows: RowStore, closed: dict[str, str]) -> None:
         """Bring the rows up to the seal of every shard that has ended; their children go on there.
@@ -106,6 +109,7 @@ class SlotReshapes:
     async def _carry(self, reshape_id: str, claim: int) -> None:
         """Carry one change through, whatever it takes, until the catalog plans it no more."""
         wait_s = RETRY_S
+        carried = self._carried
         try:
             while (reshape := self._links.plan(reshape_id)) is not None:
                 logger.info("%s of %s", reshape.kind, ", ".join(reshape.parents))
@@ -116,7 +120,7 @@ class SlotReshapes:
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_S_MAX)
         finally:
-            self._carried.discard(reshape_id)
+            carried.discard(reshape_id)
 
     async def _through(self, reshape: Reshape, claim: int) -> None:
         owners = self._parents(reshape)
@@ -130,6 +134,7 @@ class SlotReshapes:
     async def _finish(self, reshape: Reshape, owners: Sequence[ShardOwner]) -> None:
         seals = {owner.shard.shard_id: await self._sealed(owner, reshape) for owner in owners}
         await self._links.finish(reshape, seals)
+        self._counts.reshapes[reshape.kind] += 1
 
     async def _sealed(self, owner: ShardOwner, reshape: Reshape) -> Sealed:
         return owner.shard.state.seal or await self._seal(owner, plan_of(reshape))
@@ -146,7 +151,7 @@ class SlotReshapes:
         await self._links.prepare(reshape)
         [child] = reshape.children
         log = self._log_of(child.shard_id)
-        copy = ShardCopy(owner, row_ranges(owner.shard.table, child), log)
+        copy = ShardCopy(owner, row_ranges(owner.shard.table, child), log, self._counts)
         try:
             await copy.base()
             await self._catch_up(copy, child)

@@ -129,6 +129,14 @@ def _appends(counts: Counts) -> Iterator[Family]:
 
 def _leases(parts: WorkerParts) -> Iterator[Family]:
     counts = parts.counts
+    yield Family(
+        COUNTER,
+        "shard_changes",
+        "Splits, merges and moves that this worker carried through.",
+        ("kind",),
+        _by_name(counts.reshapes),
+    )
+    yield _counter("copied_bytes", "Records of rows that moved.", counts.copied_bytes)
     yield _counter("claims", "Slots claimed.", counts.claims)
     yield _counter("leases_lost", "Slots that another worker has claimed.", counts.leases_lost)
     yield Family(
@@ -155,12 +163,14 @@ def _slots(parts: WorkerParts) -> Iterator[Family]:
     yield Family(GAUGE, "slots", "Slots of this worker.", ("state",), _by_name(states))
     states = {
         "open": sum(len(slot.shards) for slot in slots),
+        "ended": sum(slot.ended for slot in slots),
+        "arriving": sum(slot.arriving for slot in slots),
         "closed": sum(len(slot.closed) for slot in slots),
     }
     yield Family(
         GAUGE,
         "shards",
-        "Shards of this worker; closed are those that stay so.",
+        "Shards of this worker; ended ones have a stream still, closed ones stay so.",
         ("state",),
         _by_name(states),
     )
