@@ -56,6 +56,10 @@ class CatalogOwner:
         self.ready = asyncio.Event()
         """Set once the catalog has been read to what was its end at the start."""
         self.owning = False
+        self.taken_over = asyncio.Event()
+        """Set when this worker has come to own the catalog."""
+        self.first_shard = 0
+        """Number of the first shard id that nobody had taken by then."""
         self._appender = Appender(log, self._noop)
         self._log = log
         self._tail = tail
@@ -76,6 +80,8 @@ class CatalogOwner:
             self._snapshot_at = start
             self._replay(await self._appender.read(at, end))
             self.owning = True
+            self.first_shard = self.catalog.next_shard
+        self.taken_over.set()
         self.ready.set()
 
     async def follow(self) -> None:

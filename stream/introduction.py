@@ -48,18 +48,18 @@ class Introduction:
         self._catalog = catalog
         self._forward = forward
 
-    async def make(self) -> bool:
-        """Return once we are known; say whether we own the catalog."""
+    async def make(self) -> None:
+        """Return once we are known."""
         body = json.dumps(self._wanted._asdict()).encode()
         while True:
             try:
                 await self.welcome(NOBODY, body)
-                return True
+                return
             except Elsewhere:
                 pass
             try:
                 await self._forward(CATALOG_SLOT, WELCOME, NOBODY, body)
-                return False
+                return
             except (Unavailable, OutcomeUnknown) as error:
                 logger.debug("not introduced yet: %s", error)
                 await asyncio.sleep(RETRY_S)

@@ -59,6 +59,7 @@ from rowtide.stream.stream_operations import StreamOperations
 from rowtide.stream.table_operations import TableOperations
 from rowtide.stream.table_throttle import TableThrottle
 from rowtide.stream.takeover import Takeover
+from rowtide.stream.topic_sweep import TopicSweep
 from rowtide.stream.topics import TopicNames
 from rowtide.stream.transaction_operations import TransactionOperations
 from rowtide.stream.unbuilt_operations import UnbuiltOperations
@@ -170,6 +171,8 @@ class Worker:
         )
         tasks.create_task(takeover.run(), name="takeover")
         tasks.create_task(self._owner.follow(), name="catalog")
+        sweep = TopicSweep(self._owner, self._cluster, self._topics)
+        tasks.create_task(sweep.run(), name="topic sweep")
         tasks.create_task(self._placement.run(), name="placement")
         tasks.create_task(self._balancer.run(), name="balancer")
         stopped = tasks.create_task(_until(stop), name="stop")
@@ -415,8 +418,7 @@ class Worker:
         await self._handover.join()
         await self._owner.ready.wait()
         await self._roster.opened()
-        if await self._introduction.make():
-            await self._sweep_topics()
+        await self._introduction.make()
         self._edge.open(self._router.routed())
 
     async def _stop(self) -> None:
@@ -483,20 +485,6 @@ class Worker:
         ]
 
     # Start-up and upkeep.
-
-    async def _sweep_topics(self) -> None:
-        """Delete shards' topics that a crash between two steps has left without a table."""
-        prefix = self._topics.shard("")
-        planned = [c.shard_id for r in self.catalog.reshapes.values() for c in r.children]
-        known = {self._topics.shard(shard_id) for shard_id in (*self.catalog.shards, *planned)}
-        stray = [
-            name
-            for name in await self._cluster.topics()
-            if name.startswith(prefix) and name not in known
-        ]
-        if stray:
-            logger.warning("deleting %d topics that belong to no table", len(stray))
-            await self._cluster.delete_topics(stray)
 
     async def _watch_disk(self) -> None:
         while True:

@@ -1,0 +1,70 @@
+"""Topics that a crash left without a table are deleted by the catalog's next owner, no others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from rowtide.core.catalog import (
+    TABLE,
+    Catalog,
+    Document,
+    reshape_document,
+    table_content,
+    table_id,
+)
+from rowtide.core.reshape import move
+from rowtide.core.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
+from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
+from rowtide.stream.memory_log import MemoryLog
+from rowtide.stream.topic_sweep import TopicSweep
+from rowtide.stream.topics import TopicNames
+
+pytestmark = pytest.mark.kafka
+
+SHARD = ShardRange("s1", 0)
+ENDED = ShardRange("s2", 0, sealed_us=5, sealed_at=3)
+KEY = (KeyColumn("k", STRING),)
+WHOLE = Table("i", "t", 1, KEY, TableOptions(), None, 0, 0, 0, 0, (SHARD,), ended=(ENDED,))
+LOOKS_MAX = 400
+
+
+def decided(_catalog: Catalog, stamp: int) -> Sequence[Document]:
+    """A table with an open and an ended shard, one on its way, and one reserved for nobody."""
+    change = move(WHOLE, SHARD, 1, ["s3"], stamp)
+    counters = Document("counters", "ids", {"table": 2, "shard": 5})
+    table = Document(TABLE, table_id(WHOLE), table_content(replace(WHOLE, created_us=stamp)))
+    return [table, reshape_document(change), counters]
+
+
+async def test_only_what_was_taken_before_and_belongs_to_nobody_goes(broker: str) -> None:
+    prefix = f"sweep{uuid4().hex}"
+    topics = TopicNames(prefix, "changelog")
+    log = MemoryLog()
+
+    def owner(name: bytes) -> CatalogOwner:
+        return CatalogOwner(log.twin(), log.twin(), owner=name, clock_us=lambda: 9)
+
+    former, owning = owner(b"former--"), owner(b"owning--")
+    await former.open(1)
+    await former.change(decided)
+    # s4 was reserved and never used, s5 is just being made under the new owner.
+    made = {topics.shard(f"s{number}") for number in range(1, 6)}
+    async with Cluster(KafkaConfig(broker, topic_prefix=prefix)) as cluster:
+        await cluster.create_topics([TopicSpec(name) for name in sorted(made)])
+        await owning.open(2)
+        async with asyncio.TaskGroup() as tasks:
+            sweep = tasks.create_task(TopicSweep(owning, cluster, topics).run(), name="sweep")
+            for _ in range(LOOKS_MAX):
+                if set(await cluster.topics()) != made:
+                    break
+                await asyncio.sleep(0.05)  # There is nothing to wait on from outside.
+            sweep.cancel()
+        assert made - set(await cluster.topics()) == {topics.shard("s4")}
+        await cluster.delete_topics(sorted(made))
