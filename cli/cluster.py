@@ -37,6 +37,50 @@ def status(client: Client, output: Output) -> None:
     show(found["workers"])
 
 
+_worker_argument = click.argument("worker", default="")
+
+
+@cluster.command("drain", cls=ClientCommand)
+@_worker_argument
+def drain(client: Client, worker: str, output: Output) -> None:
+    """Let WORKER give all its slots to the others, and take none.
+
+    WORKER is an address as `rowtide cluster status` shows it; without, it is the worker that is
+    asked. It goes on answering clients, with the others' help, but /readyz says no. Ends with
+    `rowtide cluster undrain`, or when the worker is started again. Writes to each slot pause for
+    the fraction of a second that a handover takes.
+    """
+    found = client.call_json("RowtideDrain", {"worker": worker})
+    _tell(found, f"{found['worker']} has no slots, and takes none.", output)
+
+
+@cluster.command("undrain", cls=ClientCommand)
+@_worker_argument
+def undrain(client: Client, worker: str, output: Output) -> None:
+    """Let WORKER, which was drained, take slots again."""
+    found = client.call_json("RowtideUndrain", {"worker": worker})
+    _tell(found, f"{found['worker']} takes slots again.", output)
+
+
+@cluster.command("forget", cls=ClientCommand)
+@click.argument("worker")
+def forget(client: Client, worker: str, output: Output) -> None:
+    """Ask WORKER no more: it has died, and will not come back.
+
+    A worker that stops says goodbye by itself; one that was killed is asked, and shown as silent,
+    until it is started again or forgotten. Should it come back all the same, it is known again.
+    """
+    found = client.call_json("RowtideForgetWorker", {"worker": worker})
+    _tell(found, f"{found['worker']} is forgotten.", output)
+
+
+def _tell(found: Status, sentence: str, output: Output) -> None:
+    if output == "json":
+        emit_json(found)
+    else:
+        click.echo(sentence)
+
+
 def show(workers: Sequence[Status]) -> None:
     """Print the workers for eyes."""
     answering = [worker for worker in workers if "error" not in worker]
@@ -71,13 +115,19 @@ def _worker(worker: Status) -> tuple[object, ...]:
         return worker["address"], "silent", "", None, None, None, ""
     return (
         worker["address"],
-        "ready" if worker["ready"] else "not ready",
+        _readiness(worker),
         age_text(worker["uptime_s"]),
         len(worker["slots"]),
         sum(len(slot["shards"]) for slot in worker["slots"]),
         worker["connections"],
         f"{worker['free_bytes'] // MB:,} MB",
     )
+
+
+def _readiness(worker: Status) -> str:
+    if worker.get("drained"):
+        return "drained"
+    return "ready" if worker["ready"] else "not ready"
 
 
 def _slots(workers: Iterable[Status]) -> list[tuple[Status, Status]]:
@@ -131,7 +181,8 @@ def _emit_faults(workers: Iterable[Status]) -> None:
         if "error" in worker:
             faults.append(f"{address} does not answer: {worker['error']}")
             continue
-        faults += [f"{address} is not ready: {reason}" for reason in worker["reasons"]]
+        reasons = [reason for reason in worker["reasons"] if reason != "drained"]
+        faults += [f"{address} is not ready: {reason}" for reason in reasons]
         faults += [
             f"shard {shard} stays closed: {why}"
             for slot in worker["slots"]

@@ -39,6 +39,9 @@ def consumption(
     Needs a key with the admin right. Reserved units are averaged over the hour; on demand are those
     that exceeded them in some second. Units of requests that named no table of the instance stand
     on a line without a table.
+
+    Every worker counts what its shards consumed, and all are asked; one that does not answer is
+    named on stderr. What exceeded a reservation is judged by each worker for its own shards.
     """
     wanted = {"table": table, "from": _seconds(begin), "to": _seconds(end)}
     asked = {name: value for name, value in wanted.items() if value is not None}
@@ -47,6 +50,9 @@ def consumption(
         emit_json(found)
     else:
         emit_table(HEADER, [_line(hour) for hour in found["hours"]])
+        for worker in found["silent"]:
+            text = f"{worker['address']} does not answer, its units are missing: {worker['error']}"
+            click.echo(text, err=True)
 
 
 def _seconds(time: datetime | None) -> int | None:

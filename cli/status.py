@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -19,10 +20,11 @@ MB = 1_000_000
 def status(client: Client, output: Output) -> None:
     """Show how the server is doing.
 
-    Needs a key with the admin right. A slot is open when its shards are; without its lease it
-    serves no reads. Dirty rows wait for the changelog; nothing acknowledged depends on them.
+    Needs a key with the admin right. The process is the one that is asked, the slots are those of
+    all workers. A slot is open when its shards are; without its lease it serves no reads. Dirty
+    rows wait for the changelog; nothing acknowledged depends on them.
     """
-    found = client.call_json("RowtideStatus", {})
+    found = _joined(client.call_json("RowtideClusterStatus", {})["workers"])
     found = {"endpoint": client.endpoint, **found}
     if output == "json":
         emit_json(found)
@@ -33,16 +35,38 @@ def status(client: Client, output: Output) -> None:
     emit_table(header, [_slot(slot) for slot in found["slots"]])
 
 
+def _joined(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first worker's status, with the slots of all and who did not answer."""
+    answering = [worker for worker in workers if "error" not in worker]
+    slots = [{**slot, "worker": w["address"]} for w in answering for slot in w["slots"]]
+    return {
+        **workers[0],
+        "workers": len(workers),
+        "silent": [worker for worker in workers if "error" in worker],
+        "slots": sorted(slots, key=lambda slot: int(slot["slot"])),
+    }
+
+
 def _summary(found: dict[str, Any]) -> list[tuple[str, object]]:
     return [
         ("endpoint", found["endpoint"]),
         ("process", f"{found['pid']}, up {age_text(found['uptime_s'])}"),
+        *_workers(found),
         ("kafka", f"{found['kafka']}, {found['durability']}"),
         ("instances", found["instances"]),
         ("tables", found["tables"]),
         ("connections", found["connections"]),
         ("free disk", _free(found["free_bytes"], found["free_bytes_min"])),
     ]
+
+
+def _workers(found: dict[str, Any]) -> list[tuple[str, object]]:
+    """Return how many workers there are, where there are several."""
+    silent = ", ".join(worker["address"] for worker in found["silent"])
+    if found["workers"] == 1:
+        return []
+    missing = f"; {silent} silent, slots there are not shown" if silent else ""
+    return [("workers", f"{found['workers']}{missing}")]
 
 
 def _free(free: int, least: int) -> str:

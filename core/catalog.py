@@ -35,13 +35,16 @@ __all__ = [
     "Document",
     "Instance",
     "document_body",
+    "reclaimer_document",
     "reshape_document",
     "secret_document",
+    "worker_document",
 ]
 
 _CELL = b"document"
 INSTANCE, ACCESS_KEY, TABLE, COUNTERS = "instance", "key", "table", "counters"
 RESHAPE, SECRET = "reshape", "secret"
+WORKER, RECLAIMER = "worker", "reclaimer"
 
 
 class Document(NamedTuple):
@@ -94,6 +97,9 @@ class Catalog:
         """What is under way with shards, by the id of the change."""
         self.hop_secret: bytes | None = None
         """What workers prove to each other that they know."""
+        self.workers: dict[str, str] = {}
+        """Where each worker that has not said goodbye was last, by its name; some have died."""
+        self.reclaimer_paused = False
         self.next_table_id = 1
         self.next_shard = 1
         self._begins: dict[int, list[bytes]] = {}
@@ -123,7 +129,10 @@ class Catalog:
         tables = [table for table in self.tables.values() if not table.main]
         found += [Document(TABLE, table_id(t), table_content(t)) for t in tables]
         found += [reshape_document(reshape) for reshape in self.reshapes.values()]
+        found += [worker_document(*worker) for worker in self.workers.items()]
         found.append(self.counters())
+        if self.reclaimer_paused:
+            found.append(reclaimer_document(paused=True))
         if self.hop_secret is not None:
             found.append(secret_document(self.hop_secret))
         return found
@@ -177,6 +186,10 @@ class Catalog:
             self._set_table(_table_of(content))
         elif kind == RESHAPE:
             self.reshapes[name] = reshape_of(content)
+        elif kind == WORKER:
+            self.workers[name] = content["address"]
+        elif kind == RECLAIMER:
+            self.reclaimer_paused = content["paused"]
 
     def _set_table(self, table: Table) -> None:
         self._forget_table(table.table_id)
@@ -216,6 +229,8 @@ class Catalog:
             self._forget_table(int(name))
         elif kind == RESHAPE:
             self.reshapes.pop(name, None)
+        elif kind == WORKER:
+            self.workers.pop(name, None)
 
 
 def secret_document(secret: bytes) -> Document:
@@ -226,6 +241,16 @@ def secret_document(secret: bytes) -> Document:
 def reshape_document(reshape: Reshape, *, gone: bool = False) -> Document:
     """Return the document of a change of shards, or the one that removes it."""
     return Document(RESHAPE, reshape.id, None if gone else reshape_content(reshape))
+
+
+def worker_document(name: str, address: str | None) -> Document:
+    """Return the document that says where a worker is; without an address it is forgotten."""
+    return Document(WORKER, name, None if address is None else {"address": address})
+
+
+def reclaimer_document(*, paused: bool) -> Document:
+    """Return the document that says whether the reclaimers stand still."""
+    return Document(RECLAIMER, "cluster", {"paused": paused})
 
 
 def document_body(document: Document) -> tuple[bytes, record.Body]:

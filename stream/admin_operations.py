@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rowtide.core.authentication import Identity
@@ -52,9 +52,7 @@ class AdminOperations:
         placement: Placement,
         status: Callable[[], dict[str, Any]],
         set_clock: Callable[[int, int], None],
-        cluster_status: Callable[[], Awaitable[dict[str, Any]]],
     ) -> None:
-        self._cluster_status = cluster_status
         self._directory = directory
         self._placement = placement
         self._status = status
@@ -64,11 +62,6 @@ class AdminOperations:
         """Return the worker's status."""
         require_admin(self._directory.catalog, identity)
         return json_answer(self._status())
-
-    async def cluster_status(self, identity: Identity, _body: bytes) -> bytes:
-        """Return every worker's status."""
-        require_admin(self._directory.catalog, identity)
-        return json_answer(await self._cluster_status())
 
     def set_clock(self, identity: Identity, body: bytes) -> bytes:
         """Set the clock of a server that tests run on one: ``now_us``, Unix microseconds.
@@ -82,54 +75,6 @@ class AdminOperations:
             raise invalid("The now_us and passed_us must be whole numbers of microseconds.")
         self._set_clock(now_us, passed_us)
         return json_answer({"now_us": now_us, "passed_us": passed_us})
-
-    async def consumption(self, identity: Identity, body: bytes) -> bytes:
-        """Return units by hour of ``instance``, one ``table`` or all, ``from`` and ``to`` (Unix s).
-
-        An hour belongs to the range that holds its first second; ``to`` is exclusive.
-        """
-        require_admin(self._directory.catalog, identity)
-        fields = json_fields(body, {"instance", "table", "from", "to"})
-        instance = str(fields.get("instance", identity.instance)).lower()
-        if instance not in self._directory.catalog.instances:
-            raise Rejected("OTSObjectNotExist", f"Instance '{instance}' does not exist.")
-        table = fields.get("table")
-        bounds = fields.get("from"), fields.get("to")
-        if any(bound is not None and type(bound) is not int for bound in bounds):
-            raise invalid("The from and to must be whole numbers of seconds.")
-        if table is not None and not isinstance(table, str):
-            raise invalid("The table must be a name.")
-        hours = await self._directory.consumption.hours(instance, table, *bounds)
-        return json_answer({"instance": instance, "hours": hours})
-
-    async def reclaim(self, identity: Identity, body: bytes) -> bytes:
-        """Remove what is hidden in one ``table`` of the request's instance, now."""
-        require_admin(self._directory.catalog, identity)
-        name = str(json_fields(body, {"table"}).get("table", ""))
-        done = []
-        for shard in self._directory.table(identity.instance, name).shards:
-            owner, slot = self._directory.shard(shard), self._directory.slot(shard.slot)
-            done.append(await slot.reclaimer.reclaim_now(owner))
-        counts = {"rows": sum(d.rows for d in done), "ranges": sum(d.ranges for d in done)}
-        return json_answer({"table": name, **counts})
-
-    def pause_reclaimer(self, identity: Identity, body: bytes) -> bytes:
-        """Let the background reclaimer stand still, until it is resumed or the server restarts."""
-        return self._set_reclaimer(identity, body, paused=True)
-
-    def resume_reclaimer(self, identity: Identity, body: bytes) -> bytes:
-        """Let the background reclaimer go on."""
-        return self._set_reclaimer(identity, body, paused=False)
-
-    def _set_reclaimer(self, identity: Identity, body: bytes, *, paused: bool) -> bytes:
-        require_admin(self._directory.catalog, identity)
-        json_fields(body, set())
-        for slot in self._directory.slots():
-            if paused:
-                slot.reclaimer.pause()
-            else:
-                slot.reclaimer.resume()
-        return json_answer({"paused": paused})
 
     def list_instances(self, identity: Identity, _body: bytes) -> bytes:
         """Return instances with their kinds and numbers of tables."""

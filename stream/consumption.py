@@ -7,9 +7,11 @@ worker counts what its own shards consumed.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable
+from dataclasses import astuple
 from typing import Any
 
 from rowtide.core.limits import INT64_MAX
@@ -17,7 +19,7 @@ from rowtide.core.metering import HOUR_S, NO_TABLE, HourOf, Metering, PartitionU
 from rowtide.core.schema import Table
 from rowtide.stream.consumption_file import ConsumptionFile
 
-__all__ = ["Consumption"]
+__all__ = ["Consumption", "hours", "packed", "unpacked"]
 
 logger = logging.getLogger(__name__)
 
@@ -85,25 +87,47 @@ class Consumption:
                 logger.warning("consumption is stored later: %s", error)
                 self._metering.put_back(taken)
 
-    async def hours(
+    async def found(
         self, instance: str, table: str | None, begin_s: int | None, end_s: int | None
-    ) -> list[dict[str, Any]]:
-        """Return an instance's hours up to now, those of one table or of all.
+    ) -> Taken:
+        """Return what this worker counted of an instance up to now, of one table or of all.
 
         An hour belongs to the range that holds its first second.
         """
         await self.flush()
         if self._file is None:
-            return []
+            return Taken()
         bounds = begin_s or 0, INT64_MAX if end_s is None else end_s
         async with self._flushing:
             found = await asyncio.to_thread(self._file.find, instance, table, *bounds)
-        return [_told(hour_of, use, found) for hour_of, use in found.uses.items()]
+        found.seconds = {hour_s: min(s, HOUR_S) for hour_s, s in found.seconds.items()}
+        return found
+
+
+def packed(found: Taken) -> bytes:
+    """Return what was counted as one worker sends it to another."""
+    uses = [[*hour_of, *astuple(use)] for hour_of, use in found.uses.items()]
+    return json.dumps({"uses": uses, "seconds": found.seconds}).encode()
+
+
+def unpacked(told: bytes) -> Taken:
+    """Return what another worker counted."""
+    found = json.loads(told)
+    uses = {HourOf(*use[:3]): Use(*use[3:]) for use in found["uses"]}
+    return Taken(uses, {int(hour_s): seconds for hour_s, seconds in found["seconds"].items()})
+
+
+def hours(found: Taken) -> list[dict[str, Any]]:
+    """Return the hours as operators see them, in order."""
+    return [_told(hour_of, use, found) for hour_of, use in sorted(found.uses.items())]
 
 
 def _told(hour_of: HourOf, use: Use, found: Taken) -> dict[str, Any]:
-    """Return an hour as it is told: what was reserved is averaged over the time counted."""
-    seconds = min(found.seconds.get(hour_of.hour_s, 0.0), HOUR_S)
+    """Return an hour as it is told: what was reserved is averaged over the time counted.
+
+    Of several workers it is the average of all: each counts every table's reservation.
+    """
+    seconds = found.seconds.get(hour_of.hour_s, 0.0)
     return {
         "hour_s": hour_of.hour_s,
         "table": None if hour_of.table == NO_TABLE else hour_of.table,

@@ -17,13 +17,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import StoreError
 from rowtide.stream.faust_membership import Membership
 from rowtide.stream.hop import NOBODY, HopClient
 from rowtide.stream.lease_keeper import LeaseKeeper
+from rowtide.stream.peers import Peers
 from rowtide.stream.roster import Roster
 
 __all__ = ["HAND_OVER", "LEAVING", "Handover"]
@@ -52,10 +53,8 @@ class Handover:
         leases: LeaseKeeper,
         roster: Roster,
         hop: HopClient,
-        owners: Callable[[], Mapping[int, str]],
+        peers: Peers,
         new_membership: Callable[[], Membership],
-        *,
-        address: str,
     ) -> None:
         self.left = False
         """Whether we take no slots: drained, or about to stop."""
@@ -64,8 +63,7 @@ class Handover:
         self._leases = leases
         self._roster = roster
         self._hop = hop
-        self._owners = owners
-        self._address = address
+        self._peers = peers
         self._staying: set[str] = set()
         self._changing = asyncio.Lock()
 
@@ -111,7 +109,7 @@ class Handover:
         """Give all slots away and take no more; return once we have none."""
         async with self._changing:
             self.left = True
-            self._staying = await self._others_staying()
+            self._staying = await self._staying_now(leaving=True)
             self._roster.close()
             await self.membership.stop()
             if not self._staying:
@@ -133,28 +131,19 @@ class Handover:
                 self.left = False
                 await self.membership.start()
 
-    async def others_staying(self) -> bool:
-        """Say whether another worker takes slots."""
-        return bool(await self._ask_all(leaving=False))
+    async def others_staying(self) -> set[str]:
+        """Return the other workers that take slots, as far as they answer."""
+        return await self._staying_now(leaving=False)
 
-    async def _others_staying(self) -> set[str]:
-        """Tell the others that we leave; return those that do not."""
-        return await self._ask_all(leaving=True)
-
-    async def _ask_all(self, *, leaving: bool) -> set[str]:
-        others = set(self._owners().values()) - {self._address}
-        body = json.dumps({"from": self._address, "leaving": leaving}).encode()
-        async with asyncio.TaskGroup() as tasks:
-            asked = {at: tasks.create_task(self._stays(at, body), name=at) for at in others}
-        return {at for at, task in asked.items() if task.result()}
-
-    async def _stays(self, address: str, body: bytes) -> bool:
-        try:
-            async with asyncio.timeout(TELL_S):
-                told = await self._hop.call(address, NOBODY, LEAVING, body)
-        except (StoreError, TimeoutError):
-            return False
-        return not json.loads(told)["leaving"]
+    async def _staying_now(self, *, leaving: bool) -> set[str]:
+        """Tell the others whether we leave; return those that do not."""
+        body = json.dumps({"from": self._peers.address, "leaving": leaving}).encode()
+        told = await self._peers.ask(LEAVING, body, answer_s=TELL_S)
+        return {
+            address
+            for address, answer in told.items()
+            if isinstance(answer, bytes) and not json.loads(answer)["leaving"]
+        }
 
     async def leaving_request(self, _identity: Identity, body: bytes) -> bytes:
         """Hear that another worker leaves, or is asked; tell whether we leave."""

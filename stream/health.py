@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,7 +46,10 @@ class Health:
         data_dir: Path,
         free_bytes_min: int,
         counts: Counts,
+        drained: Callable[[], bool] = lambda: False,
     ) -> None:
+        self.drained = drained
+        """Whether this worker was told to take no slots."""
         self._edge = edge
         self._slots = slots
         self._cluster = cluster
@@ -70,6 +73,8 @@ class Health:
         reasons: list[str] = []
         if self._edge.leaving:
             reasons.append("draining")
+        elif self.drained():
+            reasons.append("drained")
         if not self._edge.admitting:
             reasons.append("starting")
         for number, slot in sorted(self._slots.items()):

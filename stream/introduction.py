@@ -1,4 +1,5 @@
-"""Makes a worker known: its instance, its key, and the secret that workers share, in the catalog.
+"""Makes a worker known in the catalog: where it is, its instance, its key, and the secret that
+workers share; and says goodbye.
 
 The catalog's owner writes them; any other worker asks it to.
 """
@@ -10,20 +11,29 @@ import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from rowtide.core.authentication import Identity
-from rowtide.core.catalog import AccessKey, Catalog, Document, Instance, secret_document
-from rowtide.core.errors import Elsewhere, OutcomeUnknown, Unavailable
+from rowtide.core.catalog import (
+    AccessKey,
+    Catalog,
+    Document,
+    Instance,
+    secret_document,
+    worker_document,
+)
+from rowtide.core.errors import Elsewhere, OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.admin_operations import instance_document, key_document
 from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.hop import NOBODY
 
-__all__ = ["WELCOME", "Credentials", "Introduction"]
+__all__ = ["FAREWELL", "WELCOME", "Credentials", "Introduction"]
 
 logger = logging.getLogger(__name__)
 
-WELCOME = "RowtideWelcome"
+WELCOME, FAREWELL = "RowtideWelcome", "RowtideFarewell"
+FAREWELL_S = 1.0
 RETRY_S = 0.2
 
 
@@ -36,21 +46,25 @@ class Credentials(NamedTuple):
 
 
 class Introduction:
-    """That of one worker. ``forward`` has the worker of a slot answer an operation."""
+    """That of the worker ``name`` at ``address``. ``forward`` has a slot's worker answer."""
 
     def __init__(
         self,
         wanted: Credentials,
         catalog: CatalogOwner,
         forward: Callable[[int, str, Identity, bytes], Awaitable[bytes]],
+        *,
+        name: str,
+        address: str,
     ) -> None:
+        self._told = {"name": name, "address": address}
         self._wanted = wanted
         self._catalog = catalog
         self._forward = forward
 
     async def make(self) -> None:
         """Return once we are known."""
-        body = json.dumps(self._wanted._asdict()).encode()
+        body = json.dumps({**self._told, **self._wanted._asdict()}).encode()
         while True:
             try:
                 await self.welcome(NOBODY, body)
@@ -65,9 +79,38 @@ class Introduction:
                 await asyncio.sleep(RETRY_S)
 
     async def welcome(self, _identity: Identity, body: bytes) -> bytes:
-        """Make the instance and the key of a worker exist. Raises ``Elsewhere``."""
-        wanted = Credentials(**json.loads(body))
-        await self._catalog.change(lambda catalog, stamp: _documents(wanted, catalog, stamp))
+        """Make a worker known, its instance and its key exist. Raises ``Elsewhere``."""
+        told = json.loads(body)
+        name, address = told.pop("name"), told.pop("address")
+        wanted = Credentials(**told)
+
+        def decide(catalog: Catalog, stamp: int) -> list[Document]:
+            known = catalog.workers.get(name) == address
+            worker = [] if known else [worker_document(name, address)]
+            return worker + _documents(wanted, catalog, stamp)
+
+        await self._catalog.change(decide)
+        return b"{}"
+
+    async def part(self) -> None:
+        """Say goodbye, if somebody hears it: others need not ask us any more."""
+        body = json.dumps(self._told).encode()
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                try:
+                    await self.farewell(NOBODY, body)
+                except Elsewhere:
+                    await self._forward(CATALOG_SLOT, FAREWELL, NOBODY, body)
+
+    async def farewell(self, _identity: Identity, body: bytes) -> bytes:
+        """Forget a worker, unless it is elsewhere by now. Raises ``Elsewhere``."""
+        told = json.loads(body)
+
+        def decide(catalog: Catalog, _stamp: int) -> list[Document]:
+            there = catalog.workers.get(told["name"]) == told["address"]
+            return [worker_document(told["name"], None)] if there else []
+
+        await self._catalog.change(decide)
         return b"{}"
 
 

@@ -17,6 +17,7 @@ from rowtide.core.authentication import Identity
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.catalog_owner import CatalogOwner, Decide
 from rowtide.stream.hop import NOBODY, HopClient
+from rowtide.stream.peers import Peers
 from rowtide.stream.slot import Slot
 
 __all__ = ["SETTLE", "Placement"]
@@ -28,6 +29,9 @@ RETRY_S = 0.2
 SETTLE_S_MAX = 15.0
 """After this long a worker that does not answer makes the outcome unknown."""
 
+IDLE_S = 1.0
+"""A worker without slots may be dead: it is waited for so long."""
+
 
 class Placement:
     """The shards of this worker's slots, and how to reach the others'."""
@@ -38,9 +42,11 @@ class Placement:
         slots: Mapping[int, Slot],
         hop: HopClient,
         owners: Callable[[], Mapping[int, str]],
+        peers: Peers,
         *,
         address: str,
     ) -> None:
+        self._peers = peers
         self._catalog = catalog
         self._slots = slots
         self._hop = hop
@@ -77,8 +83,15 @@ class Placement:
                 await _until_done(self._settle_here)
                 for address in set(self._owners().values()) - {self._address}:
                     await _until_done(partial(self._ask, address, applied))
+                await self._tell_idle(applied)
         except TimeoutError:
             raise OutcomeUnknown from None
+
+    async def _tell_idle(self, applied: int) -> None:
+        """Let workers without slots read the catalog, which they would by themselves, later."""
+        idle = self._peers.known() - self._peers.serving()
+        if idle:
+            await self._peers.ask(SETTLE, _settled_to(applied), among=idle, answer_s=IDLE_S)
 
     async def others(self, operation: str, body: bytes) -> list[bytes]:
         """Return what every other worker with slots answers. Raises what one of them raised."""
@@ -99,12 +112,15 @@ class Placement:
         """Have another worker settle, unless it owns nothing any more."""
         if address not in self._owners().values():
             return
-        body = json.dumps({"applied": applied}).encode()
-        await self._hop.call(address, NOBODY, SETTLE, body)
+        await self._hop.call(address, NOBODY, SETTLE, _settled_to(applied))
 
     async def _settle_here(self) -> None:
         for slot in list(self._slots.values()):
             await slot.settle()
+
+
+def _settled_to(applied: int) -> bytes:
+    return json.dumps({"applied": applied}).encode()
 
 
 async def _until_done(attempt: Callable[[], Awaitable[None]]) -> None:

@@ -91,13 +91,9 @@ class Reclaimer:
         self._passes = 0
         self._at: str | None = None
 
-    def pause(self) -> None:
-        """Stop within a slice; what was written stays."""
-        self._allowed.clear()
-
-    def resume(self) -> None:
-        """Go on where the pause began."""
-        self._allowed.set()
+    def hold(self, *, paused: bool) -> None:
+        """Stop within a slice, what was written stays; or go on where the pause began."""
+        (self._allowed.clear if paused else self._allowed.set)()
 
     def status(self) -> dict[str, Any]:
         """Return how far it is: ``shard`` is the one being gone through, None between passes."""

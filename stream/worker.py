@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from rowtide.stream.balancer import Balancer
 from rowtide.stream.bulk_operations import BulkOperations
 from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.clock import Clock
+from rowtide.stream.cluster_operations import ClusterOperations
 from rowtide.stream.collector import tune_collector
 from rowtide.stream.consumption import Consumption
 from rowtide.stream.consumption_file import ConsumptionFile
@@ -45,6 +45,7 @@ from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
 from rowtide.stream.listening import bind, reachable
 from rowtide.stream.metrics import Metrics
+from rowtide.stream.peers import Peers
 from rowtide.stream.placement import Placement
 from rowtide.stream.reshape_operations import (
     ReshapeOperations,
@@ -63,6 +64,7 @@ from rowtide.stream.topic_sweep import TopicSweep
 from rowtide.stream.topics import TopicNames
 from rowtide.stream.transaction_operations import TransactionOperations
 from rowtide.stream.unbuilt_operations import UnbuiltOperations
+from rowtide.stream.upkeep import watch_disk
 from rowtide.stream.worker_directory import WorkerDirectory
 from rowtide.stream.worker_metrics import Watching, WorkerParts, families
 from rowtide.stream.worker_operations import WorkerOperations
@@ -72,7 +74,6 @@ __all__ = ["Credentials", "Worker", "WorkerConfig"]
 
 logger = logging.getLogger(__name__)
 
-DISK_CHECK_S = 1.0
 DRAIN_S = 20.0
 GRACE_S = 0.5
 """Clients that are busy call again within this time, and hear then that the connection ends."""
@@ -180,7 +181,8 @@ class Worker:
         await asyncio.wait([stopped, start], return_when=asyncio.FIRST_COMPLETED)
         if start.done():
             start.result()
-            tasks.create_task(self._watch_disk(), name="disk")
+            disk = watch_disk(self.config.data_dir, self.directory, self.config.free_bytes_min)
+            tasks.create_task(disk, name="disk")
             tasks.create_task(self._consumption.run(), name="consumption")
             tune_collector()
             ready(self)
@@ -222,19 +224,20 @@ class Worker:
             counts=self.counts,
         )
         self._roster = Roster(self._new_slot, tasks)
+        self._peers = Peers(self._hop, self._owners, self.catalog, address=self._hop_address)
         self._handover = Handover(
             self._leases,
             self._roster,
             self._hop,
-            self._owners,
+            self._peers,
             lambda: self._new_membership(directory, slots),
-            address=self._hop_address,
         )
         self._placement = Placement(
             self._owner,
             self._roster.slots,
             self._hop,
             self._owners,
+            self._peers,
             address=self._hop_address,
         )
         self._consumption = self._metered()
@@ -295,7 +298,13 @@ class Worker:
         self._unbuilt = UnbuiltOperations()
 
     def _assemble_routing(self, tasks: asyncio.TaskGroup) -> None:
-        self._introduction = Introduction(self.config.credentials, self._owner, self._forward)
+        self._introduction = Introduction(
+            self.config.credentials,
+            self._owner,
+            self._forward,
+            name=self._own.instance,
+            address=self._hop_address,
+        )
         self._fan_out = FanOut(
             self.directory,
             self._owners,
@@ -320,6 +329,7 @@ class Worker:
             introduction=self._introduction,
             admin=self._admin,
             status=self._status,
+            workers=self._workers,
             fan_out=self._fan_out,
         )
         self._router = Router(
@@ -352,6 +362,7 @@ class Worker:
             data_dir=config.data_dir,
             free_bytes_min=config.free_bytes_min,
             counts=self.counts,
+            drained=lambda: self._handover.left,
         )
         parts = WorkerParts(
             edge=self._edge,
@@ -368,9 +379,16 @@ class Worker:
         self._status = WorkerStatus(
             parts, kafka.bootstrap, kafka.durability, self._hop_address, self._started_s
         )
-        cluster = ClusterStatus(self._status, self._hop, self._owners)
         self._admin = AdminOperations(
-            self.directory, self._placement, self._status.told, self._clock.set, cluster.told
+            self.directory, self._placement, self._status.told, self._clock.set
+        )
+        self._workers = ClusterOperations(
+            self.directory,
+            self._placement,
+            self._peers,
+            self._hop,
+            self._handover,
+            ClusterStatus(self._status, self._peers).told,
         )
         self._edge.pages |= {b"/healthz": self._health.live, b"/readyz": self._health.ready}
         if watching.metrics:
@@ -423,6 +441,7 @@ class Worker:
 
     async def _stop(self) -> None:
         """Answer clients, give the slots to others; nothing acknowledged depends on it."""
+        await self._introduction.part()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._end_clients(), name="clients end")
             # Who comes meanwhile is answered by the slots' next workers, through us.
@@ -441,7 +460,7 @@ class Worker:
     # Slots.
 
     def _new_slot(self, number: int) -> Slot:
-        return Slot(
+        slot = Slot(
             number,
             cluster=self._cluster,
             topics=self._topics,
@@ -459,6 +478,8 @@ class Worker:
             steady_s=self._clock.steady_s,
             counts=self.counts,
         )
+        slot.reclaimer.hold(paused=self.catalog.reclaimer_paused)
+        return slot
 
     async def _catalog_ready(self, _claim: int) -> None:
         await self._owner.ready.wait()
@@ -468,6 +489,7 @@ class Worker:
         """Let every open shard know its table as the catalog has it now."""
         for slot in self._roster.slots.values():
             slot.retable()
+            slot.reclaimer.hold(paused=self.catalog.reclaimer_paused)
         self._placement.wake.set()
 
     def _serving(self, number: int) -> bool:
@@ -483,14 +505,6 @@ class Worker:
         return [
             (table, shard) for table, shard in shards if shard.slot == slot and not shard.sealed_us
         ]
-
-    # Start-up and upkeep.
-
-    async def _watch_disk(self) -> None:
-        while True:
-            free = shutil.disk_usage(self.config.data_dir).free
-            self.directory.free_bytes(free, self.config.free_bytes_min)
-            await asyncio.sleep(DISK_CHECK_S)
 
     # What requests ask.
 

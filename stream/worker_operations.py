@@ -7,12 +7,13 @@ from typing import NamedTuple
 from rowtide.stream.admin_operations import AdminOperations
 from rowtide.stream.balancer import LOADS, WRITTEN_MIDDLE, Balancer
 from rowtide.stream.bulk_operations import BulkOperations
+from rowtide.stream.cluster_operations import ClusterOperations
 from rowtide.stream.defined_column_operations import DefinedColumnOperations
 from rowtide.stream.fan_out import PART_OF_EXPORT, PART_OF_RANGE, FanOut, part_handler
 from rowtide.stream.handover import HAND_OVER, LEAVING, Handover
 from rowtide.stream.http_edge import Handler
 from rowtide.stream.index_operations import INDEX_FINISH, INDEX_STATE, IndexOperations
-from rowtide.stream.introduction import WELCOME, Introduction
+from rowtide.stream.introduction import FAREWELL, WELCOME, Introduction
 from rowtide.stream.placement import SETTLE, Placement
 from rowtide.stream.reshape_operations import (
     COPY_BEGUN,
@@ -52,6 +53,7 @@ class WorkerOperations(NamedTuple):
     introduction: Introduction
     admin: AdminOperations
     status: WorkerStatus
+    workers: ClusterOperations
     fan_out: FanOut
 
     def among_workers(self) -> dict[str, Handler]:
@@ -63,6 +65,8 @@ class WorkerOperations(NamedTuple):
             INDEX_STATE: self.indexes.state_request,
             INDEX_FINISH: self.indexes.finish_request,
             WELCOME: self.introduction.welcome,
+            FAREWELL: self.introduction.farewell,
+            **self.workers.among_workers(),
             RESHAPED: self.reshapes.finish_request,
             LOADS: self.balancer.loads_request,
             WRITTEN_MIDDLE: self.balancer.written_middle_request,
@@ -119,7 +123,6 @@ class WorkerOperations(NamedTuple):
             "DeleteDefinedColumn": self.defined.delete_defined_column,
             **self.unbuilt.handlers(),
             "RowtideStatus": admin.status,
-            "RowtideClusterStatus": admin.cluster_status,
             "RowtideListInstances": admin.list_instances,
             "RowtideCreateInstance": admin.create_instance,
             "RowtideDeleteInstance": admin.delete_instance,
@@ -132,8 +135,5 @@ class WorkerOperations(NamedTuple):
             "RowtideMoveShard": self.reshapes.move_shard,
             "RowtideMergeShards": self.reshapes.merge_shards,
             "RowtideSetClock": admin.set_clock,
-            "RowtideConsumption": admin.consumption,
-            "RowtideReclaim": admin.reclaim,
-            "RowtidePauseReclaimer": admin.pause_reclaimer,
-            "RowtideResumeReclaimer": admin.resume_reclaimer,
+            **self.workers.handlers(),
         }

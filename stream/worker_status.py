@@ -5,26 +5,20 @@ A worker that does not answer is told with the reason; the others' answers stand
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from rowtide.core.authentication import Identity
-from rowtide.core.errors import StoreError
-from rowtide.stream.hop import NOBODY, HopClient
+from rowtide.stream.peers import Peers, silent
 from rowtide.stream.slot import Slot
 from rowtide.stream.worker_metrics import WorkerParts
 
 __all__ = ["WORKER_STATUS", "ClusterStatus", "WorkerStatus"]
 
 WORKER_STATUS = "RowtideWorkerStatus"
-
-ANSWER_S = 3.0
-"""A worker that has not answered by then is told as silent."""
 
 
 class WorkerStatus(NamedTuple):
@@ -46,6 +40,7 @@ class WorkerStatus(NamedTuple):
             "address": self.address,
             "uptime_s": round(time.time() - self.started_s, 1),
             "ready": not reasons,
+            "drained": parts.health.drained(),
             "reasons": reasons,
             "kafka": self.kafka,
             "durability": self.durability,
@@ -93,27 +88,14 @@ class WorkerStatus(NamedTuple):
 
 
 class ClusterStatus:
-    """The status of all workers. ``owners`` tells each slot's worker by address."""
+    """The status of all workers."""
 
-    def __init__(
-        self, here: WorkerStatus, hop: HopClient, owners: Callable[[], Mapping[int, str]]
-    ) -> None:
+    def __init__(self, here: WorkerStatus, peers: Peers) -> None:
         self._here = here
-        self._hop = hop
-        self._owners = owners
+        self._peers = peers
 
     async def told(self) -> dict[str, Any]:
         """Return every worker's status, this one's first."""
-        others = sorted(set(self._owners().values()) - {self._here.address})
-        async with asyncio.TaskGroup() as tasks:
-            asked = [tasks.create_task(self._ask(at), name=f"status[{at}]") for at in others]
-        return {"workers": [self._here.told(), *(answer.result() for answer in asked)]}
-
-    async def _ask(self, address: str) -> dict[str, Any]:
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                told = await self._hop.call(address, NOBODY, WORKER_STATUS, b"{}")
-        except (StoreError, TimeoutError) as error:
-            return {"address": address, "error": str(error) or "no answer"}
-        found: dict[str, Any] = json.loads(told)
-        return found
+        answers = await self._peers.ask(WORKER_STATUS, b"{}")
+        found = [json.loads(told) for told in answers.values() if isinstance(told, bytes)]
+        return {"workers": [self._here.told(), *found, *silent(answers)]}

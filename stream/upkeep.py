@@ -1,0 +1,20 @@
+"""Room on a worker's disk."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+from rowtide.stream.directory import Directory
+
+__all__ = ["watch_disk"]
+
+DISK_CHECK_S = 1.0
+
+
+async def watch_disk(path: Path, directory: Directory, free_bytes_min: int) -> None:
+    """Let writes be refused while the disk of ``path`` has less left, until cancelled."""
+    while True:
+        directory.free_bytes(shutil.disk_usage(path).free, free_bytes_min)
+        await asyncio.sleep(DISK_CHECK_S)

@@ -1,0 +1,116 @@
+"""What an operator asks of one worker is about all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from rowtide.cli.client import Client, ServerError
+from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.workers.conftest import Workers, repeated
+from tests.workers.test_forwarding import create
+from tests.workers.test_handover import LONG, TABLES, check_all, write_all
+
+pytestmark = pytest.mark.system
+
+UNTIL_S_MAX = 60.0
+
+
+def until(attempt: Callable[[], bool]) -> None:
+    """Return once something has become true of other processes."""
+    deadline = time.monotonic() + UNTIL_S_MAX
+    while not attempt():
+        assert time.monotonic() < deadline, f"not within {UNTIL_S_MAX} s"
+        time.sleep(0.1)  # There is nothing to wait on from outside.
+
+
+def slots(client: Client) -> list[dict[str, Any]]:
+    """Return the slots of the worker that is asked."""
+    found: list[dict[str, Any]] = client.call_json("RowtideStatus", {})["slots"]
+    return found
+
+
+def reclaimers_paused(client: Client) -> set[bool]:
+    """Return whether the reclaimers of a worker's slots stand still."""
+    return {slot["reclaimer"]["paused"] for slot in slots(client)}
+
+
+def test_a_drained_worker_gives_its_slots_away_and_answers_all_the_same(workers: Workers) -> None:
+    first, second = workers.start(*LONG), workers.start(*LONG)
+    workers.settled()
+    for name in TABLES:
+        repeated(partial(ask, first, create(name)))
+    write_all(first, 0)
+    address = second.call_json("RowtideStatus", {})["address"]
+    assert first.call_json("RowtideDrain", {"worker": address})["drained"]
+    assert slots(second) == []
+    told = second.call_json("RowtideClusterStatus", {})["workers"]
+    assert [(worker["drained"], worker["ready"]) for worker in told] == [
+        (True, False),
+        (False, True),
+    ]
+    write_all(second, 1)
+    check_all(second, range(2))
+    with pytest.raises(ServerError, match="No other worker"):
+        first.call_json("RowtideDrain", {})
+    # What is made elsewhere is known at once to a worker without slots.
+    made = first.call_json("RowtideCreateKey", {"instances": ["demo"]})
+    access = {name: made[name] for name in ("access_key_id", "access_key_secret")}
+    with Client(second.endpoint, instance="demo", **access) as known:
+        assert known.list_table() == TABLES
+    assert not second.call_json("RowtideUndrain", {})["drained"]
+    until(workers.divided)
+    write_all(second, 2)
+    check_all(first, range(3))
+
+
+def test_a_pause_of_the_reclaimer_holds_for_all_workers_and_over_restarts(workers: Workers) -> None:
+    clients = [workers.start(*LONG) for _ in range(2)]
+    workers.settled()
+    repeated(partial(clients[0].call_json, "RowtidePauseReclaimer", {}))
+    assert [reclaimers_paused(client) for client in clients] == [{True}, {True}]
+    clients.append(workers.start(*LONG))
+    workers.settled()
+    assert [reclaimers_paused(client) for client in clients] == [{True}] * 3
+    for worker in workers.running:
+        worker.stop()
+    workers.running.clear()
+    workers.clients.clear()
+    again = workers.start(*LONG)
+    assert reclaimers_paused(again) == {True}
+    repeated(partial(again.call_json, "RowtideResumeReclaimer", {}))
+    assert reclaimers_paused(again) == {False}
+
+
+def test_consumption_and_reclaiming_are_those_of_all_workers(workers: Workers) -> None:
+    clients = [workers.start() for _ in range(3)]
+    workers.settled()
+    repeated(partial(ask, clients[0], create("wide", "d", "h", "m", "q", "u")))
+    letters = "behkmoqsuw"
+    for version in (1, 2):
+        for letter in letters:
+            repeated(partial(ask, clients[1], put("wide", key(letter, 1), puts(n=version))))
+    for client in clients:
+        told = client.call_json("RowtideConsumption", {"table": "wide"})
+        assert sum(hour["write"] for hour in told["hours"]) == 2 * len(letters)
+        assert told["silent"] == []
+        done = client.call_json("RowtideReclaim", {"table": "wide"})
+        assert done["rows"] >= len(letters)
+    workers.running[2].kill()
+    told = repeated_answer(partial(clients[0].call_json, "RowtideConsumption", {"table": "wide"}))
+    assert len(told["silent"]) == 1
+    address = told["silent"][0]["address"]
+    repeated(partial(clients[0].call_json, "RowtideForgetWorker", {"worker": address}))
+    until(lambda: not clients[1].call_json("RowtideConsumption", {})["silent"])
+    assert shown(stored(clients[0], "wide", key("w", 1))) == {"n": 2}
+
+
+def repeated_answer(attempt: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Do what SDKs repeat until it succeeds; return what it told."""
+    answers: list[dict[str, Any]] = []
+    repeated(lambda: answers.append(attempt()))
+    return answers[0]
