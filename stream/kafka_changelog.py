@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -95,6 +95,11 @@ class ChangelogWriter:
     def ready(self) -> bool:
         """Whether a flush may follow without fencing first."""
         return self._tenure is not None
+
+    async def prepare(self) -> None:
+        """Find who coordinates the transactions, so that ``fence`` need not."""
+        with suppress(BrokerError, Unavailable, *LOST):
+            self._coordinator = await self._find_coordinator()
 
     async def fence(self) -> None:
         """Take the transactional id over, and abort what its former holder left open."""

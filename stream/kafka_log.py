@@ -60,6 +60,10 @@ class KafkaLog:
         start = await self._reader.start()
         return start, await self._reader.end()
 
+    async def end(self) -> int:
+        """Return the offset behind the last entry: half of what ``bounds`` asks."""
+        return await self._reader.end()
+
     async def trim(self, before: int) -> None:
         """Delete every entry below ``before``, see ``Log.trim``."""
         topic, partition = self.place

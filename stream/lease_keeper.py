@@ -344,11 +344,15 @@ class LeaseKeeper:
             await self._read_to_end(log, view)
 
     async def _read_to_end(self, log: KafkaLog, view: LeaseView) -> None:
-        start, end = await log.bounds()
-        view.end = max(view.end, start)
+        end = await log.end()
+        view.end = max(view.end, 0)
         while view.end < end:
             entries: Sequence[tuple[int, bytes, bytes]]
-            entries = await log.read(view.end, bytes_max=READ_BYTES)
+            try:
+                entries = await log.read(view.end, bytes_max=READ_BYTES)
+            except LogTrimmed:  # By an owner that has waited for all that stood there.
+                view.end, _ = await log.bounds()
+                continue
             read_s = lease_clock()
             for offset, _, value in entries:
                 view.read(offset, value, read_s)

@@ -369,6 +369,7 @@ class Slot:
         self.foreign = True
         self.rows = self._opened_rows()
         await self._read_changelog(self.rows)  # Much of what there is to do, before it is ours.
+        await self._writer.prepare()
         await self._handover.obtain(self.number)
         self.foreign = False
         self.claim = await self._leases.claim(self.number)

@@ -73,6 +73,9 @@ class MemoryWriter(ChangelogWriter):
         """Whether a flush may follow without fencing first."""
         return self._epoch is not None
 
+    async def prepare(self) -> None:
+        """Nobody coordinates: there is nobody to be found."""
+
     async def fence(self) -> None:
         """Take over from every writer so far."""
         await self._broker()
