@@ -29,8 +29,9 @@ from rowtide.cli.wire_row import (
     encoded,
     row_of,
 )
-from rowtide.core import plainbuffer, signature
+from rowtide.core import plainbuffer
 from rowtide.core.schema import KeyColumn
+from rowtide.core.signed_request import Access, signed_headers
 from rowtide.core.wire import ots_pb2 as pb
 
 __all__ = [
@@ -74,14 +75,6 @@ class NotConnected(NoAnswer):
     """Nothing was sent, so nothing was applied."""
 
 
-class Access(NamedTuple):
-    """Whom a request is from, and to which instance it goes."""
-
-    instance: str
-    key_id: str
-    key_secret: str
-
-
 class Write(NamedTuple):
     """One row of a batch; a DELETE has no changes, a PUT only puts."""
 
@@ -104,21 +97,6 @@ class StreamPage(NamedTuple):
 
     records: list[StreamRecord]
     next_iterator: str | None
-
-
-def signed_headers(access: Access, operation: str, body: bytes, now: datetime) -> dict[str, str]:
-    """Return the headers of one request; the server takes them for 15 minutes around ``now``."""
-    date = now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03}Z"
-    headers = {
-        b"x-ots-accesskeyid": access.key_id.encode(),
-        b"x-ots-apiversion": b"2015-12-31",
-        b"x-ots-contentmd5": signature.content_md5(body),
-        b"x-ots-date": date.encode(),
-        b"x-ots-instancename": access.instance.encode(),
-    }
-    text = signature.string_to_sign(b"/" + operation.encode(), headers)
-    headers[b"x-ots-signature"] = signature.request_signature_v2(access.key_secret.encode(), text)
-    return {name.decode(): value.decode() for name, value in headers.items()}
 
 
 class Client:

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from rowtide.core import plainbuffer, record
 from rowtide.core.cell import Cell
+from rowtide.core.change_selection import ChangeSelection
 from rowtide.core.plainbuffer import SequenceInfo
 from rowtide.core.record_form import FORMS, RecordForm
 
-__all__ = ["DELETE_ROW", "PUT_ROW", "UPDATE_ROW", "StreamRow", "stream_row"]
+__all__ = ["DELETE_ROW", "PUT_ROW", "UPDATE_ROW", "StreamRow", "selected_row", "stream_row"]
 
 PUT_ROW, UPDATE_ROW, DELETE_ROW = 1, 2, 3
 """Numbers of the protocol's ActionType."""
@@ -35,6 +36,26 @@ class StreamRow(NamedTuple):
     stamp: int
     row: bytes
     before: bytes | None
+
+
+def selected_row(
+    value: bytes, offset: int, names: tuple[bytes, ...], selection: ChangeSelection
+) -> StreamRow | None:
+    """Return what a reader wants of the stream record in a log entry; None where it is nothing."""
+    envelope, at = record.read_envelope(value)
+    if envelope.at != offset:
+        return None
+    body = record.decode_body(value, at)
+    if not isinstance(body, record.Put | record.Update | record.Delete):
+        return None
+    cells = () if isinstance(body, record.Delete) else body.cells
+    key = list(zip(names, body.key, strict=True))
+    kept = selection.choose(key, cells, merges=isinstance(body, record.Update))
+    if kept is None:
+        return None
+    if not isinstance(body, record.Delete):
+        body.cells = kept
+    return _encoded(envelope.stamp, body, names)
 
 
 def stream_row(value: bytes, offset: int, names: tuple[bytes, ...]) -> StreamRow | None:

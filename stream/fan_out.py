@@ -230,7 +230,9 @@ class FanOut:
         table = self._directory.table(identity.instance, request.table_name)
         start, end = request.inclusive_start_primary_key, request.exclusive_end_primary_key
         span = span_of(table, start, end, self._directory.limits, backward=backward)
-        whose = [(self._worker(shard), shard.shard_id) for shard in touched(table, span)]
+        exact = getattr(request, "exact_in_shard", "")
+        only = frozenset((exact,)) if exact else None
+        whose = [(self._worker(shard), shard.shard_id) for shard in touched(table, span, only)]
         return [(at, [s for _, s in run]) for at, run in groupby(whose, itemgetter(0))]
 
     async def _first(
@@ -243,9 +245,10 @@ class FanOut:
         kind: Any,
     ) -> bytes:
         """Return the first worker's rows that there are, with the key at which the rest begins."""
-        if len(segments) == 1:
-            body = request.SerializeToString()
-            return await self._ask(segments[0][0], operation, identity, body)
+        if len(segments) <= 1:
+            # A shard that is not known here may be by now; otherwise that is the answer.
+            address = segments[0][0] if segments else HERE
+            return await self._ask(address, operation, identity, request.SerializeToString())
         for number, (address, shards) in enumerate(segments):
             body = _part_body(shards, request)
             answer = kind.FromString(await self._ask(address, part, identity, body))

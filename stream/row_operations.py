@@ -348,24 +348,44 @@ class RowOperations:
         session = self._session(identity, request.transaction_id)
         self._directory.check_index_read(table, within_transaction=session is not None)
         view = session.reading(table, *span.partition_keys).view if session is not None else None
+        exact, only = self._exact(table, request, only)
         started = row_key(table.table_id, span.start)
         scan = Scan(selection, limit, request.token, started)
         maker = PageMaker(scan, self._limits, self._directory.clock_us() // 1000)
         sources = self._sources(table, span, view, only)
         page = maker.begin(sources)
         if page is not None:
-            return self._range_answer(table, request, page)
-        return self._long_range(table, request, maker, *maker.hold(sources))
+            return self._range_answer(table, request, page) + exact
+        return self._long_range(table, request, maker, exact, maker.hold(sources))
+
+    def _exact(
+        self, table: Table, request: pb.GetRangeRequest, only: frozenset[str] | None
+    ) -> tuple[bytes, frozenset[str] | None]:
+        """Return the stamp that the rows are exact at, as it is answered, and whose they are.
+
+        It is taken in the turn in which the rows are read from the store.
+        """
+        if not request.HasField("exact_in_shard"):
+            return b"", only
+        name = request.exact_in_shard
+        shard = next((shard for shard in table.shards if shard.shard_id == name), None)
+        if shard is None:
+            raise Rejected("OTSObjectNotExist", f"Table '{table.name}' has no open shard '{name}'.")
+        stamp = self._directory.shard(shard).shard.state.stamp
+        # It goes behind the other fields: parts of a message add up.
+        return pb.GetRangeResponse(commit_stamp=stamp).SerializePartialToString(), frozenset(
+            (name,)
+        )
 
     async def _long_range(
         self,
         table: Table,
         request: pb.GetRangeRequest,
         maker: PageMaker,
-        held: list[Source],
-        stop: StoredRow | None,
+        exact: bytes,
+        held: tuple[list[Source], StoredRow | None],
     ) -> bytes:
-        return self._range_answer(table, request, await maker.finish(held, stop))
+        return self._range_answer(table, request, await maker.finish(*held)) + exact
 
     def _range_answer(self, table: Table, request: pb.GetRangeRequest, page: RangePage) -> bytes:
         rows, size, following, token = page

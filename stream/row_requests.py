@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from rowtide.core import plainbuffer, variant
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, Cell
+from rowtide.core.change_selection import ChangeSelection
 from rowtide.core.errors import invalid
 from rowtide.core.limits import INT64_MAX, VERSION_END, Limits
 from rowtide.core.mutation import (
@@ -36,6 +37,7 @@ from rowtide.stream.request_text import require_text
 __all__ = [
     "ReadRequest",
     "change_of",
+    "change_selection_of",
     "parse",
     "read_key",
     "row_change",
@@ -88,7 +90,7 @@ def selection_of(
         or request.HasField("end_column")
     ) and request.HasField("max_versions"):
         return _newest(request.max_versions)
-    columns = _columns(request.columns_to_get, limits)
+    columns = columns_of(request.columns_to_get, limits)
     compiled = None
     if request.HasField("filter"):
         from rowtide.core.filter import compile_filter
@@ -145,7 +147,7 @@ def _newest(max_versions: int) -> Selection:
     return Selection(Window(max_versions=max_versions))
 
 
-def _columns(names: Sequence[str], limits: Limits) -> frozenset[bytes] | None:
+def columns_of(names: Sequence[str], limits: Limits) -> frozenset[bytes] | None:
     if not names:
         return None
     if len(names) > limits.columns_to_get_max:
@@ -251,6 +253,18 @@ def _set_return(change: Change, content: pb.ReturnContent) -> None:
                 f"The return column '{name.decode()}' is not an increment of the request."
             )
         change.return_columns = wanted
+
+
+def change_selection_of(
+    request: pb.GetStreamRecordRequest, limits: Limits
+) -> ChangeSelection | None:
+    """Return what a reader of a stream wants of its changes; None is all of them, whole."""
+    if not request.columns_to_get and not request.HasField("filter"):
+        return None
+    from rowtide.core.filter import compile_filter
+
+    wanted = compile_filter(request.filter, limits) if request.HasField("filter") else None
+    return ChangeSelection(columns_of(request.columns_to_get, limits), wanted)
 
 
 def _check_cells(cells: Sequence[Cell], kind: int, limits: Limits) -> None:

@@ -7,6 +7,8 @@ refused as trimmed.
 
 from __future__ import annotations
 
+import asyncio
+
 from rowtide.core import capacity
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import LogTrimmed, Rejected, invalid
@@ -17,7 +19,7 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.counts import Counts
 from rowtide.stream.directory import Directory
 from rowtide.stream.row_answers import stream_answer
-from rowtide.stream.row_requests import parse
+from rowtide.stream.row_requests import change_selection_of, parse
 from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.stream_reader import Page, find_stamp, horizon, read_page
 
@@ -25,6 +27,9 @@ __all__ = ["StreamOperations"]
 
 HORIZON_US = 1_000_000
 """How long a stream's first offset is taken as known: expiry may show this much late."""
+
+WAIT_S_MAX = 2.0
+"""For so long a request that waits for something new may hold up a server that stops."""
 
 STREAM_TABLE_NAME_MAX = 238
 """Longer table names leave no room for the time in a stream id."""
@@ -78,7 +83,7 @@ class StreamOperations:
             table_name=table.name,
             creation_time=stream.enabled_at_us,
             stream_status=pb.STREAM_ACTIVE,
-            shards=[_shard(shard) for shard in shards[:limit]],
+            shards=[_shard(s, ranges=request.want_ranges) for s in shards[:limit]],
         )
         if len(shards) > limit:
             response.next_shard_id = shards[limit].shard_id
@@ -110,12 +115,17 @@ class StreamOperations:
         if limit <= 0:
             raise invalid(f"The limit must be greater than 0, but is {limit}.")
         position = decode_position(request.shard_iterator)
+        selection = change_selection_of(request, limits)
         owner = await self._readable_from(identity, position)
+        waiting = request.wait_ms > 0 and owner.shard.state.seal is None
+        if waiting and position.offset == owner.end:
+            await _more(owner, min(request.wait_ms / 1000, WAIT_S_MAX))
         page = await read_page(
             owner,
             position.offset,
             limit=min(limit, limits.stream_records_default),
             bytes_max=limits.stream_bytes_max,
+            selection=selection,
         )
         owner.require_followable()
         units = capacity.units(sum(len(change.row) for change in page.changes))
@@ -124,7 +134,8 @@ class StreamOperations:
         self._counts.stream_records += len(page.changes)
         seal = owner.shard.state.seal
         ended = seal is not None and page.next_offset > seal.offset
-        return _answer(request.shard_iterator, position, page, units, ended=ended)
+        answer = _answer(request, position, page, units, ended=ended)
+        return answer + _places(page) if request.want_places else answer
 
     async def _readable_from(self, identity: Identity, position: Position) -> ShardOwner:
         """Return the shard of a position that is still readable."""
@@ -175,19 +186,43 @@ def _shards(table: Table, stream: StreamSettings) -> list[ShardRange]:
     return [*ended, *table.shards]
 
 
-def _answer(asked: str, position: Position, page: Page, units: int, *, ended: bool) -> bytes:
+def _answer(
+    request: pb.GetStreamRecordRequest, position: Position, page: Page, units: int, *, ended: bool
+) -> bytes:
     more = bool(page.changes) or not page.at_end
     # Nothing new: the same text, so that a client that waits for it to stop changing ends.
-    following = asked
+    following = request.shard_iterator
     if ended:
         following = ""
-    elif more:
+    elif more or request.want_places:
         following = encode_position(position._replace(offset=page.next_offset))
     return stream_answer(page.changes, units, following, more=more)
 
 
-def _shard(shard: ShardRange) -> pb.StreamShard:
+async def _more(owner: ShardOwner, wait_s: float) -> None:
+    """Return once more of the log is acknowledged, or after a while."""
+    more = asyncio.Event()
+    owner.followers.add(more)
+    try:
+        async with asyncio.timeout(wait_s):
+            await more.wait()
+    except TimeoutError:
+        pass
+    finally:
+        owner.followers.discard(more)
+
+
+def _places(page: Page) -> bytes:
+    """Return where the records stand: fields of the answer that go behind the others."""
+    stamps = [change.stamp for change in page.changes]
+    placed = pb.GetStreamRecordResponse(stamps=stamps, sequences=page.offsets)
+    return placed.SerializeToString()
+
+
+def _shard(shard: ShardRange, *, ranges: bool) -> pb.StreamShard:
     described = pb.StreamShard(shard_id=shard.shard_id)
+    if ranges:
+        described.begin, described.end = shard.begin, shard.end
     if shard.parents:
         described.parent_id = shard.parents[0]
     if len(shard.parents) > 1:

@@ -14,8 +14,9 @@ import asyncio
 from typing import NamedTuple
 
 from rowtide.core import record
+from rowtide.core.change_selection import ChangeSelection
 from rowtide.core.errors import LogTrimmed
-from rowtide.core.record_wire import StreamRow, stream_row
+from rowtide.core.record_wire import StreamRow, selected_row, stream_row
 from rowtide.core.schema import StreamSettings
 from rowtide.stream.log import Entry
 from rowtide.stream.shard_owner import ShardOwner
@@ -31,9 +32,10 @@ SLICE = 128
 
 
 class Page(NamedTuple):
-    """What one read found. ``next_offset`` is where the next read goes on."""
+    """What one read found, with the offset of each. ``next_offset`` is where the next goes on."""
 
     changes: list[StreamRow]
+    offsets: list[int]
     next_offset: int
     at_end: bool
 
@@ -64,15 +66,23 @@ async def find_stamp(owner: ShardOwner, stamp_us: int, low: int) -> int:
     return low
 
 
-async def read_page(owner: ShardOwner, offset: int, *, limit: int, bytes_max: int) -> Page:
+async def read_page(
+    owner: ShardOwner,
+    offset: int,
+    *,
+    limit: int,
+    bytes_max: int,
+    selection: ChangeSelection | None = None,
+) -> Page:
     """Return up to ``limit`` records from ``offset`` on, about ``bytes_max`` at most.
 
-    Hidden and void entries are passed over, up to ``bytes_max`` of log: a page may be empty and yet
-    not at the end.
+    Hidden and void entries, and those that ``selection`` leaves out, are passed over, up to
+    ``bytes_max`` of log: a page may be empty and yet not at the end.
     """
     end = owner.end
     names = owner.shard.names
     changes: list[StreamRow] = []
+    offsets: list[int] = []
     at, scanned = offset, 0
     while at < end and len(changes) < limit and scanned < bytes_max:
         entries = await _entries(owner, at, limit - len(changes), bytes_max)
@@ -85,10 +95,14 @@ async def read_page(owner: ShardOwner, offset: int, *, limit: int, bytes_max: in
             scanned += len(entry.value)
             if at % SLICE == 0:
                 await asyncio.sleep(0)
-            change = stream_row(entry.value, entry.offset, names)
+            if selection is None:
+                change = stream_row(entry.value, entry.offset, names)
+            else:
+                change = selected_row(entry.value, entry.offset, names, selection)
             if change is not None:
                 changes.append(change)
-    return Page(changes, at, at >= end)
+                offsets.append(entry.offset)
+    return Page(changes, offsets, at, at >= end)
 
 
 async def _entries(owner: ShardOwner, offset: int, limit: int, bytes_max: int) -> list[Entry]:

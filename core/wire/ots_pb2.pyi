@@ -798,7 +798,7 @@ class BatchWriteRowResponse(_message.Message):
     def __init__(self, tables: _Optional[_Iterable[_Union[TableInBatchWriteRowResponse, _Mapping]]] = ...) -> None: ...
 
 class GetRangeRequest(_message.Message):
-    __slots__ = ("table_name", "direction", "columns_to_get", "time_range", "max_versions", "limit", "inclusive_start_primary_key", "exclusive_end_primary_key", "cache_blocks", "filter", "start_column", "end_column", "token", "transaction_id", "data_block_type_hint", "return_entire_primary_keys", "compress_type_hint")
+    __slots__ = ("table_name", "direction", "columns_to_get", "time_range", "max_versions", "limit", "inclusive_start_primary_key", "exclusive_end_primary_key", "cache_blocks", "filter", "start_column", "end_column", "token", "transaction_id", "data_block_type_hint", "return_entire_primary_keys", "compress_type_hint", "exact_in_shard")
     TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
     DIRECTION_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_TO_GET_FIELD_NUMBER: _ClassVar[int]
@@ -816,6 +816,7 @@ class GetRangeRequest(_message.Message):
     DATA_BLOCK_TYPE_HINT_FIELD_NUMBER: _ClassVar[int]
     RETURN_ENTIRE_PRIMARY_KEYS_FIELD_NUMBER: _ClassVar[int]
     COMPRESS_TYPE_HINT_FIELD_NUMBER: _ClassVar[int]
+    EXACT_IN_SHARD_FIELD_NUMBER: _ClassVar[int]
     table_name: str
     direction: Direction
     columns_to_get: _containers.RepeatedScalarFieldContainer[str]
@@ -833,23 +834,26 @@ class GetRangeRequest(_message.Message):
     data_block_type_hint: DataBlockType
     return_entire_primary_keys: bool
     compress_type_hint: CompressType
-    def __init__(self, table_name: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ..., columns_to_get: _Optional[_Iterable[str]] = ..., time_range: _Optional[_Union[TimeRange, _Mapping]] = ..., max_versions: _Optional[int] = ..., limit: _Optional[int] = ..., inclusive_start_primary_key: _Optional[bytes] = ..., exclusive_end_primary_key: _Optional[bytes] = ..., cache_blocks: bool = ..., filter: _Optional[bytes] = ..., start_column: _Optional[str] = ..., end_column: _Optional[str] = ..., token: _Optional[bytes] = ..., transaction_id: _Optional[str] = ..., data_block_type_hint: _Optional[_Union[DataBlockType, str]] = ..., return_entire_primary_keys: bool = ..., compress_type_hint: _Optional[_Union[CompressType, str]] = ...) -> None: ...
+    exact_in_shard: str
+    def __init__(self, table_name: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ..., columns_to_get: _Optional[_Iterable[str]] = ..., time_range: _Optional[_Union[TimeRange, _Mapping]] = ..., max_versions: _Optional[int] = ..., limit: _Optional[int] = ..., inclusive_start_primary_key: _Optional[bytes] = ..., exclusive_end_primary_key: _Optional[bytes] = ..., cache_blocks: bool = ..., filter: _Optional[bytes] = ..., start_column: _Optional[str] = ..., end_column: _Optional[str] = ..., token: _Optional[bytes] = ..., transaction_id: _Optional[str] = ..., data_block_type_hint: _Optional[_Union[DataBlockType, str]] = ..., return_entire_primary_keys: bool = ..., compress_type_hint: _Optional[_Union[CompressType, str]] = ..., exact_in_shard: _Optional[str] = ...) -> None: ...
 
 class GetRangeResponse(_message.Message):
-    __slots__ = ("consumed", "rows", "next_start_primary_key", "next_token", "data_block_type", "compress_type")
+    __slots__ = ("consumed", "rows", "next_start_primary_key", "next_token", "data_block_type", "compress_type", "commit_stamp")
     CONSUMED_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     NEXT_START_PRIMARY_KEY_FIELD_NUMBER: _ClassVar[int]
     NEXT_TOKEN_FIELD_NUMBER: _ClassVar[int]
     DATA_BLOCK_TYPE_FIELD_NUMBER: _ClassVar[int]
     COMPRESS_TYPE_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_STAMP_FIELD_NUMBER: _ClassVar[int]
     consumed: ConsumedCapacity
     rows: bytes
     next_start_primary_key: bytes
     next_token: bytes
     data_block_type: DataBlockType
     compress_type: CompressType
-    def __init__(self, consumed: _Optional[_Union[ConsumedCapacity, _Mapping]] = ..., rows: _Optional[bytes] = ..., next_start_primary_key: _Optional[bytes] = ..., next_token: _Optional[bytes] = ..., data_block_type: _Optional[_Union[DataBlockType, str]] = ..., compress_type: _Optional[_Union[CompressType, str]] = ...) -> None: ...
+    commit_stamp: int
+    def __init__(self, consumed: _Optional[_Union[ConsumedCapacity, _Mapping]] = ..., rows: _Optional[bytes] = ..., next_start_primary_key: _Optional[bytes] = ..., next_token: _Optional[bytes] = ..., data_block_type: _Optional[_Union[DataBlockType, str]] = ..., compress_type: _Optional[_Union[CompressType, str]] = ..., commit_stamp: _Optional[int] = ...) -> None: ...
 
 class BulkImportRequest(_message.Message):
     __slots__ = ("table_name", "rows")
@@ -1003,26 +1007,32 @@ class ListStreamResponse(_message.Message):
     def __init__(self, streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ...) -> None: ...
 
 class StreamShard(_message.Message):
-    __slots__ = ("shard_id", "parent_id", "parent_sibling_id")
+    __slots__ = ("shard_id", "parent_id", "parent_sibling_id", "begin", "end")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_SIBLING_ID_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
     shard_id: str
     parent_id: str
     parent_sibling_id: str
-    def __init__(self, shard_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., parent_sibling_id: _Optional[str] = ...) -> None: ...
+    begin: bytes
+    end: bytes
+    def __init__(self, shard_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., parent_sibling_id: _Optional[str] = ..., begin: _Optional[bytes] = ..., end: _Optional[bytes] = ...) -> None: ...
 
 class DescribeStreamRequest(_message.Message):
-    __slots__ = ("stream_id", "inclusive_start_shard_id", "shard_limit", "support_timeseries_data_table")
+    __slots__ = ("stream_id", "inclusive_start_shard_id", "shard_limit", "support_timeseries_data_table", "want_ranges")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     INCLUSIVE_START_SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_LIMIT_FIELD_NUMBER: _ClassVar[int]
     SUPPORT_TIMESERIES_DATA_TABLE_FIELD_NUMBER: _ClassVar[int]
+    WANT_RANGES_FIELD_NUMBER: _ClassVar[int]
     stream_id: str
     inclusive_start_shard_id: str
     shard_limit: int
     support_timeseries_data_table: bool
-    def __init__(self, stream_id: _Optional[str] = ..., inclusive_start_shard_id: _Optional[str] = ..., shard_limit: _Optional[int] = ..., support_timeseries_data_table: bool = ...) -> None: ...
+    want_ranges: bool
+    def __init__(self, stream_id: _Optional[str] = ..., inclusive_start_shard_id: _Optional[str] = ..., shard_limit: _Optional[int] = ..., support_timeseries_data_table: bool = ..., want_ranges: bool = ...) -> None: ...
 
 class DescribeStreamResponse(_message.Message):
     __slots__ = ("stream_id", "expiration_time", "table_name", "creation_time", "stream_status", "shards", "next_shard_id", "is_timeseries_data_table")
@@ -1065,17 +1075,25 @@ class GetShardIteratorResponse(_message.Message):
     def __init__(self, shard_iterator: _Optional[str] = ..., next_token: _Optional[str] = ...) -> None: ...
 
 class GetStreamRecordRequest(_message.Message):
-    __slots__ = ("shard_iterator", "limit", "table_name")
+    __slots__ = ("shard_iterator", "limit", "table_name", "want_places", "columns_to_get", "filter", "wait_ms")
     SHARD_ITERATOR_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    WANT_PLACES_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_TO_GET_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     shard_iterator: str
     limit: int
     table_name: str
-    def __init__(self, shard_iterator: _Optional[str] = ..., limit: _Optional[int] = ..., table_name: _Optional[str] = ...) -> None: ...
+    want_places: bool
+    columns_to_get: _containers.RepeatedScalarFieldContainer[str]
+    filter: bytes
+    wait_ms: int
+    def __init__(self, shard_iterator: _Optional[str] = ..., limit: _Optional[int] = ..., table_name: _Optional[str] = ..., want_places: bool = ..., columns_to_get: _Optional[_Iterable[str]] = ..., filter: _Optional[bytes] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class GetStreamRecordResponse(_message.Message):
-    __slots__ = ("stream_records", "next_shard_iterator", "consumed", "may_more_record")
+    __slots__ = ("stream_records", "next_shard_iterator", "consumed", "may_more_record", "stamps", "sequences")
     class StreamRecord(_message.Message):
         __slots__ = ("action_type", "record", "origin_record")
         ACTION_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -1089,11 +1107,15 @@ class GetStreamRecordResponse(_message.Message):
     NEXT_SHARD_ITERATOR_FIELD_NUMBER: _ClassVar[int]
     CONSUMED_FIELD_NUMBER: _ClassVar[int]
     MAY_MORE_RECORD_FIELD_NUMBER: _ClassVar[int]
+    STAMPS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     stream_records: _containers.RepeatedCompositeFieldContainer[GetStreamRecordResponse.StreamRecord]
     next_shard_iterator: str
     consumed: ConsumedCapacity
     may_more_record: bool
-    def __init__(self, stream_records: _Optional[_Iterable[_Union[GetStreamRecordResponse.StreamRecord, _Mapping]]] = ..., next_shard_iterator: _Optional[str] = ..., consumed: _Optional[_Union[ConsumedCapacity, _Mapping]] = ..., may_more_record: bool = ...) -> None: ...
+    stamps: _containers.RepeatedScalarFieldContainer[int]
+    sequences: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, stream_records: _Optional[_Iterable[_Union[GetStreamRecordResponse.StreamRecord, _Mapping]]] = ..., next_shard_iterator: _Optional[str] = ..., consumed: _Optional[_Union[ConsumedCapacity, _Mapping]] = ..., may_more_record: bool = ..., stamps: _Optional[_Iterable[int]] = ..., sequences: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ValueTransferRule(_message.Message):
     __slots__ = ("regex", "cast_type")

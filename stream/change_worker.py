@@ -1,0 +1,303 @@
+"""Reads a table's stream together with the other readers of the same consumer.
+
+Each takes leases of shards and follows them; parents are finished before their children. A reader
+that stops hands its shards over where it is; those of one that crashes are taken when their leases
+have ended. See docs/change-reader.md for what may come twice, and when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.key_ranges import Ranges, left_of, within
+from rowtide.stream.change_leases import START, Lease, Leases
+from rowtide.stream.change_source import ChangeSource, SourceShard
+from rowtide.stream.lease_balance import planned, readable
+from rowtide.stream.shard_follower import Batch, FollowerSettings, Handle, ShardFollower
+
+__all__ = ["Batch", "ChangeWorker", "FollowerSettings", "Handle"]
+
+logger = logging.getLogger(__name__)
+
+DRIFT = 1.1
+"""An observer waits this much longer than the owner of a lease relies on it."""
+
+
+class Start(NamedTuple):
+    """Where a consumer began in the shards that there were, and whose rows it was to read."""
+
+    positions: dict[str, str]
+    unread: frozenset[str]
+    snapshot: bool
+
+    def text(self) -> str:
+        """Return it as it is kept."""
+        return json.dumps([self.positions, sorted(self.unread), self.snapshot])
+
+    @classmethod
+    def parsed(cls, text: str) -> Start:
+        """Return what was kept."""
+        positions, unread, snapshot = json.loads(text)
+        return cls(positions, frozenset(unread), snapshot)
+
+
+class ChangeWorker:
+    """One reader of ``consumer``; ``handle`` is called with batches, of each shard one at a time.
+
+    A consumer that is new begins ``since_us``: None is the oldest change kept; "now" is what comes
+    from now on. With ``snapshot`` it gets the rows first, then what changed since. Both are decided
+    by the consumer's first reader, for good.
+    """
+
+    def __init__(
+        self,
+        source: ChangeSource,
+        leases: Leases,
+        handle: Handle,
+        *,
+        consumer: str,
+        since_us: int | None = None,
+        latest: bool = False,
+        snapshot: bool = False,
+        settings: FollowerSettings | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.consumer = consumer
+        self.id = secrets.token_hex(8)
+        self._source = source
+        self._leases = leases
+        self._handle = handle
+        self._settings = settings or FollowerSettings()
+        self._clock = clock
+        self._since_us = since_us
+        self._latest = latest or snapshot
+        self._snapshot = snapshot
+        self._start = Start({}, frozenset(), snapshot=False)
+        self._followers: dict[str, ShardFollower] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._seen: dict[str, tuple[int, float]] = {}
+        """Each row's counter, and since when we have seen it."""
+        self._missing: dict[str, float] = {}
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    @property
+    def shards(self) -> list[str]:
+        """Return the shards that are followed here now."""
+        return sorted(self._followers)
+
+    def stop(self) -> None:
+        """Let ``run`` end once the batches in hand are finished and the leases given up."""
+        self._stopping = True
+        for follower in self._followers.values():
+            follower.stop()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Read until stopped. What ``handle`` raises ends it, as does what no retry mends.
+
+        Cancelled, it leaves its leases to end by themselves, as a crash would.
+        """
+        await self._begin()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._balance(tasks)
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+
+    async def _begin(self) -> None:
+        """Find or decide where the consumer begins."""
+        while not self._stopping:
+            try:
+                await self._leases.open()
+                self._start = await self._found_start()
+                return
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.debug("consumer %s: %s", self.consumer, error)
+                await asyncio.sleep(self._beat_s)
+
+    async def _found_start(self) -> Start:
+        """Return where the consumer began, or begin: one row says it for every shard at once.
+
+        A shard that is listed later holds only what came later, and is read from its beginning.
+        """
+        started = (await self._leases.all()).get(START)
+        if started is None:
+            since_us = await self._source.now_us() if self._latest else self._since_us
+            shards = await self._source.shards()
+            names = [shard.shard_id for shard in shards]
+            positions = {name: await self._source.position(name, since_us) for name in names}
+            split = {parent for shard in shards for parent in shard.parents}
+            unread = [name for name in positions if self._snapshot and name not in split]
+            start = Start(positions, frozenset(unread), self._snapshot)
+            started = await self._leases.create(Lease(START, position=start.text()))
+        return Start.parsed(started.position)
+
+    @property
+    def _beat_s(self) -> float:
+        return self._settings.lease_s / 5
+
+    async def _balance(self, tasks: asyncio.TaskGroup) -> None:
+        while not self._stopping or self._followers:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(2 * self._beat_s):
+                    await self._renew()
+                    if not self._stopping:
+                        await self._take(tasks)
+            except (Unavailable, OutcomeUnknown, TimeoutError) as error:
+                logger.debug("consumer %s: %s", self.consumer, error)
+            self._drop_lost()
+            try:
+                async with asyncio.timeout(self._beat_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _renew(self) -> None:
+        """Renew every lease, each for itself."""
+        async with asyncio.TaskGroup() as renewing:
+            for follower in self._followers.values():
+                renewing.create_task(self._renew_one(follower), name=f"renew {follower.shard_id}")
+        positions = [f.position for f in self._followers.values() if f.position]
+        if positions:
+            await self._source.finished(self.consumer, positions)
+
+    async def _renew_one(self, follower: ShardFollower) -> None:
+        try:
+            await follower.renew()
+        except StoreError as error:
+            logger.debug("shard %s is renewed later: %s", follower.shard_id, error)
+        if follower.lease.wanted and follower.lease.owner == self.id:
+            follower.stop()
+
+    def _drop_lost(self) -> None:
+        """Stop at once what may be another reader's by now."""
+        for shard_id, follower in self._followers.items():
+            if not follower.holds:
+                logger.warning("consumer %s lost shard %s", self.consumer, shard_id)
+                self._running[shard_id].cancel()
+
+    async def _take(self, tasks: asyncio.TaskGroup) -> None:
+        """Take what is our share, and ask for what is missing of it."""
+        # The rows first: whatever they name was listed before.
+        leases = await self._leases.all()
+        shards = await self._source.shards()
+        over = self._expired(leases) | {
+            lease.shard_id
+            for lease in leases.values()
+            if lease.owner == self.id and lease.shard_id not in self._followers
+        }
+        self._require_listed(leases, shards)
+        plan = planned(self.id, readable(shards, leases), leases, over)
+        for shard in plan.take:
+            if shard.shard_id not in self._followers:
+                await self._take_one(tasks, shard, leases, shards)
+        if plan.ask is not None:
+            await self._leases.change(plan.ask, plan.ask._replace(wanted=self.id))
+        await self._forget(leases, shards)
+
+    async def _take_one(
+        self,
+        tasks: asyncio.TaskGroup,
+        shard: SourceShard,
+        leases: Mapping[str, Lease],
+        shards: Sequence[SourceShard],
+    ) -> None:
+        lease = leases.get(shard.shard_id)
+        if lease is None:
+            position = self._start.positions.get(shard.shard_id)
+            if position is None:
+                position = await self._source.position(shard.shard_id, None)
+            pending = self._unread(shard, leases, shards)
+            made = Lease(shard.shard_id, position=position, pending=pending)
+            lease = await self._leases.create(made)
+            if lease != made:
+                return  # Somebody was faster.
+        leased_s = self._clock()
+        mine = lease._replace(owner=self.id, wanted="")
+        if await self._leases.change(lease, mine) != mine._replace(counter=lease.counter + 1):
+            return
+        follower = ShardFollower(
+            mine._replace(counter=lease.counter + 1),
+            self._source,
+            self._leases,
+            self._handle,
+            self._settings,
+            leased_s=leased_s,
+            clock=self._clock,
+        )
+        self._followers[shard.shard_id] = follower
+        follow = self._follow(follower)
+        self._running[shard.shard_id] = tasks.create_task(follow, name=f"shard {shard.shard_id}")
+
+    async def _follow(self, follower: ShardFollower) -> None:
+        try:
+            await follower.run()
+        finally:
+            del self._followers[follower.shard_id], self._running[follower.shard_id]
+            self._wake.set()
+
+    def _unread(
+        self, shard: SourceShard, leases: Mapping[str, Lease], shards: Sequence[SourceShard]
+    ) -> Ranges:
+        """Return the ranges of a new shard whose rows were not read from its parents."""
+        if shard.shard_id in self._start.positions or not self._start.snapshot:
+            return ((shard.begin, shard.end),) if shard.shard_id in self._start.unread else ()
+        parents = [s for s in shards if s.shard_id in shard.parents and s.shard_id in leases]
+        whole = shard.begin, shard.end
+        unread = left_of(whole, [(parent.begin, parent.end) for parent in parents])
+        for parent in parents:
+            unread += within(leases[parent.shard_id].pending, whole)
+        return tuple(sorted(unread))
+
+    def _expired(self, leases: Mapping[str, Lease]) -> set[str]:
+        """Return the shards whose rows nobody has touched for the length of a lease."""
+        now_s = self._clock()
+        seen: dict[str, tuple[int, float]] = {}
+        for shard_id, lease in leases.items():
+            known = self._seen.get(shard_id)
+            unmoved = known is not None and known[0] == lease.counter
+            seen[shard_id] = known if unmoved and known else (lease.counter, now_s)
+        self._seen = seen
+        lease_s = self._settings.lease_s * DRIFT
+        return {shard_id for shard_id, (_, since_s) in seen.items() if now_s - since_s >= lease_s}
+
+    def _require_listed(self, leases: Mapping[str, Lease], shards: Sequence[SourceShard]) -> None:
+        """Raise ``LogTrimmed`` where a shard is gone that was not read to its end."""
+        listed = {shard.shard_id for shard in shards} | {START}
+        now_s = self._clock()
+        gone = [lease.shard_id for lease in leases.values() if not lease.ended]
+        # Another worker may list a new shard a moment later than the one that was asked before.
+        self._missing = {
+            shard_id: self._missing.get(shard_id, now_s)
+            for shard_id in gone
+            if shard_id not in listed
+        }
+        for shard_id, since_s in self._missing.items():
+            if now_s - since_s > self._settings.lease_s:
+                raise LogTrimmed(
+                    f"Consumer {self.consumer} has not read shard {shard_id} to its end, and it is "
+                    f"kept no more."
+                )
+
+    async def _forget(self, leases: Mapping[str, Lease], shards: Sequence[SourceShard]) -> None:
+        """Remove the rows of shards that are read and kept no more, by whoever reads anything."""
+        listed = {shard.shard_id for shard in shards}
+        needed = {parent for shard in shards for parent in shard.parents}
+        for lease in leases.values():
+            if lease.ended and lease.shard_id not in listed | needed:
+                await self._leases.remove(lease)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first failure of those that ended a group."""
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,0 +1,169 @@
+"""A server's endpoint, asked from outside: an asynchronous client of the protocol.
+
+It needs the standard library alone. As many requests may be under way as one likes; each has a
+connection of its own while it lasts. Nothing is retried. What failed says what may be assumed, as
+the server's own failures do: ``Rejected``, ``Unavailable``, ``OutcomeUnknown``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from datetime import UTC, datetime
+from typing import NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
+
+from google.protobuf.message import DecodeError, Message
+
+from rowtide.core.errors import STATUS, LogTrimmed, OutcomeUnknown, Rejected, Unavailable
+from rowtide.core.signed_request import Access, signed_headers
+from rowtide.core.wire import ots_pb2 as pb
+
+__all__ = ["Endpoint"]
+
+IDLE_S_MAX = 4.0
+"""A connection idle for longer is made anew: the server may be closing it just now, and a write
+sent on a closing connection has an unknown outcome."""
+
+HEAD_BYTES_MAX = 64 * 1024
+
+Answer = TypeVar("Answer", bound=Message)
+
+_NOT_APPLIED = frozenset(
+    (
+        "OTSPartitionUnavailable",
+        "OTSServerBusy",
+        "OTSServerUnavailable",
+        "OTSTableNotReady",
+        "OTSRowOperationConflict",
+        "OTSNotEnoughCapacityUnit",
+        "OTSCapacityUnitExhausted",
+    )
+)
+
+
+class _Connection(NamedTuple):
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+class Endpoint:
+    """Calls an instance with a key pair. Belongs to one event loop; close it when done."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        instance: str,
+        access_key_id: str,
+        access_key_secret: str,
+        timeout_s: float = 30.0,
+    ) -> None:
+        address = urlsplit(endpoint)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ValueError(f"the endpoint must be http://HOST:PORT, not {endpoint!r}")
+        self.endpoint = endpoint
+        self._tls = ssl.create_default_context() if address.scheme == "https" else None
+        self._host = address.hostname
+        self._port = address.port or (443 if self._tls else 80)
+        self._access = Access(instance, access_key_id, access_key_secret)
+        self._timeout_s = timeout_s
+        self._idle: list[tuple[float, _Connection]] = []
+        self.answered_us = 0
+        """The server's time at its last answer, Unix microseconds; 0 before any."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        for _, connection in self._idle:
+            connection.writer.close()
+        self._idle.clear()
+
+    async def call(self, operation: str, request: Message, answer: type[Answer]) -> Answer:
+        """Send one request and return its parsed answer.
+
+        Raises what the server refused it with, ``Unavailable`` where nothing was sent, and
+        ``OutcomeUnknown`` where no answer came.
+        """
+        body = request.SerializeToString()
+        connection = self._take() or await self._open()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                status, content, keep = await self._exchange(connection, operation, body)
+        except (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError) as error:
+            connection.writer.transport.abort()
+            raise OutcomeUnknown(self._silence(error)) from error
+        except BaseException:
+            # Cancelled: the answer would be taken for that of the next one's request.
+            connection.writer.transport.abort()
+            raise
+        if keep:
+            self._idle.append((time.monotonic(), connection))
+        else:
+            connection.writer.close()
+        if status != 200:
+            raise _failure(status, content)
+        return answer.FromString(content)
+
+    def _take(self) -> _Connection | None:
+        while self._idle:
+            used_s, connection = self._idle.pop()
+            if time.monotonic() - used_s < IDLE_S_MAX and not connection.writer.is_closing():
+                return connection
+            connection.writer.close()
+        return None
+
+    async def _open(self) -> _Connection:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                opened = await asyncio.open_connection(
+                    self._host, self._port, ssl=self._tls, limit=HEAD_BYTES_MAX
+                )
+        except (OSError, TimeoutError) as error:
+            raise Unavailable(self._silence(error), "OTSServerUnavailable") from error
+        return _Connection(*opened)
+
+    async def _exchange(
+        self, connection: _Connection, operation: str, body: bytes
+    ) -> tuple[int, bytes, bool]:
+        """Return status, content, and whether the connection may be used again."""
+        headers = signed_headers(self._access, operation, body, datetime.now(UTC))
+        headers |= {"Host": f"{self._host}:{self._port}", "Content-Length": str(len(body))}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        connection.writer.write(f"POST /{operation} HTTP/1.1\r\n{lines}\r\n".encode() + body)
+        head = (await connection.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        status = int(head[0].split(" ", 2)[1])
+        told = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in head[1:] if line)
+        }
+        if "content-length" not in told:
+            return status, await connection.reader.read(), False
+        content = await connection.reader.readexactly(int(told["content-length"]))
+        if date := told.get("x-ots-date"):
+            self.answered_us = int(datetime.fromisoformat(date).timestamp() * 1_000_000)
+        return status, content, told.get("connection", "").lower() != "close"
+
+    def _silence(self, error: Exception) -> str:
+        return f"no answer from {self.endpoint}: {error or type(error).__name__}"
+
+
+def _failure(status: int, content: bytes) -> Exception:
+    """Return the failure of an answer, whoever sent it: a proxy knows nothing of the protocol."""
+    try:
+        error = pb.Error.FromString(content)
+    except DecodeError:
+        return OutcomeUnknown(f"HTTP{status}: {content[:200].decode(errors='replace')}")
+    if error.code == "OTSTrimmedDataAccess":
+        return LogTrimmed(error.message)
+    if error.code in _NOT_APPLIED:
+        return Unavailable(error.message, error.code)
+    if error.code in STATUS and STATUS[error.code] < 500:
+        return Rejected(error.code, error.message)
+    return OutcomeUnknown(f"{error.code}: {error.message}")
