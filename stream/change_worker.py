@@ -71,6 +71,8 @@ class ChangeWorker:
     ) -> None:
         self.consumer = consumer
         self.id = secrets.token_hex(8)
+        self.lost = 0
+        """Leases that ended while a shard was followed here: what was in hand comes again."""
         self._source = source
         self._leases = leases
         self._handle = handle
@@ -182,6 +184,7 @@ class ChangeWorker:
         """Stop at once what may be another reader's by now."""
         for shard_id, follower in self._followers.items():
             if not follower.holds:
+                self.lost += 1
                 logger.warning("consumer %s lost shard %s", self.consumer, shard_id)
                 self._running[shard_id].cancel()
 

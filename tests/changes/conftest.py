@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import pytest
 
 from rowtide.cli.client import Client
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.deploy.up import Ready
+from rowtide.deploy.up import Ready, Up
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.change_kafka import KafkaSource
+from rowtide.stream.change_source import ChangeSource
 from rowtide.stream.endpoint import Endpoint
-from tests.api.conftest import MakeTable, client, make_table, server
+from rowtide.stream.kafka_cluster import Cluster, KafkaConfig
+from tests.api.conftest import MakeTable, client, make_table
 from tests.workers.conftest import Retrying
 
-__all__ = ["admin", "client", "endpoint", "make_table", "server", "table"]
+__all__ = [
+    "MakeSource",
+    "admin",
+    "client",
+    "cluster",
+    "endpoint",
+    "make_table",
+    "server",
+    "source",
+    "table",
+]
+
+MakeSource = Callable[..., ChangeSource]
+PREFIX = "changes"
 
 STREAM = pb.StreamSpecification(enable_stream=True, expiration_time=24)
+
+
+@pytest.fixture(scope="session")
+def server(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
+    """How to reach a server on a broker that readers know too."""
+    folder = tmp_path_factory.mktemp("server")
+    options = ["--port", "0", "--kafka", broker, "--topic-prefix", PREFIX, "--slots", "2"]
+    with (folder / "output").open("wb") as output:
+        options += ["--table-operations-per-s", "0"]
+        with Up(folder / "data", options=options, output=output) as up:
+            yield up.start()
+
+
+@pytest.fixture
+async def cluster(broker: str) -> AsyncIterator[Cluster]:
+    """The broker, as readers inside the platform reach it."""
+    async with Cluster(KafkaConfig(broker, topic_prefix=PREFIX)) as found:
+        yield found
+
+
+@pytest.fixture(params=["api", "kafka"])
+def source(request: pytest.FixtureRequest, endpoint: Endpoint, cluster: Cluster) -> MakeSource:
+    """Make a source of a table's changes, of either kind."""
+
+    def make(table: str, **wanted: Any) -> ChangeSource:
+        api = ApiSource(endpoint, table, **wanted)
+        return api if request.param == "api" else KafkaSource(api, cluster)
+
+    return make
 
 
 @pytest.fixture

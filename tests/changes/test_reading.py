@@ -9,10 +9,10 @@ import pytest
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Delete, Put
 from rowtide.core.change import Change
-from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_reader import read_changes
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.change_source import ChangeSource
 from tests.api.calls import key
+from tests.changes.conftest import MakeSource
 
 pytestmark = pytest.mark.system
 
@@ -22,7 +22,7 @@ def shown(change: Change) -> str:
     return told + "".join(f" -{name}" for name in change.removed)
 
 
-async def first(source: ApiSource, count: int, *, snapshot: bool = False) -> list[str]:
+async def first(source: ChangeSource, count: int, *, snapshot: bool = False) -> list[str]:
     """Return the first changes as texts."""
     found: list[str] = []
     async with asyncio.timeout(30), read_changes(source, snapshot=snapshot) as batches:
@@ -41,10 +41,10 @@ def write_some(admin: Client, table: str) -> None:
 
 
 async def test_changes_come_in_order_and_say_what_was_done(
-    admin: Client, endpoint: Endpoint, table: str
+    admin: Client, source: MakeSource, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
-    assert await first(ApiSource(endpoint, table), 4) == [
+    assert await first(source(table), 4) == [
         "put a {'n': 1, 's': 'x'}",
         "update a {'n': 2} -s",
         "put b {'s': 'y'}",
@@ -53,18 +53,18 @@ async def test_changes_come_in_order_and_say_what_was_done(
 
 
 async def test_only_columns_that_are_wanted_leave_the_server(
-    admin: Client, endpoint: Endpoint, table: str
+    admin: Client, source: MakeSource, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
-    source = ApiSource(endpoint, table, columns=["s"])
-    assert await first(source, 4) == [
+    wanted = source(table, columns=["s"])
+    assert await first(wanted, 4) == [
         "put a {'s': 'x'}",
         "update a {} -s",
         "put b {'s': 'y'}",
         "delete a {}",
     ]
-    source = ApiSource(endpoint, table, columns=["n"])
-    assert await first(source, 4) == [
+    wanted = source(table, columns=["n"])
+    assert await first(wanted, 4) == [
         "put a {'n': 1}",
         "update a {'n': 2}",
         "put b {}",
@@ -73,12 +73,12 @@ async def test_only_columns_that_are_wanted_leave_the_server(
 
 
 async def test_a_snapshot_gives_the_rows_then_what_changes(
-    admin: Client, endpoint: Endpoint, table: str
+    admin: Client, source: MakeSource, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
-    source = ApiSource(endpoint, table)
+    wanted = source(table)
     found: list[str] = []
-    async with asyncio.timeout(30), read_changes(source, snapshot=True) as batches:
+    async with asyncio.timeout(30), read_changes(wanted, snapshot=True) as batches:
         async for batch in batches:
             found += [shown(change) for change in batch]
             if len(found) == 1:

@@ -1,0 +1,126 @@
+"""Readers of one consumer that come, stop and crash, and what they were given, to be judged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rowtide.stream.change_leases import TableLeases
+from rowtide.stream.change_source import ChangeSource
+from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["Delivered", "Readers"]
+
+SETTINGS = FollowerSettings(lease_s=1.0, checkpoint_s=0.1, batch_changes_max=7)
+LOOK_S = 0.02
+
+
+@dataclass(slots=True)
+class Delivered:
+    """Numbers and stamps by the key's first column, in the order in which they were given."""
+
+    numbers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    stamps: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    async def take(self, batch: Batch) -> None:
+        """Be given a batch; a crash may come between any two changes."""
+        for change in batch:
+            name, number = str(change.key[0][1]), change.columns["n"]
+            assert isinstance(number, int)
+            self.numbers[name].append(number)
+            self.stamps[name].append(change.stamp)
+            await asyncio.sleep(0)
+
+    def once(self) -> dict[str, list[int]]:
+        """Return the numbers by key without what came again, by the commit stamp."""
+        found: dict[str, list[int]] = {}
+        for name, numbers in self.numbers.items():
+            last = 0
+            found[name] = []
+            for number, stamp in zip(numbers, self.stamps[name], strict=True):
+                if stamp > last:
+                    found[name].append(number)
+                    last = stamp
+        return found
+
+    def repeated(self) -> int:
+        """Return how many came again."""
+        return sum(len(n) for n in self.numbers.values()) - sum(
+            len(n) for n in self.once().values()
+        )
+
+
+class Readers:
+    """The readers of one consumer, each a task of ``tasks``."""
+
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        source: Callable[[], ChangeSource],
+        endpoint: Endpoint,
+        consumer: str,
+        *,
+        snapshot: bool = False,
+        settings: FollowerSettings = SETTINGS,
+    ) -> None:
+        self.delivered = Delivered()
+        self.running: list[tuple[ChangeWorker, asyncio.Task[None]]] = []
+        self.crashed = 0
+        self._workers: list[ChangeWorker] = []
+        self._tasks = tasks
+        self._source = source
+        self._endpoint = endpoint
+        self._consumer = consumer
+        self._snapshot = snapshot
+        self._settings = settings
+        self.take = self.delivered.take
+
+    def start(self) -> ChangeWorker:
+        """Start one more."""
+        worker = ChangeWorker(
+            self._source(),
+            TableLeases(self._endpoint, self._consumer),
+            lambda batch: self.take(batch),
+            consumer=self._consumer,
+            snapshot=self._snapshot,
+            settings=self._settings,
+        )
+        self._workers.append(worker)
+        self.running.append((worker, self._tasks.create_task(worker.run())))
+        return worker
+
+    @property
+    def interrupted(self) -> int:
+        """Return how often changes may have come again: crashes, and leases that were lost."""
+        return self.crashed + sum(worker.lost for worker in self._workers)
+
+    async def stop(self, which: int = 0) -> None:
+        """Let one finish."""
+        worker, task = self.running.pop(which)
+        worker.stop()
+        await asyncio.wait([task])
+        task.result()
+
+    async def crash(self, which: int = 0) -> None:
+        """End one where it is: its leases stay as they are."""
+        self.crashed += 1
+        _, task = self.running.pop(which)
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def stop_all(self) -> None:
+        """Let all finish."""
+        while self.running:
+            await self.stop()
+
+    async def until(self, holds: Callable[[], bool], *, s_max: float = 60.0) -> None:
+        """Return once something holds; fail where it does not in time."""
+        async with asyncio.timeout(s_max):
+            while not holds():
+                for _, task in self.running:
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(LOOK_S)
