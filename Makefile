@@ -48,6 +48,7 @@ test-wheel: $(TEST) ## Tests on the built wheel, from an empty folder
 bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json")
 	$(BIN)/python -m tests.bench.codec
 	$(BIN)/python -m tests.bench.run $(BENCH)
+	$(BIN)/python -m tests.bench.changes
 
 tools: ## Build helm, which judges the chart, into build/tools (Go; minutes, once)
 	GOBIN=$(CURDIR)/build/tools go install helm.sh/helm/v3/cmd/helm@$(HELM)

@@ -119,7 +119,7 @@ class ApiSource:
             changes, told.next_shard_iterator or None, not changes and not told.may_more_record
         )
 
-    async def rows(self, shard_id: str, begin: bytes, end: bytes) -> RowPage:
+    async def rows(self, shard_id: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
         """Return rows, see ``ChangeSource.rows``."""
         table = (await self.stream()).table
         names = table.key_names
@@ -127,6 +127,7 @@ class ApiSource:
             table_name=self._table,
             direction=pb.FORWARD,
             max_versions=1,
+            limit=limit,
             inclusive_start_primary_key=_bound(names, begin, variant.V_INF_MIN),
             exclusive_end_primary_key=_bound(
                 names, end, variant.V_INF_MIN if end else variant.V_INF_MAX

@@ -22,14 +22,15 @@ from rowtide.core.change import (
 )
 from rowtide.core.change_selection import ChangeSelection
 from rowtide.core.errors import LogTrimmed
-from rowtide.core.filter import compile_filter
 from rowtide.core.limits import Limits
 from rowtide.core.position import Position, decode_position, encode_position
+from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.change_api import ApiSource, Stream
 from rowtide.stream.change_source import ChangePage, RowPage, SourceShard
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_group_offsets import GroupOffsets
 from rowtide.stream.log import Entry
+from rowtide.stream.row_requests import change_selection_of
 from rowtide.stream.topics import TopicNames
 
 __all__ = ["KafkaSource"]
@@ -67,9 +68,8 @@ class KafkaSource:
         self._groups: dict[str, GroupOffsets] = {}
         self._ends: dict[str, int] = {}
         """Of shards that were read to their end."""
-        columns = frozenset(name.encode() for name in api.columns) or None
-        wanted = compile_filter(api.filter, Limits()) if api.filter else None
-        self._selection = ChangeSelection(columns, wanted) if columns or wanted else None
+        wanted = pb.GetStreamRecordRequest(columns_to_get=api.columns, filter=api.filter or None)
+        self._selection = change_selection_of(wanted, Limits())
 
     async def table_name(self) -> str:
         """Return the table's name."""
@@ -87,9 +87,9 @@ class KafkaSource:
         """Return a position, see ``ChangeSource.position``."""
         return await self.api.position(shard_id, since_us)
 
-    async def rows(self, shard_id: str, begin: bytes, end: bytes) -> RowPage:
+    async def rows(self, shard_id: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
         """Return rows, see ``ChangeSource.rows``."""
-        return await self.api.rows(shard_id, begin, end)
+        return await self.api.rows(shard_id, begin, end, limit=limit)
 
     async def read(self, position: str, *, limit: int, wait_s: float) -> ChangePage:
         """Return changes, see ``ChangeSource.read``."""

@@ -49,8 +49,10 @@ class Lease(NamedTuple):
 class Leases(Protocol):
     """The rows of one consumer. Every method raises ``StoreError``."""
 
-    async def open(self) -> None:
-        """Make the table where it is missing."""
+    consumer: str
+
+    async def open(self, table: str) -> None:
+        """Be the rows for a table that is read; make the table of leases where it is missing."""
         ...
 
     async def all(self) -> dict[str, Lease]:
@@ -76,10 +78,11 @@ class Leases(Protocol):
 class MemoryLeases:
     """Leases of readers in one process: nothing is kept beyond it."""
 
-    def __init__(self) -> None:
+    def __init__(self, consumer: str = "") -> None:
+        self.consumer = consumer
         self._rows: dict[str, Lease] = {}
 
-    async def open(self) -> None:
+    async def open(self, table: str) -> None:
         """There is nothing to make."""
 
     async def all(self) -> dict[str, Lease]:
@@ -104,15 +107,20 @@ class MemoryLeases:
 
 
 class TableLeases:
-    """Leases in a table that every reader of the consumer reaches."""
+    """Leases in a table of the instance, which every reader of the consumer reaches.
+
+    The same consumer may read several tables.
+    """
 
     def __init__(self, endpoint: Endpoint, consumer: str, *, table: str = LEASE_TABLE) -> None:
         self._endpoint = endpoint
-        self._consumer = consumer
+        self.consumer = consumer
+        self._rows_of = consumer
         self._table = table
 
-    async def open(self) -> None:
-        """Make the table where it is missing."""
+    async def open(self, table: str) -> None:
+        """Make the table of leases where it is missing."""
+        self._rows_of = f"{self.consumer}/{table}"
         request = pb.CreateTableRequest(table_options=pb.TableOptions(time_to_live=-1))
         request.table_options.max_versions = 1
         request.table_meta.table_name = self._table
@@ -199,7 +207,7 @@ class TableLeases:
     def _key(
         self, shard: bytes, columns: Mapping[str, Scalar] | None = None, *, deleted: bool = False
     ) -> bytes:
-        key = [(b"consumer", variant.encode(self._consumer)), (b"shard", shard)]
+        key = [(b"consumer", variant.encode(self._rows_of)), (b"shard", shard)]
         cells = [
             plainbuffer.put_cell(name.encode(), variant.encode(value), None)
             for name, value in (columns or {}).items()

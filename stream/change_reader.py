@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from rowtide.stream.change_leases import Leases, MemoryLeases
 from rowtide.stream.change_source import ChangeSource
-from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
+from rowtide.stream.change_worker import Batch, Begin, ChangeWorker, FollowerSettings
 from rowtide.stream.shard_follower import Unfinished
 
 __all__ = ["read_changes"]
@@ -23,10 +23,7 @@ async def read_changes(
     source: ChangeSource,
     leases: Leases | None = None,
     *,
-    consumer: str = "",
-    since_us: int | None = None,
-    latest: bool = False,
-    snapshot: bool = False,
+    begin: Begin = "oldest",
     settings: FollowerSettings | None = None,
 ) -> AsyncIterator[AsyncIterator[Batch]]:
     """Give an iterator of batches; the arguments are ``ChangeWorker``'s.
@@ -38,15 +35,12 @@ async def read_changes(
         source,
         leases or MemoryLeases(),
         hand.give,
-        consumer=consumer,
-        since_us=since_us,
-        latest=latest,
-        snapshot=snapshot,
+        begin=begin,
         settings=settings,
     )
     failure: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(hand.run(worker), name=f"changes for {consumer or 'nobody'}")
+        tasks.create_task(hand.run(worker), name="changes")
         try:
             yield hand.batches()
         except Exception as error:  # noqa: BLE001 - raised below, when the leases are given up.

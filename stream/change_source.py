@@ -75,7 +75,7 @@ class ChangeSource(Protocol):
         """
         ...
 
-    async def rows(self, shard_id: str, begin: bytes, end: bytes) -> RowPage:
+    async def rows(self, shard_id: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
         """Return a page of the rows that an open shard has from ``begin`` on, before ``end``.
 
         Raises OTSObjectNotExist where the shard has ended.

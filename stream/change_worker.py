@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.key_ranges import Ranges, left_of, within
@@ -22,9 +22,13 @@ from rowtide.stream.change_source import ChangeSource, SourceShard
 from rowtide.stream.lease_balance import planned, readable
 from rowtide.stream.shard_follower import Batch, FollowerSettings, Handle, ShardFollower
 
-__all__ = ["Batch", "ChangeWorker", "FollowerSettings", "Handle"]
+__all__ = ["Batch", "Begin", "ChangeWorker", "FollowerSettings", "Handle"]
 
 logger = logging.getLogger(__name__)
+
+Begin = int | Literal["oldest", "latest", "rows"]
+"""Where a consumer begins: at a time in Unix microseconds, with the oldest change that is kept,
+with what comes from now on, or with the rows as they are, followed by what changes."""
 
 DRIFT = 1.1
 """An observer waits this much longer than the owner of a lease relies on it."""
@@ -49,11 +53,10 @@ class Start(NamedTuple):
 
 
 class ChangeWorker:
-    """One reader of ``consumer``; ``handle`` is called with batches, of each shard one at a time.
+    """One reader of the consumer that ``leases`` are of.
 
-    A consumer that is new begins ``since_us``: None is the oldest change kept; "now" is what comes
-    from now on. With ``snapshot`` it gets the rows first, then what changed since. Both are decided
-    by the consumer's first reader, for good.
+    ``handle`` is called with batches, of one shard one at a time. ``begin`` is for a consumer that
+    is new: its first reader decides it, for good.
     """
 
     def __init__(
@@ -62,14 +65,11 @@ class ChangeWorker:
         leases: Leases,
         handle: Handle,
         *,
-        consumer: str,
-        since_us: int | None = None,
-        latest: bool = False,
-        snapshot: bool = False,
+        begin: Begin = "oldest",
         settings: FollowerSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.consumer = consumer
+        self.consumer = leases.consumer
         self.id = secrets.token_hex(8)
         self.lost = 0
         """Leases that ended while a shard was followed here: what was in hand comes again."""
@@ -78,9 +78,7 @@ class ChangeWorker:
         self._handle = handle
         self._settings = settings or FollowerSettings()
         self._clock = clock
-        self._since_us = since_us
-        self._latest = latest or snapshot
-        self._snapshot = snapshot
+        self._begin = begin
         self._start = Start({}, frozenset(), snapshot=False)
         self._followers: dict[str, ShardFollower] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -107,18 +105,18 @@ class ChangeWorker:
 
         Cancelled, it leaves its leases to end by themselves, as a crash would.
         """
-        await self._begin()
+        await self._find_start()
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._balance(tasks)
         except BaseExceptionGroup as group:
             raise _first(group) from group
 
-    async def _begin(self) -> None:
+    async def _find_start(self) -> None:
         """Find or decide where the consumer begins."""
         while not self._stopping:
             try:
-                await self._leases.open()
+                await self._leases.open(await self._source.table_name())
                 self._start = await self._found_start()
                 return
             except (Unavailable, OutcomeUnknown) as error:
@@ -132,13 +130,18 @@ class ChangeWorker:
         """
         started = (await self._leases.all()).get(START)
         if started is None:
-            since_us = await self._source.now_us() if self._latest else self._since_us
+            since_us: int | None = None
+            if isinstance(self._begin, int):
+                since_us = self._begin
+            elif self._begin != "oldest":
+                since_us = await self._source.now_us()
             shards = await self._source.shards()
             names = [shard.shard_id for shard in shards]
             positions = {name: await self._source.position(name, since_us) for name in names}
             split = {parent for shard in shards for parent in shard.parents}
-            unread = [name for name in positions if self._snapshot and name not in split]
-            start = Start(positions, frozenset(unread), self._snapshot)
+            snapshot = self._begin == "rows"
+            unread = [name for name in positions if snapshot and name not in split]
+            start = Start(positions, frozenset(unread), snapshot)
             started = await self._leases.create(Lease(START, position=start.text()))
         return Start.parsed(started.position)
 
@@ -237,6 +240,8 @@ class ChangeWorker:
             leased_s=leased_s,
             clock=self._clock,
         )
+        if self._stopping:
+            follower.stop()  # It came while we asked: the lease is given up again at once.
         self._followers[shard.shard_id] = follower
         follow = self._follow(follower)
         self._running[shard.shard_id] = tasks.create_task(follow, name=f"shard {shard.shard_id}")

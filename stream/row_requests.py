@@ -264,6 +264,8 @@ def change_selection_of(
     from rowtide.core.filter import compile_filter
 
     wanted = compile_filter(request.filter, limits) if request.HasField("filter") else None
+    if wanted is not None and wanted.page is not None:
+        raise invalid("Invalid filter: changes have no pages of columns.")
     return ChangeSelection(columns_of(request.columns_to_get, limits), wanted)
 
 

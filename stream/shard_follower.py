@@ -156,7 +156,8 @@ class ShardFollower:
     async def _read_rows(self, pending: Range) -> bool:
         """Pass on a page of rows as of a stamp, after all changes up to it."""
         try:
-            page = await self._source.rows(self.shard_id, *pending)
+            limit = self._settings.batch_changes_max
+            page = await self._source.rows(self.shard_id, *pending, limit=limit)
         except Rejected as error:
             if error.code != "OTSObjectNotExist":
                 raise

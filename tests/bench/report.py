@@ -32,6 +32,8 @@ BARS = {
     "answered -> in the stream, p50": Bar(5.0, 1.0, smaller_is_better=True),
     "answered -> in the stream, p99": Bar(float("inf"), 5.0, smaller_is_better=True),
     "stream drained, records": Bar(40_000, 100_000),
+    "changes from Kafka, counted": Bar(100_000, 100_000),
+    "answered -> reader on Kafka, p50": Bar(3.0, 3.0, smaller_is_better=True),
     "cold rebuild of 1 M rows": Bar(15.0, 4.0, smaller_is_better=True),
     "up, warm": Bar(8.0, 8.0, smaller_is_better=True),
     "worker, idle": Bar(150.0, 150.0, smaller_is_better=True),

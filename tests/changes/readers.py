@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rowtide.stream.change_leases import TableLeases
 from rowtide.stream.change_source import ChangeSource
-from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
+from rowtide.stream.change_worker import Batch, Begin, ChangeWorker, FollowerSettings
 from rowtide.stream.endpoint import Endpoint
 
 __all__ = ["Delivered", "Readers"]
 
 SETTINGS = FollowerSettings(lease_s=1.0, checkpoint_s=0.1, batch_changes_max=7)
 LOOK_S = 0.02
+ENDED_S_MAX = 30.0
 
 
 @dataclass(slots=True)
@@ -63,7 +65,7 @@ class Readers:
         endpoint: Endpoint,
         consumer: str,
         *,
-        snapshot: bool = False,
+        begin: Begin = "oldest",
         settings: FollowerSettings = SETTINGS,
     ) -> None:
         self.delivered = Delivered()
@@ -74,7 +76,7 @@ class Readers:
         self._source = source
         self._endpoint = endpoint
         self._consumer = consumer
-        self._snapshot = snapshot
+        self._begin = begin
         self._settings = settings
         self.take = self.delivered.take
 
@@ -84,8 +86,7 @@ class Readers:
             self._source(),
             TableLeases(self._endpoint, self._consumer),
             lambda batch: self.take(batch),
-            consumer=self._consumer,
-            snapshot=self._snapshot,
+            begin=self._begin,
             settings=self._settings,
         )
         self._workers.append(worker)
@@ -101,7 +102,7 @@ class Readers:
         """Let one finish."""
         worker, task = self.running.pop(which)
         worker.stop()
-        await asyncio.wait([task])
+        await ended(task)
         task.result()
 
     async def crash(self, which: int = 0) -> None:
@@ -109,7 +110,7 @@ class Readers:
         self.crashed += 1
         _, task = self.running.pop(which)
         task.cancel()
-        await asyncio.wait([task])
+        await ended(task)
 
     async def stop_all(self) -> None:
         """Let all finish."""
@@ -124,3 +125,13 @@ class Readers:
                     if task.done():
                         task.result()
                 await asyncio.sleep(LOOK_S)
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Return once a task has ended; tell where all are if it does not."""
+    done, _ = await asyncio.wait([task], timeout=ENDED_S_MAX)
+    if not done:
+        text = io.StringIO()
+        for other in asyncio.all_tasks():
+            other.print_stack(file=text)
+        raise AssertionError(f"a reader does not end:\n{text.getvalue()}")

@@ -22,10 +22,10 @@ def shown(change: Change) -> str:
     return told + "".join(f" -{name}" for name in change.removed)
 
 
-async def first(source: ChangeSource, count: int, *, snapshot: bool = False) -> list[str]:
+async def first(source: ChangeSource, count: int) -> list[str]:
     """Return the first changes as texts."""
     found: list[str] = []
-    async with asyncio.timeout(30), read_changes(source, snapshot=snapshot) as batches:
+    async with asyncio.timeout(30), read_changes(source) as batches:
         async for batch in batches:
             found += [shown(change) for change in batch]
             if len(found) >= count:
@@ -78,7 +78,7 @@ async def test_a_snapshot_gives_the_rows_then_what_changes(
     await asyncio.to_thread(write_some, admin, table)
     wanted = source(table)
     found: list[str] = []
-    async with asyncio.timeout(30), read_changes(wanted, snapshot=True) as batches:
+    async with asyncio.timeout(30), read_changes(wanted, begin="rows") as batches:
         async for batch in batches:
             found += [shown(change) for change in batch]
             if len(found) == 1:

@@ -1,0 +1,134 @@
+"""A consumer that asks for the rows first has, at every moment, the table as it was at a stamp."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from itertools import count
+from typing import Any
+
+import pytest
+
+from rowtide.cli.client import Client
+from rowtide.cli.wire_row import Delete, Put
+from rowtide.core.change import Change
+from rowtide.stream.change_worker import Batch
+from rowtide.stream.endpoint import Endpoint
+from tests.api.calls import INF_MAX, INF_MIN, key
+from tests.changes.conftest import MakeSource
+from tests.changes.readers import Readers
+from tests.changes.test_readers_together import SEED, STEPS, World
+
+pytestmark = pytest.mark.system
+
+ROWS = 60
+_consumers = count()
+
+
+class Copy:
+    """A table made of what a reader was given, as a sink makes it: by key and commit stamp."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[Any, ...], tuple[int, dict[str, Any] | None]] = {}
+        self.went_back = 0
+        self.covered = 0
+
+    async def take(self, batch: Batch) -> None:
+        """Be given a batch; a crash may come between any two changes."""
+        self.covered += batch.covers is not None
+        for change in batch:
+            self._take(change)
+            await asyncio.sleep(0)
+
+    def _take(self, change: Change) -> None:
+        row_key = tuple(value for _, value in change.key)
+        stamp, row = self.held.get(row_key, (0, None))
+        if change.stamp < stamp:
+            self.went_back += 1
+            return
+        if change.kind == "delete":
+            self.held[row_key] = change.stamp, None
+            return
+        kept = dict(row or {}) if change.kind == "update" else {}
+        for name in change.removed:
+            kept.pop(name, None)
+        self.held[row_key] = change.stamp, kept | change.columns
+
+    def rows(self) -> dict[tuple[Any, ...], dict[str, Any]]:
+        return {row_key: row for row_key, (_, row) in self.held.items() if row is not None}
+
+
+class Rewritten(World):
+    """A table whose rows are put, changed in part and deleted."""
+
+    async def fill(self) -> None:
+        for number in range(ROWS):
+            puts = [Put("n", number), Put("s", "first")]
+            await self.ask(self._admin.put_row, self._table, self._key(number), puts)
+
+    async def write(self, writes: int) -> None:
+        for number in range(writes):
+            row_key = self._key(self._chance.randrange(ROWS))
+            what = self._chance.random()
+            if what < 0.3:
+                await self.ask(self._admin.put_row, self._table, row_key, [Put("n", number)])
+            elif what < 0.7:
+                changes = [Put("s", f"{number}"), Delete("n") if what < 0.4 else Put("m", number)]
+                await self.ask(self._admin.update_row, self._table, row_key, changes)
+            else:
+                await self.ask(self._admin.delete_row, self._table, row_key)
+
+    async def rows(self) -> dict[tuple[Any, ...], dict[str, Any]]:
+        return await self.ask(self._read)  # type: ignore[no-any-return]
+
+    def _read(self) -> dict[tuple[Any, ...], dict[str, Any]]:
+        ends = key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX)
+        return {
+            tuple(value for _, value in row.key): {put.name: put.value for put in row.columns}
+            for page in self._admin.get_range(self._table, *ends)
+            for row in page
+        }
+
+    def _key(self, number: int) -> Any:
+        return key("abcdefgh"[number % 8] + str(number // 8 % 3), number)
+
+
+def differences(copy: Copy, rows: dict[Any, Any]) -> dict[Any, Any]:
+    told = copy.rows()
+    return {k: (told.get(k), rows.get(k)) for k in told | rows if told.get(k) != rows.get(k)}
+
+
+async def test_rows_and_changes_make_the_table_whatever_happens(
+    admin: Client, endpoint: Endpoint, source: MakeSource, table: str
+) -> None:
+    chance = random.Random(SEED)
+    world = Rewritten(admin, table, chance)
+    await world.fill()
+    copy = Copy()
+    async with asyncio.TaskGroup() as tasks:
+        consumer = f"copies-{next(_consumers)}"
+        readers = Readers(tasks, lambda: source(table), endpoint, consumer, begin="rows")
+        readers.take = copy.take
+        readers.start()
+        for _ in range(STEPS):
+            what, running = chance.random(), len(readers.running)
+            if what < 0.15 and running < 3:
+                readers.start()
+            elif what < 0.25 and running:
+                await readers.crash(chance.randrange(running))
+            elif what < 0.75:
+                await world.write(8)
+            elif what < 0.9:
+                await world.split()
+            else:
+                await world.merge()
+        if not readers.running:
+            readers.start()
+        rows = await world.rows()
+        try:
+            await readers.until(lambda: not differences(copy, rows))
+        except TimeoutError as error:
+            raise AssertionError(f"seed {SEED}: {differences(copy, rows)}") from error
+        await readers.stop_all()
+    assert copy.covered
+    assert readers.interrupted or not copy.went_back, f"seed {SEED}"
