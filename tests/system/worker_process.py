@@ -23,6 +23,7 @@ from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.supervision import BrokerEvent, supervise
 from rowtide.stream.kafka_config import KafkaConfig
+from rowtide.stream.lease_keeper import LeaseSettings
 from rowtide.stream.slot import SlotSettings
 from rowtide.stream.worker import Credentials, Worker, WorkerConfig
 from rowtide.stream.worker_directory import WorkerDirectory
@@ -43,6 +44,9 @@ def main() -> None:
     parser.add_argument("--test-clock-us", type=int)
     parser.add_argument("--table-operations-per-s", type=float, default=10.0)
     parser.add_argument("--partition-units-per-s", type=int, default=0)
+    parser.add_argument("--topic-prefix", default="")
+    parser.add_argument("--slots", type=int, default=2)
+    parser.add_argument("--lease-s", type=float, default=4.0)
     wanted = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # Four lines a second of no broker.
@@ -63,10 +67,14 @@ def _broker(wanted: argparse.Namespace) -> Iterator[EmbeddedBroker | None]:
 
 def _config(wanted: argparse.Namespace, bootstrap: str) -> WorkerConfig:
     return WorkerConfig(
-        kafka=KafkaConfig(bootstrap=bootstrap, topic_prefix=f"system{wanted.data_dir.name}"),
+        kafka=KafkaConfig(
+            bootstrap=bootstrap,
+            topic_prefix=wanted.topic_prefix or f"system{wanted.data_dir.name}",
+        ),
         data_dir=wanted.data_dir,
         credentials=CREDENTIALS,
-        slots=2,
+        slots=wanted.slots,
+        lease=LeaseSettings(lease_s=wanted.lease_s),
         free_bytes_min=wanted.free_bytes_min,
         limits=Limits(
             table_operations_per_s=wanted.table_operations_per_s,

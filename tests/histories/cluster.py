@@ -1,0 +1,180 @@
+"""A broker, workers that reach it through proxies, and how each of them is hurt.
+
+Workers are processes of ``tests/system/worker_process.py``: the server as ``rowtide up`` runs it,
+with flushes as often as wanted. All share the slots of one cluster. What blocks runs in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rowtide.cli.client import Access, Client, NoAnswer, ServerError
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.deploy.kafka.broker import EmbeddedBroker
+from rowtide.deploy.kafka.config import EmbeddedConfig
+from tests.histories.client import WorkerClient
+from tests.histories.proxy import Proxy
+from tests.histories.requests import create_request
+from tests.system.server import Server
+from tests.system.worker_process import CREDENTIALS
+
+__all__ = ["Cluster", "Member"]
+
+SLOTS = 6
+SERVES_S_MAX = 90.0
+LOOK_S = 0.1
+
+
+class Member:
+    """One worker: its process, its wire to the broker, and a client of it."""
+
+    def __init__(self, server: Server, proxy: Proxy) -> None:
+        self.server = server
+        self.proxy = proxy
+        self.client = WorkerClient(
+            Access(CREDENTIALS.instance, CREDENTIALS.access_key_id, CREDENTIALS.access_key_secret)
+        )
+        self.running = False
+
+    async def start(self) -> None:
+        """Start and return when it serves."""
+        await asyncio.to_thread(self.server.start)
+        self.running = True
+        self.client.close()
+        self.client.port = int(self.server.ready().endpoint.rpartition(":")[2])
+
+    async def kill(self) -> None:
+        """End it as a power cut would."""
+        self.running = False
+        await asyncio.to_thread(self.server.kill)
+
+    async def stop(self) -> int:
+        """Let it drain and end; return its exit code."""
+        self.running = False
+        return await asyncio.to_thread(self.server.stop)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send its process a signal."""
+        os.kill(self.server.pid, number)
+
+    def status(self) -> dict[str, Any] | None:
+        """Return what it says of itself, None where it says nothing."""
+        try:
+            with self.server.client(timeout_s=3.0) as client:
+                return client.call_json("RowtideStatus", {})
+        except (NoAnswer, ServerError, FileNotFoundError):
+            return None
+
+    def slots(self) -> list[int]:
+        """Return the slots that it has open and may read."""
+        told = self.status()
+        return (
+            [] if told is None else [s["slot"] for s in told["slots"] if s["open"] and s["lease"]]
+        )
+
+    def shards(self) -> list[str]:
+        """Return the letters of the shards that it serves."""
+        told = self.status()
+        if told is None:
+            return []
+        names = [s["shard"] for slot in told["slots"] for s in slot["shards"] if slot["open"]]
+        return [name for name in names if name]
+
+
+class Cluster:
+    """Three workers or more, and one broker, in ``folder``."""
+
+    def __init__(
+        self, folder: Path, cache_dir: Path, seed: int, options: Sequence[str] = ()
+    ) -> None:
+        self.broker = EmbeddedBroker(EmbeddedConfig(folder / "kafka", cache_dir))
+        self.members: list[Member] = []
+        self._folder = folder
+        self._cache_dir = cache_dir
+        self._seed = seed
+        self._options = tuple(options)
+        self._tasks: asyncio.TaskGroup | None = None
+        self._guest: Member | None = None
+
+    def port(self) -> int:
+        """Return where the broker listens now."""
+        return int(self.broker.bootstrap.rpartition(":")[2])
+
+    async def start(self, tasks: asyncio.TaskGroup, workers: int) -> None:
+        """Start everything; return when each slot is served and the table is there."""
+        self._tasks = tasks
+        await asyncio.to_thread(self.broker.start)
+        for _ in range(workers):
+            await self.add(tasks)
+        async with asyncio.TaskGroup() as starts:
+            for member in self.members:
+                starts.create_task(member.start(), name="start")
+        await self.served(divided=True)
+        await asyncio.to_thread(self._create_table)
+
+    def _create_table(self) -> None:
+        with self.members[0].server.client() as client:
+            make_table(client)
+
+    async def add(self, tasks: asyncio.TaskGroup) -> Member:
+        """Add a worker, which is not started."""
+        number = len(self.members)
+        proxy = Proxy(self.port, f"{self._seed} proxy {number}")
+        await proxy.serve(tasks)
+        options = ["--kafka", f"127.0.0.1:{proxy.port}", "--topic-prefix", "histories"]
+        options += ["--slots", str(SLOTS), "--table-operations-per-s", "0", *self._options]
+        server = Server(self._folder / f"worker{number}", self._cache_dir, options=tuple(options))
+        member = Member(server, proxy)
+        self.members.append(member)
+        return member
+
+    async def guest(self) -> Member:
+        """Return the worker that comes and goes; it is not started."""
+        assert self._tasks is not None, "not started"
+        if self._guest is None:
+            self._guest = await self.add(self._tasks)
+        return self._guest
+
+    def signal_broker(self, number: signal.Signals) -> None:
+        """Send the broker's process a signal."""
+        assert self.broker.pid is not None, "not started"
+        os.kill(self.broker.pid, number)
+
+    async def served(self, *, divided: bool = False) -> None:
+        """Return when every slot is open on exactly one worker, and, if asked, each has some."""
+        async with asyncio.timeout(SERVES_S_MAX):
+            while True:
+                running = [member for member in self.members if member.running]
+                found = [await asyncio.to_thread(member.slots) for member in running]
+                slots = sorted(slot for slots in found for slot in slots)
+                if slots == list(range(SLOTS)) and (all(found) or not divided):
+                    return
+                await asyncio.sleep(LOOK_S)  # There is nothing to wait on from outside.
+
+    def end(self) -> None:
+        """Leave nothing running."""
+        for member in self.members:
+            with suppress(ProcessLookupError):
+                member.server.kill()
+            member.proxy.close()
+        self.broker.stop()
+
+
+def make_table(client: Client) -> None:
+    """Create the table, and again where a slot was on its way."""
+    for _ in range(100):
+        try:
+            client.call("CreateTable", create_request(), pb.CreateTableResponse)
+        except ServerError as error:
+            if error.code == "OTSObjectAlreadyExist":
+                return
+            if error.code not in ("OTSPartitionUnavailable", "OTSServerBusy", "OTSTimeout"):
+                raise
+        else:
+            return

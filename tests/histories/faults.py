@@ -1,0 +1,173 @@
+"""What is broken while clients write, by name, and the schedule that a seed makes of it.
+
+A strike hurts, waits, and heals: whoever follows finds every process running and every wire good.
+A schedule is drawn before anything starts, so the same seed and fault give the same strikes; whom
+they meet doing what depends on the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from tests.histories.cluster import Cluster, Member
+
+__all__ = ["FAULTS", "Fault", "Strike", "drawn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """``fault`` on worker ``victim`` for ``hold_s``, ``gap_s`` after the former one has healed."""
+
+    fault: str
+    victim: int
+    gap_s: float
+    hold_s: float
+
+    def told(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+
+class Fault(NamedTuple):
+    """What a strike does, for how long, and what it needs of the cluster.
+
+    ``planned`` is what operators do every day; the longest pause of those is bounded.
+    """
+
+    do: Callable[[Cluster, Strike], Awaitable[None]]
+    hold_s: tuple[float, float]
+    planned: bool = False
+    needs: str = ""
+
+
+async def kill_worker(cluster: Cluster, strike: Strike) -> None:
+    """A worker is killed, and comes back on its disk."""
+    victim = cluster.members[strike.victim]
+    await victim.kill()
+    await asyncio.sleep(strike.hold_s)
+    await victim.start()
+
+
+async def pause_worker(cluster: Cluster, strike: Strike) -> None:
+    """A worker stands still, and goes on as if nothing had been."""
+    victim = cluster.members[strike.victim]
+    victim.signal(signal.SIGSTOP)
+    victim.running = False
+    try:
+        await asyncio.sleep(strike.hold_s)
+    finally:
+        victim.signal(signal.SIGCONT)
+        victim.running = True
+
+
+async def rolling_restart(cluster: Cluster, strike: Strike) -> None:
+    """Each worker in turn drains, ends, and is started again."""
+    for victim in _from(cluster, strike.victim):
+        await victim.stop()
+        await asyncio.sleep(strike.hold_s)
+        await victim.start()
+        await cluster.served(divided=True)
+
+
+async def join_and_leave(cluster: Cluster, strike: Strike) -> None:
+    """One more worker comes, takes its share, and leaves again."""
+    guest = await cluster.guest()
+    await guest.start()
+    await cluster.served(divided=True)
+    await asyncio.sleep(strike.hold_s)
+    await guest.stop()
+
+
+async def restart_broker(cluster: Cluster, strike: Strike) -> None:
+    """The broker is killed, and started at once or later."""
+    cluster.broker.kill()
+    await asyncio.sleep(strike.hold_s)
+    await asyncio.to_thread(cluster.broker.restart)
+
+
+async def pause_broker(cluster: Cluster, strike: Strike) -> None:
+    """The broker stands still: nothing it was sent is answered, nothing is lost."""
+    cluster.signal_broker(signal.SIGSTOP)
+    try:
+        await asyncio.sleep(strike.hold_s)
+    finally:
+        cluster.signal_broker(signal.SIGCONT)
+
+
+async def isolate_worker(cluster: Cluster, strike: Strike) -> None:
+    """A worker reaches no broker: connections are refused."""
+    await _wire(cluster, strike, [cluster.members[strike.victim]], down=True)
+
+
+async def stall_wire(cluster: Cluster, strike: Strike) -> None:
+    """A worker's connections to the broker stay, and nothing passes."""
+    await _wire(cluster, strike, [cluster.members[strike.victim]], stalled=True)
+
+
+async def delay_requests(cluster: Cluster, strike: Strike) -> None:
+    """Every request of every worker to the broker takes longer, each by another time."""
+    await _wire(cluster, strike, cluster.members, delay_s=0.1)
+
+
+async def cut_requests(cluster: Cluster, strike: Strike) -> None:
+    """Connections to the broker end before a request, or between a request and its answer."""
+    await _wire(cluster, strike, cluster.members, cut=0.02, mute=0.02)
+
+
+async def late_produce(cluster: Cluster, strike: Strike) -> None:
+    """Produce requests land after their senders have given them up."""
+    await _wire(cluster, strike, cluster.members, late=0.03)
+
+
+async def _wire(
+    cluster: Cluster, strike: Strike, victims: Sequence[Member], **wrong: float
+) -> None:
+    for victim in victims:
+        for name, value in wrong.items():
+            setattr(victim.proxy.wire, name, value)
+        victim.proxy.changed()
+    try:
+        await asyncio.sleep(strike.hold_s)
+    finally:
+        for victim in victims:
+            victim.proxy.wire.heal()
+            victim.proxy.changed()
+
+
+def _from(cluster: Cluster, first: int) -> list[Member]:
+    return [*cluster.members[first:], *cluster.members[:first]]
+
+
+FAULTS: dict[str, Fault] = {
+    "kill-worker": Fault(kill_worker, (0.0, 5.0)),
+    "pause-worker": Fault(pause_worker, (2.0, 30.0)),
+    "rolling-restart": Fault(rolling_restart, (0.0, 1.0), planned=True),
+    "join-and-leave": Fault(join_and_leave, (1.0, 4.0), planned=True),
+    "restart-broker": Fault(restart_broker, (0.0, 1.0)),
+    "broker-away": Fault(restart_broker, (5.0, 60.0)),
+    "pause-broker": Fault(pause_broker, (1.0, 15.0)),
+    "isolate-worker": Fault(isolate_worker, (2.0, 20.0)),
+    "stall-wire": Fault(stall_wire, (2.0, 20.0)),
+    "delay-requests": Fault(delay_requests, (4.0, 10.0)),
+    "cut-requests": Fault(cut_requests, (4.0, 10.0)),
+    "late-produce": Fault(late_produce, (4.0, 10.0)),
+}
+
+
+def drawn(fault: str, seed: int, *, strikes: int, workers: int, hold_s_max: float) -> list[Strike]:
+    """Return the schedule of a run; ``mixed`` draws a fault for each strike."""
+    chance = random.Random(f"{seed} {fault}")
+    schedule = []
+    for _ in range(strikes):
+        mixed = sorted(name for name, one in FAULTS.items() if not one.needs)
+        name = chance.choice(mixed) if fault == "mixed" else fault
+        low, high = FAULTS[name].hold_s
+        hold_s = round(min(chance.uniform(low, high), hold_s_max), 2)
+        gap_s = round(chance.uniform(0.5, 3.0), 2)
+        schedule.append(Strike(name, chance.randrange(workers), gap_s, hold_s))
+    return schedule

@@ -1,0 +1,205 @@
+"""Eight clients that ask any worker for anything, one operation at a time each, and note it all.
+
+Rows are few at a time, so that clients meet; after ``GENERATION`` operations on a shard its rows
+give way to new ones, so that histories stay short. What is not told in time is given up, not
+repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from itertools import count
+
+from tests.histories.client import NoAnswer, NotSent, WorkerClient
+from tests.histories.operation import Expect, Kind, Operation, Row, Told
+from tests.histories.requests import (
+    ROWS,
+    SHARDS,
+    increment_of,
+    range_request,
+    request_of,
+    row_in,
+    rows_in,
+)
+
+__all__ = ["CLIENTS", "Load"]
+
+CLIENTS = 8
+GENERATION = 300
+"""Operations on a shard until its rows give way to new ones."""
+
+PAUSE_S = 0.01
+"""After a refusal that says "later"."""
+
+UNAVAILABLE = frozenset({"OTSPartitionUnavailable", "OTSServerBusy", "OTSServerUnavailable"})
+KINDS = [Kind.GET] * 8 + [Kind.PUT] * 4 + [Kind.UPDATE] * 3 + [Kind.INCREMENT] * 3 + [Kind.DELETE]
+RANGES = 0.08
+"""Share of operations that read a range."""
+
+
+class Load:
+    """The clients, what they did, and what they were told that nobody should be told."""
+
+    def __init__(
+        self, workers: Sequence[WorkerClient], seed: int, *, timeout_s: float = 1.0
+    ) -> None:
+        self.history: list[Operation] = []
+        self.faults: list[str] = []
+        self.answers: Counter[str] = Counter()
+        self._workers = workers
+        self._seed = seed
+        self._timeout_s = timeout_s
+        self._stop = asyncio.Event()
+        self._generation = dict.fromkeys(SHARDS, 0)
+        self._left = dict.fromkeys(SHARDS, GENERATION)
+        self._marks = count()
+        self._seen: dict[str, str] = {}
+        """The mark that somebody saw or put last, by row."""
+
+    def stop(self) -> None:
+        """Let every client end with the operation it is at."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Run all clients until ``stop``."""
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(CLIENTS):
+                tasks.create_task(self._client(number), name=f"client[{number}]")
+            for number, shard in enumerate(SHARDS, CLIENTS):
+                tasks.create_task(self._probe(number, shard), name=f"probe[{shard}]")
+
+    async def _client(self, number: int) -> None:
+        chance = random.Random(f"{self._seed} client {number}")
+        while not self._stop.is_set():
+            worker = chance.randrange(len(self._workers))
+            name = self._name(chance.choice(SHARDS))
+            if chance.random() < RANGES:
+                told = await self.ask_range(number, worker, name)
+            else:
+                one = self._draft(chance, f"{name}/{chance.randrange(ROWS)}")
+                one.client, one.worker = number, worker
+                await self.ask(one)
+                told = one.told
+            if told is Told.UNAVAILABLE:
+                await asyncio.sleep(PAUSE_S)
+
+    async def _probe(self, number: int, shard: str) -> None:
+        """Write one shard evenly, of whichever worker answers, so that pauses are seen."""
+        worker = number % len(self._workers)
+        reads = False
+        while not self._stop.is_set():
+            one = Operation(number, worker, f"{self._name(shard)}/0", Kind.INCREMENT, 0.0, number=1)
+            if reads:
+                one.kind = Kind.GET
+            else:
+                one.mark = self._mark(number)
+            await self.ask(one, timeout_s=0.4)
+            if one.told in (Told.UNAVAILABLE, Told.UNKNOWN):
+                worker = (worker + 1) % len(self._workers)
+            await asyncio.sleep(0.02)
+            reads = not reads
+
+    def _name(self, shard: str) -> str:
+        """Return the partition key that is in use, and count one operation on it."""
+        self._left[shard] -= 1
+        if not self._left[shard]:
+            self._left[shard] = GENERATION
+            self._generation[shard] += 1
+        return f"{shard}{self._generation[shard]:06}"
+
+    def _mark(self, client: int) -> str:
+        return f"{client}.{next(self._marks)}"
+
+    def _draft(self, chance: random.Random, key: str) -> Operation:
+        one = Operation(0, 0, key, chance.choice(KINDS), 0.0)
+        if one.kind is Kind.GET:
+            return one
+        one.mark = self._mark(0) if one.kind is not Kind.DELETE else ""
+        one.number = chance.randrange(3) if one.kind is Kind.PUT else 1
+        condition = chance.random()
+        expects: list[Expect] = ["EXPECT_EXIST", "EXPECT_NOT_EXIST"]
+        if condition < 0.15:
+            one.expect = chance.choice(expects)
+        elif condition < 0.3 and key in self._seen:
+            one.if_mark = self._seen[key]
+        return one
+
+    async def ask(self, one: Operation, *, timeout_s: float | None = None) -> None:
+        """Ask for one operation and note what was told."""
+        self.history.append(one)
+        operation, body = request_of(one)
+        code, answer = await self._exchange(one, operation, body, timeout_s or self._timeout_s)
+        if one.told is Told.OK:
+            self._note_found(one, answer)
+        elif code not in ("", "OTSTimeout", "OTSConditionCheckFail") and code not in UNAVAILABLE:
+            self.faults.append(f"{one.kind.value} {one.key} of worker {one.worker} was told {code}")
+
+    async def _exchange(
+        self, one: Operation, operation: str, body: bytes, timeout_s: float
+    ) -> tuple[str, bytes]:
+        one.invoked_s = time.monotonic()
+        try:
+            code, answer = await self._workers[one.worker].call(
+                operation, body, timeout_s=timeout_s
+            )
+        except NotSent:
+            one.told, code, answer = Told.UNAVAILABLE, "", b""
+            self.answers["not sent"] += 1
+        except NoAnswer:
+            code, answer = "", b""
+            self.answers["no answer"] += 1
+        else:
+            one.told = _meaning(code)
+            self.answers[code or "ok"] += 1
+        if one.told is not Told.UNKNOWN:
+            one.returned_s = time.monotonic()
+        return code, answer
+
+    def _note_found(self, one: Operation, answer: bytes) -> None:
+        if one.kind is Kind.GET:
+            one.found = row_in(answer)
+            if one.found is not None:
+                self._seen[one.key] = one.found[0]
+        elif one.kind is Kind.INCREMENT:
+            one.found = increment_of(answer)
+        if one.mark:
+            self._seen[one.key] = one.mark
+
+    async def ask_range(self, client: int, worker: int, name: str) -> Told:
+        """Read all rows of a partition key: a read of each, in the range's time."""
+        keys = [f"{name}/{row}" for row in range(ROWS)]
+        one = Operation(client, worker, name, Kind.GET, 0.0)
+        body = range_request(name)
+        code, answer = await self._exchange(one, "GetRange", body, self._timeout_s)
+        rows: dict[str, Row] = {}
+        if one.told is Told.OK:
+            rows, following = rows_in(answer)
+            if following or not set(rows) <= set(keys):
+                self.faults.append(f"the range {name} holds {sorted(rows)}, then {following!r}")
+        elif code not in ("", "OTSTimeout") and code not in UNAVAILABLE:
+            self.faults.append(f"range {name} of worker {worker} was told {code}")
+        for key in keys:
+            read = Operation(client, worker, key, Kind.GET, one.invoked_s, one.returned_s, one.told)
+            read.found = rows.get(key)
+            self.history.append(read)
+        return one.told
+
+
+def _meaning(code: str) -> Told:
+    if not code:
+        return Told.OK
+    if code == "OTSConditionCheckFail":
+        return Told.REFUSED
+    if code in UNAVAILABLE:
+        return Told.UNAVAILABLE
+    return Told.UNKNOWN
+
+
+def answered(history: Sequence[Operation]) -> list[Operation]:
+    """Return the operations that have an end."""
+    return [one for one in history if not math.isinf(one.returned_s)]

@@ -1,0 +1,87 @@
+"""Many runs: ``python -m tests.histories.run --runs 10 --seed 100 --fault kill-worker``.
+
+Each run has a seed of its own, from ``--seed`` on; its report is a line of JSON, appended to
+``--json``. A run is repeated by its seed and its fault. Exit code 1 where an anomaly was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from rowtide.deploy.kafka.config import default_cache_dir
+from tests.histories.campaign import Plan, Report, run
+from tests.histories.faults import FAULTS, drawn
+
+WORKERS = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the runs and return the exit code."""
+    wanted = parsed(arguments)
+    faults = list(FAULTS) if wanted.fault == "all" else [wanted.fault]
+    anomalies = 0
+    for number in range(wanted.runs):
+        report = one_run(faults[number % len(faults)], wanted.seed + number, wanted)
+        anomalies += len(report.anomalies)
+        with wanted.json.open("a", encoding="utf-8") as file:
+            file.write(report.line() + "\n")
+        print(shown(report), flush=True)  # noqa: T201  # What the command is for.
+    return 1 if anomalies else 0
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fault", choices=[*FAULTS, "mixed", "all"], default="all")
+    parser.add_argument("--strikes", type=int, default=3)
+    parser.add_argument("--hold-s-max", type=float, default=60.0)
+    parser.add_argument("--lease-s", type=float, default=1.5)
+    parser.add_argument("--flush-s", type=float, default=2.0)
+    parser.add_argument("--json", type=Path, default=Path("histories.jsonl"))
+    parser.add_argument("--keep", type=Path, help="Where to keep what runs with anomalies left.")
+    return parser.parse_args(arguments)
+
+
+def one_run(fault: str, seed: int, wanted: argparse.Namespace) -> Report:
+    """Make one run in a folder of its own."""
+    schedule = drawn(
+        fault, seed, strikes=wanted.strikes, workers=WORKERS, hold_s_max=wanted.hold_s_max
+    )
+    options = ("--lease-s", str(wanted.lease_s), "--flush-s", str(wanted.flush_s))
+    plan = Plan(fault, seed, schedule, WORKERS, options)
+    folder = Path(tempfile.mkdtemp(prefix="rowtide-histories-"))
+    cache_dir = default_cache_dir(os.environ, sys.platform)
+    report = None
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            report = runner.run(run(plan, folder, cache_dir))
+        return report
+    finally:
+        if report is not None and not report.anomalies:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def shown(report: Report) -> str:
+    """Return what a reader wants to see of a run."""
+    pauses = [pause or 0.0 for strike in report.strikes for pause in strike["writes"].values()]
+    rate = report.operations / max(report.seconds, 1)
+    return (
+        f"{report.fault} seed {report.seed}: {report.operations} operations ({rate:.0f}/s), "
+        f"{report.told}, {report.records} records, longest pause {max(pauses, default=0):.2f} s, "
+        f"{report.undecided} undecided at first, judged in {report.judged_s} s, "
+        f"{len(report.anomalies)} anomalies {report.anomalies[:5]}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""Is the stream the history of the rows? Each anomaly that Kafka's checkers know has a check.
+
+``lost``        a write that was acknowledged is not in the stream
+``duplicate``   a write is in it twice, or an increment counts twice
+``unwritten``   a record of a write that was refused, or that nobody sent
+``reordered``   a write that was answered before another was sent stands behind it
+``stamps``      places do not rise within a shard
+``position``    two readers were given different records, or in a different order
+``aborted``     a live reader was given what does not stand in the end
+``stale``       a page was empty although an answered write was not yet read
+``fold``        rows are not what the stream amounts to
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from tests.histories.operation import Kind, Operation, Row, Told
+from tests.histories.stream_reading import Record, Tail
+
+__all__ = ["check_fold", "check_shard", "check_tail", "folded", "numbers_add_up"]
+
+
+def check_shard(records: Sequence[Record], history: Sequence[Operation]) -> list[str]:
+    """Return what is wrong with a shard whose writes ``history`` holds."""
+    writes = {o.mark: o for o in history if o.mark and o.kind is not Kind.GET}
+    return [
+        *_stamps(records),
+        *_lost_or_doubled(records, writes),
+        *_deletes(records, history),
+        *_reordered(records, writes),
+        *numbers_add_up(records, writes),
+    ]
+
+
+def _stamps(records: Sequence[Record]) -> list[str]:
+    return [
+        f"stamps: {former} is followed by {latter}"
+        for former, latter in pairwise(records)
+        if former.place >= latter.place
+    ]
+
+
+def _lost_or_doubled(records: Sequence[Record], writes: Mapping[str, Operation]) -> list[str]:
+    counts = Counter(record.mark for record in records if record.mark is not None)
+    found = [f"duplicate: {mark} stands {n} times" for mark, n in counts.items() if n > 1]
+    for mark in counts:
+        one = writes.get(mark)
+        if one is None or one.told not in (Told.OK, Told.UNKNOWN):
+            found.append(f"unwritten: {mark} stands, its writer was told {one and one.told.value}")
+    for mark, one in writes.items():
+        if one.told is Told.OK and mark not in counts:
+            found.append(f"lost: {one.kind.value} {mark} of {one.key} was acknowledged")
+    return found
+
+
+def _deletes(records: Sequence[Record], history: Sequence[Operation]) -> list[str]:
+    """Deletes carry no mark: their number per row is at least that of the acknowledged ones."""
+    stand = Counter(record.key for record in records if record.kind == "DELETE")
+    told = Counter((o.key, o.told) for o in history if o.kind is Kind.DELETE)
+    found = []
+    for key in stand.keys() | {key for key, _ in told}:
+        least, unknown = told[key, Told.OK], told[key, Told.UNKNOWN]
+        if stand[key] < least:
+            found.append(f"lost: {stand[key]} deletes of {key}, acknowledged were {least}")
+        if stand[key] > least + unknown:
+            found.append(f"duplicate: {stand[key]} deletes of {key}, {least} + {unknown} were sent")
+    return found
+
+
+def _reordered(records: Sequence[Record], writes: Mapping[str, Operation]) -> list[str]:
+    """A shard has one order: no write stands behind one that was sent after its answer."""
+    found = []
+    latest: Operation | None = None
+    for record in records:
+        one = writes.get(record.mark or "")
+        if one is None:
+            continue
+        if latest is not None and one.returned_s < latest.invoked_s:
+            found.append(f"reordered: {one.mark} stands behind {latest.mark}, which was sent later")
+        if latest is None or one.invoked_s > latest.invoked_s:
+            latest = one
+    return found
+
+
+def numbers_add_up(records: Sequence[Record], writes: Mapping[str, Operation]) -> list[str]:
+    """Every increment adds its number to what stands before it, and was told so."""
+    rows: dict[str, Row] = {}
+    found = []
+    for record in records:
+        one, row = writes.get(record.mark or ""), rows.get(record.key)
+        if one is not None and one.kind is Kind.INCREMENT:
+            wanted = ((row[1] if row else None) or 0) + one.number
+            if record.number != wanted:
+                found.append(f"duplicate: {one.mark} made {record.number}, due was {wanted}")
+            if one.told is Told.OK and one.found != record.number:
+                found.append(f"lost: {one.mark} was told {one.found}, stands as {record.number}")
+        rows[record.key] = _after(row, record)
+    return found
+
+
+def folded(records: Sequence[Record]) -> dict[str, Row]:
+    """Return the rows that a shard's records amount to, absent ones left out."""
+    rows: dict[str, Row] = {}
+    for record in records:
+        rows[record.key] = _after(rows.get(record.key), record)
+    return {key: row for key, row in rows.items() if row is not None}
+
+
+def _after(row: Row, record: Record) -> Row:
+    if record.kind == "DELETE":
+        return None
+    assert record.mark is not None, "every put and update has a mark"
+    kept = None if record.kind == "PUT" or row is None else row[1]
+    return record.mark, kept if record.number is None else record.number
+
+
+def check_fold(rows: Mapping[str, Row], records: Sequence[Record], reader: str) -> list[str]:
+    """Return where the rows that ``reader`` gave differ from the stream's."""
+    wanted = folded(records)
+    return [
+        f"fold: {key} is {rows.get(key)} of {reader}, {wanted.get(key)} of the stream"
+        for key in sorted(rows.keys() | wanted.keys())
+        if rows.get(key) != wanted.get(key)
+    ]
+
+
+def check_tail(tail: Tail, records: Sequence[Record], history: Sequence[Operation]) -> list[str]:
+    """Return what is wrong with what a live reader saw of a shard."""
+    found = [f"position: a live reader failed: {tail.failure}"] if tail.failure else []
+    standing = {record.place: record for record in records}
+    found += [
+        f"aborted: {record} was read, there stands {standing.get(record.place)}"
+        for record in tail.records
+        if standing.get(record.place) != record
+    ]
+    if not found and list(records[: len(tail.records)]) != tail.records:
+        found.append(f"position: a live reader read {len(tail.records)} records in another order")
+    return found + _stale(tail, records, history)
+
+
+def _stale(tail: Tail, records: Sequence[Record], history: Sequence[Operation]) -> list[str]:
+    """An empty page says: nothing is answered beyond what was read when it was asked for."""
+    at = {record.mark: index for index, record in enumerate(records) if record.mark is not None}
+    answered = sorted(
+        (o.returned_s, at[o.mark])
+        for o in history
+        if o.told is Told.OK and o.kind is not Kind.GET and o.mark in at
+    )
+    found = []
+    index, due = 0, -1
+    for page in tail.empty:
+        while index < len(answered) and answered[index][0] < page.invoked_s:
+            due = max(due, answered[index][1])
+            index += 1
+        if due >= page.read:
+            found.append(f"stale: an empty page after {page.read} records, {due + 1} were due")
+    return found
+
+
+def shard_of(records: Mapping[str, Sequence[Record]]) -> dict[str, str]:
+    """Return the stream's shard of each row."""
+    return {record.key: shard for shard, found in records.items() for record in found}
+
+
+def by_letter(history: Sequence[Operation]) -> dict[str, list[Operation]]:
+    """Return a history by the first letters of its keys."""
+    found: dict[str, list[Operation]] = defaultdict(list)
+    for one in history:
+        found[one.key[0]].append(one)
+    return found
+
+
+def answered_writes(history: Sequence[Operation]) -> list[float]:
+    """Return when writes were acknowledged, in order."""
+    return sorted(
+        o.returned_s
+        for o in history
+        if o.told is Told.OK and o.kind is not Kind.GET and not math.isinf(o.returned_s)
+    )
