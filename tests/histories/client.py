@@ -7,7 +7,7 @@ answer, should it come, is nobody's. Requests are signed for the second in which
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from google.protobuf.message import DecodeError
@@ -32,10 +32,14 @@ class NoAnswer(Exception):
 
 
 class WorkerClient:
-    """Connections to the worker that listens on ``port`` of this machine at the moment."""
+    """Connections to the worker that listens on ``port`` of this machine at the moment.
+
+    Its clock is ``skew_s`` ahead: requests are signed for the time that it believes in.
+    """
 
     def __init__(self, access: Access) -> None:
         self.port = 0
+        self.skew_s = 0.0
         self._access = access
         self._idle: list[Connection] = []
 
@@ -76,7 +80,9 @@ class WorkerClient:
         return made
 
     def _request(self, operation: str, body: bytes) -> bytes:
-        headers = signed_headers(self._access, operation, body, datetime.now(UTC))
+        headers = signed_headers(
+            self._access, operation, body, datetime.now(UTC) + timedelta(seconds=self.skew_s)
+        )
         lines = [f"POST /{operation} HTTP/1.1", "Host: 127.0.0.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines += [f"Content-Length: {len(body)}", "", ""]

@@ -7,20 +7,24 @@ with flushes as often as wanted. All share the slots of one cluster. What blocks
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rowtide.cli.client import Access, Client, NoAnswer, ServerError
+from rowtide.cli.client import Access, Client, ServerError
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from tests.histories.client import WorkerClient
+from rowtide.deploy.kafka.java import find_java
+from tests.histories.client import NoAnswer, NotSent, WorkerClient
 from tests.histories.proxy import Proxy
 from tests.histories.requests import create_request
+from tests.histories.shim import Shim
 from tests.system.server import Server
 from tests.system.worker_process import CREDENTIALS
 
@@ -34,8 +38,9 @@ LOOK_S = 0.1
 class Member:
     """One worker: its process, its wire to the broker, and a client of it."""
 
-    def __init__(self, server: Server, proxy: Proxy) -> None:
+    def __init__(self, server: Server, proxy: Proxy, shim: Shim | None) -> None:
         self.server = server
+        self.shim = shim
         self.proxy = proxy
         self.client = WorkerClient(
             Access(CREDENTIALS.instance, CREDENTIALS.access_key_id, CREDENTIALS.access_key_secret)
@@ -63,39 +68,57 @@ class Member:
         """Send its process a signal."""
         os.kill(self.server.pid, number)
 
-    def status(self) -> dict[str, Any] | None:
+    def set_clock(self, skew_s: float) -> None:
+        """Let its time of day jump."""
+        assert self.shim is not None, "started without a shim"
+        self.shim.set_clock(skew_s)
+        self.client.skew_s = skew_s
+
+    async def status(self) -> dict[str, Any] | None:
         """Return what it says of itself, None where it says nothing."""
         try:
-            with self.server.client(timeout_s=3.0) as client:
-                return client.call_json("RowtideStatus", {})
-        except (NoAnswer, ServerError, FileNotFoundError):
+            code, answer = await self.client.call("RowtideStatus", b"{}", timeout_s=3.0)
+        except (NoAnswer, NotSent):
             return None
+        return None if code else json.loads(answer)
 
-    def slots(self) -> list[int]:
+    async def slots(self) -> list[int]:
         """Return the slots that it has open and may read."""
-        told = self.status()
-        return (
-            [] if told is None else [s["slot"] for s in told["slots"] if s["open"] and s["lease"]]
-        )
+        told = await self.status()
+        slots = told["slots"] if told else []
+        return [slot["slot"] for slot in slots if slot["open"] and slot["lease"]]
 
-    def shards(self) -> list[str]:
-        """Return the letters of the shards that it serves."""
-        told = self.status()
-        if told is None:
-            return []
-        names = [s["shard"] for slot in told["slots"] for s in slot["shards"] if slot["open"]]
-        return [name for name in names if name]
+    async def shards(self) -> list[str]:
+        """Return the ids of the shards that it serves."""
+        told = await self.status()
+        slots = told["slots"] if told else []
+        return [shard["shard"] for slot in slots for shard in slot["shards"] if slot["open"]]
 
 
 class Cluster:
-    """Three workers or more, and one broker, in ``folder``."""
+    """Three workers or more, and one broker, in ``folder``.
+
+    ``shimmed`` gives each of them a clock and a disk that can be disturbed.
+    """
 
     def __init__(
-        self, folder: Path, cache_dir: Path, seed: int, options: Sequence[str] = ()
+        self,
+        folder: Path,
+        cache_dir: Path,
+        seed: int,
+        options: Sequence[str] = (),
+        *,
+        shimmed: bool = False,
     ) -> None:
-        self.broker = EmbeddedBroker(EmbeddedConfig(folder / "kafka", cache_dir))
+        self.folder = folder
+        self.broker_shim = Shim(folder / "shim") if shimmed else None
+        config = EmbeddedConfig(folder / "kafka", cache_dir)
+        if self.broker_shim is not None:
+            java = self.broker_shim.java(find_java(None).path, folder)
+            config = replace(config, java=java, aot=False)
+        self.broker = EmbeddedBroker(config)
+        self._shimmed = shimmed
         self.members: list[Member] = []
-        self._folder = folder
         self._cache_dir = cache_dir
         self._seed = seed
         self._options = tuple(options)
@@ -129,8 +152,14 @@ class Cluster:
         await proxy.serve(tasks)
         options = ["--kafka", f"127.0.0.1:{proxy.port}", "--topic-prefix", "histories"]
         options += ["--slots", str(SLOTS), "--table-operations-per-s", "0", *self._options]
-        server = Server(self._folder / f"worker{number}", self._cache_dir, options=tuple(options))
-        member = Member(server, proxy)
+        shim = Shim(self.folder / f"shim{number}") if self._shimmed else None
+        server = Server(
+            self.folder / f"worker{number}",
+            self._cache_dir,
+            options=tuple(options),
+            environment=shim.environment if shim else {},
+        )
+        member = Member(server, proxy, shim)
         self.members.append(member)
         return member
 
@@ -151,7 +180,7 @@ class Cluster:
         async with asyncio.timeout(SERVES_S_MAX):
             while True:
                 running = [member for member in self.members if member.running]
-                found = [await asyncio.to_thread(member.slots) for member in running]
+                found = [await member.slots() for member in running]
                 slots = sorted(slot for slots in found for slot in slots)
                 if slots == list(range(SLOTS)) and (all(found) or not divided):
                     return

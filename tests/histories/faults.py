@@ -10,13 +10,18 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from tests.histories.cluster import Cluster, Member
+from tests.system.small_disk import Ballast
 
 __all__ = ["FAULTS", "Fault", "Strike", "drawn"]
+
+
+HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,67 @@ async def late_produce(cluster: Cluster, strike: Strike) -> None:
     await _wire(cluster, strike, cluster.members, late=0.03)
 
 
+async def slow_disk(cluster: Cluster, strike: Strike) -> None:
+    """Every flush of the broker to its disk takes 0.2 s longer."""
+    assert cluster.broker_shim is not None, "a fault that needs a shim"
+    cluster.broker_shim.slow_disk(0.2)
+    try:
+        await asyncio.sleep(strike.hold_s)
+    finally:
+        cluster.broker_shim.slow_disk(0.0)
+
+
+async def full_disk(cluster: Cluster, strike: Strike) -> None:
+    """The disk of all is full; a broker that ended over it is started when there is space."""
+    ballast = Ballast(cluster.folder)
+    until_s = time.monotonic() + strike.hold_s
+    try:
+        while time.monotonic() < until_s:
+            ballast.leave(0)
+            await asyncio.sleep(0.1)
+    finally:
+        ballast.drop()
+    if not cluster.broker.alive():
+        await asyncio.to_thread(cluster.broker.restart)
+
+
+async def worker_clock_ahead(cluster: Cluster, strike: Strike) -> None:
+    """A worker's time of day jumps an hour forth, and back."""
+    await _worker_clock(cluster.members[strike.victim], strike, HOUR_S)
+
+
+async def worker_clock_behind(cluster: Cluster, strike: Strike) -> None:
+    """A worker's time of day jumps an hour back, and forth."""
+    await _worker_clock(cluster.members[strike.victim], strike, -HOUR_S)
+
+
+async def _worker_clock(victim: Member, strike: Strike, skew_s: float) -> None:
+    victim.set_clock(skew_s)
+    try:
+        await asyncio.sleep(strike.hold_s)
+    finally:
+        victim.set_clock(0.0)
+
+
+async def broker_clock_ahead(cluster: Cluster, strike: Strike) -> None:
+    """The broker's time of day jumps an hour forth, and back."""
+    await _broker_clock(cluster, strike, HOUR_S)
+
+
+async def broker_clock_behind(cluster: Cluster, strike: Strike) -> None:
+    """The broker's time of day jumps an hour back, and forth."""
+    await _broker_clock(cluster, strike, -HOUR_S)
+
+
+async def _broker_clock(cluster: Cluster, strike: Strike, skew_s: float) -> None:
+    assert cluster.broker_shim is not None, "a fault that needs a shim"
+    cluster.broker_shim.set_clock(skew_s)
+    try:
+        await asyncio.sleep(strike.hold_s)
+    finally:
+        cluster.broker_shim.set_clock(0.0)
+
+
 async def _wire(
     cluster: Cluster, strike: Strike, victims: Sequence[Member], **wrong: float
 ) -> None:
@@ -156,6 +222,12 @@ FAULTS: dict[str, Fault] = {
     "delay-requests": Fault(delay_requests, (4.0, 10.0)),
     "cut-requests": Fault(cut_requests, (4.0, 10.0)),
     "late-produce": Fault(late_produce, (4.0, 10.0)),
+    "slow-disk": Fault(slow_disk, (4.0, 10.0), needs="shim"),
+    "full-disk": Fault(full_disk, (3.0, 8.0), needs="disk"),
+    "worker-clock-ahead": Fault(worker_clock_ahead, (2.0, 6.0), needs="shim"),
+    "worker-clock-behind": Fault(worker_clock_behind, (2.0, 6.0), needs="shim"),
+    "broker-clock-ahead": Fault(broker_clock_ahead, (2.0, 6.0), needs="shim"),
+    "broker-clock-behind": Fault(broker_clock_behind, (2.0, 6.0), needs="shim"),
 }
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
@@ -20,8 +23,12 @@ import uvloop
 from rowtide.deploy.kafka.config import default_cache_dir
 from tests.histories.campaign import Plan, Report, run
 from tests.histories.faults import FAULTS, drawn
+from tests.histories.operation import to_json
+from tests.system.small_disk import small_disk
 
 WORKERS = 3
+DISK = 600 << 20
+"""Bytes of the disk that fills up: Kafka alone allocates 50 MB at its start."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +55,6 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--lease-s", type=float, default=1.5)
     parser.add_argument("--flush-s", type=float, default=2.0)
     parser.add_argument("--json", type=Path, default=Path("histories.jsonl"))
-    parser.add_argument("--keep", type=Path, help="Where to keep what runs with anomalies left.")
     return parser.parse_args(arguments)
 
 
@@ -58,17 +64,34 @@ def one_run(fault: str, seed: int, wanted: argparse.Namespace) -> Report:
         fault, seed, strikes=wanted.strikes, workers=WORKERS, hold_s_max=wanted.hold_s_max
     )
     options = ("--lease-s", str(wanted.lease_s), "--flush-s", str(wanted.flush_s))
-    plan = Plan(fault, seed, schedule, WORKERS, options)
     folder = Path(tempfile.mkdtemp(prefix="rowtide-histories-"))
-    cache_dir = default_cache_dir(os.environ, sys.platform)
-    report = None
+    keep = True
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            report = runner.run(run(plan, folder, cache_dir))
-        return report
+        report = played(Plan(fault, seed, schedule, WORKERS, options), folder)
+        keep = bool(report.anomalies)
     finally:
-        if report is not None and not report.anomalies:
+        if not keep:
             shutil.rmtree(folder, ignore_errors=True)
+    return report
+
+
+def played(plan: Plan, folder: Path) -> Report:
+    """Make a run with what its faults need. Raises ``NoDisk``."""
+    cache_dir = default_cache_dir(os.environ, sys.platform)
+    with ExitStack() as closing:
+        place = folder / "run"
+        if any(FAULTS[strike.fault].needs == "disk" for strike in plan.schedule):
+            closing.enter_context(small_disk(place, DISK))
+            plan = replace(plan, options=[*plan.options, "--free-bytes-min", "0"])
+        else:
+            place.mkdir()
+        runner = closing.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+        report, evidence = runner.run(run(plan, place, cache_dir))
+    if report.anomalies:
+        file = folder / "history.json"
+        file.write_text(json.dumps([to_json(one) for one in evidence.history]))
+        report.anomalies.append(f"the history is in {file}")
+    return report
 
 
 def shown(report: Report) -> str:

@@ -13,8 +13,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -159,25 +158,3 @@ def _stale(tail: Tail, records: Sequence[Record], history: Sequence[Operation]) 
         if due >= page.read:
             found.append(f"stale: an empty page after {page.read} records, {due + 1} were due")
     return found
-
-
-def shard_of(records: Mapping[str, Sequence[Record]]) -> dict[str, str]:
-    """Return the stream's shard of each row."""
-    return {record.key: shard for shard, found in records.items() for record in found}
-
-
-def by_letter(history: Sequence[Operation]) -> dict[str, list[Operation]]:
-    """Return a history by the first letters of its keys."""
-    found: dict[str, list[Operation]] = defaultdict(list)
-    for one in history:
-        found[one.key[0]].append(one)
-    return found
-
-
-def answered_writes(history: Sequence[Operation]) -> list[float]:
-    """Return when writes were acknowledged, in order."""
-    return sorted(
-        o.returned_s
-        for o in history
-        if o.told is Told.OK and o.kind is not Kind.GET and not math.isinf(o.returned_s)
-    )

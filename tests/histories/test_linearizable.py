@@ -14,6 +14,7 @@ from itertools import permutations
 
 import pytest
 
+from tests.histories.imagined import imagined_history
 from tests.histories.linearizable import Undecided, by_key, linearizable, unexplained
 from tests.histories.operation import (
     ILLEGAL,
@@ -143,45 +144,6 @@ def explains(order: tuple[Operation, ...]) -> bool:
     return True
 
 
-def random_history(
-    chance: random.Random, count: int, clients: int, *, lost: float = 0.15
-) -> list[Operation]:
-    """Return a history of a store that is right, whose clients sometimes get no answer."""
-    row: Row = None
-    free_s = [0.0] * clients
-    history = []
-    for number in range(count):
-        at_s = number + chance.random()  # The moment at which it takes effect.
-        client = chance.randrange(clients)
-        one = random_operation(chance, number, row)
-        one.client = client
-        one.invoked_s = max(at_s - chance.random() * 4, min(free_s[client], at_s))
-        one.returned_s = at_s + chance.random() * 4
-        free_s[client] = one.returned_s
-        unanswered = chance.random() < lost and one.kind is not Kind.GET
-        if unanswered:
-            one.returned_s, one.told = math.inf, Told.UNKNOWN
-        if not (unanswered and chance.random() < 0.5):
-            after = step(row, one)
-            row = row if after is ILLEGAL else after
-        history.append(one)
-    return history
-
-
-def random_operation(chance: random.Random, number: int, row: Row) -> Operation:
-    kind = chance.choice(list(Kind))
-    one = Operation(0, 0, "row", kind, 0.0, 0.0, Told.OK, mark=f"m{number}", number=1)
-    if kind is Kind.GET:
-        one.found = row
-    elif chance.random() < 0.3:
-        one.expect = chance.choice(["EXPECT_EXIST", "EXPECT_NOT_EXIST"])
-    if kind is Kind.INCREMENT:
-        one.found = 1 if row is None else (row[1] or 0) + 1
-    if step(row, one) is ILLEGAL:
-        one.told = Told.REFUSED
-    return one
-
-
 def spoilt(chance: random.Random, history: list[Operation]) -> list[Operation]:
     """Change what one read or increment was told; the result may still be explained."""
     rows: list[Row] = [None, *((f"m{n}", 1) for n in range(len(history)))]
@@ -195,14 +157,14 @@ def spoilt(chance: random.Random, history: list[Operation]) -> list[Operation]:
 @pytest.mark.parametrize("seed", range(60))
 def test_random_histories_are_judged_as_an_exhaustive_search_does(seed: int) -> None:
     chance = random.Random(seed)
-    history = random_history(chance, 6, 3)
+    history = imagined_history(chance, 6, 3)
     assert linearizable(history), "a store that is right"
     history = spoilt(chance, history)
     assert linearizable(history) is slow_verdict(history)
 
 
 def test_a_long_history_takes_little_and_ends_where_it_goes_wrong() -> None:
-    history = random_history(random.Random(1), 600, 8, lost=0.02)
+    history = imagined_history(random.Random(1), 600, 8, lost=0.01)
     assert unexplained(history) is None
     reads = [o for o in history if o.kind is Kind.GET]
     reads[-1].found = ("nobody", 1)

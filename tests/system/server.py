@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,7 +44,8 @@ class NotReady(Exception):
 
 class Server:
     """A server on one data directory. ``command`` starts it but for its directory and ready file;
-    without one it is the runner beside this module, which takes ``options``."""
+    without one it is the runner beside this module, which takes ``options``. ``environment`` adds
+    variables to our own."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Server:
         *,
         options: tuple[str, ...] = (),
         command: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.options = options
@@ -61,6 +63,7 @@ class Server:
         runner = (sys.executable, str(RUNNER), "--cache-dir", str(cache_dir))
         self._command = command or runner
         self._environment = {**os.environ, "ROWTIDE_CACHE_DIR": str(cache_dir)}
+        self._environment |= environment or {}
         self._child: subprocess.Popen[bytes] | None = None
 
     @property

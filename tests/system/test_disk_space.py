@@ -5,10 +5,8 @@ The data directory lies on a small file system of its own, which only root may m
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -19,49 +17,22 @@ from tests.system.conftest import MakeServer
 from tests.system.history import check_all
 from tests.system.load import TABLE, Load, create_table, key_of
 from tests.system.server import wait_until
+from tests.system.small_disk import PIECE, Ballast, NoDisk, small_disk
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 
 DISK = 500 << 20
 FREE_MIN = 200 << 20
-PIECE = 1 << 20
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of ``DISK`` bytes."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "rowtide-test", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a file system can't be mounted here: this test needs root")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-class Ballast:
-    """A file that takes space from everybody else."""
-
-    def __init__(self, disk: Path) -> None:
-        self._disk = disk
-        self._file = disk / "ballast"
-
-    @property
-    def free(self) -> int:
-        found = os.statvfs(self._disk)
-        return found.f_bavail * found.f_frsize
-
-    def leave(self, free: int) -> None:
-        """Grow until at most ``free`` bytes are left."""
-        with suppress(OSError), self._file.open("ab", buffering=0) as file:
-            while (excess := self.free - free) > 0:
-                file.write(bytes(min(PIECE, excess)))
-
-    def drop(self) -> None:
-        """Give all of it back."""
-        self._file.unlink(missing_ok=True)
+    with ExitStack() as closing:
+        try:
+            yield closing.enter_context(small_disk(tmp_path / "disk", DISK))
+        except NoDisk as error:
+            pytest.skip(str(error))
 
 
 def put(client: Client, name: str) -> None:
