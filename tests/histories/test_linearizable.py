@@ -104,15 +104,21 @@ def operation(text: str) -> Operation:
 
 
 def scenarios() -> list[tuple[str, bool, str]]:
+    """Return (case, verdict, history) of each line of the table."""
     lines = SCENARIOS.strip().splitlines()[1:]
     return [(line[:43].strip(), line[43:46] == "yes", line[51:]) for line in lines]
+
+
+def read_scenario(text: str) -> list[Operation]:
+    """Return the history that a line of the table holds."""
+    return [operation(words) for words in re.split(r"\s{2,}", text.strip()) if words]
 
 
 @pytest.mark.parametrize(
     ("expected", "text"), [(s[1], s[2]) for s in scenarios()], ids=[s[0] for s in scenarios()]
 )
 def test_a_history_is_judged_as_the_table_says(expected: bool, text: str) -> None:
-    history = [operation(words) for words in re.split(r"\s{2,}", text.strip()) if words]
+    history = read_scenario(text)
     assert linearizable(history) is expected
     assert slow_verdict(history) is expected, "and an exhaustive search agrees"
 

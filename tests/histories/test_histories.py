@@ -1,0 +1,66 @@
+"""Eight clients, three worker processes and a real broker, struck: every answer can be explained.
+
+Three short runs with two faults each; ``python -m tests.histories.run`` makes long ones, with every
+fault. The seed is printed; ROWTIDE_SEED repeats a run's operations and strikes. What a run brought
+is then spoilt in a copy, and each spoiling is to be found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tests.histories.campaign import Plan, run
+from tests.histories.faults import Strike, drawn
+from tests.histories.judgement import judge
+from tests.histories.planted import PLANTED, planted
+
+pytestmark = [pytest.mark.kafka, pytest.mark.system]
+
+WORKERS = 3
+HOLD_S_MAX = 4.0
+OPTIONS = ("--lease-s", "1.5", "--flush-s", "1")
+
+RUNS = {
+    "a worker killed, its wire cut": ["kill-worker", "cut-requests"],
+    "a worker paused, produce requests late": ["pause-worker", "late-produce"],
+    "a worker without a broker, a broker killed": ["isolate-worker", "restart-broker"],
+}
+
+
+@pytest.fixture
+def seed() -> int:
+    """A random seed, printed when the test fails."""
+    chosen = int(os.environ.get("ROWTIDE_SEED", random.randrange(10**6)))
+    print(f"ROWTIDE_SEED={chosen}")  # noqa: T201  # What repeats a failed run.
+    return chosen
+
+
+def schedule(faults: Sequence[str], seed: int) -> list[Strike]:
+    return [
+        strike
+        for fault in faults
+        for strike in drawn(fault, seed, strikes=1, workers=WORKERS, hold_s_max=HOLD_S_MAX)
+    ]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_answer_can_be_explained(
+    name: str, seed: int, tmp_path: Path, cache_dir: Path
+) -> None:
+    plan = Plan(name, seed, schedule(RUNS[name], seed), WORKERS, OPTIONS)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        report, evidence = runner.run(run(plan, tmp_path, cache_dir))
+    print(report.line())  # noqa: T201  # Shown with -s, and when the test fails.
+    assert report.anomalies == []
+    assert report.told["ok"] > 1000, "a run that shows anything"
+    chance = random.Random(seed)
+    for fault, (_, found_as) in PLANTED.items():
+        anomalies = judge(planted(fault, evidence, chance)).anomalies
+        assert found_as in {found.partition(":")[0] for found in anomalies}, fault
