@@ -102,9 +102,18 @@ class Roster:
         self._run(number)
 
     async def opened(self) -> None:
-        """Wait until every slot that runs is open."""
-        for slot in list(self.slots.values()):
-            await slot.opened.wait()
+        """Wait until every slot that runs now is open, or is no longer ours."""
+        for number, slot in list(self.slots.items()):
+            unwanted = self._places[number].unwanted
+            async with asyncio.TaskGroup() as tasks:
+                # One that goes before it is open never opens: its next life is another slot.
+                ends = [
+                    tasks.create_task(slot.opened.wait(), name=f"opened[{number}]"),
+                    tasks.create_task(unwanted.wait(), name=f"unwanted[{number}]"),
+                ]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for end in ends:
+                    end.cancel()
 
     # Giving them away.
 

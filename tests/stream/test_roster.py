@@ -19,6 +19,7 @@ class Counted:
     """Stands for a slot: runs until cancelled, counts its lives."""
 
     lives = 0
+    opens = True
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()
@@ -27,7 +28,8 @@ class Counted:
 
     async def run(self) -> None:
         Counted.lives += 1
-        self.opened.set()
+        if Counted.opens:
+            self.opened.set()
         await asyncio.Event().wait()
 
     async def drain(self) -> None:
@@ -36,7 +38,7 @@ class Counted:
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Roster]:
-    Counted.lives = 0
+    Counted.lives, Counted.opens = 0, True
     async with asyncio.TaskGroup() as tasks:
         roster = Roster(lambda _number: cast(Slot, Counted()), tasks)
         yield roster
@@ -170,3 +172,19 @@ async def test_a_closed_roster_serves_on_and_takes_nothing_until_reopened() -> N
         roster.assign(frozenset({4}))
         await settle(roster)
         assert list(roster.slots) == [4]
+
+
+async def test_a_slot_that_is_taken_away_before_it_opens_keeps_nobody_waiting() -> None:
+    async with running() as roster:
+        Counted.opens = False
+        roster.assign(frozenset({3}))
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert list(roster.slots) == [3]
+            opened = tasks.create_task(roster.opened())
+            await asyncio.sleep(0)
+            assert not opened.done()
+            roster.revoke(frozenset({3}))
+            async with asyncio.timeout(5):
+                await opened
