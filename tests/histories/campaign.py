@@ -24,7 +24,7 @@ from tests.histories.load import Load
 from tests.histories.operation import Kind, Operation, Row, Told
 from tests.histories.pauses import SETTLES_S, longest_pause_s
 from tests.histories.requests import SHARDS, range_request, rows_in
-from tests.histories.stream_reading import Record, read_shard, shards_of, tail
+from tests.histories.stream_reading import Record, follow, read_shard, shards_of
 
 __all__ = ["Plan", "Report", "Struck", "run"]
 
@@ -67,6 +67,7 @@ class Report:
     wires: dict[str, int] = field(default_factory=dict)
     records: int = 0
     live_records: int = 0
+    shards: int = 0
     rows: int = 0
     undecided: int = 0
     judged_s: float = 0.0
@@ -107,26 +108,21 @@ class Run:
         plan = self._plan
         await self.cluster.start(tasks, plan.workers)
         clients = [member.client for member in self.cluster.members]
-        # A clock that jumps makes signatures stale that are on their way.
-        passing = {"OTSAuthFailed"} if "clock" in plan.fault else set[str]()
-        self.load = Load(clients, plan.seed, passing=passing)
-        stream_id, shards = await shards_of(clients)
+        for client in clients:
+            # A clock that jumps makes signatures stale that are on their way.
+            client.passing = frozenset(["OTSAuthFailed"] if self.cluster.shimmed else [])
+        self.load = Load(clients, plan.seed)
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as beside:
             beside.create_task(self.load.run(), name="load")
-            tails = [
-                beside.create_task(
-                    tail(clients, stream_id, s.shard_id, stop, f"{plan.seed} {s.shard_id}")
-                )
-                for s in shards
-            ]
+            tails = beside.create_task(follow(clients, stop, str(plan.seed)), name="tails")
             await asyncio.sleep(WARM_S)
             for strike in plan.schedule:
                 await self._strike(strike)
             await asyncio.sleep(COOL_S)
             self.load.stop()
             stop.set()
-        self.evidence = Evidence(self.load.history, {}, {}, [one.result() for one in tails])
+        self.evidence = Evidence(self.load.history, {}, {}, tails.result())
         await self._read_all()
         for member in self.cluster.members:
             await member.kill()
@@ -195,6 +191,7 @@ class Run:
             for what, number in member.proxy.wire.counts.items():
                 report.wires[what] = report.wires.get(what, 0) + number
         shards = next(iter(evidence.streams.values()))
+        report.shards = len(shards)
         report.records = sum(len(records) for records in shards.values())
         report.live_records = sum(len(tail.records) for tail in evidence.tails)
         until = [struck.began_s for struck in self._struck[1:]] + [math.inf]

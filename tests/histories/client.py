@@ -34,12 +34,14 @@ class NoAnswer(Exception):
 class WorkerClient:
     """Connections to the worker that listens on ``port`` of this machine at the moment.
 
-    Its clock is ``skew_s`` ahead: requests are signed for the time that it believes in.
+    Its clock is ``skew_s`` ahead: requests are signed for the time that it believes in. Codes that
+    are ``passing`` are told because of what is being done to it, and mean "not done".
     """
 
     def __init__(self, access: Access) -> None:
         self.port = 0
         self.skew_s = 0.0
+        self.passing: frozenset[str] = frozenset()
         self._access = access
         self._idle: list[Connection] = []
 

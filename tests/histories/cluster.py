@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,8 @@ __all__ = ["Cluster", "Member"]
 SLOTS = 6
 SERVES_S_MAX = 90.0
 LOOK_S = 0.1
+ADMIN_S_MAX = 15.0
+"""A change of shards is answered within 10 s, done or not."""
 
 
 class Member:
@@ -74,24 +76,24 @@ class Member:
         self.shim.set_clock(skew_s)
         self.client.skew_s = skew_s
 
-    async def status(self) -> dict[str, Any] | None:
-        """Return what it says of itself, None where it says nothing."""
+    async def ask(self, operation: str, fields: Mapping[str, object]) -> dict[str, Any]:
+        """Return the answer to one of rowtide's own operations; nothing without one."""
+        body = json.dumps(fields).encode()
         try:
-            code, answer = await self.client.call("RowtideStatus", b"{}", timeout_s=3.0)
+            code, answer = await self.client.call(operation, body, timeout_s=ADMIN_S_MAX)
         except (NoAnswer, NotSent):
-            return None
-        return None if code else json.loads(answer)
+            return {}
+        told: dict[str, Any] = {} if code else json.loads(answer)
+        return told
 
     async def slots(self) -> list[int]:
         """Return the slots that it has open and may read."""
-        told = await self.status()
-        slots = told["slots"] if told else []
+        slots = (await self.ask("RowtideStatus", {})).get("slots", [])
         return [slot["slot"] for slot in slots if slot["open"] and slot["lease"]]
 
     async def shards(self) -> list[str]:
         """Return the ids of the shards that it serves."""
-        told = await self.status()
-        slots = told["slots"] if told else []
+        slots = (await self.ask("RowtideStatus", {})).get("slots", [])
         return [shard["shard"] for slot in slots for shard in slot["shards"] if slot["open"]]
 
 
@@ -117,7 +119,7 @@ class Cluster:
             java = self.broker_shim.java(find_java(None).path, folder)
             config = replace(config, java=java, aot=False)
         self.broker = EmbeddedBroker(config)
-        self._shimmed = shimmed
+        self.shimmed = shimmed
         self.members: list[Member] = []
         self._cache_dir = cache_dir
         self._seed = seed
@@ -152,7 +154,7 @@ class Cluster:
         await proxy.serve(tasks)
         options = ["--kafka", f"127.0.0.1:{proxy.port}", "--topic-prefix", "histories"]
         options += ["--slots", str(SLOTS), "--table-operations-per-s", "0", *self._options]
-        shim = Shim(self.folder / f"shim{number}") if self._shimmed else None
+        shim = Shim(self.folder / f"shim{number}") if self.shimmed else None
         server = Server(
             self.folder / f"worker{number}",
             self._cache_dir,

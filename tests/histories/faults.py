@@ -12,10 +12,11 @@ import random
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from tests.histories.cluster import Cluster, Member
+from tests.histories.requests import TABLE
 from tests.system.small_disk import Ballast
 
 __all__ = ["FAULTS", "Fault", "Strike", "drawn"]
@@ -130,9 +131,9 @@ async def late_produce(cluster: Cluster, strike: Strike) -> None:
 
 
 async def slow_disk(cluster: Cluster, strike: Strike) -> None:
-    """Every flush of the broker to its disk takes 0.2 s longer."""
+    """Every flush of the broker to its disk takes 0.05 s longer."""
     assert cluster.broker_shim is not None, "a fault that needs a shim"
-    cluster.broker_shim.slow_disk(0.2)
+    cluster.broker_shim.slow_disk(0.05)
     try:
         await asyncio.sleep(strike.hold_s)
     finally:
@@ -190,6 +191,45 @@ async def _broker_clock(cluster: Cluster, strike: Strike, skew_s: float) -> None
         cluster.broker_shim.set_clock(0.0)
 
 
+async def reshape(cluster: Cluster, strike: Strike) -> None:
+    """Shards split, merge and move, one change after the other."""
+    chance = random.Random(f"{strike.victim} {strike.hold_s}")
+    until_s = time.monotonic() + strike.hold_s
+    while time.monotonic() < until_s:
+        await _reshape_once(cluster, chance)
+
+
+async def _reshape_once(cluster: Cluster, chance: random.Random) -> None:
+    """Ask for a change that fits the shards as they are; what is refused is left."""
+    members = [member for member in cluster.members if member.running]
+    member = chance.choice(members)
+    told = await member.ask("RowtideListShards", {"table": TABLE})
+    shards = [shard for shard in told.get("shards", []) if shard["state"] == "open"]
+    if not shards:
+        await asyncio.sleep(0.2)
+        return
+    at = chance.randrange(len(shards))
+    one, following = shards[at], shards[(at + 1) % len(shards)]
+    change = {"table": TABLE, "shard": one["shard"]}
+    joined = {"table": TABLE, "shards": [one["shard"], following["shard"]]}
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("RowtideSplitShard", {**change, "at": f"{one['begin'] or 'b'}{chance.randrange(9):06}"}),
+        ("RowtideMoveShard", {**change, "slot": chance.randrange(told["slots"])}),
+        ("RowtideMergeShards", joined),
+    ]
+    merges = one["end"] == following["begin"] and one["slot"] == following["slot"]
+    await member.ask(*requests[2 if merges and len(shards) > 6 else chance.randrange(2)])
+    await asyncio.sleep(0.5)
+
+
+async def reshape_and_kill(cluster: Cluster, strike: Strike) -> None:
+    """Shards split, merge and move while a worker is killed and comes back."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(reshape(cluster, strike), name="reshape")
+        await asyncio.sleep(strike.hold_s / 3)
+        await kill_worker(cluster, replace(strike, hold_s=strike.hold_s / 4))
+
+
 async def _wire(
     cluster: Cluster, strike: Strike, victims: Sequence[Member], **wrong: float
 ) -> None:
@@ -222,6 +262,8 @@ FAULTS: dict[str, Fault] = {
     "delay-requests": Fault(delay_requests, (4.0, 10.0)),
     "cut-requests": Fault(cut_requests, (4.0, 10.0)),
     "late-produce": Fault(late_produce, (4.0, 10.0)),
+    "reshape": Fault(reshape, (4.0, 12.0), planned=True),
+    "reshape-and-kill": Fault(reshape_and_kill, (4.0, 12.0)),
     "slow-disk": Fault(slow_disk, (4.0, 10.0), needs="shim"),
     "full-disk": Fault(full_disk, (3.0, 8.0), needs="disk"),
     "worker-clock-ahead": Fault(worker_clock_ahead, (2.0, 6.0), needs="shim"),

@@ -6,13 +6,12 @@ changed by hand shows that the change is found.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.histories.linearizable import Undecided, by_key, unexplained
 from tests.histories.operation import Kind, Operation, Row, Told, to_json
-from tests.histories.stream_checks import check_fold, check_shard, check_tail
+from tests.histories.stream_checks import check_fold, check_stream, check_tail, in_order
 from tests.histories.stream_reading import Record, Tail
 
 __all__ = ["Evidence", "Verdict", "judge"]
@@ -20,12 +19,13 @@ __all__ = ["Evidence", "Verdict", "judge"]
 STEPS_MAX = 20_000_000
 """Of the second search for a row, which knows from the stream what happened."""
 
-Shards = Mapping[str, Sequence[Record]]
-
 
 @dataclass(slots=True)
 class Evidence:
-    """``streams`` and ``rows`` are what each worker gave in the end, by its name."""
+    """``streams`` and ``rows`` are what each worker gave in the end, by its name.
+
+    A stream's shards come parents first.
+    """
 
     history: list[Operation]
     streams: dict[str, dict[str, list[Record]]]
@@ -49,27 +49,15 @@ def judge(evidence: Evidence) -> Verdict:
     for name, shards in others:
         if shards != first[1]:
             verdict.anomalies.append(f"position: {name} reads another stream than {first[0]}")
-    verdict.anomalies += _stream_faults(evidence, first[1])
-    records = [record for shard in first[1].values() for record in shard]
+    verdict.anomalies += check_stream(first[1], evidence.history)
+    for tail in evidence.tails:
+        records = first[1].get(tail.shard_id, [])
+        verdict.anomalies += check_tail(tail, records, evidence.history)
+    records = in_order(first[1])
     for name, rows in evidence.rows.items():
         verdict.anomalies += check_fold(rows, records, name)
     _judge_rows(verdict, evidence.history, records)
     return verdict
-
-
-def _stream_faults(evidence: Evidence, shards: Shards) -> list[str]:
-    """Check each shard against the operations on its rows."""
-    histories: dict[str, list[Operation]] = defaultdict(list)
-    homes = {record.key[0]: shard for shard, found in shards.items() for record in found}
-    for one in evidence.history:
-        # A letter without a record is looked for in no shard: what was acknowledged is lost.
-        histories[homes.get(one.key[0], "")].append(one)
-    found = []
-    for shard in {*histories, *shards}:
-        found += check_shard(shards.get(shard, []), histories[shard])
-    for tail in evidence.tails:
-        found += check_tail(tail, shards.get(tail.shard_id, []), histories[tail.shard_id])
-    return found
 
 
 def _judge_rows(verdict: Verdict, history: list[Operation], records: Sequence[Record]) -> None:

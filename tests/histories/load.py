@@ -52,7 +52,6 @@ class Load:
         seed: int,
         *,
         timeout_s: float = 1.0,
-        passing: Collection[str] = (),
     ) -> None:
         self.history: list[Operation] = []
         self.faults: list[str] = []
@@ -60,7 +59,6 @@ class Load:
         self._workers = workers
         self._seed = seed
         self._timeout_s = timeout_s
-        self._refusals = UNAVAILABLE | {*passing}
         self._avoid_until_s = [0.0] * len(workers)
         self._stop = asyncio.Event()
         self._generation = dict.fromkeys(SHARDS, 0)
@@ -151,7 +149,7 @@ class Load:
         code, answer = await self._exchange(one, operation, body, timeout_s or self._timeout_s)
         if one.told is Told.OK:
             self._note_found(one, answer)
-        elif code not in ("", "OTSTimeout", "OTSConditionCheckFail", *self._refusals):
+        elif one.told is Told.UNKNOWN and code not in ("", "OTSTimeout"):
             self.faults.append(f"{one.kind.value} {one.key} of worker {one.worker} was told {code}")
 
     async def _exchange(
@@ -171,18 +169,11 @@ class Load:
             self._avoid_until_s[one.worker] = time.monotonic() + AVOID_S
             self.answers["no answer"] += 1
         else:
-            one.told = self._meaning(code)
+            one.told = _meaning(code, self._workers[one.worker].passing)
             self.answers[code or "ok"] += 1
         if one.told is not Told.UNKNOWN:
             one.returned_s = time.monotonic()
         return code, answer
-
-    def _meaning(self, code: str) -> Told:
-        if not code:
-            return Told.OK
-        if code == "OTSConditionCheckFail":
-            return Told.REFUSED
-        return Told.UNAVAILABLE if code in self._refusals else Told.UNKNOWN
 
     def _note_found(self, one: Operation, answer: bytes) -> None:
         if one.kind is Kind.GET:
@@ -205,10 +196,18 @@ class Load:
             rows, following = rows_in(answer)
             if following or not set(rows) <= set(keys):
                 self.faults.append(f"the range {name} holds {sorted(rows)}, then {following!r}")
-        elif code not in ("", "OTSTimeout", *self._refusals):
+        elif one.told is Told.UNKNOWN and code not in ("", "OTSTimeout"):
             self.faults.append(f"range {name} of worker {worker} was told {code}")
         for key in keys:
             read = Operation(client, worker, key, Kind.GET, one.invoked_s, one.returned_s, one.told)
             read.found = rows.get(key)
             self.history.append(read)
         return one.told
+
+
+def _meaning(code: str, passing: Collection[str]) -> Told:
+    if not code:
+        return Told.OK
+    if code == "OTSConditionCheckFail":
+        return Told.REFUSED
+    return Told.UNAVAILABLE if code in UNAVAILABLE or code in passing else Told.UNKNOWN

@@ -123,6 +123,8 @@ class Proxy:
         try:
             if not self.wire.down:
                 await passage.run(self._target())
+        except asyncio.CancelledError:
+            pass  # The loop ends; nobody waits for this task.
         finally:
             self._passages.discard(passage)
             passage.cut()

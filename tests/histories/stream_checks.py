@@ -13,26 +13,43 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from tests.histories.operation import Kind, Operation, Row, Told
 from tests.histories.stream_reading import Record, Tail
 
-__all__ = ["check_fold", "check_shard", "check_tail", "folded", "numbers_add_up"]
+__all__ = ["Shards", "check_fold", "check_stream", "check_tail", "folded", "in_order"]
+
+Shards = Mapping[str, Sequence[Record]]
+"""Records by shard id, parents before their children."""
 
 
-def check_shard(records: Sequence[Record], history: Sequence[Operation]) -> list[str]:
-    """Return what is wrong with a shard whose writes ``history`` holds."""
+def check_stream(shards: Shards, history: Sequence[Operation]) -> list[str]:
+    """Return what is wrong with a stream, whose shards come parents first, and its writes."""
     writes = {o.mark: o for o in history if o.mark and o.kind is not Kind.GET}
+    found = []
+    for records in shards.values():
+        found += _stamps(records) + _reordered(records, writes)
+    records = in_order(shards)
+    by_key: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_key[record.key].append(record)
+    for ours in by_key.values():
+        # A row's records may stand in several shards, one after the other.
+        found += _stamps(ours) + _reordered(ours, writes)
     return [
-        *_stamps(records),
+        *dict.fromkeys(found),
         *_lost_or_doubled(records, writes),
         *_deletes(records, history),
-        *_reordered(records, writes),
-        *numbers_add_up(records, writes),
+        *_numbers_add_up(records, writes),
     ]
+
+
+def in_order(shards: Shards) -> list[Record]:
+    """Return all records, those of a row in the order of its changes."""
+    return [record for records in shards.values() for record in records]
 
 
 def _stamps(records: Sequence[Record]) -> list[str]:
@@ -85,7 +102,7 @@ def _reordered(records: Sequence[Record], writes: Mapping[str, Operation]) -> li
     return found
 
 
-def numbers_add_up(records: Sequence[Record], writes: Mapping[str, Operation]) -> list[str]:
+def _numbers_add_up(records: Sequence[Record], writes: Mapping[str, Operation]) -> list[str]:
     """Every increment adds its number to what stands before it, and was told so."""
     rows: dict[str, Row] = {}
     found = []

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -22,13 +23,15 @@ from tests.histories.client import NoAnswer, NotSent, WorkerClient
 from tests.histories.load import UNAVAILABLE
 from tests.histories.requests import TABLE, key_text
 
-__all__ = ["Record", "StreamFailed", "Tail", "read_shard", "shards_of", "tail"]
+__all__ = ["Record", "StreamFailed", "Tail", "follow", "read_shard", "shards_of"]
 
 Answered = TypeVar("Answered", bound=Message)
 
 RETRIED = UNAVAILABLE | {"OTSTimeout"}
 TRY_S_MAX = 60.0
 PAUSE_S = 0.02
+LOOK_S = 2.0
+"""Between two looks for shards that are new."""
 
 
 class StreamFailed(Exception):
@@ -68,7 +71,7 @@ async def _ask(
     code, body = await worker.call(operation, request.SerializeToString(), timeout_s=3.0)
     if not code:
         return answer.FromString(body)
-    if code in RETRIED:
+    if code in RETRIED or code in worker.passing:
         raise NoAnswer(code)
     raise StreamFailed(f"{operation}: {code}")
 
@@ -90,14 +93,24 @@ async def _asked(
 
 
 async def shards_of(workers: Sequence[WorkerClient]) -> tuple[str, list[pb.StreamShard]]:
-    """Return the table's stream and its shards."""
+    """Return the table's stream and its shards, parents before their children."""
     wanted = pb.ListStreamRequest(table_name=TABLE)
     found = await _asked(workers, "ListStream", wanted, pb.ListStreamResponse)
     [stream] = found.streams
     request = pb.DescribeStreamRequest(stream_id=stream.stream_id)
     told = await _asked(workers, "DescribeStream", request, pb.DescribeStreamResponse)
     assert not told.next_shard_id, "more shards than one answer holds"
-    return stream.stream_id, list(told.shards)
+    return stream.stream_id, _parents_first(told.shards)
+
+
+def _parents_first(shards: Iterable[pb.StreamShard]) -> list[pb.StreamShard]:
+    left = {shard.shard_id: shard for shard in shards}
+    found: list[pb.StreamShard] = []
+    while left:
+        free = [s for s in left.values() if not {s.parent_id, s.parent_sibling_id} & left.keys()]
+        assert free, "a shard can't be its own ancestor"
+        found += [left.pop(shard.shard_id) for shard in free]
+    return found
 
 
 async def _first(workers: Sequence[WorkerClient], stream_id: str, shard_id: str) -> str:
@@ -120,6 +133,23 @@ async def read_shard(
         records += [_record(record) for record in page.stream_records]
         iterator = page.next_shard_iterator
     return records
+
+
+async def follow(workers: Sequence[WorkerClient], stop: asyncio.Event, seed: str) -> list[Tail]:
+    """Follow every shard until ``stop``, also those that come later."""
+    tails: dict[str, asyncio.Task[Tail]] = {}
+    async with asyncio.TaskGroup() as tasks:
+        while not stop.is_set():
+            stream_id, shards = await shards_of(workers)
+            for shard in shards:
+                name = shard.shard_id
+                if name not in tails:
+                    following = tail(workers, stream_id, name, stop, f"{seed} {name}")
+                    tails[name] = tasks.create_task(following, name=f"tail[{name}]")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await stop.wait()
+    return [task.result() for task in tails.values()]
 
 
 async def tail(
