@@ -111,7 +111,7 @@ class Run:
         for client in clients:
             # A clock that jumps makes signatures stale that are on their way.
             client.passing = frozenset(["OTSAuthFailed"] if self.cluster.shimmed else [])
-        self.load = Load(clients, plan.seed)
+        self.load = self.cluster.load = Load(clients, plan.seed)
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as beside:
             beside.create_task(self.load.run(), name="load")

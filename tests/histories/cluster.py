@@ -22,6 +22,7 @@ from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.java import find_java
 from tests.histories.client import NoAnswer, NotSent, WorkerClient
+from tests.histories.load import Load
 from tests.histories.proxy import Proxy
 from tests.histories.requests import create_request
 from tests.histories.shim import Shim
@@ -121,6 +122,7 @@ class Cluster:
         self.broker = EmbeddedBroker(config)
         self.shimmed = shimmed
         self.members: list[Member] = []
+        self.load: Load | None = None
         self._cache_dir = cache_dir
         self._seed = seed
         self._options = tuple(options)

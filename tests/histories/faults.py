@@ -23,6 +23,8 @@ __all__ = ["FAULTS", "Fault", "Strike", "drawn"]
 
 
 HOUR_S = 3600.0
+BURST_S = 0.3
+"""How long before it goes on a worker that stands still is sent requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,17 @@ async def kill_worker(cluster: Cluster, strike: Strike) -> None:
 
 
 async def pause_worker(cluster: Cluster, strike: Strike) -> None:
-    """A worker stands still, and goes on as if nothing had been."""
+    """A worker stands still, and goes on as if nothing had been: into requests that wait for it."""
     victim = cluster.members[strike.victim]
+    assert cluster.load is not None, "strikes come under load"
     victim.signal(signal.SIGSTOP)
     victim.running = False
     try:
-        await asyncio.sleep(strike.hold_s)
+        await asyncio.sleep(strike.hold_s - BURST_S)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(cluster.load.burst(strike.victim), name="burst")
+            await asyncio.sleep(BURST_S)
+            victim.signal(signal.SIGCONT)
     finally:
         victim.signal(signal.SIGCONT)
         victim.running = True

@@ -35,7 +35,11 @@ GENERATION = 300
 PAUSE_S = 0.01
 """After a refusal that says "later"."""
 
+BURST, BURST_S_MAX = 60, 5.0
+PROBES_END = CLIENTS + len(SHARDS)
+
 AVOID_S = 0.5
+"""For so long a worker that did not answer is asked but seldom."""
 
 UNAVAILABLE = frozenset({"OTSPartitionUnavailable", "OTSServerBusy", "OTSServerUnavailable"})
 KINDS = [Kind.GET] * 8 + [Kind.PUT] * 4 + [Kind.UPDATE] * 3 + [Kind.INCREMENT] * 3 + [Kind.DELETE]
@@ -93,6 +97,16 @@ class Load:
                 told = one.told
             if told is Told.UNAVAILABLE:
                 await asyncio.sleep(PAUSE_S)
+
+    async def burst(self, worker: int) -> None:
+        """Ask one worker for many things at once, and wait long for what it says."""
+        chance = random.Random(f"{self._seed} burst {len(self.history)}")
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(BURST):
+                key = f"{self._name(chance.choice(SHARDS))}/{chance.randrange(ROWS)}"
+                one = self._draft(chance, key)
+                one.client, one.worker = PROBES_END + number, worker
+                tasks.create_task(self.ask(one, timeout_s=BURST_S_MAX), name="burst")
 
     async def _probe(self, number: int, shard: str) -> None:
         """Write one shard evenly, of whichever worker answers, so that pauses are seen."""
