@@ -55,11 +55,16 @@ class Struck:
 
 @dataclass(slots=True)
 class Report:
-    """What a run found. ``anomalies`` should be empty."""
+    """What a run found. ``anomalies`` should be empty.
+
+    ``loaded_s`` is for how long clients asked, ``cpu_s`` what clients and proxies used meanwhile.
+    """
 
     fault: str
     seed: int
     seconds: float = 0.0
+    loaded_s: float = 0.0
+    cpu_s: float = 0.0
     operations: int = 0
     told: dict[str, int] = field(default_factory=dict)
     answers: dict[str, int] = field(default_factory=dict)
@@ -112,6 +117,7 @@ class Run:
             # A clock that jumps makes signatures stale that are on their way.
             client.passing = frozenset(["OTSAuthFailed"] if self.cluster.shimmed else [])
         self.load = self.cluster.load = Load(clients, plan.seed)
+        began_s, cpu_s = time.monotonic(), time.process_time()
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as beside:
             beside.create_task(self.load.run(), name="load")
@@ -122,6 +128,8 @@ class Run:
             await asyncio.sleep(COOL_S)
             self.load.stop()
             stop.set()
+        self._loaded_s = time.monotonic() - began_s
+        self._cpu_s = time.process_time() - cpu_s
         self.evidence = Evidence(self.load.history, {}, {}, tails.result())
         await self._read_all()
         for member in self.cluster.members:
@@ -181,6 +189,7 @@ class Run:
         evidence = self.evidence
         verdict = judge(evidence)
         history = evidence.history
+        report.loaded_s, report.cpu_s = round(self._loaded_s, 1), round(self._cpu_s, 1)
         report.judged_s = round(time.monotonic() - began_s, 2)
         report.anomalies += self.load.faults + verdict.anomalies
         report.rows, report.undecided = verdict.rows, verdict.undecided
@@ -197,7 +206,7 @@ class Run:
         until = [struck.began_s for struck in self._struck[1:]] + [math.inf]
         report.strikes = [
             self._told(struck, end_s, shards)
-            for struck, end_s in zip(self._struck, until, strict=True)
+            for struck, end_s in zip(self._struck, until, strict=False)
         ]
 
     def _told(

@@ -97,10 +97,11 @@ def played(plan: Plan, folder: Path) -> Report:
 def shown(report: Report) -> str:
     """Return what a reader wants to see of a run."""
     pauses = [pause or 0.0 for strike in report.strikes for pause in strike["writes"].values()]
-    rate = report.operations / max(report.seconds, 1)
+    rate = report.operations / max(report.loaded_s, 1)
     return (
         f"{report.fault} seed {report.seed}: {report.operations} operations ({rate:.0f}/s), "
-        f"{report.told}, {report.records} records, longest pause {max(pauses, default=0):.2f} s, "
+        f"{report.told}, {report.records} records, CPU {report.cpu_s} of {report.loaded_s} s, "
+        f"longest pause {max(pauses, default=0):.2f} s, "
         f"{report.undecided} undecided at first, judged in {report.judged_s} s, "
         f"{len(report.anomalies)} anomalies {report.anomalies[:5]}"
     )

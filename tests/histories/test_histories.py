@@ -2,7 +2,7 @@
 
 Three short runs with two faults each; ``python -m tests.histories.run`` makes long ones, with every
 fault. The seed is printed; ROWTIDE_SEED repeats a run's operations and strikes. What a run brought
-is then spoilt in a copy, and each spoiling is to be found.
+is then spoilt in copies, a third of the ways each, and each spoiling is to be found.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def test_every_answer_can_be_explained(
     assert report.anomalies == []
     assert report.told["ok"] > 1000, "a run that shows anything"
     chance = random.Random(seed)
-    for fault, (_, found_as) in PLANTED.items():
+    for fault in list(PLANTED)[list(RUNS).index(name) :: len(RUNS)]:
+        found_as = PLANTED[fault].found_as
         anomalies = judge(planted(fault, evidence, chance)).anomalies
         assert found_as in {found.partition(":")[0] for found in anomalies}, fault
