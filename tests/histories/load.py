@@ -29,6 +29,10 @@ from tests.histories.requests import (
 __all__ = ["CLIENTS", "Load"]
 
 CLIENTS = 8
+TIMEOUT_S = 1.0
+PATIENT, PATIENCE_S = 2, 20.0
+"""So many clients wait so long: they hear what a worker says that has waited for the broker."""
+
 GENERATION = 300
 """Operations on a shard until its rows give way to new ones."""
 
@@ -50,19 +54,12 @@ RANGES = 0.08
 class Load:
     """The clients, what they did, and what they were told that nobody should be told."""
 
-    def __init__(
-        self,
-        workers: Sequence[WorkerClient],
-        seed: int,
-        *,
-        timeout_s: float = 1.0,
-    ) -> None:
+    def __init__(self, workers: Sequence[WorkerClient], seed: int) -> None:
         self.history: list[Operation] = []
         self.faults: list[str] = []
         self.answers: Counter[str] = Counter()
         self._workers = workers
         self._seed = seed
-        self._timeout_s = timeout_s
         self._avoid_until_s = [0.0] * len(workers)
         self._stop = asyncio.Event()
         self._generation = dict.fromkeys(SHARDS, 0)
@@ -85,15 +82,16 @@ class Load:
 
     async def _client(self, number: int) -> None:
         chance = random.Random(f"{self._seed} client {number}")
+        timeout_s = PATIENCE_S if number < PATIENT else TIMEOUT_S
         while not self._stop.is_set():
             worker = self._choose(chance)
             name = self._name(chance.choice(SHARDS))
             if chance.random() < RANGES:
-                told = await self.ask_range(number, worker, name)
+                told = await self.ask_range(number, worker, name, timeout_s=timeout_s)
             else:
                 one = self._draft(chance, f"{name}/{chance.randrange(ROWS)}")
                 one.client, one.worker = number, worker
-                await self.ask(one)
+                await self.ask(one, timeout_s=timeout_s)
                 told = one.told
             if told is Told.UNAVAILABLE:
                 await asyncio.sleep(PAUSE_S)
@@ -156,11 +154,11 @@ class Load:
             one.if_mark = self._seen[key]
         return one
 
-    async def ask(self, one: Operation, *, timeout_s: float | None = None) -> None:
+    async def ask(self, one: Operation, *, timeout_s: float) -> None:
         """Ask for one operation and note what was told."""
         self.history.append(one)
         operation, body = request_of(one)
-        code, answer = await self._exchange(one, operation, body, timeout_s or self._timeout_s)
+        code, answer = await self._exchange(one, operation, body, timeout_s)
         if one.told is Told.OK:
             self._note_found(one, answer)
         elif one.told is Told.UNKNOWN and code not in ("", "OTSTimeout"):
@@ -199,12 +197,12 @@ class Load:
         if one.mark:
             self._seen[one.key] = one.mark
 
-    async def ask_range(self, client: int, worker: int, name: str) -> Told:
+    async def ask_range(self, client: int, worker: int, name: str, *, timeout_s: float) -> Told:
         """Read all rows of a partition key: a read of each, in the range's time."""
         keys = [f"{name}/{row}" for row in range(ROWS)]
         one = Operation(client, worker, name, Kind.GET, 0.0)
         body = range_request(name)
-        code, answer = await self._exchange(one, "GetRange", body, self._timeout_s)
+        code, answer = await self._exchange(one, "GetRange", body, timeout_s)
         rows: dict[str, Row] = {}
         if one.told is Told.OK:
             rows, following = rows_in(answer)
