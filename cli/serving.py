@@ -261,7 +261,7 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
     from rowtide.stream import worker
     from rowtide.stream.lease_keeper import LeaseSettings
     from rowtide.stream.reclaimer import ReclaimSettings
-    from rowtide.stream.slot import SlotSettings
+    from rowtide.stream.slot_settings import SlotSettings
     from rowtide.stream.worker_metrics import Watching
 
     return worker.WorkerConfig(

@@ -11,6 +11,7 @@ from rowtide.cli.client import Client
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand, complete_table
 from rowtide.cli.output import Output, emit_json, emit_table, time_text
+from rowtide.cli.shard_repair import repair
 
 __all__ = ["shard"]
 
@@ -26,6 +27,9 @@ def shard() -> None:
 
     Writes to a shard pause for some milliseconds when it ends; SDKs repeat what they are refused.
     """
+
+
+shard.add_command(repair)
 
 
 @shard.command("list", cls=ClientCommand)

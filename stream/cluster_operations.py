@@ -69,6 +69,7 @@ class ClusterOperations:
             "RowtideDrain": self.drain,
             "RowtideUndrain": self.undrain,
             "RowtideForgetWorker": self.forget_worker,
+            "RowtideRepairShard": self.repair_shard,
         }
 
     def among_workers(self) -> dict[str, Handler]:
@@ -198,3 +199,17 @@ class ClusterOperations:
             raise Rejected("OTSObjectNotExist", f"Worker '{address}' does not exist.")
         await self._placement.change(lambda _c, _s: [worker_document(name, None) for name in names])
         return json_answer({"worker": address})
+
+    # Shards.
+
+    async def repair_shard(self, identity: Identity, body: bytes) -> bytes:
+        """Tell what the log of a closed ``shard`` has lost; ``accept_loss``: serve what is left."""
+        require_admin(self._directory.catalog, identity)
+        fields = json_fields(body, {"shard", "accept_loss"})
+        name, accept = str(fields.get("shard", "")), fields.get("accept_loss", False) is True
+        found = self._directory.catalog.shards.get(name)
+        if found is None:
+            raise Rejected("OTSObjectNotExist", f"Shard '{name}' does not exist.")
+        slot = self._directory.slot(found[1].slot)
+        loss = await slot.repair(name, accept=accept)
+        return json_answer({**loss._asdict(), "closed": slot.closed.get(name)})

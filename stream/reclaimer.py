@@ -24,7 +24,7 @@ from rowtide.core.record import Reclaim
 from rowtide.core.schema import LOCAL
 from rowtide.stream.shard_owner import ShardOwner
 
-__all__ = ["ReclaimSettings", "Reclaimed", "Reclaimer"]
+__all__ = ["ReclaimSettings", "Reclaimed", "Reclaimer", "chunk_ranges"]
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class Reclaimer:
         self, owner: ShardOwner, wait: Callable[[Slice], Awaitable[None]]
     ) -> Reclaimed:
         done = Reclaimed()
-        for low, high in _ranges(owner):
+        for low, high in chunk_ranges(owner):
             await self._go_over(owner, low, high, done, wait)
         self._at = None
         return done
@@ -170,7 +170,7 @@ class Reclaimer:
         await self._allowed.wait()
 
 
-def _ranges(owner: ShardOwner) -> list[tuple[bytes, bytes]]:
+def chunk_ranges(owner: ShardOwner) -> list[tuple[bytes, bytes]]:
     """Return the chunk keys of a shard, low <= key < high: its table's, its local indexes'.
 
     Rows of an index have one version and no end: there are but deleted ones to be found.

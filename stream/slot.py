@@ -16,12 +16,11 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rowtide.core import record
-from rowtide.core.errors import LogTrimmed, StoreError, Unavailable
+from rowtide.core.errors import LogTrimmed, StoreError, Unavailable, invalid
 from rowtide.core.limits import Limits
 from rowtide.core.reshape import Sealed
 from rowtide.core.schema import ShardRange, Table
@@ -40,20 +39,22 @@ from rowtide.stream.kafka_changelog import (
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.lease_keeper import LeaseKeeper
 from rowtide.stream.log import Log
-from rowtide.stream.reclaimer import Reclaimer, ReclaimSettings
+from rowtide.stream.reclaimer import Reclaimer
 from rowtide.stream.reshape_links import ReshapeLinks
 from rowtide.stream.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.shard_opening import ShardOpener
-from rowtide.stream.shard_owner import ShardOwner, ShardSettings
+from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.shard_repair import Loss, fill_log, find_loss, hold_rows
 from rowtide.stream.slot_failures import StoreBehind, first, logged
 from rowtide.stream.slot_indexes import SlotIndexes
 from rowtide.stream.slot_intakes import SlotIntakes
 from rowtide.stream.slot_reshapes import SlotReshapes, require_parents
+from rowtide.stream.slot_settings import SlotSettings
 from rowtide.stream.slot_sweep import SlotSweep
 from rowtide.stream.slot_trim import SlotTrim
 from rowtide.stream.topics import TopicNames
 
-__all__ = ["Slot", "SlotSettings"]
+__all__ = ["Slot"]
 
 logger = logging.getLogger(__name__)
 
@@ -64,26 +65,6 @@ LAST_FLUSH_S = 5.0
 SWEEP_S = 30.0
 """Between two looks for rows of dropped tables where nobody asked for one: an operation that drops
 something may have failed before it could ask."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlotSettings:
-    """How often a slot flushes and trims.
-
-    A longer ``flush_s`` writes the changelog less often and replays more after the loss of the
-    disk; ``dirty_max`` chunks force a flush earlier and bound what one transaction holds.
-    ``commits_kept_s`` is for how long a CommitTransaction may be repeated; one row per transaction
-    is kept for it. ``changelog_kept_s`` must be below the changelog's delete retention: an older
-    local copy is thrown away and rebuilt.
-    """
-
-    flush_s: float = 10.0
-    dirty_max: int = 50_000
-    trim_s: float = 30.0
-    commits_kept_s: float = 600.0
-    changelog_kept_s: float = 12 * 3600.0
-    shard: ShardSettings = field(default_factory=ShardSettings)
-    reclaim: ReclaimSettings = field(default_factory=ReclaimSettings)
 
 
 class Slot:
@@ -340,8 +321,28 @@ class Slot:
             if table is not None and table != owner.shard.table:
                 self._index_work.retable(owner, table, self._tasks)
 
-    async def flush(self) -> int:
-        """Flush the changelog now; return the number of entries.
+    async def repair(self, shard_id: str, *, accept: bool) -> Loss:
+        """Tell what a closed shard's log has lost; with ``accept`` serve what is left.
+
+        Raises ``Rejected`` where it is not closed, or for another reason.
+        """
+        found = [pair for pair in self._tables(self.number) if pair[1].shard_id == shard_id]
+        if self.rows is None or self._flush is None or shard_id not in self.closed or not found:
+            raise invalid(f"Shard '{shard_id}' is not closed.")
+        [(table, shard)] = found
+        owner = self._opener.arriving(table, shard, self.rows)
+        loss = await find_loss(owner)
+        if accept:
+            await self._require_claim()
+            hold_rows(owner, loss)
+            await self.flush([owner])
+            await fill_log(owner, loss, self.claim, self._leases.owner)
+            del self.closed[shard_id]
+            await self._await_served([self._begin(shard)])
+        return loss
+
+    async def flush(self, owners: Sequence[ShardOwner] | None = None) -> int:
+        """Flush the changelog now, all shards or some; return the number of entries.
 
         Raises what ``ChangelogWriter.flush`` raises, and ``Unavailable`` where the slot closes
         meanwhile.
@@ -352,7 +353,7 @@ class Slot:
             if self._flush is None:
                 raise Unavailable(f"slot {self.number} is not open")
             began_s = time.monotonic()
-            written = await self._flush.flush(self._written(), time.time())
+            written = await self._flush.flush(owners or self._written(), time.time())
             self.flushed_s = began_s
             self._counts.flushes.add(time.monotonic() - began_s)
             self._counts.flush_entries += written

@@ -54,7 +54,8 @@ from rowtide.stream.roster import Roster
 from rowtide.stream.routing import Router
 from rowtide.stream.row_operations import RowOperations
 from rowtide.stream.row_store import RowStore
-from rowtide.stream.slot import Slot, SlotSettings
+from rowtide.stream.slot import Slot
+from rowtide.stream.slot_settings import SlotSettings
 from rowtide.stream.split_operations import SplitOperations
 from rowtide.stream.stream_operations import StreamOperations
 from rowtide.stream.table_operations import TableOperations

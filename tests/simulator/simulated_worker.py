@@ -32,7 +32,8 @@ from rowtide.stream.log import Entry
 from rowtide.stream.memory_log import MemoryLog, Storage
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_owner import ShardOwner
-from rowtide.stream.slot import Slot, SlotSettings
+from rowtide.stream.slot import Slot
+from rowtide.stream.slot_settings import SlotSettings
 from rowtide.stream.topics import TopicNames
 from tests.simulator.memory_changelog import MemoryChangelog, MemoryReader, MemoryWriter
 from tests.simulator.memory_rows import Disk, MemoryRows

@@ -24,7 +24,7 @@ from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.supervision import BrokerEvent, supervise
 from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.lease_keeper import LeaseSettings
-from rowtide.stream.slot import SlotSettings
+from rowtide.stream.slot_settings import SlotSettings
 from rowtide.stream.worker import Credentials, Worker, WorkerConfig
 from rowtide.stream.worker_directory import WorkerDirectory
 

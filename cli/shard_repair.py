@@ -1,0 +1,38 @@
+"""``rowtide shard repair``: a shard whose log lacks acknowledged entries is served again."""
+
+from __future__ import annotations
+
+import click
+
+from rowtide.cli.client import Client
+from rowtide.cli.connection import ClientCommand
+from rowtide.cli.output import Output, emit_json
+
+__all__ = ["repair"]
+
+
+@click.command(cls=ClientCommand, writes=True)
+@click.argument("name", metavar="SHARD")
+@click.option("--accept-loss", is_flag=True, help="Serve what is left.")
+def repair(client: Client, name: str, output: Output, *, accept_loss: bool) -> None:
+    """Say what a closed SHARD has lost; with --accept-loss, serve it without that.
+
+    A shard stays closed where Kafka lost entries that it had acknowledged. Bring the broker, or
+    the topic, back if you can, and copy the data directory before anything else. Entries lost at
+    the log's end are lost to readers of the stream; the rows keep what the worker has applied.
+    Entries lost at its start, before they were applied, are lost to the rows too.
+    """
+    found = client.call_json("RowtideRepairShard", {"shard": name, "accept_loss": accept_loss})
+    if output == "json":
+        emit_json(found)
+        return
+    first, last = found["first"], found["last"]
+    click.echo(f"Entries {first} to {last} of {name} ({last - first + 1}) are gone from its log.")
+    if found["in_rows"]:
+        click.echo("The rows have what they did; readers of the stream never see them.")
+    else:
+        click.echo("The rows lack what they did, and so does the stream.")
+    if found["closed"] is None:
+        click.echo(f"{name} is served again.")
+    else:
+        click.echo(f"{name} stays closed: {found['closed']}")

@@ -1,0 +1,102 @@
+"""A shard whose log lost acknowledged entries: closed, told of, and served again when so asked."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rowtide.cli.client import Client, ServerError
+from rowtide.cli.main import main
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
+from rowtide.stream.topics import TopicNames
+from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.workers.conftest import Workers, repeated
+from tests.workers.test_forwarding import create
+
+pytestmark = pytest.mark.system
+
+SHARD = "s1"
+ROWS = 5
+
+
+def fill(workers: Workers) -> Client:
+    """Start a worker and write rows of one shard."""
+    client = workers.start()
+    repeated(partial(ask, client, create("t")))
+    for number in range(ROWS):
+        repeated(partial(ask, client, put("t", key("a", number), puts(n=number))))
+    return client
+
+
+def refusal_of(workers: Workers) -> str:
+    """Return why a row of the shard can't be read."""
+    with workers.another() as client, pytest.raises(ServerError) as refused:
+        stored(client, "t", key("a", 0))
+    return refused.value.message
+
+
+def repair(data_dir: Path, *options: str) -> str:
+    """Run the command; return what it says."""
+    told = ["shard", "repair", SHARD, "--data-dir", str(data_dir), *options]
+    result = CliRunner().invoke(main, told, prog_name="rowtide")
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def found(client: Client) -> list[Any]:
+    """Return what is left of the rows."""
+    rows = [shown(stored(client, "t", key("a", number))) for number in range(ROWS)]
+    return [row and row["n"] for row in rows]
+
+
+async def test_rows_survive_the_loss_of_their_log(
+    workers: Workers, broker: str, tmp_path: Path
+) -> None:
+    fill(workers)
+    workers.running[0].stop()
+    log = TopicNames(tmp_path.name, "").shard(SHARD)
+    async with Cluster(KafkaConfig(broker)) as cluster:
+        _, end = await cluster.log(log).bounds()
+        await cluster.delete_topics([log])
+        await cluster.create_topics([TopicSpec(log)])
+    client = workers.again(0)
+    assert "were acknowledged" in refusal_of(workers)
+    data_dir = tmp_path / "worker0"
+    told = f"Entries 0 to {end - 1} of {SHARD} ({end}) are gone from its log."
+    assert told in repair(data_dir)
+    assert "were acknowledged" in refusal_of(workers)
+    assert f"{SHARD} is served again." in repair(data_dir, "--accept-loss")
+    assert found(client) == list(range(ROWS))
+    ask(client, put("t", key("a", 0), puts(n=77)))
+    # What the rows had is in the changelog now: another disk has it too.
+    workers.running[0].kill()
+    shutil.rmtree(data_dir / "rows")
+    assert found(workers.again(0)) == [77, *range(1, ROWS)]
+
+
+async def test_what_was_deleted_before_it_was_applied_is_lost(
+    workers: Workers, broker: str, tmp_path: Path
+) -> None:
+    client = fill(workers)
+    workers.running[0].kill()
+    data_dir = tmp_path / "worker0"
+    shutil.rmtree(data_dir / "rows")
+    async with Cluster(KafkaConfig(broker)) as cluster:
+        log = cluster.log(TopicNames(tmp_path.name, "").shard(SHARD))
+        _, end = await log.bounds()
+        await log.trim(end - 1)
+    client = workers.again(0)
+    assert "are gone" in refusal_of(workers)
+    with pytest.raises(ServerError, match="does not exist"):
+        client.call_json("RowtideRepairShard", {"shard": "s99"})
+    assert f"Entries 0 to {end - 2} of {SHARD}" in repair(data_dir)
+    assert f"{SHARD} is served again." in repair(data_dir, "--accept-loss")
+    assert found(client) == [None] * (ROWS - 1) + [ROWS - 1]
+    with pytest.raises(ServerError, match="is not closed"):
+        client.call_json("RowtideRepairShard", {"shard": SHARD})
