@@ -13,7 +13,7 @@ from rowtide.stream.change_source import ChangeSource
 from rowtide.stream.change_worker import Batch, Begin, ChangeWorker, FollowerSettings
 from rowtide.stream.endpoint import Endpoint
 
-__all__ = ["Delivered", "Readers"]
+__all__ = ["SETTINGS", "Delivered", "Readers"]
 
 SETTINGS = FollowerSettings(lease_s=1.0, checkpoint_s=0.1, batch_changes_max=7)
 LOOK_S = 0.02
@@ -82,6 +82,12 @@ class Readers:
 
     def start(self) -> ChangeWorker:
         """Start one more."""
+        worker = self.worker()
+        self.running.append((worker, self._tasks.create_task(worker.run())))
+        return worker
+
+    def worker(self) -> ChangeWorker:
+        """Return one more, which does not run yet."""
         worker = ChangeWorker(
             self._source(),
             TableLeases(self._endpoint, self._consumer),
@@ -90,7 +96,6 @@ class Readers:
             settings=self._settings,
         )
         self._workers.append(worker)
-        self.running.append((worker, self._tasks.create_task(worker.run())))
         return worker
 
     @property

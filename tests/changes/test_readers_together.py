@@ -39,9 +39,11 @@ class World:
         self._admin = admin
         self._table = table
         self._chance = chance
+        self._turn = asyncio.Lock()
 
     async def ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.to_thread(call, *arguments)
+        async with self._turn:  # The client is one connection's.
+            return await asyncio.to_thread(call, *arguments)
 
     async def write(self, writes: int) -> None:
         for _ in range(writes):

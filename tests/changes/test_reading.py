@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Delete, Put
+from rowtide.core import variant
 from rowtide.core.change import Change
+from rowtide.core.errors import Rejected
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.change_kafka import KafkaSource
+from rowtide.stream.change_leases import TableLeases
 from rowtide.stream.change_reader import read_changes
 from rowtide.stream.change_source import ChangeSource
+from rowtide.stream.change_worker import Batch, FollowerSettings
+from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.kafka_cluster import Cluster
 from tests.api.calls import key
-from tests.changes.conftest import MakeSource
+from tests.api.conftest import MakeTable
+from tests.changes.conftest import PREFIX, MakeSource
 
 pytestmark = pytest.mark.system
 
@@ -86,3 +99,101 @@ async def test_a_snapshot_gives_the_rows_then_what_changes(
             if len(found) == 2:
                 break
     assert found == ["row b {'s': 'y'}", "put c {'n': 3}"]
+
+
+def above(column: str, number: int) -> bytes:
+    """Return the filter of changes that say a column is above a number."""
+    test = pb.SingleColumnValueFilter(
+        comparator=pb.CT_GREATER_THAN,
+        column_name=column,
+        column_value=variant.encode(number),
+        filter_if_missing=True,
+        latest_version_only=True,
+    )
+    whole = pb.Filter(type=pb.FT_SINGLE_COLUMN_VALUE, filter=test.SerializeToString())
+    return whole.SerializeToString()
+
+
+async def test_only_changes_that_pass_the_filter_leave_the_server(
+    admin: Client, source: MakeSource, table: str
+) -> None:
+    await asyncio.to_thread(write_some, admin, table)
+    wanted = source(table, filter=above("n", 1), columns=["s"])
+    assert await first(wanted, 1) == ["update a {} -s"]
+    keys = source(table, filter=above("PK2", 0))
+    assert len(await first(keys, 4)) == 4
+
+
+async def test_a_reader_that_left_goes_on_with_what_it_had_in_hand(
+    admin: Client, source: MakeSource, endpoint: Endpoint, table: str
+) -> None:
+    await asyncio.to_thread(write_some, admin, table)
+    leases = TableLeases(endpoint, "leaver")
+    one = FollowerSettings(batch_changes_max=1)
+    found: list[list[str]] = []
+    for _ in range(2):
+        found.append([])
+        wanted = source(table)
+        async with asyncio.timeout(30), read_changes(wanted, leases, settings=one) as batches:
+            async for batch in batches:
+                found[-1] += [shown(change) for change in batch]
+                if len(found[-1]) == 2:
+                    break
+    assert found == [
+        ["put a {'n': 1, 's': 'x'}", "update a {'n': 2} -s"],
+        ["update a {'n': 2} -s", "put b {'s': 'y'}"],
+    ]
+
+
+async def test_what_the_loop_raises_comes_out_as_it_is(
+    admin: Client, source: MakeSource, table: str
+) -> None:
+    await asyncio.to_thread(write_some, admin, table)
+
+    async def fail() -> None:
+        async with asyncio.timeout(30), read_changes(source(table)) as batches:
+            async for _ in batches:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+
+
+async def test_a_stream_that_is_not_there_is_told(
+    source: MakeSource, make_table: MakeTable
+) -> None:
+    without = await asyncio.to_thread(make_table)
+    with pytest.raises(Rejected, match="has no stream"):
+        await first(source(without), 1)
+
+
+async def one_more(reading: AsyncIterator[Batch]) -> None:
+    await anext(reading)
+
+
+async def test_kafkas_own_tools_see_how_far_a_consumer_is(
+    admin: Client, endpoint: Endpoint, cluster: Cluster, broker: str, table: str
+) -> None:
+    await asyncio.to_thread(write_some, admin, table)
+    source = KafkaSource(ApiSource(endpoint, table), cluster)
+    settings = FollowerSettings(lease_s=1.0, checkpoint_s=0.0)
+    leases = TableLeases(endpoint, "watched")
+    judge = AIOKafkaAdminClient(bootstrap_servers=broker)
+    await judge.start()
+    try:
+        async with asyncio.timeout(30), read_changes(source, leases, settings=settings) as batches:
+            reading = aiter(batches)
+            [shard] = [shard.shard_id for shard in await source.shards()]
+            _, end = await cluster.log(f"{PREFIX}.shard.{shard}").bounds()
+            assert len(await anext(reading)) == 4
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(one_more(reading))  # The first batch is finished.
+                told: dict[Any, Any] = {}
+                while not told or max(at.offset for at in told.values()) < end:
+                    told = await judge.list_consumer_group_offsets("watched")
+                following.cancel()
+    finally:
+        await judge.close()
+    assert [(place.topic, at.offset) for place, at in told.items()] == [
+        (f"{PREFIX}.shard.{shard}", end)
+    ]

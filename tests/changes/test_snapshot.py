@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -12,11 +13,12 @@ import pytest
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Delete, Put
 from rowtide.core.change import Change
-from rowtide.stream.change_worker import Batch
+from rowtide.stream.change_source import ChangeSource
+from rowtide.stream.change_worker import Batch, FollowerSettings
 from rowtide.stream.endpoint import Endpoint
 from tests.api.calls import INF_MAX, INF_MIN, key
 from tests.changes.conftest import MakeSource
-from tests.changes.readers import Readers
+from tests.changes.readers import SETTINGS, Readers
 from tests.changes.test_readers_together import SEED, STEPS, World
 
 pytestmark = pytest.mark.system
@@ -78,6 +80,14 @@ class Rewritten(World):
             else:
                 await self.ask(self._admin.delete_row, self._table, row_key)
 
+    async def step(self, *, writes: int = 8) -> None:
+        """Write, split or merge."""
+        what = self._chance.random()
+        if what < 0.7:
+            await self.write(writes)
+        else:
+            await (self.split() if what < 0.87 else self.merge())
+
     async def rows(self) -> dict[tuple[Any, ...], dict[str, Any]]:
         return await self.ask(self._read)  # type: ignore[no-any-return]
 
@@ -106,9 +116,7 @@ async def test_rows_and_changes_make_the_table_whatever_happens(
     await world.fill()
     copy = Copy()
     async with asyncio.TaskGroup() as tasks:
-        consumer = f"copies-{next(_consumers)}"
-        readers = Readers(tasks, lambda: source(table), endpoint, consumer, begin="rows")
-        readers.take = copy.take
+        readers = copiers(tasks, lambda: source(table), endpoint, copy)
         readers.start()
         for _ in range(STEPS):
             what, running = chance.random(), len(readers.running)
@@ -116,19 +124,81 @@ async def test_rows_and_changes_make_the_table_whatever_happens(
                 readers.start()
             elif what < 0.25 and running:
                 await readers.crash(chance.randrange(running))
-            elif what < 0.75:
-                await world.write(8)
-            elif what < 0.9:
-                await world.split()
             else:
-                await world.merge()
+                await world.step()
         if not readers.running:
             readers.start()
-        rows = await world.rows()
-        try:
-            await readers.until(lambda: not differences(copy, rows))
-        except TimeoutError as error:
-            raise AssertionError(f"seed {SEED}: {differences(copy, rows)}") from error
+        await until_same(readers, copy, await world.rows())
         await readers.stop_all()
     assert copy.covered
-    assert readers.interrupted or not copy.went_back, f"seed {SEED}"
+
+
+async def test_nothing_goes_back_in_time_while_rows_are_read(
+    admin: Client, endpoint: Endpoint, source: MakeSource, table: str
+) -> None:
+    world = Rewritten(admin, table, random.Random(SEED))
+    await world.fill()
+    copy = Copy()
+    async with asyncio.TaskGroup() as tasks:
+        slow = FollowerSettings(batch_changes_max=3)
+        readers = copiers(tasks, lambda: source(table), endpoint, copy, slow)
+
+        async def take(batch: Batch) -> None:
+            await world.step(writes=2)  # Between any two batches something changes.
+            await copy.take(batch)
+
+        readers.take = take
+        readers.start()
+        await readers.until(lambda: copy.covered > ROWS // 6)
+        readers.take = copy.take
+        await until_same(readers, copy, await world.rows())
+        await readers.stop_all()
+    assert not readers.interrupted
+    assert not copy.went_back, f"seed {SEED}"
+
+
+async def test_rows_that_go_before_they_are_read_again_are_deleted(
+    admin: Client, endpoint: Endpoint, source: MakeSource, table: str
+) -> None:
+    world = Rewritten(admin, table, random.Random(SEED))
+    await world.fill()
+    copy = Copy()
+
+    async def take(batch: Batch) -> None:
+        await copy.take(batch)
+        if copy.covered == 3:
+            raise ZeroDivisionError  # After it has the rows, before that is known.
+
+    async with asyncio.TaskGroup() as tasks:
+        readers = copiers(tasks, lambda: source(table), endpoint, copy)
+        readers.take = take
+        failing = readers.worker()
+        with pytest.raises(ZeroDivisionError):
+            await failing.run()
+        for row_key in list(copy.rows()):
+            await world.ask(admin.delete_row, table, key(*row_key))
+        readers.take = copy.take
+        readers.start()
+        await until_same(readers, copy, await world.rows())
+        await readers.stop_all()
+
+
+def copiers(
+    tasks: asyncio.TaskGroup,
+    source: Callable[[], ChangeSource],
+    endpoint: Endpoint,
+    copy: Copy,
+    settings: FollowerSettings = SETTINGS,
+) -> Readers:
+    """Return readers of a new consumer that make the copy."""
+    consumer = f"copies-{next(_consumers)}"
+    readers = Readers(tasks, source, endpoint, consumer, begin="rows", settings=settings)
+    readers.take = copy.take
+    return readers
+
+
+async def until_same(readers: Readers, copy: Copy, rows: dict[Any, Any]) -> None:
+    try:
+        await readers.until(lambda: not differences(copy, rows))
+    except TimeoutError as error:
+        raise AssertionError(f"seed {SEED}: {differences(copy, rows)}") from error
