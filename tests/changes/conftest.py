@@ -32,6 +32,7 @@ __all__ = [
 
 MakeSource = Callable[..., ChangeSource]
 PREFIX = "changes"
+SLOTS = 2
 
 STREAM = pb.StreamSpecification(enable_stream=True, expiration_time=24)
 
@@ -40,7 +41,7 @@ STREAM = pb.StreamSpecification(enable_stream=True, expiration_time=24)
 def server(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
     """How to reach a server on a broker that readers know too."""
     folder = tmp_path_factory.mktemp("server")
-    options = ["--port", "0", "--kafka", broker, "--topic-prefix", PREFIX, "--slots", "2"]
+    options = ["--port", "0", "--kafka", broker, "--topic-prefix", PREFIX, "--slots", str(SLOTS)]
     with (folder / "output").open("wb") as output:
         options += ["--table-operations-per-s", "0"]
         with Up(folder / "data", options=options, output=output) as up:

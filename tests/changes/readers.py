@@ -125,11 +125,13 @@ class Readers:
     async def until(self, holds: Callable[[], bool], *, s_max: float = 60.0) -> None:
         """Return once something holds; fail where it does not in time."""
         async with asyncio.timeout(s_max):
-            while not holds():
+            while True:
                 for _, task in self.running:
                     if task.done():
                         task.result()
                 await asyncio.sleep(LOOK_S)
+                if holds():
+                    return
 
 
 async def ended(task: asyncio.Task[None]) -> None:

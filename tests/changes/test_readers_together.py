@@ -16,7 +16,7 @@ from rowtide.cli.wire_row import Put
 from rowtide.stream.change_worker import FollowerSettings
 from rowtide.stream.endpoint import Endpoint
 from tests.api.calls import key
-from tests.changes.conftest import MakeSource
+from tests.changes.conftest import SLOTS, MakeSource
 from tests.changes.readers import Readers
 
 pytestmark = pytest.mark.system
@@ -68,6 +68,11 @@ class World:
         shard = self._chance.choice(await self.living())
         at = self._chance.choice(NAMES)
         await self.reshape("RowtideSplitShard", {"shard": shard, "at": at})
+
+    async def move(self) -> None:
+        shard = self._chance.choice(await self.living())
+        slot = self._chance.randrange(SLOTS)
+        await self.reshape("RowtideMoveShard", {"shard": shard, "slot": slot})
 
     async def merge(self) -> None:
         living = await self.living()
@@ -151,10 +156,8 @@ async def step(chance: random.Random, world: World, readers: Readers) -> None:
         await readers.crash(chance.randrange(running))
     elif what < 0.7:
         await world.write(10)
-    elif what < 0.85:
-        await world.split()
     else:
-        await world.merge()
+        await chance.choice([world.split, world.split, world.merge, world.move])()
 
 
 def missing(world: World, readers: Readers) -> dict[str, tuple[int, int]]:
