@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -36,6 +37,10 @@ SERVES_S_MAX = 90.0
 LOOK_S = 0.1
 ADMIN_S_MAX = 15.0
 """A change of shards is answered within 10 s, done or not."""
+
+
+class NotServed(Exception):
+    """Some slot is not served, or some worker serves none, long after everything was healed."""
 
 
 class Member:
@@ -180,15 +185,21 @@ class Cluster:
         os.kill(self.broker.pid, number)
 
     async def served(self, *, divided: bool = False) -> None:
-        """Return when every slot is open on exactly one worker, and, if asked, each has some."""
-        async with asyncio.timeout(SERVES_S_MAX):
-            while True:
-                running = [member for member in self.members if member.running]
-                found = [await member.slots() for member in running]
-                slots = sorted(slot for slots in found for slot in slots)
-                if slots == list(range(SLOTS)) and (all(found) or not divided):
-                    return
-                await asyncio.sleep(LOOK_S)  # There is nothing to wait on from outside.
+        """Return when every slot is open on exactly one worker, and, if asked, each has some.
+
+        Raises ``NotServed``.
+        """
+        until_s = time.monotonic() + SERVES_S_MAX
+        while True:
+            running = [member for member in self.members if member.running]
+            found = {member.server.data_dir.name: await member.slots() for member in running}
+            slots = sorted(slot for slots in found.values() for slot in slots)
+            if slots == list(range(SLOTS)) and (all(found.values()) or not divided):
+                return
+            if time.monotonic() > until_s:
+                words = "\n".join(member.server.last_words(15) for member in running)
+                raise NotServed(f"not in {SERVES_S_MAX} s; slots are {found}\n{words}")
+            await asyncio.sleep(LOOK_S)  # There is nothing to wait on from outside.
 
     def end(self) -> None:
         """Leave nothing running."""
