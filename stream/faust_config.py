@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rowtide.stream.kafka_config import Security
 
-__all__ = ["MembershipConfig"]
+__all__ = ["Division", "MembershipConfig"]
+
+
+class Division(NamedTuple):
+    """How the group has divided the slots, as one worker was told; workers by address."""
+
+    owned: frozenset[int] = frozenset()
+    standby: frozenset[int] = frozenset()
+    """Slots that this worker is to keep copies of."""
+    owners: Mapping[int, str] = {}
+    standbys: Mapping[int, Sequence[str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +45,16 @@ class MembershipConfig:
     """How long a killed worker keeps its slots. Brokers refuse less than their
     ``group.min.session.timeout.ms`` (6000 unless set); more delays every take-over."""
 
+    standbys: int = 0
+    """Copies of each slot kept warm on other workers. All workers of a group need the same."""
+
     security: Security = field(default_factory=Security)
 
     def __post_init__(self) -> None:
         if self.slots < 1:
             raise ValueError(f"slots must be at least 1, not {self.slots}")
+        if self.standbys < 0:
+            raise ValueError(f"standbys must be 0 or more, not {self.standbys}")
         if not 1000 <= self.session_timeout_ms <= 1_800_000:
             raise ValueError(
                 f"session_timeout_ms must be 1000 to 1800000, not {self.session_timeout_ms}"

@@ -4,28 +4,28 @@
 crashes, it builds a new one, with growing pauses, and the slots stay with us meanwhile.
 Safety never rests on this: writes rest on the append rule, reads on leases.
 
-Invariants: ``on_assigned`` and ``on_revoked`` are called in the event loop, each slot
-alternately; a slot that stays through a rebalance is not mentioned, but one that may have been
-elsewhere meanwhile is revoked and assigned; after ``stop`` returns nothing is called (the caller
-has closed its slots before, and leaving hands them over).
+Invariants: everything is called in the event loop: ``on_standby`` with all slots to keep copies
+of, then ``on_revoked`` and ``on_assigned``, for each slot alternately; a slot that stays through a
+rebalance is not mentioned, but one that may have been elsewhere meanwhile is revoked and assigned;
+after ``stop`` returns nothing is called (the caller has closed its slots before, and leaving hands
+them over).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from mode import Service
 
 from rowtide.stream.faust_app import SlotApp
-from rowtide.stream.faust_config import MembershipConfig
-from rowtide.stream.faust_table import PartitionStore, StoreFor
+from rowtide.stream.faust_config import Division, MembershipConfig
 from rowtide.stream.faust_transport import SlotCountMismatch
 from rowtide.stream.kafka_connection import tls_context
 
-__all__ = ["Membership", "MembershipConfig", "PartitionStore", "SlotCountMismatch"]
+__all__ = ["Membership", "MembershipConfig", "SlotCountMismatch"]
 
 log = logging.getLogger(__name__)
 
@@ -47,28 +47,31 @@ class Membership:
         self,
         config: MembershipConfig,
         *,
-        store_for: StoreFor,
         on_assigned: Callable[[frozenset[int]], None],
         on_revoked: Callable[[frozenset[int]], None],
+        on_standby: Callable[[frozenset[int]], None] = lambda _slots: None,
     ) -> None:
         self.changelog_topic = config.changelog_topic
         self._config = config
-        self._store_for = store_for
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
-        self._slots: frozenset[int] = frozenset()
-        self._owners: Mapping[int, str] = {}
+        self._on_standby = on_standby
+        self._now = Division()
         self._generation = 0
         self._keeper: _Keeper | None = None
 
     @property
     def slots(self) -> frozenset[int]:
         """Slots that are ours as far as we were told."""
-        return self._slots
+        return self._now.owned
 
     def owners(self) -> Mapping[int, str]:
         """Address of each slot's worker, as of the last rebalance we took part in."""
-        return self._owners
+        return self._now.owners
+
+    def standbys(self, slot: int) -> Sequence[str]:
+        """Addresses of the workers that keep a copy of a slot, as of then."""
+        return self._now.standbys.get(slot, ())
 
     async def start(self) -> None:
         """Join; return once the group has told us our slots. Waits as long as Kafka is away.
@@ -88,17 +91,19 @@ class Membership:
             await keeper.stop()
 
     def _new_app(self) -> SlotApp:
-        return SlotApp(self._config, store_for=self._store_for, on_slots=self._take)
+        return SlotApp(self._config, on_slots=self._take)
 
-    def _take(self, slots: frozenset[int], owners: Mapping[int, str], generation: int) -> None:
-        kept = self._slots & slots
+    def _take(self, now: Division, generation: int) -> None:
+        slots, before = now.owned, self._now.owned
+        kept = before & slots
         if generation not in (self._generation, self._generation + 1):
             # The group was divided without us (we slept through the session time-out), so
             # another worker may have served even what is ours again.
             kept = frozenset()
-        gone, new = self._slots - kept, slots - kept
+        gone, new = before - kept, slots - kept
         # First the state: a callback that fails must not be called for these again.
-        self._slots, self._owners, self._generation = slots, owners, generation
+        self._now, self._generation = now, generation
+        self._on_standby(now.standby)
         if gone:
             self._on_revoked(gone)
         if new:

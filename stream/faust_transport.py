@@ -4,9 +4,9 @@ Knows aiokafka's consumer as Faust drives it: in a thread of its own, so that he
 while the event loop is busy. Faust's producer is replaced by one that cannot send, for the
 changelog of ``rows`` is written by flushes alone.
 
-Invariants: everything is read ``read_committed``; the partitions of slots served here are
-paused in aiokafka, so they cost no fetch; a failure that aiokafka's coordinator meets is
-raised within ``CHECK_S`` seconds instead of waiting for a poll that never comes.
+Invariants: the partitions of our slots are paused in aiokafka, so they cost no fetch; a failure
+that aiokafka's coordinator meets is raised within ``CHECK_S`` seconds instead of waiting for a poll
+that never comes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ from rowtide.stream.kafka_config import Security
 from rowtide.stream.kafka_connection import tls_context
 
 __all__ = ["ChangelogMissing", "SlotCountMismatch", "SlotTransport"]
-
-FETCH_BYTES_MAX = 16 << 20
-"""Per partition and request. Faust's 1 MiB holds a reader at 4,000 events/s, this gives 21,000."""
 
 HEARTBEAT_MS_MAX = 500
 """A member learns of a rebalance by its next heartbeat, so all the others wait this long."""
@@ -99,8 +96,6 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             partition_assignment_strategy=[self.app.assignor],
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            max_partition_fetch_bytes=FETCH_BYTES_MAX,
             retry_backoff_ms=RETRY_MS,
             max_poll_interval_ms=POLL_INTERVAL_MS_MAX,
             session_timeout_ms=config.session_timeout_ms,

@@ -29,7 +29,6 @@ async def main() -> None:
             slots=int(slots),
             session_timeout_ms=int(timeout_ms),
         ),
-        store_for=lambda slot: None,
         on_assigned=lambda new: report("assigned", new),
         on_revoked=lambda gone: report("revoked", gone),
     )

@@ -27,7 +27,6 @@ from rowtide.stream import faust_app
 from rowtide.stream.faust_membership import (
     Membership,
     MembershipConfig,
-    PartitionStore,
     SlotCountMismatch,
 )
 from rowtide.stream.kafka_cluster import Cluster, KafkaConfig, TopicSpec
@@ -41,37 +40,23 @@ LONG_MS = 120_000
 MEMBER = Path(__file__).with_name("faust_member.py")
 
 
-class ListStore:
-    """A slot's store that keeps the entries it was given."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[int, bytes, bytes | None]] = []
-        self.changed = asyncio.Event()
-
-    def changelog_position(self) -> int | None:
-        return self.entries[-1][0] + 1 if self.entries else None
-
-    def apply_changelog(self, entries: Iterable[tuple[int, bytes, bytes | None]]) -> None:
-        self.entries.extend(entries)
-        self.changed.set()
-
-
 class Worker:
     """A membership whose calls are written down, and can be waited for."""
 
     def __init__(self, config: MembershipConfig) -> None:
         self.told: list[tuple[str, frozenset[int]]] = []
-        self.stores: dict[int, ListStore] = {slot: ListStore() for slot in range(SLOTS)}
+        self.standby: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
         self.membership = Membership(
             config,
-            store_for=self._store_for,
             on_assigned=lambda slots: self._tell("assigned", slots),
             on_revoked=lambda slots: self._tell("revoked", slots),
+            on_standby=self._stand_by,
         )
 
-    def _store_for(self, slot: int) -> PartitionStore | None:
-        return self.stores.get(slot)
+    def _stand_by(self, slots: frozenset[int]) -> None:
+        self.standby = slots
+        self._changed.set()
 
     def _tell(self, word: str, slots: frozenset[int]) -> None:
         self.told.append((word, slots))
@@ -305,24 +290,25 @@ async def test_committed_transactions_at_the_changelogs_end_do_not_delay_the_sta
     await write_transactions(group, slots=ALL, count=3)
     async with asyncio.timeout(5), group.worker("a") as a:
         assert a.told == [("assigned", ALL)]
-    # Whoever opens a slot reads its changelog; Faust has applied none of it.
-    assert all(store.entries == [] for store in a.stores.values())
 
 
-async def test_a_standby_follows_committed_entries_only(
-    group: Group, monkeypatch: pytest.MonkeyPatch
+async def test_a_worker_keeps_copies_of_the_others_slots_and_gets_them_when_they_leave(
+    group: Group,
 ) -> None:
-    monkeypatch.setattr(faust_app, "STANDBYS", 1)
-    async with asyncio.timeout(60), group.worker("a") as a, group.worker("b") as b:
-        of_a = await a.until(lambda slots: slots != ALL)
-        slot = min(ALL - of_a)  # b's, so a follows it.
-        await write_transactions(group, slots={slot}, count=2)
-        while len(a.stores[slot].entries) < 2:
-            a.stores[slot].changed.clear()
-            await a.stores[slot].changed.wait()
-        # Offset 1 is a commit marker, 2 and 3 an aborted transaction.
-        assert a.stores[slot].entries == [(0, b"key", b"value 0"), (4, b"key", b"value 1")]
-        assert b.stores[slot].entries == []
+    async with asyncio.timeout(60), group.worker("a", standbys=1) as a:
+        assert a.standby == frozenset()
+        async with group.worker("b", standbys=1) as b, group.worker("c", standbys=1) as c:
+            await c.until(bool)
+            await a.until(lambda slots: len(slots) <= 3 and len(c.standby) >= 2)
+            workers = {f"{name}:1": worker for name, worker in zip("abc", (a, b, c), strict=True)}
+            for slot in ALL:
+                [address] = a.membership.standbys(slot)
+                assert slot in workers[address].standby
+                assert a.membership.owners()[slot] != address
+            copied = a.standby & c.membership.slots
+        of_a = await a.until(lambda slots: slots == ALL)
+        assert copied <= of_a
+        assert a.standby == frozenset()
 
 
 async def test_another_number_of_slots_is_refused(group: Group) -> None:
