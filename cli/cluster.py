@@ -106,6 +106,7 @@ def show(workers: Sequence[Status]) -> None:
         "reclaimer",
     )
     emit_table(columns, [_slot(worker, slot) for worker, slot in _slots(answering)])
+    _emit_standbys(answering)
     _emit_indexes(answering)
     _emit_faults(workers)
 
@@ -161,6 +162,26 @@ def _reclaimer(told: Status) -> str:
     return f"{doing}{told['passes']} passes"
 
 
+def _emit_standbys(workers: Iterable[Status]) -> None:
+    pairs = [(worker, copy) for worker in workers for copy in worker["standbys"]]
+    if not pairs:
+        return
+    click.echo()
+    rows = [
+        (
+            copy["slot"],
+            worker["address"],
+            "warm" if copy["warm"] else "reading",
+            copy["shards"],
+            copy["lag_records"],
+            "" if copy["lag_s"] is None else f"{copy['lag_s']:.1f} s",
+        )
+        for worker, copy in sorted(pairs, key=lambda pair: int(pair[1]["slot"]))
+    ]
+    columns = ("slot", "standby", "state", "shards", "records behind", "time behind")
+    emit_table(columns, rows)
+
+
 def _emit_indexes(workers: Iterable[Status]) -> None:
     indexes = [index for worker in workers for index in worker["indexes"]]
     if not indexes:
@@ -187,6 +208,11 @@ def _emit_faults(workers: Iterable[Status]) -> None:
             f"shard {shard} stays closed: {why}"
             for slot in worker["slots"]
             for shard, why in slot["closed"].items()
+        ]
+        faults += [
+            f"shard {shard} is not kept warm at {address}: {why}"
+            for copy in worker["standbys"]
+            for shard, why in copy["faults"].items()
         ]
     if faults:
         click.echo()

@@ -55,6 +55,11 @@ _versions = click.option(
     type=click.IntRange(min=1),
     help="Versions to read of each column, and show with their times in ms.",
 )
+_staleness = click.option(
+    "--max-staleness-ms",
+    type=click.IntRange(min=0, max=3_600_000),
+    help="Let a copy of the rows answer that misses no write older than this.",
+)
 
 
 @click.group(cls=CommandGroup)
@@ -161,16 +166,19 @@ def delete(
 @_columns_argument
 @_column
 @_versions
+@_staleness
 def get(
     client: Client,
     table: str,
     columns: tuple[str, ...],
     names: tuple[str, ...],
     versions: int | None,
+    max_staleness_ms: int | None,
     output: Output,
 ) -> None:
     """Show a row of TABLE, named by its key. An absent row ends with exit code 1."""
     key = only_key(schema_of(client, table), columns)
+    client.max_staleness_ms = max_staleness_ms
     found = client.get_row(table, key, columns=names, versions=versions or 1)
     if found is None:
         raise Refused(f"No such row in {table}: {_key_text(key)}")
@@ -210,9 +218,11 @@ def get(
 )
 @_column
 @_versions
+@_staleness
 def scan(client: Client, table: str, limit: int | None, output: Output, **given: Any) -> None:
     """Show the rows of TABLE in the order of their keys; JSON comes as one object per line."""
     schema = schema_of(client, table)
+    client.max_staleness_ms = given["max_staleness_ms"]
     start, end = range_ends(schema, given)
     page = pb.GetRangeRequest(
         direction=pb.BACKWARD if given["backward"] else pb.FORWARD,

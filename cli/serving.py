@@ -35,7 +35,8 @@ from rowtide.stream.worker_directory import WorkerDirectory
 
 if TYPE_CHECKING:
     from rowtide.stream.counts import Counts
-    from rowtide.stream.worker import Worker, WorkerConfig
+    from rowtide.stream.worker import Worker
+    from rowtide.stream.worker_config import WorkerConfig
 
 __all__ = ["ClusterUnreachable", "Serving", "serve"]
 
@@ -258,19 +259,21 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
     """Return what a worker needs."""
     from rowtide.core.balance import BalanceSettings
     from rowtide.core.limits import Limits
-    from rowtide.stream import worker
+    from rowtide.stream.introduction import Credentials as WorkerCredentials
     from rowtide.stream.lease_keeper import LeaseSettings
     from rowtide.stream.reclaimer import ReclaimSettings
     from rowtide.stream.slot_settings import SlotSettings
+    from rowtide.stream.worker_config import WorkerConfig
     from rowtide.stream.worker_metrics import Watching
 
-    return worker.WorkerConfig(
+    return WorkerConfig(
         kafka=kafka_config(settings, bootstrap),
         data_dir=settings.data_dir,
-        credentials=worker.Credentials(*credentials),
+        credentials=WorkerCredentials(*credentials),
         host=settings.host,
         port=settings.port,
         slots=settings.slots,
+        standbys=settings.standbys,
         advertise=settings.advertise,
         lease=LeaseSettings(lease_s=settings.lease_ms / 1000),
         free_bytes_min=settings.free_bytes_min,

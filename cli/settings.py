@@ -29,6 +29,7 @@ DURABILITIES = ("fsync", "replicated")
 SLOTS_MAX = 1024
 WORKERS_MAX = 64
 LEASE_MS_MIN = 500
+STANDBYS_MAX = 3
 
 
 class SettingsError(Exception):
@@ -71,6 +72,9 @@ class Settings:
 
     lease_ms: int = 1200
     """After this long without a sign a worker's slots are taken over; a starved one loses reads."""
+
+    standbys: int = 0
+    """Warm copies of each slot on other workers; all need the same number. Costs disk and CPU."""
 
     slots: int = 4
     """Units of ownership, fixed at the first start. More spread better over many workers."""
@@ -120,6 +124,9 @@ class Settings:
         _require(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
         _require(1 <= self.workers <= WORKERS_MAX, "workers", self.workers, f"1 to {WORKERS_MAX}")
         _require(self.lease_ms >= LEASE_MS_MIN, "lease_ms", self.lease_ms, f"{LEASE_MS_MIN} up")
+        _require(
+            0 <= self.standbys < WORKERS_MAX, "standbys", self.standbys, f"0 to {WORKERS_MAX - 1}"
+        )
         _require(1 <= self.slots <= SLOTS_MAX, "slots", self.slots, f"1 to {SLOTS_MAX}")
         _require(self.free_bytes_min >= 0, "free_bytes_min", self.free_bytes_min, "0 or more")
         units = self.partition_units_per_s
@@ -277,6 +284,7 @@ _READERS: dict[str, Callable[[Any, bool], Any]] = {
     "java": _path,
     "port": _whole,
     "slots": _whole,
+    "standbys": _whole,
     "lease_ms": _whole,
     "workers": _whole,
     "free_bytes_min": _whole,

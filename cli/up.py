@@ -53,6 +53,7 @@ _TYPES: dict[str, click.ParamType] = {
     "slots": click.INT,
     "workers": click.INT,
     "lease_ms": click.INT,
+    "standbys": click.INT,
     "free_bytes_min": click.INT,
     "reclaim_rows_per_s": click.INT,
     "partition_units_per_s": click.INT,

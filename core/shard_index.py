@@ -51,6 +51,9 @@ class ShardIndexes:
         self._plan = TableIndexes(table, limits)
         # A slice has up to BUILD_BYTES of other rows, and as much again for what frames them.
         self._row_bytes_max = limits.record_bytes_max - 2 * BUILD_BYTES
+        self.passed_over: set[int] = set()
+        """Local indexes of which records were met that the table does not have: dropped since, or
+        not heard of yet by who follows the log from afar."""
 
     def __bool__(self) -> bool:
         return bool(self._plan)
@@ -78,9 +81,13 @@ class ShardIndexes:
         """Return what the shard's own indexes become; those dropped since are passed over."""
         writes: Writes = []
         for write in indexes:
-            table = self._plan.tables.get(write.table) if write.local else None
+            if not write.local:
+                continue
+            table = self._plan.tables.get(write.table)
             if table is not None:
                 writes += index_writes(view, table, write, stamp)
+            else:
+                self.passed_over.add(write.table)
         return writes
 
     def built(
@@ -126,6 +133,7 @@ class ShardIndexes:
         before = view.get(place) or b""
         if isinstance(body, IndexBuild):
             if body.table not in self._plan.tables:
+                self.passed_over.add(body.table)
                 return []  # It was dropped since, and what it had is swept.
             writes = self.local_writes(view, body.indexes, stamp)
             return [*writes, (place, value)] if value >= before else writes

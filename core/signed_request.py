@@ -5,6 +5,7 @@ Version 2 of the protocol's signature; what is signed is in ``signature.py``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -21,8 +22,17 @@ class Access(NamedTuple):
     key_secret: str
 
 
-def signed_headers(access: Access, operation: str, body: bytes, now: datetime) -> dict[str, str]:
-    """Return the headers of one request; the server takes them for 15 minutes around ``now``."""
+def signed_headers(
+    access: Access,
+    operation: str,
+    body: bytes,
+    now: datetime,
+    more: Mapping[bytes, bytes] | None = None,
+) -> dict[str, str]:
+    """Return the headers of one request; the server takes them for 15 minutes around ``now``.
+
+    ``more`` are further ``x-ots-`` headers, names in lower case.
+    """
     date = now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03}Z"
     headers = {
         b"x-ots-accesskeyid": access.key_id.encode(),
@@ -30,6 +40,7 @@ def signed_headers(access: Access, operation: str, body: bytes, now: datetime) -
         b"x-ots-contentmd5": signature.content_md5(body),
         b"x-ots-date": date.encode(),
         b"x-ots-instancename": access.instance.encode(),
+        **(more or {}),
     }
     text = signature.string_to_sign(b"/" + operation.encode(), headers)
     headers[b"x-ots-signature"] = signature.request_signature_v2(access.key_secret.encode(), text)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 from rowtide.core import record
 from rowtide.core.catalog import Catalog, Document, document_body, snapshot_body
 from rowtide.core.errors import Elsewhere, LogTrimmed, StoreError, Unavailable
 from rowtide.stream.appender import Appender
+from rowtide.stream.lease_keeper import lease_clock
 from rowtide.stream.log import Entry, Log
 
 __all__ = ["CATALOG_SLOT", "CatalogOwner", "Decide"]
@@ -68,6 +70,8 @@ class CatalogOwner:
         self._clock_us = clock_us
         self._changed = changed
         self._changing = asyncio.Lock()
+        self._refreshing = asyncio.Lock()
+        self._read_s = -math.inf
         self._snapshot_at = 0
 
     async def open(self, claim: int) -> None:
@@ -98,14 +102,26 @@ class CatalogOwner:
                 logger.debug("the catalog is read later: %s", error)
                 await asyncio.sleep(BACKOFF_S)
 
+    def read_age_s(self) -> float:
+        """Return how old what we know may be: since we last asked for the log's end."""
+        return lease_clock() - self._read_s
+
+    async def refresh_since(self, age_s_max: float) -> None:
+        """See to it that what we know is no older than that. Raises ``Unavailable``."""
+        async with self._refreshing:
+            if self.read_age_s() > age_s_max:
+                await self.refresh()
+
     async def refresh(self) -> None:
         """Fold everything that stands in the log now. Raises ``Unavailable``."""
+        asked_s = lease_clock()
         _, end = await self._tail.bounds()
         while self.catalog.applied + 1 < end:
             try:
                 await self._take(self.catalog.applied + 1, 0.0)
             except LogTrimmed:
                 await self._restart()
+        self._read_s = max(self._read_s, asked_s)
 
     async def _take(self, offset: int, wait_s: float) -> None:
         entries = await self._tail.read(offset, bytes_max=READ_BYTES, wait_s=wait_s)

@@ -46,6 +46,11 @@ class Counts:
     copied_bytes: int = 0
     """Of moved rows, in records of the shards that take their place."""
 
+    standby_records: int = 0
+    bounded_copy: int = 0
+    """Reads that allow for staleness, answered without their owner."""
+    bounded_owner: int = 0
+
     claims: int = 0
     renewals: int = 0
     renewals_failed: int = 0

@@ -44,6 +44,9 @@ OPERATION_SHOWN_MAX = 128
 
 NOTHING = memoryview(b"")
 
+MAX_STALENESS = b"x-ots-max-staleness-ms"
+"""How old what a read returns may be. Rowtide's own; signed as every ``x-ots-`` header is."""
+
 
 class Connection(asyncio.Protocol):
     """The server's side of one connection."""
@@ -245,7 +248,11 @@ class Connection(asyncio.Protocol):
         assert request.identity is not None, "a request that nobody judged"
         try:
             request.content = self._body(request)
-            result = request.operation.handler(request.identity, request.content)
+            operation, identity, content = request.operation, request.identity, request.content
+            if operation.bounded is None or MAX_STALENESS not in request.headers:
+                result = operation.handler(identity, content)
+            else:
+                result = operation.bounded(identity, content, request.headers[MAX_STALENESS])
         except Exception as error:  # noqa: BLE001 - Logged with the request's id in _raised.
             return self._raised(request, error)
         if isinstance(result, bytes):

@@ -18,7 +18,7 @@ from rowtide.stream.http_connection import Connection
 from rowtide.stream.http_limits import HttpLimits
 from rowtide.stream.http_pages import Page
 from rowtide.stream.http_request import BodyBudget
-from rowtide.stream.http_tally import Handler, Tally
+from rowtide.stream.http_tally import BoundedHandler, Handler, Tally
 from rowtide.stream.request_log import RequestLog
 
 __all__ = ["Edge", "Handler"]
@@ -77,9 +77,13 @@ class Edge:
         self._quiet.set()
         self._sweeper: asyncio.TimerHandle | None = None
 
-    def open(self, handlers: Mapping[str, Handler]) -> None:
-        """Answer operations from now on."""
-        self.tally = Tally(handlers)
+    def open(
+        self,
+        handlers: Mapping[str, Handler],
+        bounded: Mapping[str, BoundedHandler] | None = None,
+    ) -> None:
+        """Answer operations from now on, those of ``bounded`` also within a bound of staleness."""
+        self.tally = Tally(handlers, bounded)
         self.admitting = True
 
     async def serve(self, host: str, port: int) -> asyncio.Server:

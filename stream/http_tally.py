@@ -25,6 +25,7 @@ __all__ = [
     "REFUSED",
     "UNAVAILABLE",
     "UNKNOWN",
+    "BoundedHandler",
     "Handler",
     "Operation",
     "Tally",
@@ -35,6 +36,9 @@ __all__ = [
 
 Handler = Callable[[Identity, bytes], bytes | Awaitable[bytes]]
 """Answers one operation: the request's body in, the answer's body out."""
+
+BoundedHandler = Callable[[Identity, bytes, bytes], bytes | Awaitable[bytes]]
+"""Answers a read that says, by its header's value, how old what it reads may be."""
 
 OUTCOMES = ("ok", "refused", "unavailable", "unknown", "fault")
 OK, REFUSED, UNAVAILABLE, UNKNOWN, FAULT = range(len(OUTCOMES))
@@ -87,9 +91,12 @@ def outcome_of(failure: StoreError) -> int:
 class Operation:
     """One operation: who answers it, and how often it ended in each way."""
 
-    __slots__ = ("answered", "handler", "name", "took")
+    __slots__ = ("answered", "bounded", "handler", "name", "took")
 
-    def __init__(self, name: str, handler: Handler, took: Histogram) -> None:
+    def __init__(
+        self, name: str, handler: Handler, took: Histogram, bounded: BoundedHandler | None = None
+    ) -> None:
+        self.bounded = bounded
         self.name = name
         self.handler = handler
         self.took = took
@@ -110,7 +117,12 @@ def _never(_identity: Identity, _body: bytes) -> bytes:
 class Tally:
     """The counts of one edge: its operations by path, error codes, and bytes of all connections."""
 
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        bounded: Mapping[str, BoundedHandler] | None = None,
+    ) -> None:
+        self._bounded = bounded or {}
         self.took: dict[str, Histogram] = {}
         """How long requests took, by class of operation."""
         self.by_path = {b"/" + name.encode(): self._made(name, h) for name, h in handlers.items()}
@@ -129,4 +141,4 @@ class Tally:
 
     def _made(self, name: str, handler: Handler) -> Operation:
         took = self.took.setdefault(kind_of(name), Histogram())
-        return Operation(name, handler, took)
+        return Operation(name, handler, took, self._bounded.get(name))

@@ -238,13 +238,17 @@ class ChangelogReader:
         """Return the last stable offset as of now."""
         return await self._partition.end(COMMITTED)
 
-    async def read(self, from_offset: int) -> AsyncIterator[list[ChangelogEntry]]:
+    async def read(
+        self, from_offset: int, until: int | None = None
+    ) -> AsyncIterator[list[ChangelogEntry]]:
         """Yield committed entries in order, up to the last stable offset as of the call.
 
-        After each list ``position`` is the offset behind it, at the end that of the whole. Raises
-        ``LogTrimmed`` where ``from_offset`` lies before the start.
+        With ``until``, a stable offset of before, up to there. After each list ``position`` is the
+        offset behind it, at the end that of the whole. Raises ``LogTrimmed`` where ``from_offset``
+        lies before the start.
         """
-        until = await self.end()
+        if until is None:
+            until = await self.end()
         self.position = from_offset
         while self.position < until:
             fetched = await self._partition.fetch(
@@ -253,6 +257,9 @@ class ChangelogReader:
             entries, position = committed(fetched, self.position, self._partition.name)
             if position == self.position and fetched.stable >= until:
                 # Compaction removed all there was before the end.
+                position = until
+            if position > until:  # Written since; whoever asks may not be as far yet.
+                entries = [entry for entry in entries if entry.offset < until]
                 position = until
             self.position = position
             if entries:

@@ -6,7 +6,7 @@ through here. Offsets are Kafka's. Nothing is cached: each answer was obtained a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka.protocol.fetch import FetchRequest
@@ -18,7 +18,16 @@ from rowtide.stream.kafka_brokers import Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError
 
-__all__ = ["COMMITTED", "EVERYTHING", "Fetched", "Partition", "record_batches"]
+__all__ = [
+    "COMMITTED",
+    "EVERYTHING",
+    "OFFSET_OUT_OF_RANGE",
+    "Fetched",
+    "Partition",
+    "Told",
+    "fetch_many",
+    "record_batches",
+]
 
 EVERYTHING = 0
 COMMITTED = 1
@@ -40,6 +49,14 @@ class Fetched(NamedTuple):
     batches: bytes
     stable: int
     aborted: list[tuple[int, int]]
+
+
+class Told(NamedTuple):
+    """What a fetch of many says of one: ``end`` is its next offset, as of the answer."""
+
+    error: int
+    end: int
+    batches: bytes
 
 
 class Partition:
@@ -116,6 +133,30 @@ class Partition:
         # Versions 4 to 11 differ in integers between these fields, and have them in this order.
         aborted = next(field for field in fields[4:] if not isinstance(field, int))
         return Fetched(fields[-1] or b"", fields[3], aborted or [])
+
+
+async def fetch_many(
+    brokers: Brokers,
+    leader: Address,
+    offsets: Mapping[str, int],
+    *,
+    bytes_each: int,
+    bytes_max: int,
+    wait_s: float,
+) -> dict[str, Told]:
+    """Return what partition 0 of each topic has from its offset on, by topic, in one request.
+
+    A topic that the answer passes over has nothing to tell now. ``bytes_max`` bounds the whole,
+    which is filled in the order of ``offsets``. Raises ``BrokerError`` or one of ``LOST``.
+    """
+    wanted = [(topic, [(0, offset, bytes_each)]) for topic, offset in offsets.items()]
+    request = FetchRequest(int(wait_s * 1000), 1, bytes_max, EVERYTHING, wanted)
+    response = await brokers.ask(leader, request)
+    if getattr(response, "error_code", 0):
+        raise BrokerError(response.error_code, f"fetch from {leader[0]}:{leader[1]}")
+    return {
+        topic: Told(fields[1], fields[2], fields[-1] or b"") for topic, [fields] in response.topics
+    }
 
 
 def record_batches(batches: bytes, where: str) -> Iterator[Any]:

@@ -14,6 +14,10 @@ __all__ = ["ReshapeLinks"]
 class ReshapeLinks(Protocol):
     """The catalog's side. The ``async`` calls raise ``Unavailable`` and ``OutcomeUnknown``."""
 
+    async def catalog_read(self) -> None:
+        """Return once the catalog was read to what was its end at the start."""
+        ...
+
     def planned(self, slot: int) -> Sequence[Reshape]:
         """Return the changes whose parents are a slot's."""
         ...

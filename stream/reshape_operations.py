@@ -197,6 +197,10 @@ class ReshapeOperations:
 
     # What slots ask.
 
+    async def catalog_read(self) -> None:
+        """Return once the catalog was read to what was its end at the start."""
+        await self._owner.ready.wait()
+
     def planned(self, slot: int) -> list[Reshape]:
         """Return the changes whose parents are a slot's."""
         catalog = self._owner.catalog

@@ -1,7 +1,8 @@
 """The slots this worker runs: opened when the group gives them, drained when others take them.
 
 Each slot has one keeper task, so a slot that is taken away and given back while it still drains is
-opened again after that, and two lives of one slot never overlap. Calls come from the event loop.
+opened again after that, and two lives of one slot never overlap: nor do those of a slot and of a
+standby, which have the same directory. Calls come from the event loop.
 
 A slot that the group has taken away is served until its next worker asks for it (``hand_over``):
 that one is ready then. See ``stream/handover.py``.
@@ -11,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rowtide.core.errors import Unavailable
 from rowtide.stream.slot import Slot
+from rowtide.stream.standby import Standby
+from rowtide.stream.standby_shard import Unflushed
 
 __all__ = ["Roster"]
 
@@ -33,9 +36,11 @@ KEPT_S = 3.0
 
 @dataclass(slots=True)
 class Place:
-    """Whether a slot is ours. ``due`` is set when it is to be drained, ``ended`` while it is not
-    run."""
+    """Whether a slot is ours, or a copy of it. ``due`` is set when it is to be drained, ``ended``
+    while it is not run, ``changed`` with whatever is decided while it is not."""
 
+    standby: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     wanted: asyncio.Event = field(default_factory=asyncio.Event)
     unwanted: asyncio.Event = field(default_factory=asyncio.Event)
     due: asyncio.Event = field(default_factory=asyncio.Event)
@@ -48,6 +53,7 @@ class Place:
         self.unwanted.clear()
         self.due.clear()
         self.wanted.set()
+        self.changed.set()
 
     def give(self, after_s: float) -> None:
         """Run it until it is asked for, or for so long."""
@@ -66,11 +72,23 @@ class Place:
 
 
 class Roster:
-    """Slots by number while they run. ``new_slot`` makes one for each of its lives."""
+    """Slots and standbys by number while they run.
 
-    def __init__(self, new_slot: Callable[[int], Slot], tasks: asyncio.TaskGroup) -> None:
+    ``new_slot`` and ``new_standby`` make one for each of its lives.
+    """
+
+    def __init__(
+        self,
+        new_slot: Callable[[int], Slot],
+        tasks: asyncio.TaskGroup,
+        new_standby: Callable[[int], Standby] | None = None,
+    ) -> None:
         self.slots: dict[int, Slot] = {}
+        self.standbys: dict[int, Standby] = {}
+        self.left: dict[int, Mapping[str, Unflushed]] = {}
+        """What the standbys that ended last knew, for the slots that open on their rows."""
         self._new_slot = new_slot
+        self._new_standby = new_standby
         self._tasks = tasks
         self._places: dict[int, Place] = {}
         self._adopted: set[int] = set()
@@ -85,21 +103,38 @@ class Roster:
             self._adopted.discard(number)
             self._run(number)
 
+    def stand_by(self, numbers: frozenset[int]) -> None:
+        """Keep copies of these slots, unless they run here, and of no others."""
+        if self._new_standby is None:
+            return
+        for number in sorted(self._places.keys() | numbers):
+            place = self._place(number)
+            place.standby = number in numbers
+            place.changed.set()
+
     def _run(self, number: int) -> None:
         if self._closed:
             return
+        self._place(number).want()
+
+    def _place(self, number: int) -> Place:
         place = self._places.get(number)
         if place is None:
             place = self._places[number] = Place()
             place.ended.set()
             keeper = self._tasks.create_task(self._keep(number, place), name=f"keep[{number}]")
             self._keepers.append(keeper)
-        place.want()
+        return place
 
     def adopt(self, number: int) -> None:
         """Run a slot that the group has given to a worker that died; see ``give_way``."""
         self._adopted.add(number)
         self._run(number)
+
+    def wants(self, number: int) -> bool:
+        """Say whether a slot is ours now, running or about to."""
+        place = self._places.get(number)
+        return place is not None and place.wanted.is_set()
 
     async def opened(self) -> None:
         """Wait until every slot that runs now is open, or is no longer ours."""
@@ -157,8 +192,9 @@ class Roster:
     # Leaving.
 
     def close(self) -> None:
-        """Take no more slots, serve those that run until they are asked for."""
+        """Take no more slots, serve those that run until they are asked for; keep no copies."""
         self._closed = True
+        self.stand_by(frozenset())
         for number in self._places:
             self._give(number, UNASKED_S_MAX)
 
@@ -184,16 +220,38 @@ class Roster:
 
     async def _keep(self, number: int, place: Place) -> None:
         while True:
-            await place.wanted.wait()
-            place.ended.clear()
-            slot = self.slots[number] = self._new_slot(number)
-            async with asyncio.TaskGroup() as tasks:
-                run = tasks.create_task(slot.run(), name=f"slot[{number}]")
-                await place.due.wait()
-                await self._drain(number, slot)
-                run.cancel()
-            del self.slots[number]
-            place.ended.set()
+            place.changed.clear()
+            if place.wanted.is_set():
+                await self._serve(number, place)
+            elif place.standby and self._new_standby is not None and not self._closed:
+                await self._stand_by(number, place, self._new_standby(number))
+            else:
+                await place.changed.wait()
+
+    async def _serve(self, number: int, place: Place) -> None:
+        """Run a slot until it is given away."""
+        place.ended.clear()
+        slot = self.slots[number] = self._new_slot(number)
+        self.left.pop(number, None)  # From now on the rows go on without it.
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(slot.run(), name=f"slot[{number}]")
+            await place.due.wait()
+            await self._drain(number, slot)
+            run.cancel()
+        del self.slots[number]
+        place.ended.set()
+
+    async def _stand_by(self, number: int, place: Place, standby: Standby) -> None:
+        """Keep a slot's rows warm until that is not wanted, or the slot itself is."""
+        self.standbys[number] = standby
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(standby.run(), name=f"standby[{number}]")
+            while place.standby and not place.wanted.is_set():
+                await place.changed.wait()
+                place.changed.clear()
+            run.cancel()
+        del self.standbys[number]
+        self.left[number] = standby.left
 
     async def _drain(self, number: int, slot: Slot) -> None:
         try:

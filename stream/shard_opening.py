@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rowtide.core.limits import Limits
-from rowtide.core.mark import decode_mark, mark_key
 from rowtide.core.schema import ShardRange, Table
-from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState
 from rowtide.stream.appender import READ_BYTES, LogShortened
 from rowtide.stream.counts import Counts
 from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.replay import shard_at_mark
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_owner import ShardOwner, ShardSettings
+from rowtide.stream.standby_shard import Unflushed
 from rowtide.stream.topics import TopicNames
 
 __all__ = ["ShardOpener"]
@@ -43,6 +42,8 @@ class ShardOpener:
     ) -> None:
         self.starts: dict[str, int] = {}
         """The first offset of each shard's log, as of its opening."""
+        self.unflushed: Mapping[str, Unflushed] = {}
+        """What a standby knew that kept the rows until now, by shard."""
         self._counts = counts
         self._cluster = cluster
         self._topics = topics
@@ -97,13 +98,7 @@ class ShardOpener:
 
     def _owner_of(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
         """Return a shard's owner as of the rows' mark."""
-        mark = rows.get(mark_key(shard.shard_id))
-        if mark is None:
-            state = ShardState(table.options, stamp=shard.floor_us, stream=table.stream)
-        else:
-            state = decode_mark(mark)
-        machine = Shard(shard.shard_id, table, rows, state, limits=self._limits)
-        machine.retable(table)
+        machine = shard_at_mark(table, shard, rows, self._limits)
         return ShardOwner(
             machine,
             self._cluster.log(self._topics.shard(shard.shard_id)),
@@ -123,11 +118,22 @@ class ShardOpener:
         shard.claimed(claim, self._owner)
         end = await owner.appender.fence()
         shard.claimed(-1, self._owner)
-        first = owner.end if warm else rows.flushed(shard.shard_id) + 1
+        first = owner.end if warm or self._knows(owner) else rows.flushed(shard.shard_id) + 1
         replayed = await self._replay(owner, max(start, min(owner.end, first)), end)
         self.starts[shard.shard_id] = start
         self._counts.recoveries.add(time.monotonic() - began_s)
         self._counts.recovered_records += replayed
+
+    def _knows(self, owner: ShardOwner) -> bool:
+        """Say whether a standby noted all that the rows have and the changelog may lack."""
+        shard_id = owner.shard.shard_id
+        noted = self.unflushed.get(shard_id)
+        if noted is None or not noted.holds(
+            flushed=owner.rows.flushed(shard_id), applied=owner.shard.state.applied
+        ):
+            return False
+        owner.dirty.update(noted.keys)
+        return True
 
     def _require_whole(self, owner: ShardOwner, start: int, end: int) -> None:
         """Raise ``LogShortened`` where the log lacks what is acknowledged."""

@@ -23,7 +23,6 @@ from rowtide.core import record
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.core.fold import Writes
 from rowtide.core.group import AtomicBatch, Group
-from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.reshape import Sealed
 from rowtide.core.shard import ROWS, Evaluated, Shard
@@ -38,6 +37,7 @@ from rowtide.stream.counts import Counts
 from rowtide.stream.log import Entry, Log
 from rowtide.stream.open_transactions import Held, Nothing, OpenTransactions
 from rowtide.stream.recent_entries import RecentEntries
+from rowtide.stream.replay import replay, take
 from rowtide.stream.row_store import RowStore, StoreFailed
 
 __all__ = ["Reply", "ShardOwner", "ShardSettings", "Tell"]
@@ -455,16 +455,11 @@ class ShardOwner:
         Raises ``Unavailable`` where one of them is a later owner's: this one steps down.
         """
         shard = self.shard
-        writes: Writes = []
-        later = False
+        writes, claim = replay(shard, entries)
         for entry in entries:
-            replayed = shard.replay(entry.offset, entry.value)
-            writes += replayed.writes
-            if replayed.valid and record.decode_envelope(entry.value).claim > shard.claim >= 0:
-                later = True
             self.recent.add(entry)
         self._write(writes)
-        if later:
+        if claim > shard.claim >= 0:
             raise Unavailable(f"shard {shard.shard_id} has a later owner; this one steps down")
 
     def note_unflushed(self, entries: Sequence[Entry]) -> None:
@@ -489,12 +484,10 @@ class ShardOwner:
         self._unflushed.clear()
 
     def _write(self, writes: Writes) -> None:
-        shard = self.shard
-        self.rows.take(writes, [(mark_key(shard.shard_id), encode_mark(shard.state))])
+        take(self.shard, self.rows, writes)
         self.dirty.update(map(_key_of, writes))
         for watch in self.watches:
             watch.update(map(_key_of, writes))
-        shard.applied(writes)
 
     # One change.
 

@@ -38,6 +38,7 @@ from rowtide.stream.kafka_changelog import (
 )
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.lease_keeper import LeaseKeeper
+from rowtide.stream.local_rows import local_rows
 from rowtide.stream.log import Log
 from rowtide.stream.reclaimer import Reclaimer
 from rowtide.stream.reshape_links import ReshapeLinks
@@ -52,6 +53,7 @@ from rowtide.stream.slot_reshapes import SlotReshapes, require_parents
 from rowtide.stream.slot_settings import SlotSettings
 from rowtide.stream.slot_sweep import SlotSweep
 from rowtide.stream.slot_trim import SlotTrim
+from rowtide.stream.standby_shard import Unflushed
 from rowtide.stream.topics import TopicNames
 
 __all__ = ["Slot"]
@@ -148,6 +150,10 @@ class Slot:
             clock_us=self._clock_us,
             settings=self._settings.reclaim,
         )
+
+    def opens_on(self, unflushed: Mapping[str, Unflushed]) -> None:
+        """Open on rows of which a standby knew so much, by shard."""
+        self._opener.unflushed = unflushed
 
     def _new_opener(self, steady_s: Callable[[], float] | None) -> ShardOpener:
         return ShardOpener(
@@ -369,6 +375,9 @@ class Slot:
     async def _open(self) -> None:
         self.foreign = True
         self.rows = self._opened_rows()
+        await (
+            self._links.catalog_read()
+        )  # It tells which rows came back that the changelog removed.
         await self._read_changelog(self.rows)  # Much of what there is to do, before it is ours.
         await self._writer.prepare()
         await self._handover.obtain(self.number)
@@ -389,14 +398,7 @@ class Slot:
         logger.info("slot %d is open, %d shards", self.number, len(self.shards))
 
     def _opened_rows(self) -> RowStore:
-        rows = RowStore(self._path)
-        age_s = rows.changelog_time()
-        if age_s is not None and time.time() - age_s > self._settings.changelog_kept_s:
-            logger.warning("%s: local rows are too old, rebuilding from Kafka", self._path)
-            rows.close(flush=False)
-            destroy(self._path)
-            rows = RowStore(self._path)
-        return rows
+        return local_rows(self._path, kept_s=self._settings.changelog_kept_s)
 
     async def _fence(self) -> None:
         """Fence the former owner's flushes, unless a later claim has taken the slot."""
@@ -410,7 +412,8 @@ class Slot:
 
     async def _read_changelog(self, rows: RowStore) -> None:
         try:
-            await recover_rows(rows, self._changelog_reader(), self._table_known)
+            shards = [*self._links.ended(self.number), *self._tables(self.number)]
+            await recover_rows(rows, self._changelog_reader(), self._table_known, shards)
         except StartPassed as error:
             raise self._behind(str(error)) from error
 

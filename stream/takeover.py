@@ -2,7 +2,8 @@
 
 Every worker follows the leases of the slots that are not its own. A slot whose lease has ended
 without another claim is adopted by one of the live workers: each computes the same order of them
-for the slot, the first acts at once, the next a moment later should the first not do it.
+for the slot, the first acts at once, the next a moment later should the first not do it. Those that
+the group has made its standbys come first; one whose rows are not warm takes the last place.
 
 Nothing rests on their agreeing: a claim is a record of the lease partition, and the later one wins.
 The group's own division, which comes when its session has ended, wins over an adoption: who adopted
@@ -14,12 +15,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from rowtide.stream.lease_keeper import LeaseKeeper
 from rowtide.stream.roster import Roster
 
-__all__ = ["Takeover"]
+__all__ = ["Takeover", "order"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +39,14 @@ class Takeover:
         *,
         slots: int,
         address: str,
+        standbys: Callable[[int], Sequence[str]],
         ready: Callable[[], bool],
     ) -> None:
         self._leases = leases
         self._roster = roster
         self._slots = slots
         self._address = address
+        self._standbys = standbys
         self._ready = ready
 
     async def run(self) -> None:
@@ -56,7 +59,7 @@ class Takeover:
 
     def _look(self, slot: int) -> None:
         abandoned_s = self._leases.abandoned_s(slot)
-        if abandoned_s is None or slot in self._roster.slots:
+        if abandoned_s is None or self._roster.wants(slot):
             return
         if abandoned_s >= STEP_S * self._rank(slot):
             logger.warning("slot %d: its worker has died, taking it over", slot)
@@ -69,9 +72,18 @@ class Takeover:
             for number, at in self._leases.addresses.items()
             if self._leases.abandoned_s(number) is not None
         }
-        live = {*self._leases.addresses.values(), self._address} - dead - {""}
-        order = sorted(live | {self._address}, key=lambda at: _digest(slot, at))
-        return order.index(self._address)
+        named = set(self._standbys(slot))
+        live = {*self._leases.addresses.values(), *named} - dead - {"", self._address}
+        # A dead worker that owned nothing is not known as dead, and costs the others a step.
+        standby = self._roster.standbys.get(slot)
+        if standby is not None and not standby.warm:
+            return len(live)
+        return order(slot, live | {self._address}, named).index(self._address)
+
+
+def order(slot: int, workers: Collection[str], standbys: Collection[str]) -> list[str]:
+    """Return in which order workers take a slot over; all who know the same say the same."""
+    return sorted(workers, key=lambda at: (at not in standbys, _digest(slot, at)))
 
 
 def _digest(slot: int, address: str) -> bytes:

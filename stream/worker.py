@@ -11,16 +11,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rowtide.core.authentication import Authenticator, Credential, Identity
-from rowtide.core.balance import BalanceSettings
 from rowtide.core.catalog import Catalog
-from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.admin_operations import AdminOperations
 from rowtide.stream.balancer import Balancer
+from rowtide.stream.bounded_reads import BoundedReads
 from rowtide.stream.bulk_operations import BulkOperations
 from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.clock import Clock
@@ -37,13 +35,12 @@ from rowtide.stream.handover import Handover
 from rowtide.stream.health import Health
 from rowtide.stream.hop import HopClient, HopServer
 from rowtide.stream.http_edge import Edge
-from rowtide.stream.http_limits import HttpLimits
 from rowtide.stream.index_operations import INDEX_FINISH, IndexOperations
-from rowtide.stream.introduction import Credentials, Introduction
+from rowtide.stream.introduction import Introduction
 from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import KafkaConfig
-from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.lease_keeper import LeaseKeeper, lease_clock
 from rowtide.stream.listening import bind, reachable
+from rowtide.stream.log_tails import LogTails
 from rowtide.stream.metrics import Metrics
 from rowtide.stream.peers import Peers
 from rowtide.stream.placement import Placement
@@ -53,10 +50,9 @@ from rowtide.stream.reshape_operations import (
 from rowtide.stream.roster import Roster
 from rowtide.stream.routing import Router
 from rowtide.stream.row_operations import RowOperations
-from rowtide.stream.row_store import RowStore
 from rowtide.stream.slot import Slot
-from rowtide.stream.slot_settings import SlotSettings
 from rowtide.stream.split_operations import SplitOperations
+from rowtide.stream.standby import Standby
 from rowtide.stream.stream_operations import StreamOperations
 from rowtide.stream.table_operations import TableOperations
 from rowtide.stream.table_throttle import TableThrottle
@@ -66,45 +62,19 @@ from rowtide.stream.topics import TopicNames
 from rowtide.stream.transaction_operations import TransactionOperations
 from rowtide.stream.unbuilt_operations import UnbuiltOperations
 from rowtide.stream.upkeep import watch_disk
+from rowtide.stream.worker_config import WorkerConfig
 from rowtide.stream.worker_directory import WorkerDirectory
-from rowtide.stream.worker_metrics import Watching, WorkerParts, families
+from rowtide.stream.worker_metrics import WorkerParts, families
 from rowtide.stream.worker_operations import WorkerOperations
 from rowtide.stream.worker_status import ClusterStatus, WorkerStatus
 
-__all__ = ["Credentials", "Worker", "WorkerConfig"]
+__all__ = ["Worker"]
 
 logger = logging.getLogger(__name__)
 
 DRAIN_S = 20.0
 GRACE_S = 0.5
 """Clients that are busy call again within this time, and hear then that the connection ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerConfig:
-    """One worker. ``slots`` counts only where rowtide's topics are created; it is fixed then.
-
-    Below ``free_bytes_min`` on the disk of ``data_dir`` writes are refused: too low lets the disk
-    fill up and the broker stop, too high refuses early. ``test_clock_us`` is for tests alone: the
-    clock stands there until RowtideSetClock moves it. ``advertise`` is the host by which other
-    workers reach this one, where that is not ``host``.
-    """
-
-    kafka: KafkaConfig
-    data_dir: Path
-    credentials: Credentials
-    host: str = "127.0.0.1"
-    port: int = 0
-    slots: int = 4
-    free_bytes_min: int = 256 * 1024 * 1024
-    limits: Limits = field(default_factory=Limits)
-    http: HttpLimits = field(default_factory=HttpLimits)
-    slot: SlotSettings = field(default_factory=SlotSettings)
-    lease: LeaseSettings = field(default_factory=LeaseSettings)
-    advertise: str = ""
-    watching: Watching = field(default_factory=Watching)
-    balance: BalanceSettings = field(default_factory=BalanceSettings)
-    test_clock_us: int | None = None
 
 
 class Worker:
@@ -169,9 +139,11 @@ class Worker:
             self._roster,
             slots=slots,
             address=self._hop_address,
+            standbys=lambda slot: self._handover.membership.standbys(slot),
             ready=lambda: self._owner.ready.is_set() and not self._handover.left,
         )
         tasks.create_task(takeover.run(), name="takeover")
+        tasks.create_task(self._tails.run(), name="tails")
         tasks.create_task(self._owner.follow(), name="catalog")
         sweep = TopicSweep(self._owner, self._cluster, self._topics)
         tasks.create_task(sweep.run(), name="topic sweep")
@@ -224,7 +196,8 @@ class Worker:
             settings=config.lease,
             counts=self.counts,
         )
-        self._roster = Roster(self._new_slot, tasks)
+        self._tails = LogTails(self._cluster.brokers, clock_s=lease_clock)
+        self._roster = Roster(self._new_slot, tasks, self._new_standby)
         self._peers = Peers(self._hop, self._owners, self.catalog, address=self._hop_address)
         self._handover = Handover(
             self._leases,
@@ -343,6 +316,9 @@ class Worker:
             operations.divided(),
             address=self._hop_address,
         )
+        self._bounded = BoundedReads(
+            self.directory, self._roster.slots, self._roster.standbys, self._owner, self.counts
+        )
         self._hop_server = HopServer(lambda: self.catalog.hop_secret, self._router.passed_on, tasks)
 
     def _assemble_watching(self, tasks: asyncio.TaskGroup) -> None:
@@ -369,6 +345,7 @@ class Worker:
             edge=self._edge,
             health=self._health,
             slots=self._roster.slots,
+            standbys=self._roster.standbys,
             counts=self.counts,
             catalog=self.catalog,
             consumption=self._consumption,
@@ -413,21 +390,18 @@ class Worker:
     def _new_membership(self, directory: WorkerDirectory, count: int) -> Membership:
         kafka = self.config.kafka
 
-        def store_for(number: int) -> RowStore | None:
-            slot = self._roster.slots.get(number)
-            return slot.rows if slot is not None else None
-
         settings = MembershipConfig(
             bootstrap=kafka.bootstrap,
             group=kafka.topic_prefix,
             instance=directory.instance,
             address=self._hop_address,
             slots=count,
+            standbys=self.config.standbys,
             security=kafka.security,
         )
         return Membership(
             settings,
-            store_for=store_for,
+            on_standby=lambda slots: self._roster.stand_by(slots),
             on_assigned=lambda slots: self._roster.assign(slots),
             on_revoked=lambda slots: self._roster.revoke(slots),
         )
@@ -438,7 +412,8 @@ class Worker:
         await self._owner.ready.wait()
         await self._roster.opened()
         await self._introduction.make()
-        self._edge.open(self._router.routed())
+        routed = self._router.routed()
+        self._edge.open(routed, self._bounded.handlers(routed))
 
     async def _stop(self) -> None:
         """Answer clients, give the slots to others; nothing acknowledged depends on it."""
@@ -466,7 +441,7 @@ class Worker:
             cluster=self._cluster,
             topics=self._topics,
             leases=self._leases,
-            path=self.config.data_dir / "rows" / str(number),
+            path=self._rows_path(number),
             before_open=self._owner.open if number == 0 else self._catalog_ready,
             tables=self._tables_of,
             table_known=self._table_known,
@@ -480,9 +455,33 @@ class Worker:
             counts=self.counts,
         )
         slot.reclaimer.hold(paused=self.catalog.reclaimer_paused)
+        slot.opens_on(self._roster.left.get(number, {}))
         return slot
 
+    def _new_standby(self, number: int) -> Standby:
+        return Standby(
+            number,
+            cluster=self._cluster,
+            topics=self._topics,
+            tails=self._tails,
+            path=self._rows_path(number),
+            catalog_read=self._catalog_read,
+            tables=lambda slot: [*self._reshapes.ended(slot), *self._tables_of(slot)],
+            table_known=self._table_known,
+            clock_s=lease_clock,
+            counts=self.counts,
+            limits=self.config.limits,
+            changelog_kept_s=self.config.slot.changelog_kept_s,
+        )
+
+    def _rows_path(self, number: int) -> Path:
+        """Return where a slot's rows are, for its owner as for who keeps a copy."""
+        return self.config.data_dir / "rows" / str(number)
+
     async def _catalog_ready(self, _claim: int) -> None:
+        await self._catalog_read()
+
+    async def _catalog_read(self) -> None:
         await self._owner.ready.wait()
         await self._owner.refresh()
 
@@ -491,6 +490,8 @@ class Worker:
         for slot in self._roster.slots.values():
             slot.retable()
             slot.reclaimer.hold(paused=self.catalog.reclaimer_paused)
+        for standby in self._roster.standbys.values():
+            standby.settle()
         self._placement.wake.set()
 
     def _serving(self, number: int) -> bool:

@@ -22,6 +22,7 @@ from rowtide.stream.index_operations import IndexOperations
 from rowtide.stream.metrics import COUNTER, GAUGE, HISTOGRAM, Family, Sample, histogram
 from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.slot import Slot
+from rowtide.stream.standby import Standby
 
 __all__ = ["Watching", "WorkerParts", "families"]
 
@@ -46,6 +47,7 @@ class WorkerParts(NamedTuple):
     edge: Edge
     health: Health
     slots: Mapping[int, Slot]
+    standbys: Mapping[int, Standby]
     counts: Counts
     catalog: Catalog
     consumption: Consumption
@@ -64,6 +66,7 @@ def families(parts: WorkerParts) -> Iterator[Family]:
     yield from _leases(parts)
     yield from _slots(parts)
     yield from _shards(parts)
+    yield from _standbys(parts)
     yield from _streams(parts)
     yield from _process(parts)
 
@@ -235,6 +238,41 @@ def _shards(parts: WorkerParts) -> Iterator[Family]:
     yield Family(GAUGE, "log_end_offset", "Next offset of a shard's log.", labels, ends)
     yield Family(GAUGE, "log_start_offset", "First offset kept, as last seen.", labels, starts)
     yield Family(GAUGE, "unflushed_records", "Records that the changelog lacks.", labels, unflushed)
+
+
+def _standbys(parts: WorkerParts) -> Iterator[Family]:
+    standbys = sorted(parts.standbys.items())
+    yield Family(
+        GAUGE,
+        "standby_warm",
+        "1 where the slot could be opened here with little to read.",
+        ("slot",),
+        [_of(standby.warm, str(number)) for number, standby in standbys],
+    )
+    yield Family(
+        GAUGE,
+        "standby_lag_records",
+        "Records of the logs that the copy lacks.",
+        ("slot",),
+        [_of(standby.lag, str(number)) for number, standby in standbys],
+    )
+    ages = [(number, standby.age_s()) for number, standby in standbys]
+    yield Family(
+        GAUGE,
+        "standby_lag_seconds",
+        "Age of the copy's view.",
+        ("slot",),
+        [_of(age_s, str(number)) for number, age_s in ages if age_s is not None],
+    )
+    counts = parts.counts
+    yield _counter("standby_records", "Records folded into copies.", counts.standby_records)
+    yield Family(
+        COUNTER,
+        "bounded_reads",
+        "Reads that allow for staleness, by who answered.",
+        ("answered",),
+        [_of(counts.bounded_copy, "copy"), _of(counts.bounded_owner, "owner")],
+    )
 
 
 def _streams(parts: WorkerParts) -> Iterator[Family]:

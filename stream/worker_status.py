@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from rowtide.core.authentication import Identity
 from rowtide.stream.peers import Peers, silent
 from rowtide.stream.slot import Slot
+from rowtide.stream.standby import Standby
 from rowtide.stream.worker_metrics import WorkerParts
 
 __all__ = ["WORKER_STATUS", "ClusterStatus", "WorkerStatus"]
@@ -50,6 +51,7 @@ class WorkerStatus(NamedTuple):
             "free_bytes": parts.health.free_bytes,
             "free_bytes_min": parts.free_bytes_min,
             "slots": [self._slot(slot) for _, slot in sorted(parts.slots.items())],
+            "standbys": [self._standby(copy) for _, copy in sorted(parts.standbys.items())],
             "indexes": [
                 {"instance": i, "table": t, "index": x, "behind": behind, "behind_s": behind_s}
                 for (i, t, x), behind, behind_s in parts.indexes.lags()
@@ -59,6 +61,16 @@ class WorkerStatus(NamedTuple):
     def request(self, _identity: Identity, _body: bytes) -> bytes:
         """Answer another worker."""
         return json.dumps(self.told()).encode()
+
+    def _standby(self, standby: Standby) -> dict[str, Any]:
+        return {
+            "slot": standby.number,
+            "warm": standby.warm,
+            "shards": len(standby.shards),
+            "lag_records": standby.lag,
+            "lag_s": standby.age_s(),
+            "faults": {name: s.broken for name, s in standby.shards.items() if s.broken},
+        }
 
     def _slot(self, slot: Slot) -> dict[str, Any]:
         flushed_s = slot.flushed_s

@@ -40,6 +40,7 @@ def worker(address: str, *slots: dict[str, Any], **told: Any) -> dict[str, Any]:
         "connections": 12,
         "free_bytes": 5_000_000_000,
         "slots": list(slots),
+        "standbys": [],
         "indexes": [],
     }
     return {**well, **told}
@@ -78,6 +79,24 @@ b:1 does not answer: no answer
 def test_workers_that_are_well_take_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     show([worker("a:1", slot(1), indexes=[INDEX]), worker("b:1", slot(0))])
     assert words(capsys.readouterr().out) == words(WELL)
+
+
+COPIES = """\
+slot  standby  state    shards  records behind  time behind
+   0  a:1      warm          2               0  0.3 s
+   1  b:1      reading       1             700
+
+shard s7 is not kept warm at b:1: no record of ours
+"""
+
+
+def test_copies_of_slots_have_a_table_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    copy = {"slot": 0, "warm": True, "shards": 2, "lag_records": 0, "lag_s": 0.26, "faults": {}}
+    cold = {"slot": 1, "warm": False, "shards": 1, "lag_records": 700, "lag_s": None}
+    faults = {"s7": "no record of ours"}
+    first = worker("a:1", slot(1), standbys=[copy])
+    show([first, worker("b:1", slot(0), standbys=[{**cold, "faults": faults}])])
+    assert words(COPIES) == words(capsys.readouterr().out)[-len(words(COPIES)) :]
 
 
 def test_what_is_wrong_is_said_in_sentences_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:

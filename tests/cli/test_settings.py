@@ -36,6 +36,7 @@ def test_every_setting_can_be_a_variable() -> None:
         "topic_prefix": ("p", "p"),
         "durability": ("replicated", "replicated"),
         "slots": ("9", 9),
+        "standbys": ("1", 1),
         "lease_ms": ("1500", 1500),
         "cache_dir": ("/c", Path("/c")),
         "java": ("/j", Path("/j")),

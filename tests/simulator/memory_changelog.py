@@ -124,9 +124,12 @@ class MemoryReader(ChangelogReader):
         """Return the next offset."""
         return self._changelog.end
 
-    async def read(self, from_offset: int) -> AsyncIterator[list[ChangelogEntry]]:
+    async def read(
+        self, from_offset: int, until: int | None = None
+    ) -> AsyncIterator[list[ChangelogEntry]]:
         """Yield pages of entries in order."""
-        until = self._changelog.end
+        if until is None:
+            until = self._changelog.end
         self.position = from_offset
         kept = [e for e in self._changelog.entries if from_offset <= e.offset < until]
         for at in range(0, len(kept), PAGE):

@@ -259,6 +259,9 @@ class NoLinks:
 class NoReshapes:
     """The plans of a catalog whose one shard stays as it is."""
 
+    async def catalog_read(self) -> None:
+        """Nothing is to be read."""
+
     def planned(self, _slot: int) -> Sequence[Reshape]:
         return ()
 

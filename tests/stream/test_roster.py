@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from rowtide.core.errors import Unavailable
 from rowtide.stream import roster as roster_module
 from rowtide.stream.roster import Roster
 from rowtide.stream.slot import Slot
+from rowtide.stream.standby import Standby
 
 
 class Counted:
@@ -42,10 +43,15 @@ async def running() -> AsyncIterator[Roster]:
     async with asyncio.TaskGroup() as tasks:
         roster = Roster(lambda _number: cast(Slot, Counted()), tasks)
         yield roster
-        roster.close()
-        roster.hurry()
-        await roster.ended()
-        roster.stop()
+        await ended(roster)
+
+
+async def ended(roster: Roster) -> None:
+    """Let a roster end as a worker does."""
+    roster.close()
+    roster.hurry()
+    await roster.ended()
+    roster.stop()
 
 
 async def settle(roster: Roster) -> None:
@@ -188,3 +194,104 @@ async def test_a_slot_that_is_taken_away_before_it_opens_keeps_nobody_waiting() 
             roster.revoke(frozenset({3}))
             async with asyncio.timeout(5):
                 await opened
+
+
+class Copied:
+    """Stands for a standby: runs until cancelled, and then is closed."""
+
+    left: ClassVar[dict[str, object]] = {"s1": "what it knew"}
+    warm = True
+
+    def __init__(self, order: list[str]) -> None:
+        self._order = order
+
+    async def run(self) -> None:
+        self._order.append("copy runs")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._order.append("copy closes")
+
+
+class Ordered(Counted):
+    """A slot that says when it runs and ends."""
+
+    def __init__(self, order: list[str]) -> None:
+        super().__init__()
+        self._order = order
+
+    async def run(self) -> None:
+        self._order.append("slot runs")
+        try:
+            await super().run()
+        finally:
+            self._order.append("slot closes")
+
+
+@asynccontextmanager
+async def with_copies() -> AsyncIterator[tuple[Roster, list[str]]]:
+    order: list[str] = []
+    async with asyncio.TaskGroup() as tasks:
+        roster = Roster(
+            lambda _number: cast(Slot, Ordered(order)),
+            tasks,
+            lambda _number: cast(Standby, Copied(order)),
+        )
+        yield roster, order
+        await ended(roster)
+
+
+async def test_a_slot_opens_once_its_copy_has_closed_and_the_other_way_round() -> None:
+    async with with_copies() as (roster, order):
+        roster.stand_by(frozenset({3}))
+        await settle(roster)
+        assert list(roster.standbys) == [3]
+        roster.stand_by(frozenset())
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        assert (list(roster.slots), list(roster.standbys)) == ([3], [])
+        roster.stand_by(frozenset({3}))
+        roster.revoke(frozenset({3}))
+        await roster.hand_over(3)
+        await settle(roster)
+        assert (list(roster.slots), list(roster.standbys)) == ([], [3])
+    events = ["copy runs", "copy closes", "slot runs", "slot closes", "copy runs", "copy closes"]
+    assert order == events
+
+
+async def test_an_adopted_slot_has_no_copy_here_until_it_is_given_up() -> None:
+    async with with_copies() as (roster, order):
+        roster.stand_by(frozenset({3}))
+        await settle(roster)
+        roster.adopt(3)
+        assert roster.wants(3)
+        await settle(roster)
+        assert (list(roster.slots), list(roster.standbys)) == ([3], [])
+        assert roster.give_way(3)
+        await settle(roster)
+        assert (list(roster.slots), list(roster.standbys)) == ([], [3])
+    assert order[:4] == ["copy runs", "copy closes", "slot runs", "slot closes"]
+
+
+async def test_what_a_copy_knew_is_there_for_the_next_life_of_its_slot_alone() -> None:
+    order: list[str] = []
+    known: list[object] = []
+    async with asyncio.TaskGroup() as tasks:
+
+        def new_slot(number: int) -> Slot:
+            known.append(roster.left.get(number))
+            return cast(Slot, Ordered(order))
+
+        roster = Roster(new_slot, tasks, lambda _number: cast(Standby, Copied(order)))
+        roster.stand_by(frozenset({3}))
+        await settle(roster)
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        roster.stand_by(frozenset())
+        roster.revoke(frozenset({3}))
+        await roster.hand_over(3)
+        await settle(roster)
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        await ended(roster)
+    assert known == [Copied.left, None]

@@ -22,10 +22,12 @@ from rowtide.core.limits import Limits
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.supervision import BrokerEvent, supervise
+from rowtide.stream.introduction import Credentials
 from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.lease_keeper import LeaseSettings
 from rowtide.stream.slot_settings import SlotSettings
-from rowtide.stream.worker import Credentials, Worker, WorkerConfig
+from rowtide.stream.worker import Worker
+from rowtide.stream.worker_config import WorkerConfig
 from rowtide.stream.worker_directory import WorkerDirectory
 
 CREDENTIALS = Credentials("system-test-key", "system-test-secret", "system")

@@ -42,7 +42,7 @@ class Workers:
     """Processes of ``rowtide up --kafka``, by number; ended with the test."""
 
     def __init__(self, folder: Path, broker: str, closing: ExitStack) -> None:
-        self._folder = folder
+        self.folder = folder
         self._broker = broker
         self._closing = closing
         self._ready: Ready | None = None
@@ -53,11 +53,11 @@ class Workers:
     def start(self, *options: str) -> Client:
         """Start one more worker; return a client of it."""
         number = len(self.running)
-        output = self._closing.enter_context((self._folder / f"output{number}").open("wb"))
+        output = self._closing.enter_context((self.folder / f"output{number}").open("wb"))
         told = ["--port", "0", "--kafka", self._broker, "--slots", str(SLOTS)]
-        told += ["--topic-prefix", self._folder.name, "--table-operations-per-s", "0", *options]
+        told += ["--topic-prefix", self.folder.name, "--table-operations-per-s", "0", *options]
         up = self._closing.enter_context(
-            Up(self._folder / f"worker{number}", options=told, output=output)
+            Up(self.folder / f"worker{number}", options=told, output=output)
         )
         self.running.append(up)
         ready = up.start()

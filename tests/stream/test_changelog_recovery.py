@@ -1,0 +1,101 @@
+"""What the changelog removes from rows that a shard's log has brought further, and what not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rowtide.core import key, variant
+from rowtide.core.chunk import row_key
+from rowtide.core.chunk_merge import deleted_row
+from rowtide.core.fold import RowAddress, put_row, row_exists
+from rowtide.core.mark import encode_mark, mark_key
+from rowtide.core.plainbuffer import key_piece
+from rowtide.core.schema import ShardRange
+from rowtide.core.shard_state import ShardState
+from rowtide.stream.changelog_recovery import recover_rows
+from rowtide.stream.row_store import RowStore
+from tests.core.shard_model import address, table
+from tests.simulator.memory_changelog import MemoryChangelog, MemoryReader
+from tests.stream.test_changelog_flush import columns
+
+COPIED = ShardRange("s7", 0, floor_us=500, copied=True)
+ROW = row_key(1, key.encode([value for _, value in address("a")]))
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Iterator[RowStore]:
+    store = RowStore(tmp_path / "rows")
+    yield store
+    store.close()
+
+
+def write(rows: RowStore, stamp: int, *, mark: int | None = None) -> None:
+    """Let the rows have row ``a`` as of a stamp, and a shard's mark of another."""
+    piece, state = key_piece(address("a"))
+    rows.write(put_row(rows, RowAddress(ROW, piece, state), columns(0, 2), stamp, 1))
+    if mark is not None:
+        state_ = ShardState(table().options, applied=3, stamp=mark)
+        rows.write([], [(mark_key("s7"), encode_mark(state_))])
+
+
+async def removed_at(rows: RowStore, stamp: int, *shards: ShardRange) -> bool:
+    """Read a changelog that removes the row with a stamp; return whether it is gone."""
+    changelog = MemoryChangelog()
+    changelog.commit([(ROW, None, [("stamp", b"%d" % stamp)])])
+    held = [(table(), shard) for shard in shards]
+    await recover_rows(rows, MemoryReader(changelog), lambda _number: True, held)
+    return not row_exists(rows, ROW)
+
+
+async def test_a_row_that_left_the_slot_is_removed(rows: RowStore) -> None:
+    write(rows, 300)
+    assert await removed_at(rows, 301)
+
+
+async def test_a_row_that_came_back_stays_though_the_changelog_removed_it_before(
+    rows: RowStore,
+) -> None:
+    write(rows, 300, mark=500)
+    assert not await removed_at(rows, 301, COPIED)
+
+
+async def test_a_row_is_removed_that_was_deleted_after_what_the_log_was_folded_to(
+    rows: RowStore,
+) -> None:
+    write(rows, 300, mark=500)
+    assert await removed_at(rows, 501, COPIED)
+
+
+async def test_a_row_of_a_copied_shard_that_is_not_here_yet_is_removed(rows: RowStore) -> None:
+    write(rows, 300)
+    assert await removed_at(rows, 301, COPIED)
+
+
+async def test_what_was_split_from_a_copied_shard_keeps_its_rows(rows: RowStore) -> None:
+    write(rows, 300, mark=600)
+    ended = replace(COPIED, sealed_us=600, sealed_at=9)
+    child = ShardRange("s8", 0, parents=("s7",), floor_us=600)
+    assert not await removed_at(rows, 301, ended, child)
+
+
+async def test_rows_of_a_copied_shard_that_left_again_are_removed(rows: RowStore) -> None:
+    write(rows, 300, mark=600)
+    assert await removed_at(rows, 301, replace(COPIED, sealed_us=600, sealed_at=9))
+
+
+async def test_a_row_outside_of_the_copied_shard_is_removed(rows: RowStore) -> None:
+    write(rows, 300, mark=500)
+    beyond = key.encode([variant.encode("q")])
+    others = (replace(COPIED, begin=beyond), ShardRange("s1", 0, end=beyond))
+    assert await removed_at(rows, 301, *others)
+
+
+async def test_a_row_deleted_here_too_goes(rows: RowStore) -> None:
+    write(rows, 300, mark=500)
+    rows.write([(ROW, deleted_row(400))])
+    assert await removed_at(rows, 400, COPIED)
+    assert rows.get(ROW) is None

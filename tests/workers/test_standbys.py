@@ -1,0 +1,368 @@
+"""Copies of rows on workers that do not own them: reads within a bound, and a warm take-over."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rowtide.cli.client import Client
+from rowtide.cli.main import main
+from rowtide.cli.wire_row import encoded
+from rowtide.core.wire import ots_pb2 as pb
+from tests.api.calls import (
+    INF_MAX,
+    INF_MIN,
+    ask,
+    batch_get,
+    delete,
+    get,
+    get_range,
+    key,
+    put,
+    puts,
+    refusal,
+    rows,
+    shown,
+    stored,
+)
+from tests.api.test_reshape import living, merge, shards, split
+from tests.workers.conftest import SLOTS, Workers, repeated
+from tests.workers.test_forwarding import CUTS, create
+
+pytestmark = pytest.mark.system
+
+LETTERS = "bfjosw"
+"""One for each shard of a table cut at ``CUTS``."""
+
+BOUND_MS = 2000
+WARM_S_MAX = 60.0
+
+
+def number(client: Client, name: str) -> float:
+    """Return the sum of a metric's samples whose line begins so."""
+    with urllib.request.urlopen(f"{client.endpoint}/metrics") as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+def copied(client: Client) -> dict[int, dict[str, Any]]:
+    """Return the copies of a worker, by slot."""
+    told = client.call_json("RowtideStatus", {})["standbys"]
+    return {copy["slot"]: copy for copy in told}
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began < WARM_S_MAX, what
+        time.sleep(0.05)  # There is nothing to wait on from outside.
+
+
+def warm(workers: Workers) -> bool:
+    """Say whether each slot has one copy, and all of it is there."""
+    copies = [copied(client) for client in workers.clients]
+    return sorted(slot for found in copies for slot in found) == list(range(SLOTS)) and all(
+        copy["warm"] and copy["lag_records"] == 0 for found in copies for copy in found.values()
+    )
+
+
+@pytest.fixture
+def pair(workers: Workers) -> Workers:
+    """Two workers that keep copies of each other's slots, and a table of six shards."""
+    for _ in range(2):
+        workers.start("--standbys", "1", "--lease-ms", "1500")
+    workers.settled()
+    repeated(partial(ask, workers.clients[0], create("t", *CUTS)))
+    until(partial(warm, workers), "copies are warm")
+    return workers
+
+
+def write(client: Client, value: int, table: str = "t") -> None:
+    """Write a row of each shard."""
+    for letter in LETTERS:
+        repeated(partial(ask, client, put(table, key(letter, 0), puts(n=value))))
+
+
+def test_a_copy_answers_what_may_be_stale_and_misses_nothing_older(pair: Workers) -> None:
+    """A writer notes when each value was acknowledged; no read within the bound misses one."""
+    first, second = pair.clients
+    acknowledged: list[float] = []
+    stop = threading.Event()
+
+    def write_on() -> None:
+        while not stop.is_set():
+            write(first, len(acknowledged))
+            acknowledged.append(time.monotonic())
+
+    writer = threading.Thread(target=write_on)
+    writer.start()
+    second.max_staleness_ms = BOUND_MS
+    reads = 0
+    try:
+        while reads < 500 or len(acknowledged) < 100:
+            began_s = time.monotonic()
+            told = list(acknowledged)
+            least = sum(at < began_s - BOUND_MS / 1000 for at in told) - 1
+            found = shown(stored(second, "t", key(LETTERS[reads % 6], 0)))
+            assert least < 0 or (found is not None and found["n"] >= least)
+            reads += 1
+    finally:
+        stop.set()
+        writer.join()
+    assert number(second, 'rowtide_bounded_reads_total{answered="copy"}') >= 100
+
+
+def test_ranges_and_batches_are_answered_where_every_shard_is(pair: Workers) -> None:
+    client = pair.clients[1]
+    write(client, 7)
+    client.max_staleness_ms = BOUND_MS
+    before = number(client, 'rowtide_bounded_reads_total{answered="copy"}')
+
+    def read() -> bool:
+        batch = ask(client, batch_get([("t", [key(letter, 0) for letter in LETTERS])]))
+        told = [shown(row) for part in batch.tables for item in part.rows for row in rows(item.row)]
+        whole = ask(client, get_range("t", key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX)))
+        return told == [{"n": 7}] * 6 == [shown(row) for row in rows(whole.rows)]
+
+    until(read, "the copies have what was written")
+    until(
+        lambda: (
+            read() and number(client, 'rowtide_bounded_reads_total{answered="copy"}') >= before + 2
+        ),
+        "copies answer",
+    )
+
+
+def test_a_bound_that_no_copy_keeps_is_answered_by_the_owner(pair: Workers) -> None:
+    client = pair.clients[1]
+    client.max_staleness_ms = 0
+    for value in range(20):
+        write(pair.clients[0], value)
+        for letter in LETTERS:
+            assert shown(stored(client, "t", key(letter, 0))) == {"n": value}
+    assert number(client, 'rowtide_bounded_reads_total{answered="copy"}') == 0
+
+
+def test_a_killed_workers_slots_open_on_the_copies_and_read_the_tail_alone(pair: Workers) -> None:
+    first, second = pair.clients
+    for value in range(200):
+        write(first, value)
+    until(partial(warm, pair), "copies have what was written")
+    before = number(second, "rowtide_recovered_records_total")
+    opened = number(second, "rowtide_recovery_seconds_count")
+    pair.running[0].kill()
+    write(second, 200)
+    for letter in LETTERS:
+        assert shown(stored(second, "t", key(letter, 0))) == {"n": 200}
+    until(
+        lambda: all(slot["open"] for slot in second.call_json("RowtideStatus", {})["slots"]),
+        "every slot is open",
+    )
+    shards = number(second, "rowtide_recovery_seconds_count") - opened
+    assert shards == 3
+    # The no-op of each opening, and no record that the copies had.
+    assert number(second, "rowtide_recovered_records_total") - before == shards
+
+
+def test_tables_made_changed_and_dropped_are_followed(pair: Workers) -> None:
+    first, second = pair.clients
+    second.max_staleness_ms = BOUND_MS
+    for name in ("t", "u"):
+        write(first, 1, name)
+        repeated(partial(ask, first, pb.DeleteTableRequest(table_name=name)))
+        assert refusal(second, get(name, key("b", 0))).split()[1] == "OTSObjectNotExist"
+        repeated(partial(ask, first, create(name, *CUTS[:2])))
+        # Made again: what the former one had is never shown, whatever the bound.
+        for letter in LETTERS:
+            assert shown(stored(second, name, key(letter, 0))) is None
+        repeated(partial(ask, first, put(name, key("b", 0), puts(n=2))))
+        until(
+            lambda name=name: shown(stored(second, name, key("b", 0))) == {"n": 2},  # type: ignore[misc]
+            "the row is seen",
+        )
+        if name == "t":
+            repeated(partial(ask, first, create("u")))
+    until(partial(warm, pair), "copies are warm")
+
+
+def test_a_copy_never_shows_half_a_transaction(pair: Workers) -> None:
+    """Pairs of rows are written together, in a transaction each, and read by ranges of a copy."""
+    first, second = pair.clients
+    stop = threading.Event()
+    written = [0]
+
+    def write_on() -> None:
+        while not stop.is_set():
+            value = written[0]
+            letter = LETTERS[value % 6]
+            start = pb.StartLocalTransactionRequest(table_name="t", key=encoded(key(letter, 0)[:1]))
+            within = ask(first, start).transaction_id
+            for row in range(4):
+                ask(first, put("t", key(letter, row), puts(n=value), transaction_id=within))
+            ask(first, pb.CommitTransactionRequest(transaction_id=within))
+            written[0] += 1
+
+    second.max_staleness_ms = BOUND_MS
+    writer = threading.Thread(target=write_on)
+    writer.start()
+    reads = 0
+    try:
+        while reads < 600 or written[0] < 120:
+            letter = LETTERS[reads % 6]
+            page = get_range("t", key(letter, INF_MIN), key(letter, INF_MAX))
+            values = [shown(row) for row in rows(ask(second, page).rows)]
+            assert values in ([], [values[:1][0]] * 4 if values else [])
+            reads += 1
+            assert writer.is_alive(), "the writer failed"
+    finally:
+        stop.set()
+        writer.join()
+    assert number(second, 'rowtide_bounded_reads_total{answered="copy"}') >= 100
+
+
+def test_lost_rows_of_a_copy_are_made_again_and_are_those_of_the_owner(pair: Workers) -> None:
+    """The directories of a worker are deleted; then its copies serve as owners, and agree."""
+    first = pair.clients[0]
+    wide = puts(**{f"c{number:03d}": "x" * 200 for number in range(400)})
+    for letter in LETTERS:
+        repeated(partial(ask, first, put("t", key(letter, 1), wide)))
+        repeated(partial(ask, first, delete("t", key(letter, 0))))
+    write(first, 5)
+    before = everything(first)
+    stopped = pair.running[1]
+    stopped.stop()
+    shutil.rmtree(pair.folder / "worker1" / "rows")
+    pair.again(1)
+    pair.settled()
+    until(partial(warm, pair), "copies are warm")
+    pair.running[0].kill()
+    pair.clients = pair.clients[1:]
+    assert everything(pair.clients[0]) == before
+
+
+def everything(client: Client) -> list[Any]:
+    """Return every row of the table as the wire has it."""
+    page = get_range("t", key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX), max_versions=9)
+    found: list[Any] = []
+    while True:
+        answer: Any = None
+
+        def read() -> None:
+            nonlocal answer
+            answer = ask(client, page)
+
+        repeated(read)
+        found += rows(answer.rows)
+        if not answer.next_start_primary_key:
+            return found
+        page.inclusive_start_primary_key = answer.next_start_primary_key
+
+
+def test_a_third_worker_takes_copies_and_slots_over(pair: Workers) -> None:
+    write(pair.clients[0], 1)
+    pair.start("--standbys", "1", "--lease-ms", "1500")
+    pair.settled()
+    until(partial(warm, pair), "copies are warm")
+    assert all(copied(client) for client in pair.clients)
+    pair.running[1].stop()
+    pair.clients.pop(1)
+    pair.settled()
+    until(partial(warm, pair), "copies are warm")
+    for client in pair.clients:
+        assert {str(shown(stored(client, "t", key(letter, 0)))) for letter in LETTERS} == {
+            "{'n': 1}"
+        }
+
+
+def test_shards_that_are_split_and_merged_are_followed(pair: Workers) -> None:
+    """While rows are written; in the end a kill shows that the copies are the owner's rows."""
+    first, second = pair.clients
+    values = iter(range(10**6))
+    for client in pair.clients:
+        client.max_staleness_ms = BOUND_MS
+    for place, letter in ((0, "b"), (2, "f"), (3, "j")):  # The first one becomes two.
+        write(first, next(values))
+        living = [shard["shard"] for shard in shards(first, "t") if shard["state"] == "open"]
+        for row in range(20):
+            repeated(partial(ask, first, put("t", key(f"{letter}x", row), puts(n=row))))
+        children = split(first, "t", living[place], f"{letter}w")
+        write(second, next(values))
+        if place:
+            merge(first, "t", *children)
+            write(second, next(values))
+    last = next(values)
+    write(first, last)
+
+    def current() -> bool:
+        return all(
+            shown(stored(client, "t", key(letter, 0))) == {"n": last}
+            for client in pair.clients
+            for letter in LETTERS
+        )
+
+    until(current, "the copies have what was written")
+    until(partial(warm, pair), "copies are warm")
+    first.max_staleness_ms = second.max_staleness_ms = None
+    before = everything(first)
+    assert len(before) == 6 + 3 * 20
+    pair.running[0].kill()
+    assert everything(second) == before
+
+
+def test_a_shard_that_moves_and_comes_back_is_followed(pair: Workers) -> None:
+    """Rows that were deleted elsewhere stay so, and those that were not are there."""
+    first, second = pair.clients
+    write(first, 0)
+    [shard, *_] = living(first, "t")
+    home = next(int(s["slot"]) for s in shards(first, "t") if s["shard"] == shard)
+    for row in range(30):
+        repeated(partial(ask, first, put("t", key("a", row), puts(n=row))))
+    until(partial(warm, pair), "copies are warm")
+    for slot in ((home + 1) % SLOTS, home, (home + 3) % SLOTS, home):
+        done = first.call_json("RowtideMoveShard", {"table": "t", "shard": shard, "slot": slot})
+        [shard] = done["children"]
+        repeated(partial(ask, second, delete("t", key("a", slot))))
+    write(second, 9)
+    until(partial(warm, pair), "copies are warm")
+    before = everything(first)
+    gone = {home, (home + 1) % SLOTS, (home + 3) % SLOTS}
+    assert len(before) == 6 + 30 - len(gone)
+    second.max_staleness_ms = BOUND_MS
+    until(lambda: everything(second) == before, "the copies have what was written")
+    second.max_staleness_ms = None
+    pair.running[0].kill()
+    assert everything(second) == before
+
+
+def test_the_command_line_may_ask_a_copy(pair: Workers) -> None:
+    first, second = pair.clients
+    write(first, 4)
+    until(partial(warm, pair), "copies are warm")
+    counted = 'rowtide_bounded_reads_total{answered="copy"}'
+    asked = ["--data-dir", str(pair.folder / "worker0"), "--endpoint", second.endpoint]
+    options = [*asked, "--output", "json", "--max-staleness-ms", str(BOUND_MS)]
+
+    def shows_a_copy(*command: str) -> bool:
+        before = number(second, counted)
+        result = CliRunner().invoke(main, ["row", *command, *options])
+        assert result.exit_code == 0, result.output
+        assert set(re.findall(r'"n": (\d+)', result.output)) == {"4"}
+        return number(second, counted) > before
+
+    for letter in LETTERS:
+        if shows_a_copy("get", "t", f"PK1={letter}", "PK2=0"):
+            break
+    else:
+        pytest.fail("no copy has answered")
+    until(partial(shows_a_copy, "scan", "t"), "a copy answers a scan")
+    result = CliRunner().invoke(main, ["cluster", "status", *asked])
+    assert result.output.count("  warm  ") == SLOTS
