@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from rowtide.core.chunk import DELETED, header
 from rowtide.core.mark import encode_mark, mark_key
-from rowtide.stream.kafka_changelog import ChangelogWriter
+from rowtide.stream.changelog import ChangelogWriter
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_owner import ShardOwner
 

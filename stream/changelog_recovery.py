@@ -14,8 +14,8 @@ from rowtide.core.chunk import header
 from rowtide.core.chunk_merge import deleted_row
 from rowtide.core.mark import mark_key, mark_position
 from rowtide.core.schema import ShardRange, Table
+from rowtide.stream.changelog import ChangelogEntry, ChangelogReader
 from rowtide.stream.changelog_flush import tombstone_stamp
-from rowtide.stream.kafka_changelog import ChangelogEntry, ChangelogReader
 from rowtide.stream.row_store import RowStore, removed_key
 from rowtide.stream.shard_copy import row_ranges
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.produce import ProduceRequest
@@ -28,17 +28,14 @@ from aiokafka.protocol.transaction import (
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.stream.changelog import Change, ChangelogEntry, Fenced
 from rowtide.stream.kafka_append import ALL_IN_SYNC, MAGIC, UNCOMPRESSED
 from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError, too_large
 from rowtide.stream.kafka_fetch import COMMITTED, Fetched, Partition, record_batches
 
-__all__ = ["Change", "ChangelogEntry", "ChangelogReader", "ChangelogWriter", "Fenced"]
-
-Headers = list[tuple[str, bytes]]
-Change = tuple[bytes, bytes | None, Headers]
-"""Key, value (None: a tombstone) and headers of an entry to be written."""
+__all__ = ["KafkaChangelogReader", "KafkaChangelogWriter"]
 
 TRANSACTION = 1
 FENCED = frozenset({47, 90})
@@ -53,22 +50,6 @@ SEQUENCES = 1 << 31
 """Sequence numbers begin again at 0 after this many records."""
 
 
-class Fenced(Exception):
-    """Another writer has taken over, or the broker gave up on a transaction that took too long.
-
-    The flush that met it is whole or absent, and which of the two is not known.
-    """
-
-
-class ChangelogEntry(NamedTuple):
-    """One committed entry as read back. ``value`` None is a tombstone."""
-
-    offset: int
-    key: bytes
-    value: bytes | None
-    headers: Headers
-
-
 @dataclass(slots=True)
 class Tenure:
     """What the broker gave us at the last fencing; ``sequence`` is that of the next record."""
@@ -78,9 +59,8 @@ class Tenure:
     sequence: int = 0
 
 
-class ChangelogWriter:
-    """The one writer of a changelog partition: to be fenced before the first flush, and after
-    one that failed."""
+class KafkaChangelogWriter:
+    """Writes a changelog partition under one transactional id, see ``ChangelogWriter``."""
 
     def __init__(self, brokers: Brokers, topic: str, partition: int, transactional_id: str) -> None:
         self.name = f"{topic}[{partition}]"
@@ -112,11 +92,7 @@ class ChangelogWriter:
         self._tenure = Tenure(answer.producer_id, answer.producer_epoch)
 
     async def flush(self, changes: Sequence[Change]) -> int:
-        """Write ``changes`` in one transaction and return the position after it.
-
-        When it returns, every reader sees the changes. Raises ``Unavailable`` where they are
-        absent for good, ``OutcomeUnknown`` where that can't be told, and ``Fenced``.
-        """
+        """Write ``changes`` in one transaction, see ``ChangelogWriter.flush``."""
         assert changes, "a flush needs a change"
         assert self._tenure is not None, "fence before a flush"
         # Taken away until all went well: a cancelled flush leaves a transaction open too.
@@ -222,8 +198,8 @@ class ChangelogWriter:
         return await self._brokers.ask_any(FindCoordinatorRequest(self._id, TRANSACTION), check)
 
 
-class ChangelogReader:
-    """Reads what is committed, from any position to the last stable offset."""
+class KafkaChangelogReader:
+    """Reads from any position to the last stable offset, see ``ChangelogReader``."""
 
     def __init__(self, brokers: Brokers, topic: str, partition: int) -> None:
         self._partition = Partition(brokers, topic, partition)

@@ -17,12 +17,14 @@ from aiokafka.protocol.admin import (
     DescribeConfigsRequest,
 )
 
-from rowtide.core.errors import Unavailable
+from rowtide.core.errors import StoreError, Unavailable
 from rowtide.stream.kafka_brokers import Brokers
+from rowtide.stream.kafka_changelog import KafkaChangelogReader, KafkaChangelogWriter
 from rowtide.stream.kafka_config import KafkaConfig, TopicSpec, required_settings, topic_settings
 from rowtide.stream.kafka_errors import BrokerError
 from rowtide.stream.kafka_fetch import Partition
-from rowtide.stream.kafka_log import KafkaLog
+from rowtide.stream.kafka_log import KafkaLog, append_many
+from rowtide.stream.log_cluster import Appends
 
 __all__ = ["Cluster", "KafkaConfig", "TopicSpec"]
 
@@ -67,6 +69,22 @@ class Cluster:
     def log(self, topic: str, partition: int = 0) -> KafkaLog:
         """Return the log that is this partition. Cheap; nothing is opened."""
         return KafkaLog(self.brokers, topic, partition)
+
+    async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:
+        """Append to several logs with one request per leader, see ``LogCluster``."""
+        ours = [(log, entries) for log, entries in items if isinstance(log, KafkaLog)]
+        assert len(ours) == len(items), "the logs are Kafka's"
+        return await append_many(ours, deadline_s=deadline_s)
+
+    def changelog_writer(
+        self, topic: str, partition: int, transactional_id: str
+    ) -> KafkaChangelogWriter:
+        """Return a writer under a transactional id."""
+        return KafkaChangelogWriter(self.brokers, topic, partition, transactional_id)
+
+    def changelog_reader(self, topic: str, partition: int) -> KafkaChangelogReader:
+        """Return a reader of what is committed."""
+        return KafkaChangelogReader(self.brokers, topic, partition)
 
     async def topics(self) -> dict[str, int]:
         """Return the topics of our prefix with their numbers of partitions."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
@@ -27,8 +27,8 @@ from rowtide.core.lease import (
 )
 from rowtide.stream.appender import BACKOFF_S, READ_BYTES
 from rowtide.stream.counts import Counts
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_log import KafkaLog, append_many
+from rowtide.stream.log import Log
+from rowtide.stream.log_cluster import Appends, LogCluster
 
 __all__ = ["LeaseKeeper", "LeaseSettings", "lease_clock"]
 
@@ -69,7 +69,7 @@ class Held:
     """This worker's claim on one slot. ``sent_s`` is when the last confirmed renewal was sent."""
 
     claim: int
-    log: KafkaLog
+    log: Log
     view: LeaseView
     sent_s: float
     lost: bool = False
@@ -92,7 +92,7 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: LogCluster,
         topic: str,
         *,
         owner: bytes,
@@ -100,8 +100,10 @@ class LeaseKeeper:
         dead: Collection[bytes],
         settings: LeaseSettings,
         counts: Counts | None = None,
+        clock_s: Callable[[], float] = lease_clock,
     ) -> None:
         self.owner = owner
+        self._clock_s = clock_s
         self._counts = counts or Counts()
         self._cluster = cluster
         self._topic = topic
@@ -118,12 +120,12 @@ class LeaseKeeper:
         held = self._held.get(slot)
         if held is None or held.lost:
             return False
-        return lease_clock() - held.sent_s < self._settings.lease_s
+        return self._clock_s() - held.sent_s < self._settings.lease_s
 
     def age_s(self, slot: int) -> float | None:
         """Return how long ago the last confirmed renewal was sent; None where nothing is held."""
         held = self._held.get(slot)
-        return None if held is None or held.lost else lease_clock() - held.sent_s
+        return None if held is None or held.lost else self._clock_s() - held.sent_s
 
     def lost(self, slot: int) -> bool:
         """Say whether another worker's later claim has been seen."""
@@ -136,7 +138,7 @@ class LeaseKeeper:
         None also where we have not read its leases of late: then it is we who are cut off.
         """
         watched = self._watched.get(slot)
-        now_s = lease_clock()
+        now_s = self._clock_s()
         if self._holds(slot) or watched is None:
             return None
         if now_s - watched.read_s > self._settings.lease_s / 2:
@@ -159,7 +161,7 @@ class LeaseKeeper:
         last = None if watched is None or self._holds(slot) else watched.view.last
         if last is None or last.released or last.owner in self._ended:
             return None
-        ended = lease_clock() > last.seen_s + self._settings.lease_s * (1 + DRIFT)
+        ended = self._clock_s() > last.seen_s + self._settings.lease_s * (1 + DRIFT)
         return None if ended else last.address
 
     def _holds(self, slot: int) -> bool:
@@ -189,14 +191,14 @@ class LeaseKeeper:
                 logger.debug("%s: leases are read later: %s", log.name, error)
                 await asyncio.sleep(self._settings.renew_s)
 
-    async def _follow(self, slot: int, log: KafkaLog, watched: Watched) -> None:
+    async def _follow(self, slot: int, log: Log, watched: Watched) -> None:
         """Read what comes next, and remember when."""
         view = watched.view
         if view.end == UNREAD:
             view.end, _ = await log.bounds()
         entries: Sequence[tuple[int, bytes, bytes]]
         entries = await log.read(view.end, bytes_max=READ_BYTES, wait_s=self._settings.renew_s)
-        watched.read_s = lease_clock()
+        watched.read_s = self._clock_s()
         for offset, _, value in entries:
             view.read(offset, value, watched.read_s)
         watched.looked.set()
@@ -223,7 +225,7 @@ class LeaseKeeper:
         # up to our claim: the append rule made sure of it.
         self._held[slot] = Held(claim, log, view, sent_s)
         self._counts.claims += 1
-        wait_s = view.safe_at(claim, self._settings.lease_s, dead=self._ended) - lease_clock()
+        wait_s = view.safe_at(claim, self._settings.lease_s, dead=self._ended) - self._clock_s()
         if wait_s > 0:
             logger.info("slot %d: waiting %.1f s for the lease of its former owner", slot, wait_s)
             await asyncio.sleep(wait_s)
@@ -281,9 +283,9 @@ class LeaseKeeper:
         holding = [held for held in self._held.values() if not held.lost]
         if not holding:
             return
-        sent_s = lease_clock()
-        items = [(held.log, [(b"", self._record(held, RENEW))]) for held in holding]
-        answers = await append_many(items, deadline_s=self._settings.lease_s / 2)
+        sent_s = self._clock_s()
+        items: Appends = [(held.log, [(b"", self._record(held, RENEW))]) for held in holding]
+        answers = await self._cluster.append_many(items, deadline_s=self._settings.lease_s / 2)
         for held, answer in zip(holding, answers, strict=True):
             await self._renewed(held, answer, sent_s)
 
@@ -322,14 +324,14 @@ class LeaseKeeper:
     def _record(self, held: Held, kind: str) -> bytes:
         return encode_lease(Lease(held.view.end, kind, held.claim, self.owner, self._address))
 
-    async def _append_claim(self, log: KafkaLog, view: LeaseView) -> tuple[int, float]:
+    async def _append_claim(self, log: Log, view: LeaseView) -> tuple[int, float]:
         """Append a claim until one stands; return its offset and when it was sent."""
         if view.end <= 0:  # Nothing was watched yet, or what was watched is trimmed away.
             await self._read_to_end(log, view)
         while True:
             # Tried first where the watch has read to: a claim that does not stand there is void.
             at = view.end
-            sent_s = lease_clock()
+            sent_s = self._clock_s()
             record = encode_lease(Lease(at, CLAIM, at, self.owner, self._address))
             try:
                 base = await log.append([(b"", record)], deadline_s=self._settings.lease_s)
@@ -339,11 +341,11 @@ class LeaseKeeper:
                 await asyncio.sleep(BACKOFF_S)
                 base = UNREAD
             if base == at:
-                view.read(at, record, lease_clock())
+                view.read(at, record, self._clock_s())
                 return at, sent_s
             await self._read_to_end(log, view)
 
-    async def _read_to_end(self, log: KafkaLog, view: LeaseView) -> None:
+    async def _read_to_end(self, log: Log, view: LeaseView) -> None:
         end = await log.end()
         view.end = max(view.end, 0)
         while view.end < end:
@@ -353,6 +355,6 @@ class LeaseKeeper:
             except LogTrimmed:  # By an owner that has waited for all that stood there.
                 view.end, _ = await log.bounds()
                 continue
-            read_s = lease_clock()
+            read_s = self._clock_s()
             for offset, _, value in entries:
                 view.read(offset, value, read_s)

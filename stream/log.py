@@ -51,6 +51,10 @@ class Log(Protocol):
         """Return (start, end), obtained after the call began. ``end`` is the next offset."""
         ...
 
+    async def end(self) -> int:
+        """Return the next offset, obtained after the call began."""
+        ...
+
     async def trim(self, before: int) -> None:
         """Delete every entry below ``before``. Trimming twice is harmless."""
         ...

@@ -101,6 +101,10 @@ class MemoryLog:
         """Return (start, end), see ``Log.bounds``."""
         return self._storage.start, self._storage.end
 
+    async def end(self) -> int:
+        """Return the next offset, see ``Log.end``."""
+        return self._storage.end
+
     async def trim(self, before: int) -> None:
         """Delete every entry below ``before``, see ``Log.trim``."""
         storage = self._storage

@@ -14,7 +14,7 @@ from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.appender import READ_BYTES, LogShortened
 from rowtide.stream.counts import Counts
-from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.log_cluster import LogCluster
 from rowtide.stream.replay import shard_at_mark
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_owner import ShardOwner, ShardSettings
@@ -29,7 +29,7 @@ class ShardOpener:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: LogCluster,
         topics: TopicNames,
         *,
         owner: bytes,

@@ -26,20 +26,16 @@ from rowtide.core.reshape import Sealed
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard_state import options_body
 from rowtide.stream.appender import LogShortened
+from rowtide.stream.changelog import Fenced
 from rowtide.stream.changelog_flush import ChangelogFlush
 from rowtide.stream.changelog_recovery import StartPassed, recover_rows
 from rowtide.stream.counts import Counts
 from rowtide.stream.handover_links import HandoverLinks
 from rowtide.stream.index_links import IndexLinks
-from rowtide.stream.kafka_changelog import (
-    ChangelogReader,
-    ChangelogWriter,
-    Fenced,
-)
-from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.lease_keeper import LeaseKeeper
 from rowtide.stream.local_rows import local_rows
 from rowtide.stream.log import Log
+from rowtide.stream.log_cluster import LogCluster
 from rowtide.stream.reclaimer import Reclaimer
 from rowtide.stream.reshape_links import ReshapeLinks
 from rowtide.stream.row_store import RowStore, StoreFailed, destroy
@@ -81,7 +77,7 @@ class Slot:
         self,
         number: int,
         *,
-        cluster: Cluster,
+        cluster: LogCluster,
         topics: TopicNames,
         leases: LeaseKeeper,
         path: Path,
@@ -123,8 +119,8 @@ class Slot:
         self.starts = self._opener.starts
         self._flush: ChangelogFlush | None = None
         self._flushing = asyncio.Lock()
-        self._writer = ChangelogWriter(
-            cluster.brokers, topics.changelog, number, topics.transactional_id(number)
+        self._writer = cluster.changelog_writer(
+            topics.changelog, number, topics.transactional_id(number)
         )
         self._begun: set[str] = set()
         """Shards that are open or about to be."""
@@ -412,13 +408,11 @@ class Slot:
 
     async def _read_changelog(self, rows: RowStore) -> None:
         try:
+            reader = self._cluster.changelog_reader(self._topics.changelog, self.number)
             shards = [*self._links.ended(self.number), *self._tables(self.number)]
-            await recover_rows(rows, self._changelog_reader(), self._table_known, shards)
+            await recover_rows(rows, reader, self._table_known, shards)
         except StartPassed as error:
             raise self._behind(str(error)) from error
-
-    def _changelog_reader(self) -> ChangelogReader:
-        return ChangelogReader(self._cluster.brokers, self._topics.changelog, self.number)
 
     def _behind(self, why: str) -> StoreBehind:
         """Throw the local rows away; the next opening rebuilds them."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, Unavailable
-from rowtide.stream.kafka_changelog import Fenced
+from rowtide.stream.changelog import Fenced
 from rowtide.stream.row_store import StoreFailed
 
 __all__ = ["StoreBehind", "first", "logged"]

@@ -29,7 +29,6 @@ from rowtide.core.mark import decode_mark, mark_key
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.changelog_recovery import StartPassed, recover_rows
 from rowtide.stream.counts import Counts
-from rowtide.stream.kafka_changelog import ChangelogReader
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.local_rows import local_rows
 from rowtide.stream.log_tails import LogTails
@@ -87,7 +86,7 @@ class Standby:
         self.left: dict[str, Unflushed] = {}
         """What it knew, by shard, when it ended."""
         self.rows: RowStore | None = None
-        self._reader = ChangelogReader(cluster.brokers, topics.changelog, number)
+        self._reader = cluster.changelog_reader(topics.changelog, number)
         self._topics = topics
         self._tails = tails
         self._path = path

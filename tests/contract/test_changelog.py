@@ -8,13 +8,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from rowtide.core.errors import LogTrimmed, Rejected
-from rowtide.stream.kafka_changelog import (
-    Change,
-    ChangelogEntry,
-    ChangelogReader,
-    ChangelogWriter,
-    Fenced,
-)
+from rowtide.stream.changelog import Change, ChangelogEntry, Fenced
+from rowtide.stream.kafka_changelog import KafkaChangelogReader, KafkaChangelogWriter
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import TopicSpec
 
@@ -29,12 +24,12 @@ async def changelog(cluster: Cluster, topic: str) -> AsyncIterator[str]:
     await cluster.delete_topics([topic])
 
 
-def writer(cluster: Cluster, changelog: str) -> ChangelogWriter:
+def writer(cluster: Cluster, changelog: str) -> KafkaChangelogWriter:
     """Return a writer under the slot's one transactional id."""
-    return ChangelogWriter(cluster.brokers, changelog, 0, f"{changelog}.slot-0")
+    return KafkaChangelogWriter(cluster.brokers, changelog, 0, f"{changelog}.slot-0")
 
 
-async def fenced_writer(cluster: Cluster, changelog: str) -> ChangelogWriter:
+async def fenced_writer(cluster: Cluster, changelog: str) -> KafkaChangelogWriter:
     """Return a writer that has taken the slot over."""
     owner = writer(cluster, changelog)
     await owner.fence()
@@ -43,7 +38,7 @@ async def fenced_writer(cluster: Cluster, changelog: str) -> ChangelogWriter:
 
 async def read_all(cluster: Cluster, changelog: str, at: int = 0) -> list[ChangelogEntry]:
     """Return what a reader sees from ``at`` on."""
-    reader = ChangelogReader(cluster.brokers, changelog, 0)
+    reader = KafkaChangelogReader(cluster.brokers, changelog, 0)
     return [entry async for entries in reader.read(at) for entry in entries]
 
 
@@ -72,7 +67,7 @@ async def test_a_flush_is_read_whole_and_its_position_is_the_end(
     owner = await fenced_writer(cluster, changelog)
     headers = [("stamp", b"17"), ("until", b"")]
     position = await owner.flush([(b"a", b"1", headers), (b"b", None, [])])
-    reader = ChangelogReader(cluster.brokers, changelog, 0)
+    reader = KafkaChangelogReader(cluster.brokers, changelog, 0)
     assert [entries async for entries in reader.read(0)] == [
         [ChangelogEntry(0, b"a", b"1", headers), ChangelogEntry(1, b"b", None, [])]
     ]

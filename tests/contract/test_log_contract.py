@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from random import Random
 
 import pytest
 
@@ -12,8 +13,11 @@ from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
 from rowtide.stream.log import Entry, Log
 from rowtide.stream.memory_log import MemoryLog
+from tests.simulation.broker import Broker
+from tests.simulation.memory_cluster import MemoryCluster
+from tests.simulation.network import Link, Network
 
-LOGS = ["memory", pytest.param("kafka", marks=pytest.mark.kafka)]
+LOGS = ["memory", "simulated", pytest.param("kafka", marks=pytest.mark.kafka)]
 MIB = 1 << 20
 SOON_S = 10.0
 
@@ -24,6 +28,10 @@ async def writers(request: pytest.FixtureRequest, topic: str) -> AsyncIterator[t
     if request.param == "memory":
         log = MemoryLog()
         yield log, log.twin()
+        return
+    if request.param == "simulated":
+        simulated = MemoryCluster(Link(Network(Broker(), Random(1))))
+        yield simulated.log(topic), simulated.log(topic)
         return
     # By hand, not as a fixture of this test: the ones in memory need no broker.
     async with Cluster(KafkaConfig(request.getfixturevalue("broker"))) as cluster:

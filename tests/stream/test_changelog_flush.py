@@ -18,8 +18,8 @@ from rowtide.core.mutation import DELETE, PUT, UPDATE, Change
 from rowtide.core.read import read_range
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState
+from rowtide.stream.changelog import Change as Flushed
 from rowtide.stream.changelog_flush import ChangelogFlush
-from rowtide.stream.kafka_changelog import ChangelogWriter
 from rowtide.stream.memory_log import MemoryLog
 from rowtide.stream.reclaimer import Reclaimer, ReclaimSettings
 from rowtide.stream.row_store import RowStore
@@ -30,14 +30,22 @@ from tests.core.shard_model import NOW_US, address, table
 Entry = tuple[int, bytes, bytes | None]
 
 
-class Written(ChangelogWriter):
+class Written:
     """Takes what is flushed; fails as often as ``failures`` says."""
+
+    ready = True
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.failures = 0
 
-    async def flush(self, changes: Sequence[tuple[bytes, bytes | None, object]]) -> int:
+    async def prepare(self) -> None:
+        """Nobody else writes."""
+
+    async def fence(self) -> None:
+        """Nobody else writes."""
+
+    async def flush(self, changes: Sequence[Flushed]) -> int:
         """Take a transaction."""
         await asyncio.sleep(0)
         if self.failures:

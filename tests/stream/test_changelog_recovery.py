@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.plainbuffer import key_piece
 from rowtide.core.schema import ShardRange
 from rowtide.core.shard_state import ShardState
+from rowtide.stream.changelog import ChangelogEntry
 from rowtide.stream.changelog_recovery import recover_rows
 from rowtide.stream.row_store import RowStore
 from tests.core.shard_model import address, table
-from tests.simulator.memory_changelog import MemoryChangelog, MemoryReader
 from tests.stream.test_changelog_flush import columns
 
 COPIED = ShardRange("s7", 0, floor_us=500, copied=True)
@@ -42,12 +42,31 @@ def write(rows: RowStore, stamp: int, *, mark: int | None = None) -> None:
         rows.write([], [(mark_key("s7"), encode_mark(state_))])
 
 
+class OnePage:
+    """A changelog of a few entries."""
+
+    def __init__(self, entries: list[ChangelogEntry]) -> None:
+        self.position = 0
+        self._entries = entries
+
+    async def start(self) -> int:
+        return 0
+
+    async def end(self) -> int:
+        return len(self._entries)
+
+    async def read(
+        self, from_offset: int, until: int | None = None
+    ) -> AsyncIterator[list[ChangelogEntry]]:
+        self.position = len(self._entries) if until is None else until
+        yield self._entries[from_offset : self.position]
+
+
 async def removed_at(rows: RowStore, stamp: int, *shards: ShardRange) -> bool:
     """Read a changelog that removes the row with a stamp; return whether it is gone."""
-    changelog = MemoryChangelog()
-    changelog.commit([(ROW, None, [("stamp", b"%d" % stamp)])])
+    removal = ChangelogEntry(0, ROW, None, [("stamp", b"%d" % stamp)])
     held = [(table(), shard) for shard in shards]
-    await recover_rows(rows, MemoryReader(changelog), lambda _number: True, held)
+    await recover_rows(rows, OnePage([removal]), lambda _number: True, held)
     return not row_exists(rows, ROW)
 
 

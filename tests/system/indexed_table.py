@@ -16,7 +16,7 @@ from rowtide.cli.client import Client, NoAnswer, ServerError
 from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put, Special
 from rowtide.core.index import PROGRESS, progress_of
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.kafka_changelog import ChangelogReader
+from rowtide.stream.kafka_changelog import KafkaChangelogReader
 from rowtide.stream.kafka_cluster import Cluster, KafkaConfig
 from rowtide.stream.row_store import RowStore
 from tests.api.calls import ask, batch_write, delete, put, update
@@ -207,7 +207,7 @@ async def changelog_numbers(bootstrap: str, prefix: str) -> set[int]:
     async with Cluster(KafkaConfig(bootstrap, topic_prefix=prefix)) as cluster:
         slots = (await cluster.topics())[f"{prefix}.lease"]
         for partition in range(slots):
-            reader = ChangelogReader(cluster.brokers, topic, partition)
+            reader = KafkaChangelogReader(cluster.brokers, topic, partition)
             async for entries in reader.read(await reader.start()):
                 for entry in entries:
                     (live.discard if entry.value is None else live.add)(entry.key)

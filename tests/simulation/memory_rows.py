@@ -29,6 +29,12 @@ class Disk:
             _take(self.kept, writes)
         self.unsynced.clear()
 
+    def crashed(self, survivors: int) -> Disk:
+        """Return what is found after a crash that the first ``survivors`` of the writes survive."""
+        found = Disk(dict(self.kept), list(self.unsynced))
+        found.crash(survivors)
+        return found
+
     def sync(self) -> None:
         """Put everything where a crash can't reach it."""
         self.crash(len(self.unsynced))

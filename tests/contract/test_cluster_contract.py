@@ -1,0 +1,108 @@
+"""What every cluster keeps, Kafka and the broker of the simulation alike: changelogs, many appends.
+
+What only Kafka can show (batches on the wire, other clients) is in ``test_changelog.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from random import Random
+
+import pytest
+
+from rowtide.stream.changelog import Change, ChangelogEntry, ChangelogWriter, Fenced
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
+from rowtide.stream.log_cluster import LogCluster
+from tests.simulation.broker import Broker
+from tests.simulation.memory_cluster import MemoryCluster
+from tests.simulation.network import Link, Network
+
+CLUSTERS = ["simulated", pytest.param("kafka", marks=pytest.mark.kafka)]
+
+
+@pytest.fixture(params=CLUSTERS)
+async def some(request: pytest.FixtureRequest, topic: str) -> AsyncIterator[LogCluster]:
+    """A cluster with a changelog ``topic``, and a log ``topic``-log of two partitions."""
+    if request.param == "simulated":
+        yield MemoryCluster(Link(Network(Broker(), Random(1))))
+        return
+    async with Cluster(KafkaConfig(request.getfixturevalue("broker"))) as cluster:
+        await cluster.create_topics(
+            [TopicSpec(topic, kind="compacted"), TopicSpec(f"{topic}-log", 2)]
+        )
+        yield cluster
+        await cluster.delete_topics([topic, f"{topic}-log"])
+
+
+def changes(*names: str) -> list[Change]:
+    """Return a change for each name."""
+    return [(name.encode(), name.encode() * 2, []) for name in names]
+
+
+async def fenced(cluster: LogCluster, topic: str) -> ChangelogWriter:
+    """Return a writer that has taken the changelog over."""
+    writer = cluster.changelog_writer(topic, 0, f"{topic}.slot-0")
+    await writer.fence()
+    return writer
+
+
+async def read(cluster: LogCluster, topic: str, at: int = 0) -> list[ChangelogEntry]:
+    """Return what a reader sees from ``at`` on."""
+    reader = cluster.changelog_reader(topic, 0)
+    return [entry async for entries in reader.read(at) for entry in entries]
+
+
+async def test_a_flush_is_read_whole_and_its_position_is_the_end(
+    some: LogCluster, topic: str
+) -> None:
+    writer = await fenced(some, topic)
+    headers = [("stamp", b"17")]
+    position = await writer.flush([(b"a", b"1", headers), (b"b", None, [])])
+    reader = some.changelog_reader(topic, 0)
+    assert [entry async for entries in reader.read(0) for entry in entries] == [
+        ChangelogEntry(0, b"a", b"1", headers),
+        ChangelogEntry(1, b"b", None, []),
+    ]
+    assert position == reader.position == await reader.end() == 3
+    assert await reader.start() == 0
+
+
+async def test_a_read_continues_at_the_position_of_a_flush(some: LogCluster, topic: str) -> None:
+    writer = await fenced(some, topic)
+    position = await writer.flush(changes("a", "b"))
+    assert await read(some, topic, position) == []
+    await writer.flush(changes("c"))
+    assert [entry.key for entry in await read(some, topic, position)] == [b"c"]
+
+
+async def test_a_flush_of_a_writer_that_was_taken_over_from_is_absent(
+    some: LogCluster, topic: str
+) -> None:
+    former = await fenced(some, topic)
+    await former.flush(changes("a"))
+    successor = await fenced(some, topic)
+    with pytest.raises(Fenced):
+        await former.flush(changes("b"))
+    assert not former.ready
+    assert successor.ready
+    await successor.flush(changes("c"))
+    assert [entry.key for entry in await read(some, topic)] == [b"a", b"c"]
+
+
+async def test_a_writer_may_take_over_again(some: LogCluster, topic: str) -> None:
+    former = await fenced(some, topic)
+    await (await fenced(some, topic)).flush(changes("a"))
+    await former.fence()
+    await former.flush(changes("b"))
+    assert [entry.key for entry in await read(some, topic)] == [b"a", b"b"]
+
+
+async def test_many_logs_take_one_batch_each_and_answer_for_themselves(
+    some: LogCluster, topic: str
+) -> None:
+    one, other = some.log(f"{topic}-log", 0), some.log(f"{topic}-log", 1)
+    assert await some.append_many([(one, [(b"k", b"1")])], deadline_s=10) == [0]
+    both = [(other, [(b"k", b"2")]), (one, [(b"k", b"3"), (b"k", b"4")])]
+    assert await some.append_many(both, deadline_s=10) == [0, 1]
+    assert [e.value for e in await one.read(0, bytes_max=1000)] == [b"1", b"3", b"4"]

@@ -1,0 +1,245 @@
+"""Clients that never forget: what they asked for, when, what they heard, and whether it can be.
+
+A client hears nothing from a process that was killed: then the outcome is unknown. Writes are told
+apart by their marks; a delete has none, and is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from rowtide.core import key, variant
+from rowtide.core.catalog import Catalog
+from rowtide.core.cell import Cell
+from rowtide.core.chunk import row_key
+from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
+from rowtide.core.fold import ChunkReader, stored_cells
+from rowtide.core.mutation import (
+    DELETE,
+    EXPECT_ABSENT,
+    EXPECT_PRESENT,
+    IGNORE,
+    PUT,
+    UPDATE,
+    Change,
+    Outcome,
+)
+from rowtide.core.plainbuffer import delete_cell, increment_cell, put_cell
+from rowtide.core.schema import ShardRange
+from rowtide.stream.shard_owner import ShardOwner
+from tests.simulation.broker import Partition
+from tests.simulation.network import Network
+from tests.simulation.row_model import MARK, Columns, TableModel
+from tests.simulation.simulated_worker import TOPICS, SimulatedWorker
+from tests.simulation.tables import INSTANCE, MAX_VERSIONS, PLACES, TABLES, Place
+from tests.simulation.trace import Trace
+
+__all__ = ["Attempt", "Clients"]
+
+COLUMNS = tuple(b"c%d" % number for number in range(6))
+LARGE = b"x" * 12_000
+"""Three of these make a row of two chunks."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One change and what the client heard; ``low`` is the stamp of the row's last one before."""
+
+    place: Place
+    mark: str | None
+    change: Change
+    low: int
+    worker: SimulatedWorker
+    since_s: float
+    told: Outcome | StoreError | None = None
+    told_s: float = 0.0
+
+    def __str__(self) -> str:
+        what = f"{self.mark or 'delete'} of {self.place.table}/{self.place.name}"
+        return f"{what}, asked at {self.since_s:.4f} s of {self.worker.address}"
+
+    @property
+    def applied(self) -> bool:
+        """Whether it was acknowledged."""
+        return isinstance(self.told, Outcome)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the client can't know, or can't know yet."""
+        return self.told is None or isinstance(self.told, OutcomeUnknown)
+
+
+@dataclass(slots=True)
+class Clients:
+    """All clients, and the models of the logs that they hold the answers to."""
+
+    network: Network
+    trace: Trace
+    attempts: list[Attempt] = field(default_factory=list)
+    models: dict[str, TableModel] = field(
+        default_factory=lambda: {table: TableModel(MAX_VERSIONS) for table in TABLES}
+    )
+    shards: dict[str, tuple[str, ShardRange]] = field(default_factory=dict)
+    """Every shard that any catalog ever had, by id, with its table."""
+    acknowledged: dict[Place, int] = field(default_factory=lambda: dict.fromkeys(PLACES, 0))
+    """The highest stamp of an acknowledged change, by row."""
+
+    def learn(self, catalog: Catalog) -> None:
+        """Learn of the shards of a catalog."""
+        for shard_id, (table, shard) in catalog.shards.items():
+            self.shards[shard_id] = (table.name, shard)
+
+    def log(self, shard_id: str) -> Partition:
+        """Return a shard's log at the broker."""
+        return self.network.broker.log((TOPICS.shard(shard_id), 0))
+
+    def model(self, table: str) -> TableModel:
+        """Return the model of a table as of its logs' ends."""
+        model = self.models[table]
+        # Ids of shards increase, so parents come before their children.
+        for shard_id in sorted(self.shards, key=lambda name: int(name[1:])):
+            if self.shards[shard_id][0] == table:
+                known = model.logs.get(shard_id)
+                everything = self.log(shard_id).everything
+                at = 0 if known is None else known.end
+                if known is None or at < len(everything):
+                    model.replay(shard_id, everything[at:])
+        return model
+
+    # Writing.
+
+    def write(self, worker: SimulatedWorker, place: Place, chance: random.Random) -> None:
+        """Ask a worker for some change of a row."""
+        self.ask(worker, place, *self._change(chance, place))
+
+    def ask(
+        self, worker: SimulatedWorker, place: Place, change: Change, mark: str | None
+    ) -> Attempt:
+        """Ask a worker for a change of a row."""
+        now_s = asyncio.get_running_loop().time()
+        low = self.model(place.table).last(place.name)
+        attempt = Attempt(place, mark, change, low, worker, now_s)
+        self.attempts.append(attempt)
+
+        def ask() -> None:
+            heard = partial(self._answered, attempt)
+            try:
+                _owner(worker, place).submit(change, heard)
+            except StoreError as error:
+                heard(error)
+
+        self._send(worker, ask)
+        return attempt
+
+    def _way_s(self) -> float:
+        return self.network.chance.uniform(0.0003, 0.005)
+
+    def _send(self, worker: SimulatedWorker, ask: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._way_s(), ask, context=worker.process.context)
+
+    def _answered(self, attempt: Attempt, told: Outcome | StoreError) -> None:
+        self.network.later(self._way_s(), self._heard, attempt, told)
+
+    def _heard(self, attempt: Attempt, told: Outcome | StoreError) -> None:
+        assert attempt.told is None, f"answered twice: {attempt}"
+        attempt.told, attempt.told_s = told, asyncio.get_running_loop().time()
+        self.trace.add("told", f"{attempt.mark} {type(told).__name__}")
+        place, model = attempt.place, self.model(attempt.place.table)
+        if isinstance(told, Rejected):
+            self._check_refusal(attempt, model)
+        elif isinstance(told, Outcome) and attempt.mark is not None:
+            valid = model.stood.get(attempt.mark)
+            assert valid is not None, f"acknowledged, but not in the log: {attempt}"
+            self.acknowledged[place] = max(self.acknowledged[place], valid.stamp)
+
+    def _check_refusal(self, attempt: Attempt, model: TableModel) -> None:
+        """A refusal is a strong read: at some moment since it was asked, the row was like that."""
+        place, wanted = attempt.place, attempt.change.expectation == EXPECT_PRESENT
+        found = {row is not None for row in model.since(place.name, attempt.low)}
+        assert (not wanted) in found, f"{attempt} was refused, but the row was never like that"
+
+    # Reading.
+
+    def read(self, worker: SimulatedWorker, place: Place) -> None:
+        """Ask a worker for a row, strongly."""
+        low = self.acknowledged[place]
+
+        def ask() -> None:
+            try:
+                owner = _owner(worker, place)
+                owner.require_readable()
+            except StoreError:
+                return
+            row = row_in(owner.rows, place)
+            self.network.later(self._way_s(), self._read, worker, place, low, row)
+
+        self._send(worker, ask)
+
+    def _read(self, worker: SimulatedWorker, place: Place, low: int, row: Columns | None) -> None:
+        """A read shows the row as of some moment between its question and its answer."""
+        model = self.model(place.table)
+        self.trace.add("read", f"{place.table}/{place.name} from {worker.address}")
+        assert row in model.since(place.name, low), (
+            f"a strong read of {place} from {worker.address} shows what never was since stamp "
+            f"{low}: {shown(row)}"
+        )
+
+    def _change(self, chance: random.Random, place: Place) -> tuple[Change, str | None]:
+        kind = chance.choice((PUT, UPDATE, UPDATE, UPDATE, DELETE))
+        row = place.key
+        if kind == DELETE:
+            return Change(kind, row, [], IGNORE), None
+        mark = f"{len(self.attempts)}"
+        cells = [*_cells(chance, updates=kind == UPDATE), _put(MARK, mark.encode())]
+        expectation = chance.choice((IGNORE, EXPECT_PRESENT, EXPECT_ABSENT))
+        return Change(kind, row, cells, expectation), mark
+
+
+def _owner(worker: SimulatedWorker, place: Place) -> ShardOwner:
+    table = worker.catalog.tables.get((INSTANCE, place.table))
+    if table is None:
+        raise Unavailable("The catalog is not read yet.")
+    return worker.directory.owner(table, place.key)
+
+
+def _cells(chance: random.Random, *, updates: bool) -> Iterator[Cell]:
+    """Yield some cells: small, large, deleted, counted."""
+    for name in COLUMNS:
+        choice = chance.choice(("none", "none", "small", "large", "delete"))
+        if choice == "small":
+            yield _put(name, b"small")
+        elif choice == "large":
+            yield _put(name, LARGE)
+        elif choice == "delete" and updates:
+            yield delete_cell(name, None)
+    if updates and chance.random() < 0.2:
+        yield increment_cell(b"n", variant.encode(1))
+
+
+def _put(name: bytes, value: bytes) -> Cell:
+    return put_cell(name, variant.encode(value.decode()), None)
+
+
+def row_in(rows: ChunkReader, place: Place) -> Columns | None:
+    """Return a row's cells by column and version; None where it is absent."""
+    encoded = key.encode([variant.encode(place.name), variant.encode(1)])
+    cells = stored_cells(rows, row_key(place.table_id, encoded))
+    if cells is None:
+        return None
+    columns: Columns = {}
+    for cell in cells:
+        columns.setdefault(cell.name, {})[cell.version_ms or 0] = cell.variant
+    return columns
+
+
+def shown(columns: Columns | None) -> str:
+    """Return a row for reading, values by their beginnings."""
+    if columns is None:
+        return "absent"
+    short = {c.decode(): {v: str(b[:8]) for v, b in found.items()} for c, found in columns.items()}
+    return str(short)

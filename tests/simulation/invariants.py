@@ -1,0 +1,227 @@
+"""What must hold, at every moment and in the end: the invariants of the design.
+
+At every moment: what is acknowledged stands once in its log; stamps increase; per row the log has
+changes in the order in which clients saw them happen; whoever may serve strong reads has all that
+is acknowledged; nobody serves beside another; rows are the fold of the log up to what is applied,
+and so are indexes. In the end also: what was refused is nowhere, what is unknown is whole or
+absent, a reader of the stream sees exactly the valid changes, and the log alone gives the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from rowtide.core import key, variant
+from rowtide.core.catalog import Catalog
+from rowtide.core.chunk import table_prefix
+from rowtide.core.errors import Unavailable
+from rowtide.core.fold import stored_cells
+from rowtide.core.limits import INT64_MAX, Limits
+from rowtide.core.mark import encode_mark, mark_key
+from rowtide.core.overlay import RangeReader
+from rowtide.core.read import read_range
+from rowtide.core.schema import ShardRange, Table
+from rowtide.core.shard import Shard
+from rowtide.core.shard_state import ShardState
+from rowtide.stream.log import Entry
+from rowtide.stream.shard_copy import row_ranges
+from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.stream_reader import find_stamp, read_page
+from tests.simulation.clients import Attempt, Clients, row_in, shown
+from tests.simulation.memory_rows import Disk, MemoryRows
+from tests.simulation.row_model import MARK, Columns, TableModel
+from tests.simulation.simulated_worker import SimulatedWorker
+from tests.simulation.tables import INDEX, INDEXED, INSTANCE, PLACES, TABLES, Place, places_in
+
+__all__ = ["check_lineage", "check_now", "check_outcomes", "check_rebuilt", "check_stream"]
+
+WAIT_S_MAX = 12.5
+"""What a client of a worker that runs may wait: ``write_s_max``, and how often it is looked at."""
+
+
+def check_now(clients: Clients, workers: Sequence[SimulatedWorker], now_s: float) -> None:
+    """Hold what holds at every moment."""
+    for worker in workers:
+        clients.learn(worker.catalog)
+    for table in TABLES:
+        clients.model(table)
+    serving: dict[str, str] = {}
+    for worker in workers:
+        for owner in worker.open_shards() if worker.alive else ():
+            _check_rows(clients, worker, owner)
+            if _readable(owner):
+                shard_id = owner.shard.shard_id
+                other = serving.setdefault(shard_id, worker.address)
+                assert other == worker.address, f"{other} and {worker.address} serve {shard_id}"
+    for attempt in clients.attempts:
+        if attempt.told is None and attempt.worker.alive and not attempt.worker.process.frozen:
+            waited_s = now_s - max(attempt.since_s, attempt.worker.thawed_s)
+            assert waited_s < WAIT_S_MAX, f"a client waits for ever: {attempt}"
+
+
+def _readable(owner: ShardOwner) -> bool:
+    with suppress(Unavailable):
+        owner.require_readable()
+        return True
+    return False
+
+
+def _check_rows(clients: Clients, worker: SimulatedWorker, owner: ShardOwner) -> None:
+    """Rows are the fold of the log up to what is applied; a readable owner has it all."""
+    shard_id, stamp = owner.shard.shard_id, owner.shard.state.stamp
+    known = clients.shards.get(shard_id)
+    if known is None:
+        return
+    table, shard = known
+    model = clients.model(table)
+    places = places_in(owner.shard.table.table_id, shard)
+    where = f"{shard_id} at {worker.address}, applied {owner.shard.state.applied}"
+    expected = {place: model.at(place.name, stamp) for place in places}
+    assert difference(owner.rows, expected) == [], where
+    if table == INDEXED:
+        assert index_rows_in(owner.rows, places) == index_rows_of(expected), where
+    if _readable(owner):
+        for place in places:
+            missed = clients.acknowledged[place]
+            assert missed <= stamp, f"{where}: a strong read of {place} misses {missed}"
+
+
+def check_outcomes(clients: Clients) -> None:
+    """Hold what was told to what stands, once nothing is on its way."""
+    for attempt in clients.attempts:
+        if attempt.mark is None:
+            continue
+        stands = attempt.mark in clients.model(attempt.place.table).stood
+        assert stands or not attempt.applied, f"acknowledged and gone: {attempt}"
+        refused = not attempt.applied and not attempt.unknown
+        assert not (refused and stands), f"refused, and in the log: {attempt}"
+    for place in PLACES:
+        ours = [a for a in clients.attempts if a.place == place]
+        _check_deletes(clients.model(place.table), place, ours)
+        _check_order(clients.model(place.table), ours)
+
+
+def _check_deletes(model: TableModel, place: Place, attempts: Iterable[Attempt]) -> None:
+    deletes = [a for a in attempts if a.mark is None]
+    logged = sum(
+        valid.told == (place.name, None) for log in model.logs.values() for valid in log.changes
+    )
+    applied = sum(a.applied for a in deletes)
+    assert applied <= logged <= applied + sum(a.unknown for a in deletes), f"deletes of {place}"
+
+
+def _check_order(model: TableModel, attempts: Iterable[Attempt]) -> None:
+    """What was acknowledged before another change was asked for stands before it."""
+    stood = [(a, model.stood[a.mark].stamp) for a in attempts if a.mark in model.stood]
+    acknowledged = sorted(((a.told_s, at) for a, at in stood if a.applied), reverse=True)
+    latest = -1
+    for attempt, stamp in sorted(stood, key=lambda pair: pair[0].since_s):
+        while acknowledged and acknowledged[-1][0] < attempt.since_s:
+            latest = max(latest, acknowledged.pop()[1])
+        assert stamp > latest, f"stands before what was acknowledged before it: {attempt}"
+
+
+def check_lineage(catalog: Catalog) -> None:
+    """Living shards tile the keys; every parent has ended, below its children's first stamp."""
+    for table in catalog.tables_by_id.values():
+        shards = [] if table.main else list(table.shards)
+        borders = [shard.begin for shard in shards] + [b""]
+        assert [b"", *(shard.end for shard in shards)] == borders, f"gaps in {table.name}"
+        ended = {shard.shard_id: shard for shard in table.ended}
+        for child in (*shards, *table.ended):
+            for parent in child.parents:
+                if parent in ended:
+                    assert 0 < ended[parent].sealed_us <= child.floor_us, f"{parent} of {child}"
+
+
+async def check_stream(clients: Clients, owner: ShardOwner, limits: Sequence[int]) -> None:
+    """A reader, whatever its page size, sees every valid change that is kept, and no other."""
+    shard_id = owner.shard.shard_id
+    model = clients.model(clients.shards[shard_id][0])
+    start, _ = await owner.log.bounds()
+    kept = [valid for valid in model.logs[shard_id].changes if valid.offset >= start]
+    for valid in kept[::-7]:
+        assert await find_stamp(owner, valid.stamp, start) in range(start, valid.offset + 1)
+    for limit in limits:
+        at, stamps = start, []
+        while True:
+            page = await read_page(owner, at, limit=limit, bytes_max=20_000)
+            at = page.next_offset
+            stamps += [change.stamp for change in page.changes]
+            if page.at_end:
+                break
+        expected = [valid.stamp for valid in kept]
+        assert stamps == expected, f"a reader of pages of {limit} of {shard_id}"
+
+
+def check_rebuilt(clients: Clients, catalog: Catalog) -> None:
+    """The untrimmed logs alone give the same rows: those of a slot, parents first."""
+    stores: dict[int, MemoryRows] = {}
+    living = {s.shard_id for t in catalog.tables_by_id.values() for s in t.shards}
+    for shard_id in sorted(clients.shards, key=lambda name: int(name[1:])):
+        name, shard = clients.shards[shard_id]
+        table = catalog.tables[INSTANCE, name]
+        rows = stores.setdefault(shard.slot, MemoryRows(Disk()))
+        if shard.copied:
+            for low, high in row_ranges(table, shard):
+                rows.write([(chunk, None) for chunk, _ in list(rows.scan(low, high))])
+        _replay(table, shard, rows, clients.log(shard_id).everything)
+        if shard_id not in living:
+            continue
+        model, places = clients.model(name), places_in(table.table_id, shard)
+        expected = {place: model.at(place.name, INT64_MAX) for place in places}
+        assert difference(rows, expected) == [], f"{shard_id} rebuilt from logs alone"
+
+
+def _replay(table: Table, shard: ShardRange, rows: MemoryRows, log: Sequence[Entry]) -> None:
+    state = ShardState(table.options, stamp=shard.floor_us)
+    machine = Shard(shard.shard_id, table, rows, state, limits=Limits())
+    machine.retable(table)
+    for entry in log:
+        writes = machine.replay(entry.offset, entry.value).writes
+        rows.write(writes, [(mark_key(shard.shard_id), encode_mark(machine.state))])
+        machine.applied(writes)
+
+
+# Rows.
+
+
+def difference(rows: RangeReader, expected: Mapping[Place, Columns | None]) -> list[str]:
+    """Return where rows differ from what is expected."""
+    found = {place: row_in(rows, place) for place in expected}
+    return [
+        f"{place.table}/{place.name}: {shown(found[place])} should be {shown(row)}"
+        for place, row in expected.items()
+        if found[place] != row
+    ]
+
+
+IndexRows = dict[tuple[bytes, ...], dict[bytes, bytes]]
+"""Values of the columns kept, by the key of the index's row."""
+
+
+def index_rows_in(rows: RangeReader, places: Iterable[Place]) -> IndexRows:
+    """Return the rows of the table's local index that are of some rows."""
+    low, high = table_prefix(INDEX.table_id), table_prefix(INDEX.table_id + 1)
+    names = {variant.encode(place.name) for place in places}
+    found: IndexRows = {}
+    for stored in read_range(rows, low, high, backward=False):
+        cells = stored_cells(rows, stored.row_key) or ()
+        of = tuple(key.decode(stored.row_key[len(low) :]))
+        if of[0] in names:
+            found[of] = {c.name: c.variant for c in cells}
+    return found
+
+
+def index_rows_of(rows: Mapping[Place, Columns | None]) -> IndexRows:
+    """Return the rows that the index must have: of each column the newest version."""
+    found: IndexRows = {}
+    for place, columns in rows.items():
+        if columns is None:
+            continue
+        newest = {column: versions[max(versions)] for column, versions in columns.items()}
+        kept = {c.encode() for c in INDEX.columns}
+        row_key = (variant.encode(place.name), newest[MARK], variant.encode(1))
+        found[row_key] = {c: value for c, value in newest.items() if c in kept}
+    return found

@@ -1,0 +1,281 @@
+"""The broker in memory as one process reaches it: the contract of ``LogCluster``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
+from typing import Any
+
+from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
+from rowtide.stream.changelog import Change, ChangelogEntry, Fenced
+from rowtide.stream.kafka_config import TopicSpec
+from rowtide.stream.log import Entry
+from rowtide.stream.log_cluster import Appends
+from tests.simulation.broker import Changelog, Pairs, Partition, Place
+from tests.simulation.network import Fate, Link, Reply, Work, resolve
+
+__all__ = ["MemoryCluster", "SimulatedLog"]
+
+FLUSH_S = 30.0
+"""How long a flush is tried."""
+PAGE = 7
+"""Entries of one read of a changelog: few, so that a row's chunks fall on two pages."""
+
+
+class SimulatedLog:
+    """A ``Log`` of the broker in memory."""
+
+    def __init__(self, link: Link, place: Place, *, batch_bytes_max: int = 16 << 20) -> None:
+        self.name = f"{place[0]}[{place[1]}]"
+        self.place = place
+        self._link = link
+        self._batch_bytes_max = batch_bytes_max
+        self._in_flight: asyncio.Future[Any] | None = None
+        self._outcome_open = False
+
+    @property
+    def partition(self) -> Partition:
+        """The log at the broker."""
+        return self._link.network.broker.log(self.place)
+
+    async def append(self, entries: Pairs, *, deadline_s: float) -> int:
+        """Append one batch, see ``Log.append``."""
+        try:
+            base: int = await self.sent(entries, deadline_s=deadline_s)
+        except OutcomeUnknown:
+            self._outcome_open = True
+            raise
+        return base
+
+    def sent(self, entries: Pairs, *, deadline_s: float) -> asyncio.Future[Any]:
+        """Send one batch; the future tells its base offset, or what is known."""
+        assert entries, "an append needs an entry"
+        assert not self._outcome_open, "disconnect after an unknown outcome, before appending"
+        size = sum(len(key) + len(value) for key, value in entries)
+        if size > self._batch_bytes_max:
+            message = f"append to {self.name}: {size} bytes, the limit is {self._batch_bytes_max}"
+            raise Rejected("OTSRequestBodyTooLarge", message)
+        link, sent = self._link, list(entries)
+        of_shard = ".shard." in self.place[0]
+        self._in_flight = link.once(
+            f"append to {self.name}",
+            link.drawn(link.fates if of_shard else deque()),
+            lambda: link.network.broker.append(self.place, sent),
+            deadline_s=deadline_s,
+            held=of_shard and link.holding,
+        )
+        return self._in_flight
+
+    async def read(self, offset: int, *, bytes_max: int, wait_s: float = 0.0) -> list[Entry]:
+        """Return entries from ``offset`` on, see ``Log.read``."""
+
+        def work(reply: Reply) -> None:
+            log = self.partition
+            if offset != log.end or wait_s <= 0:
+                reply(told_by(lambda: log.read(offset, bytes_max)))
+                return
+            once = _Once(lambda: reply(told_by(lambda: log.read(offset, bytes_max))))
+            log.waiters.append(once)
+            self._link.network.later(wait_s, once)
+
+        found: list[Entry] = await self._link.ask(self.name, work)
+        return found
+
+    async def bounds(self) -> tuple[int, int]:
+        """Return (start, end), see ``Log.bounds``."""
+        log = self.partition
+        found: tuple[int, int] = await self._link.ask(
+            self.name, lambda reply: reply((log.start, log.end))
+        )
+        return found
+
+    async def end(self) -> int:
+        """Return the next offset, see ``Log.end``."""
+        log = self.partition
+        return int(await self._link.ask(self.name, lambda reply: reply(log.end)))
+
+    async def trim(self, before: int) -> None:
+        """Delete every entry below ``before``, see ``Log.trim``."""
+        work: Work = lambda reply: reply(told_by(lambda: self.partition.trim(before)))  # noqa: E731
+        await self._link.ask(self.name, work)
+
+    async def disconnect(self) -> None:
+        """Forget what is in flight, see ``Log.disconnect``; it may still land."""
+        self._outcome_open = False
+        if self._in_flight is not None:
+            resolve(self._in_flight, OutcomeUnknown(f"append to {self.name}: disconnected"))
+
+
+class _Once:
+    """Called by whoever comes first."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def __call__(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+
+def told_by(work: Callable[[], Any]) -> Any:
+    """Return what ``work`` returns or raises."""
+    try:
+        return work()
+    except (StoreError, Fenced) as error:
+        return error
+
+
+class MemoryWriter:
+    """A ``ChangelogWriter``: one owner's, under the one transactional id of its partition."""
+
+    def __init__(self, link: Link, changelog: Changelog, name: str) -> None:
+        self.name = name
+        self._link = link
+        self._changelog = changelog
+        self._epoch: int | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether a flush may follow without fencing first."""
+        return self._epoch is not None
+
+    async def prepare(self) -> None:
+        """Nobody coordinates: there is nobody to be found."""
+
+    async def fence(self) -> None:
+        """Take over from every writer so far."""
+        self._epoch = None
+        self._epoch = await self._ask(self._changelog.fence)
+
+    async def flush(self, changes: Sequence[Change]) -> int:
+        """Commit ``changes`` unless fenced: first they are sent, then they are committed."""
+        assert changes, "a flush needs a change"
+        epoch, self._epoch = self._epoch, None
+        assert epoch is not None, "fence before a flush"
+        sent = list(changes)
+        await self._ask(lambda: self._prepared(epoch))
+        fate = self._link.drawn(self._link.flush_fates)
+        if fate in (Fate.REFUSED, Fate.LOST_REQUEST):
+            raise Unavailable(f"flush to {self.name}: refused before the commit")
+        committed = Commit(self._changelog, epoch, sent)
+        position: int = await self._link.once(
+            f"commit to {self.name}",
+            fate,
+            lambda: told_by(committed),
+            deadline_s=FLUSH_S,
+            held=self._link.holding,
+        )
+        self._epoch = epoch
+        return position
+
+    def _prepared(self, epoch: int) -> None:
+        self._changelog.require(epoch)
+        self._link.landing(f"flush to {self.name}")
+
+    async def _ask(self, work: Callable[[], Any]) -> Any:
+        return await self._link.ask(self.name, lambda reply: reply(told_by(work)), asked_s=FLUSH_S)
+
+
+class Commit:
+    """The commit of one transaction. Repeated it changes nothing: the coordinator knows."""
+
+    def __init__(self, changelog: Changelog, epoch: int, changes: Sequence[Change]) -> None:
+        self._changelog = changelog
+        self._epoch = epoch
+        self._changes = changes
+        self._position: int | None = None
+
+    def __call__(self) -> int:
+        if self._position is None:
+            self._changelog.require(self._epoch)
+            self._position = self._changelog.commit(self._changes)
+        return self._position
+
+
+class MemoryReader:
+    """A ``ChangelogReader`` of one partition."""
+
+    def __init__(self, link: Link, changelog: Changelog, name: str) -> None:
+        self.name = name
+        self.position = 0
+        self._link = link
+        self._changelog = changelog
+
+    async def start(self) -> int:
+        """Return the first offset still kept."""
+        return int(await self._ask(lambda: 0))
+
+    async def end(self) -> int:
+        """Return the next offset."""
+        return int(await self._ask(lambda: self._changelog.end))
+
+    async def read(
+        self, from_offset: int, until: int | None = None
+    ) -> AsyncIterator[list[ChangelogEntry]]:
+        """Yield pages of entries in order, up to the end as of the call or of before."""
+        end = await self.end() if until is None else until
+        self.position = from_offset
+        while self.position < end:
+            page = await self._ask(lambda: self._page(self.position, end))
+            if not page:
+                break
+            self.position = page[-1].offset + 1
+            yield page
+        self.position = end
+
+    def _page(self, low: int, high: int) -> list[ChangelogEntry]:
+        kept = (e for e in self._changelog.entries if low <= e.offset < high)
+        return list(islice(kept, PAGE))
+
+    async def _ask(self, work: Callable[[], Any]) -> Any:
+        return await self._link.ask(self.name, lambda reply: reply(told_by(work)), asked_s=FLUSH_S)
+
+
+class MemoryCluster:
+    """A ``LogCluster`` for one process. Every topic that is named exists."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+
+    def log(self, topic: str, partition: int = 0) -> SimulatedLog:
+        """Return a handle of its own on a log."""
+        return SimulatedLog(self.link, (topic, partition))
+
+    async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:
+        """Append to several logs at once, see ``LogCluster``."""
+        ours = [(log, entries) for log, entries in items if isinstance(log, SimulatedLog)]
+        assert len(ours) == len(items), "the logs are the simulation's"
+        sent = [log.sent(entries, deadline_s=deadline_s) for log, entries in ours]
+        answers: list[int | StoreError] = []
+        for future in sent:
+            try:
+                answers.append(await future)
+            except StoreError as error:
+                answers.append(error)
+        return answers
+
+    def changelog_writer(self, topic: str, partition: int, transactional_id: str) -> MemoryWriter:
+        """Return a writer; whoever fences last may flush."""
+        changelog = self.link.network.broker.changelog((topic, partition))
+        return MemoryWriter(self.link, changelog, f"{topic}[{partition}]")
+
+    def changelog_reader(self, topic: str, partition: int) -> MemoryReader:
+        """Return a reader of what is committed."""
+        changelog = self.link.network.broker.changelog((topic, partition))
+        return MemoryReader(self.link, changelog, f"{topic}[{partition}]")
+
+    async def topics(self) -> dict[str, int]:
+        """Return the topics there are."""
+        places = (place for place, _ in self.link.network.broker.logs())
+        return {topic: partition + 1 for topic, partition in sorted(places)}
+
+    async def create_topics(self, specs: Sequence[TopicSpec]) -> None:
+        """Reach the broker; a log is made when it is first used."""
+        await self.link.ask("create topics", lambda reply: reply(len(specs)))
+
+    async def delete_topics(self, names: Sequence[str]) -> None:
+        """Reach the broker; what is deleted is kept, and nobody asks for it."""
+        await self.link.ask("delete topics", lambda reply: reply(len(names)))

@@ -1,0 +1,426 @@
+"""Faults planted in the product, to show that the simulation finds them.
+
+Each is one thing that somebody might get wrong: a check left out, two steps in the wrong order, an
+answer given too early. ``planted`` puts one in place for a while. Where a fault needs a method with
+one line changed, the method stands here whole, with a remark at that line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+from rowtide.core import record, reshape
+from rowtide.core.chunk import DELETED, header
+from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
+from rowtide.core.fold import Writes
+from rowtide.core.lease import RELEASE, LeaseView
+from rowtide.core.mark import encode_mark, mark_key
+from rowtide.core.reshape import Sealed
+from rowtide.core.schema import ShardRange, Table
+from rowtide.core.shard import Replayed, Shard
+from rowtide.stream import changelog_recovery, row_store, shard_owner, slot_reshapes
+from rowtide.stream import slot as slot_module
+from rowtide.stream.appender import Appended, Appender
+from rowtide.stream.changelog_flush import ChangelogFlush, Gathered
+from rowtide.stream.lease_keeper import Held, LeaseKeeper
+from rowtide.stream.log import Entry
+from rowtide.stream.row_store import RowStore
+from rowtide.stream.shard_copy import ShardCopy
+from rowtide.stream.shard_owner import ShardOwner, Waiting
+from rowtide.stream.slot_intakes import SlotIntakes
+from rowtide.stream.slot_reshapes import SlotReshapes
+from rowtide.stream.slot_trim import SlotTrim
+from tests.simulation.broker import Changelog
+
+__all__ = ["MUTATIONS", "RESHAPING", "Mutation", "planted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One fault: what is wrong, and what stands in place of what: (owner, name, replacement)."""
+
+    name: str
+    patches: Sequence[tuple[Any, str, Any]]
+    seeds_max: int = 60
+
+
+@contextmanager
+def planted(mutation: Mutation) -> Iterator[None]:
+    """Plant a fault for a while."""
+    with ExitStack() as stack:
+        for owner, name, replacement in mutation.patches:
+            stack.enter_context(patch.object(owner, name, replacement))
+        yield
+
+
+# The append rule.
+
+
+async def _append_anywhere(
+    self: Appender, batch: Sequence[tuple[bytes, bytes]], at: int
+) -> Appended:
+    try:
+        await self.log.append(batch, deadline_s=10.0)
+    except OutcomeUnknown:
+        return await self._settle(batch, at)
+    return Appended(True, (), at + len(batch))  # Whatever the base offset is.
+
+
+_replay = Shard.replay
+
+
+def _replay_void(self: Shard, offset: int, value: bytes) -> Replayed:
+    envelope, body = record.decode_record(value)
+    valid = record.encode_record(envelope._replace(at=offset), record.encode_body(body))
+    return _replay(self, offset, valid)
+
+
+async def _append_unknown_as_failed(
+    self: Appender, batch: Sequence[tuple[bytes, bytes]], at: int
+) -> Appended:
+    try:
+        base = await self.log.append(batch, deadline_s=10.0)
+    except OutcomeUnknown as error:
+        await self.log.disconnect()
+        raise Unavailable("taken for failed") from error
+    if base == at:
+        return Appended(True, (), at + len(batch))
+    end = base + len(batch)
+    return self._told(batch, at, await self.read(at, end), end)
+
+
+def _told_never_stands(
+    _self: Appender, _batch: object, _at: int, entries: Sequence[Entry], end: int
+) -> Appended:
+    return Appended(False, entries, end)
+
+
+async def _fence_without_noop(self: Appender) -> int:
+    while True:
+        try:
+            return (await self.log.bounds())[1]
+        except Unavailable:
+            await asyncio.sleep(0.1)
+
+
+async def _settle_without_fence(
+    self: Appender, batch: Sequence[tuple[bytes, bytes]], at: int
+) -> Appended:
+    await self.log.disconnect()
+    end = await _fence_without_noop(self)
+    return self._told(batch, at, await self.read(at, end), end)
+
+
+def _replay_any_claim(self: ShardOwner, entries: Sequence[Entry]) -> None:
+    writes: Writes = []
+    for entry in entries:
+        writes += self.shard.replay(entry.offset, entry.value).writes
+        self.recent.add(entry)
+    self._write(writes)
+
+
+async def _append_without_evaluating_again(self: ShardOwner, evaluated: Sequence[Any]) -> bool:
+    at = self.shard.state.applied + 1
+    pairs = [(e.log_key, self.shard.encoded(e, at + i)) for i, e in enumerate(evaluated)]
+    while True:
+        try:
+            told = await self.appender.append(pairs, at)
+            break
+        except Unavailable as error:
+            self._refuse_all(error)
+            return False
+    if told.stands:
+        self._apply(evaluated, pairs, at)
+    else:
+        self._waiting.extendleft(reversed(self._in_flight))
+        self._in_flight = []
+    if told.entries or not told.stands:
+        self.shard.discard()
+        self.replay(told.entries)
+        # What waits keeps what was evaluated on the old end.
+    return told.stands
+
+
+_append = ShardOwner._append
+
+
+async def _answer_first(self: ShardOwner, evaluated: Sequence[Any]) -> bool:
+    shard_owner._answer(self._in_flight)
+    return await _append(self, evaluated)
+
+
+_evaluate = ShardOwner._evaluate
+
+
+def _refuse_at_once(self: ShardOwner, waiting: Waiting) -> None:
+    _evaluate(self, waiting)
+    if isinstance(waiting.error, Rejected) and not waiting.told:
+        waiting.told = True
+        waiting.tell(waiting.error)  # Before what it saw is valid.
+
+
+def _refuse_without_lease(self: ShardOwner, waiting: Waiting) -> None:
+    with patch.object(self, "_readable", lambda: True):
+        _evaluate(self, waiting)
+
+
+def _replay_without_stamp(self: Shard, offset: int, value: bytes) -> Replayed:
+    stamp = self._stamp
+    replayed = _replay(self, offset, value)
+    self._stamp = stamp
+    return replayed
+
+
+# Leases.
+
+
+async def _renewed_when_answered(
+    self: LeaseKeeper, held: Held, answer: int | StoreError, _sent_s: float
+) -> None:
+    await _renewed(self, held, answer, self._clock_s())
+
+
+_renewed = LeaseKeeper._renewed
+
+
+async def _release_then_stop(self: LeaseKeeper, slot: int) -> None:
+    held = self._held.get(slot)
+    if held is not None and not held.lost:
+        with suppress(StoreError):
+            await self._read_to_end(held.log, held.view)
+            await held.log.append([(b"", self._record(held, RELEASE))], deadline_s=1.0)
+        await asyncio.sleep(1.0)
+    self._held.pop(slot, None)
+
+
+def _release_hides_all(self: LeaseView, claim: int, lease_s: float, **_dead: object) -> float:
+    if any(known.released for known in self._ownerships.values()):
+        return 0.0  # A release ends but its own claim.
+    waits = [k.seen_s + lease_s * 1.05 for k in self._ownerships.values() if k.claim < claim]
+    return max(waits, default=0.0)
+
+
+# Rows and changelog.
+
+
+def _write_mark_first(self: ShardOwner, writes: Writes) -> None:
+    shard = self.shard
+    self.rows.write([], [(mark_key(shard.shard_id), encode_mark(shard.state))])
+    self.rows.take(writes)
+    self.dirty.update(key for key, _ in writes)
+    shard.applied(writes)
+
+
+_gather = ChangelogFlush._gather
+
+
+async def _gather_no_deletes(
+    self: ChangelogFlush, get: Callable[[bytes], bytes | None], removed: Any, into: Gathered
+) -> None:
+    await _gather(self, get, removed, into)
+    into.entries = [
+        (key, value, headers)
+        for key, value, headers in into.entries
+        if not (value is not None and key[:1] == b"r" and header(value)[1] & DELETED)
+    ]
+
+
+async def _gather_live(self: ChangelogFlush, _get: object, removed: Any, into: Gathered) -> None:
+    await asyncio.sleep(0.05)
+    if not self._rows.closed:  # type: ignore[attr-defined]  # It is the simulation's.
+        await _gather(self, self._rows.get, removed, into)
+
+
+_flush = ChangelogFlush.flush
+
+
+async def _flush_forgets(self: ChangelogFlush, shards: Any, now_s: float) -> int:
+    shards = list(shards)
+    try:
+        return await _flush(self, shards, now_s)
+    except BaseException:
+        for owner in shards:
+            owner.dirty.clear()
+        raise
+
+
+async def _flush_early_mark(self: ChangelogFlush, shards: Any, now_s: float) -> int:
+    shards = list(shards)
+    flushed = {o.shard.shard_id: o.shard.state.applied for o in shards}
+    self._rows.set_changelog_position(self._rows.changelog_position() or 0, now_s, flushed=flushed)
+    return await _flush(self, shards, now_s)
+
+
+async def _trim_to_end(_self: SlotTrim, owner: ShardOwner, _stream: object) -> int:
+    await owner.log.trim(owner.end)
+    return owner.end
+
+
+def _take_chunk(_view: object, key: bytes, value: bytes | None) -> Writes:
+    return [(key, value)]
+
+
+def _take_mark(key: bytes, value: bytes, _stored: object) -> Writes:
+    return [(key, value)]
+
+
+async def _recover_position_first(
+    rows: RowStore, reader: Any, table_known: Any, shards: Any
+) -> None:
+    position = rows.changelog_position() or 0
+    rows.set_changelog_position(await reader.end(), time.time())
+    settled = changelog_recovery.settled_stamps(rows, shards)
+    async for entries in reader.read(position):
+        rows.apply_changelog(changelog_recovery._page(entries, rows, table_known, settled))
+        await asyncio.sleep(0.05)
+
+
+async def _still_last(_self: LeaseKeeper, _slot: int) -> bool:
+    return True
+
+
+def _nothing(*_arguments: object, **_named: object) -> None:
+    return None
+
+
+def _zero(*_arguments: object, **_named: object) -> float:
+    return 0.0
+
+
+def _true(*_arguments: object) -> bool:
+    return True
+
+
+# Split, merge and move.
+
+
+async def _unsealed(_self: SlotReshapes, owner: ShardOwner, _reshape: object) -> Sealed:
+    return Sealed(owner.shard.state.applied, owner.shard.state.stamp)
+
+
+def _no_plan(_reshape: object) -> str:
+    return "{}"
+
+
+async def _seal_without_drain(self: ShardOwner, plan: str) -> Sealed:
+    if self.shard.state.seal is None:
+        await self._submit_barrier(record.Seal(plan))
+    await self.drain()
+    self.retired = True
+    self._wake.set()
+    assert self.shard.state.seal is not None
+    return self.shard.state.seal
+
+
+_reshaped = reshape.reshaped
+
+
+def _no_floor(table: Table, change: reshape.Reshape, seals: Mapping[str, Sealed]) -> Table:
+    changed = _reshaped(table, change, seals)
+    return replace(changed, shards=tuple(replace(s, floor_us=0) for s in changed.shards))
+
+
+async def _complete_early(self: ShardCopy) -> None:
+    await self._append_rows([], complete=True)
+
+
+def _same_child(change: reshape.Reshape, claim: int, _shard_id: str) -> reshape.Reshape:
+    return replace(change, copier=claim)
+
+
+async def _base_anywhere(self: ShardCopy) -> None:
+    _, self.end = await self._log.bounds()
+    self._source.watches.append(self._written)
+    for low, high in self._ranges:
+        at: bytes | None = low
+        while at is not None:
+            entries, at = self._slice(at, high)
+            await self._append_rows(entries)
+
+
+async def _pass(*_arguments: object, **_named: object) -> None:
+    return None
+
+
+async def _forget_at_once(
+    self: SlotTrim, _table: object, shard: ShardRange, _ended: object
+) -> None:
+    await self._reshapes.forget(shard)
+
+
+async def _arrived_without_room(
+    self: SlotIntakes, _table: object, shard: ShardRange, _rows: object
+) -> ShardOwner | None:
+    return self.arriving.pop(shard.shard_id, None)
+
+
+MUTATIONS = [
+    Mutation("accept our batch at a wrong offset", [(Appender, "append", _append_anywhere)]),
+    Mutation("fold a record at a wrong offset", [(Shard, "replay", _replay_void)]),
+    Mutation(
+        "answer an unknown outcome as failed", [(Appender, "append", _append_unknown_as_failed)]
+    ),
+    Mutation("apply a batch twice", [(Appender, "_told", _told_never_stands)]),
+    Mutation("open without a no-op", [(Appender, "fence", _fence_without_noop)]),
+    Mutation("settle without a no-op", [(Appender, "_settle", _settle_without_fence)]),
+    Mutation(
+        "ignore a later claim",
+        [(ShardOwner, "replay", _replay_any_claim), (LeaseKeeper, "still_last", _still_last)],
+    ),
+    Mutation(
+        "forget to evaluate again after a discarded batch",
+        [(ShardOwner, "_append", _append_without_evaluating_again)],
+    ),
+    Mutation("answer before the log does", [(ShardOwner, "_append", _answer_first)]),
+    Mutation("refuse before what was seen is valid", [(ShardOwner, "_evaluate", _refuse_at_once)]),
+    Mutation("refuse without a lease", [(ShardOwner, "_evaluate", _refuse_without_lease)]),
+    Mutation("forget the stamps that were replayed", [(Shard, "replay", _replay_without_stamp)]),
+    Mutation("skip the lease wait", [(LeaseView, "safe_at", _zero)]),
+    Mutation("serve reads without a lease", [(LeaseKeeper, "readable", _true)]),
+    Mutation("count a lease from the answer", [(LeaseKeeper, "_renewed", _renewed_when_answered)]),
+    Mutation("release before it stops to serve", [(LeaseKeeper, "release", _release_then_stop)]),
+    Mutation("let a release hide an older lease", [(LeaseView, "safe_at", _release_hides_all)]),
+    Mutation("unfence the changelog", [(Changelog, "require", _nothing)]),
+    Mutation("write the mark before the rows", [(ShardOwner, "_write", _write_mark_first)]),
+    Mutation(
+        "lower a chunk's offset on recovery",
+        [(row_store, "_folded_chunk", _take_chunk), (row_store, "_merged_mark", _take_mark)],
+    ),
+    Mutation("drop the stamped deletes", [(ChangelogFlush, "_gather", _gather_no_deletes)]),
+    Mutation("flush chunks newer than the mark", [(ChangelogFlush, "_gather", _gather_live)]),
+    Mutation("forget what a failed flush took", [(ChangelogFlush, "flush", _flush_forgets)]),
+    Mutation("note a flush before it stands", [(ChangelogFlush, "flush", _flush_early_mark)]),
+    Mutation("trim above the flushed mark", [(SlotTrim, "_trim", _trim_to_end)]),
+    Mutation("forget what was not flushed", [(ShardOwner, "note_unflushed", _nothing)]),
+    Mutation(
+        "note the changelog's end before its entries",
+        [(slot_module, "recover_rows", _recover_position_first)],
+    ),
+]
+
+RESHAPING = [
+    Mutation(
+        "open children before their parents are sealed", [(SlotReshapes, "_sealed", _unsealed)]
+    ),
+    Mutation("split without the plan in the seal", [(slot_reshapes, "plan_of", _no_plan)]),
+    Mutation("take writes behind the seal", [(ShardOwner, "seal", _seal_without_drain)]),
+    Mutation("begin children below their parents' seals", [(reshape, "reshaped", _no_floor)]),
+    Mutation("complete a copy without what came last", [(ShardCopy, "complete", _complete_early)]),
+    Mutation(
+        "copy on into a log that another began",
+        [(reshape, "begun", _same_child), (ShardCopy, "base", _base_anywhere)],
+    ),
+    Mutation("open children without their parents' logs", [(SlotReshapes, "open_ended", _pass)]),
+    Mutation("let an ended log go before a flush", [(SlotTrim, "trim_ended", _forget_at_once)]),
+    Mutation(
+        "keep what was there before a copy",
+        [(SlotIntakes, "_made_room", _pass), (SlotIntakes, "arrived", _arrived_without_room)],
+    ),
+]
+"""Faults of split, merge and move."""

@@ -1,0 +1,229 @@
+"""Messages between processes and the broker: late, lost on either way, landing after all.
+
+A ``Link`` is one process's way to the broker. What it sends arrives outside of the process: a
+process that is stopped has sent what it has sent. Chance comes from one generator, so a run can be
+repeated. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.changelog import Fenced
+from tests.simulation.broker import Broker
+from tests.simulation.virtual_time import OUTSIDE
+
+__all__ = ["Fate", "Link", "Network", "Weather"]
+
+RETRY_S = 0.25
+"""After this long a question without an answer is asked again."""
+ASKED_S = 5.0
+"""For how long."""
+RESET_S = 0.02
+"""A broken connection is often noticed at once."""
+
+Reply = Callable[[Any], None]
+Work = Callable[[Reply], None]
+
+
+class Fate(Enum):
+    """What becomes of what is sent once."""
+
+    DONE = "written and answered"
+    REFUSED = "refused, provably not written"
+    LOST_REQUEST = "never arrives, and the writer cannot know"
+    LOST_ANSWER = "written, and the writer cannot know"
+    DELAYED = "arrives later, perhaps after others', and the writer cannot know"
+    DOUBLED = "written and answered, and arrives once more later"
+
+
+FAULTS = tuple(fate for fate in Fate if fate is not Fate.DONE)
+
+
+@dataclass(slots=True)
+class Weather:
+    """How bad the network is. ``latency_s`` is the longest usual one."""
+
+    latency_s: float = 0.002
+    faults: float = 0.0
+    """Part of all appends and flushes that meets a fault."""
+    lost: float = 0.0
+    """Part of all questions that gets no answer at first."""
+    slow: float = 0.0
+    """Part of all messages that takes thirty times as long."""
+    late_s_max: float = 4.0
+    """What is delayed lands within."""
+
+
+class Network:
+    """What all links share. ``away`` is a broker that nobody reaches."""
+
+    def __init__(self, broker: Broker, chance: random.Random) -> None:
+        self.broker = broker
+        self.chance = chance
+        self.weather = Weather()
+        self.away = False
+        self.held: deque[Callable[[], None]] = deque()
+        """What is delayed until somebody says so."""
+
+    def latency_s(self) -> float:
+        """Return how long the next message takes."""
+        usual = self.chance.uniform(0.0003, self.weather.latency_s)
+        return usual * 30 if self.chance.random() < self.weather.slow else usual
+
+    def land_held(self) -> None:
+        """Let the oldest of what is held arrive."""
+        if self.held:
+            self.held.popleft()()
+
+    def later(self, delay_s: float, call: Callable[..., None], *args: Any) -> None:
+        """Call outside of every process."""
+        asyncio.get_running_loop().call_later(delay_s, call, *args, context=OUTSIDE)
+
+
+class Link:
+    """One process's way to the broker. ``cut`` is a way that is broken."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.cut = False
+        self.closed = False
+        self.holding = False
+        """Whether what is delayed waits until somebody lets it land."""
+        self.landing: Callable[[str], None] = lambda _where: None
+        """Hears of all that was done at the broker, before any answer."""
+        self.fates: deque[Fate] = deque()
+        """Of the next appends to logs of shards."""
+        self.flush_fates: deque[Fate] = deque()
+        """Of the next flushes."""
+
+    @property
+    def reaches(self) -> bool:
+        """Whether a message gets through now."""
+        return not (self.network.away or self.cut or self.closed)
+
+    async def ask(self, where: str, work: Work, *, asked_s: float = ASKED_S) -> Any:
+        """Have the broker do ``work``, which may be done more than once, and return its answer."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + asked_s
+        while True:
+            future: asyncio.Future[Any] = loop.create_future()
+            self._send(work, future)
+            told = await future
+            if told is not _LOST:
+                return told
+            if loop.time() >= until:
+                raise Unavailable(f"{where}: no broker")
+            await asyncio.sleep(RETRY_S)
+
+    def _send(self, work: Work, future: asyncio.Future[Any]) -> None:
+        network = self.network
+        lost = network.chance.random() < network.weather.lost
+
+        def arrive() -> None:
+            if lost or not self.reaches:
+                network.later(RETRY_S, resolve, future, _LOST)
+            else:
+                work(reply)
+
+        def reply(told: Any) -> None:
+            network.later(network.latency_s(), back, told)
+
+        def back(told: Any) -> None:
+            if self.reaches:
+                resolve(future, told)
+            else:
+                network.later(RETRY_S, resolve, future, _LOST)
+
+        network.later(network.latency_s(), arrive)
+
+    def drawn(self, fates: deque[Fate]) -> Fate:
+        """Return what is to become of the next thing sent."""
+        if fates:
+            return fates.popleft()
+        weather, chance = self.network.weather, self.network.chance
+        return chance.choice(FAULTS) if chance.random() < weather.faults else Fate.DONE
+
+    def once(
+        self,
+        where: str,
+        fate: Fate,
+        work: Callable[[], Any],
+        *,
+        deadline_s: float,
+        held: bool = False,
+    ) -> asyncio.Future[Any]:
+        """Have the broker do ``work`` once, or twice; the future tells what can be said of it.
+
+        ``held`` keeps back what is delayed until it is told to land.
+        """
+        network, loop = self.network, asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        unknown = OutcomeUnknown(f"{where}: no answer")
+        soon = network.chance.random() < 0.6
+
+        def give_up() -> None:
+            network.later(RESET_S if soon else deadline_s, resolve, future, unknown)
+
+        def again() -> None:
+            if network.away:
+                network.later(RETRY_S, again)  # It is on its way until the broker is back.
+            elif not self.closed:
+                work()
+
+        def postpone() -> None:
+            if held:
+                network.held.append(again)
+            else:
+                longest_s = network.chance.choice((0.05, network.weather.late_s_max))
+                network.later(network.chance.uniform(0, longest_s), again)
+
+        def arrive() -> None:
+            if fate is Fate.LOST_REQUEST or not self.reaches:
+                give_up()
+                return
+            if fate is Fate.DELAYED:
+                postpone()
+                give_up()
+                return
+            told = work()
+            self.landing(where)
+            if fate is Fate.LOST_ANSWER:
+                give_up()
+                return
+            if fate is Fate.DOUBLED:
+                postpone()
+            network.later(network.latency_s(), back, told)
+
+        def back(told: Any) -> None:
+            if self.reaches:
+                resolve(future, told)
+            else:
+                give_up()
+
+        if fate is Fate.REFUSED or not self.reaches:
+            # The connection was refused: nothing was sent.
+            network.later(RESET_S, resolve, future, Unavailable(f"{where}: refused"))
+        else:
+            network.later(network.latency_s(), arrive)
+        return future
+
+
+_LOST = object()
+
+
+def resolve(future: asyncio.Future[Any], told: Any) -> None:
+    """Tell what came, unless something came before."""
+    if future.done():
+        return
+    if isinstance(told, StoreError | Fenced):
+        future.set_exception(told)
+    else:
+        future.set_result(told)

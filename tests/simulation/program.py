@@ -1,0 +1,187 @@
+"""One integer makes a run: how many workers and slots, the weather, the clocks, what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from tests.simulation.network import Weather
+from tests.simulation.trace import Trace
+from tests.simulation.virtual_time import VirtualTimeLoop
+from tests.simulation.world import World
+
+__all__ = ["Action", "Found", "Run", "in_world", "perform", "simulate"]
+
+Action = tuple[str, tuple[int, ...]]
+
+ACTIONS: dict[str, tuple[int, list[tuple[int, int]]]] = {
+    "write": (50, [(0, 2), (1, 6)]),
+    "read": (12, [(0, 2)]),
+    "fault": (8, [(0, 2), (0, 4)]),
+    "start": (10, [(0, 2)]),
+    "kill": (2, [(0, 2), (0, 1000)]),
+    "stop": (1, [(0, 2)]),
+    "pause": (3, [(0, 2), (1, 6000)]),
+    "ambush": (4, [(0, 2), (0, 4), (0, 6000)]),
+    "ambush_to_death": (2, [(0, 2), (0, 4)]),
+    "crash_recovering": (1, [(0, 2), (0, 1500)]),
+    "cut": (2, [(0, 2), (1, 8000)]),
+    "shuffle": (3, []),
+    "skew": (2, [(0, 2), (-3600, 3600)]),
+    "lose_disk": (1, [(0, 2)]),
+    "copy_disk": (1, [(0, 2)]),
+    "restore_disk": (1, [(0, 2)]),
+    "flush_fault": (4, [(0, 2), (0, 4)]),
+    "outage": (1, [(1, 13_000)]),
+    "compact": (2, [(0, 10)]),
+    "flush": (8, [(0, 2)]),
+    "trim": (4, [(0, 2)]),
+    "split": (3, [(0, 1), (0, 5)]),
+    "merge": (2, [(0, 1), (0, 5)]),
+    "move": (2, [(0, 1), (0, 5), (0, 2)]),
+    "options": (3, [(0, 2), (1, 3)]),
+}
+"""Per action its weight and the bounds of its arguments, inclusive."""
+
+WAITS_S = (0.0, 0.0, 0.001, 0.005, 0.02, 0.1, 0.3, 1.0, 2.0)
+STEPS = 120
+
+
+@dataclass(slots=True)
+class Run:
+    """What a run was: a hash of all that happened, how often what happened, the last steps.
+
+    ``failure`` says what went wrong, or is empty.
+    """
+
+    seed: int
+    hash: str
+    counts: Counter[str]
+    lines: list[str]
+    failure: str = ""
+
+
+class Found(AssertionError):
+    """A run that broke an invariant."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.failure)
+        self.run = run
+
+
+def simulate(seed: int, steps: int = STEPS) -> Run:
+    """Run a seed. Raises ``Found``."""
+    worlds: list[World] = []
+    failure: BaseException | None = None
+    logging.disable(logging.CRITICAL)
+    try:
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            runner.run(_run(seed, steps, worlds))
+    except BaseExceptionGroup as failures:
+        failure = _first(failures)
+    finally:
+        logging.disable(logging.NOTSET)
+    trace = worlds[0].trace
+    run = Run(seed, trace.hexdigest(), trace.counts, list(trace.lines))
+    if failure is not None:
+        run.failure = f"seed {seed}: {type(failure).__name__}: {failure}"
+        raise Found(run) from failure
+    return run
+
+
+async def _run(seed: int, steps: int, worlds: list[World]) -> None:
+    chance = random.Random(seed)
+    workers, slots = chance.choice(((2, 1), (2, 2), (3, 2), (3, 3)))
+    async with world_of(seed, workers=workers, slots=slots) as world:
+        worlds.append(world)
+        await world.begin()
+        world.network.weather = _weather(chance)
+        for machine in world.machines:
+            machine.wheel.rate = chance.uniform(0.98, 1.02)
+        for _ in range(steps):
+            await perform(world, _action(chance))
+            await asyncio.sleep(chance.choice(WAITS_S))
+            world.check()
+        await world.settle()
+
+
+@asynccontextmanager
+async def world_of(seed: int, *, workers: int, slots: int) -> AsyncIterator[World]:
+    """Hold a world whose processes all end in the end."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            world = World(tasks, seed, workers=workers, slots=slots)
+            try:
+                yield world
+            finally:
+                world.end()
+            raise _Over
+    except* _Over:
+        pass
+
+
+def in_world(
+    program: Callable[[World], Awaitable[None]], *, seed: int = 0, workers: int = 2, slots: int = 1
+) -> Trace:
+    """Run a program in a world of its own, in fair weather; raises what the program raises."""
+    worlds: list[World] = []
+
+    async def whole() -> None:
+        async with world_of(seed, workers=workers, slots=slots) as world:
+            worlds.append(world)
+            await program(world)
+
+    logging.disable(logging.CRITICAL)
+    try:
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            runner.run(whole())
+    except BaseExceptionGroup as failures:
+        raise _first(failures) from failures
+    finally:
+        logging.disable(logging.NOTSET)
+    return worlds[0].trace
+
+
+class _Over(Exception):
+    """Ends a run's tasks."""
+
+
+def _weather(chance: random.Random) -> Weather:
+    """Return fair weather in every third run."""
+    if chance.random() < 0.33:
+        return Weather()
+    return Weather(
+        latency_s=chance.choice((0.002, 0.01, 0.05)),
+        faults=chance.choice((0.0, 0.02, 0.1)),
+        lost=chance.choice((0.0, 0.02, 0.1)),
+        slow=chance.choice((0.0, 0.01, 0.05)),
+    )
+
+
+def _action(chance: random.Random) -> Action:
+    [name] = chance.choices(list(ACTIONS), [weight for weight, _ in ACTIONS.values()])
+    return name, tuple(chance.randint(*bounds) for bounds in ACTIONS[name][1])
+
+
+async def perform(world: World, action: Action) -> None:
+    """Do one action. Workers are numbered round: a run may have fewer."""
+    name, arguments = action
+    if arguments and ACTIONS[name][1][0] == (0, 2):
+        arguments = (arguments[0] % len(world.machines), *arguments[1:])
+    world.trace.add("do", f"{name}{arguments}")
+    done = getattr(world, name)(*arguments)
+    if inspect.isawaitable(done):
+        await done
+
+
+def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    found: BaseException = failures
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

@@ -1,0 +1,155 @@
+"""Rows as dictionaries: the fold of a log written a second time, as simply as it can be.
+
+It knows records and the append rule, and nothing of chunks, overlays, marks or owners. A row's life
+goes on in another log when its shard is split, merged or moved; what puts its changes in order is
+their commit stamps.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rowtide.core import record, variant
+from rowtide.core.cell import DELETE_ALL, DELETE_ONE, Cell
+from rowtide.stream.log import Entry
+
+__all__ = ["MARK", "Changing", "Columns", "TableModel", "Valid", "mark_of", "name_of"]
+
+Columns = dict[bytes, dict[int, bytes]]
+"""Values by column and version."""
+
+MARK = b"mark"
+"""A column whose value no two changes share."""
+
+Changing = record.Put | record.Update | record.Delete
+
+
+def name_of(body: Changing) -> str:
+    """Return the first key column's value."""
+    return str(variant.decode(body.key[0]))
+
+
+def mark_of(body: Changing) -> str | None:
+    """Return what a change put into its mark; None for a delete."""
+    cells: Sequence[Cell] = () if isinstance(body, record.Delete) else body.cells
+    return next((str(variant.decode(c.variant)) for c in cells if c.name == MARK), None)
+
+
+class Valid(NamedTuple):
+    """A change that stands."""
+
+    shard_id: str
+    offset: int
+    stamp: int
+    body: Changing
+
+    @property
+    def told(self) -> tuple[str, str | None]:
+        """Its row and its mark."""
+        return name_of(self.body), mark_of(self.body)
+
+
+@dataclass(slots=True)
+class ShardLog:
+    """What of one log was folded: up to ``end``; nothing but no-ops follows a seal."""
+
+    max_versions: int
+    end: int = 0
+    changes: list[Valid] = field(default_factory=list)
+    seal: int | None = None
+    floor: int = 0
+    """The highest stamp of its parents' seals."""
+
+
+class TableModel:
+    """The rows of one table by name, as of every commit stamp; and its shards' valid changes."""
+
+    def __init__(self, max_versions: int) -> None:
+        self.logs: dict[str, ShardLog] = {}
+        self.stood: dict[str, Valid] = {}
+        """What stands, by mark."""
+        self._floors: dict[str, int] = {}
+        self._history: dict[str, list[tuple[int, Columns | None]]] = {}
+        self._max_versions = max_versions
+
+    def replay(self, shard_id: str, entries: Sequence[Entry]) -> None:
+        """Fold entries of a log, which go on where the former ended; parents' logs come first."""
+        log = self.logs.get(shard_id)
+        if log is None:
+            log = self.logs[shard_id] = ShardLog(self._max_versions)
+            log.floor = self._floors.get(shard_id, 0)
+        for entry in entries:
+            assert entry.offset == log.end
+            log.end += 1
+            envelope, body = record.decode_record(entry.value)
+            if envelope.at == entry.offset:
+                self._fold(shard_id, log, envelope, body)
+
+    def _fold(
+        self, shard_id: str, log: ShardLog, envelope: record.Envelope, body: record.Body
+    ) -> None:
+        # Who opens a log fences it with a no-op before it knows of the seal.
+        assert log.seal is None or isinstance(body, record.NoOp), (
+            f"{body} follows {shard_id}'s seal"
+        )
+        if isinstance(body, record.Options):
+            log.max_versions = body.max_versions
+        elif isinstance(body, record.Seal):
+            log.seal = envelope.at
+            for child in json.loads(body.plan).get("children", ()):
+                floor = max(self._floors.get(child["shard"], 0), envelope.stamp)
+                self._floors[child["shard"]] = floor
+        elif isinstance(body, Changing):
+            self._take(log, Valid(shard_id, envelope.at, envelope.stamp, body))
+
+    def at(self, name: str, stamp: int) -> Columns | None:
+        """Return a row as of a stamp, inclusive; None: absent."""
+        history = self._history.get(name, [])
+        at = bisect_right(history, stamp, key=lambda known: known[0])
+        return history[at - 1][1] if at else None
+
+    def last(self, name: str) -> int:
+        """Return the stamp of a row's last change."""
+        history = self._history.get(name)
+        return history[-1][0] if history else 0
+
+    def since(self, name: str, low: int) -> list[Columns | None]:
+        """Return what a row was as of ``low`` and of every stamp after; None: absent."""
+        later = [columns for stamp, columns in self._history.get(name, []) if low < stamp]
+        return [self.at(name, low), *later]
+
+    def _take(self, log: ShardLog, valid: Valid) -> None:
+        body, (name, mark) = valid.body, valid.told
+        before = log.changes[-1].stamp if log.changes else log.floor
+        assert before < valid.stamp, f"stamps of {valid.shard_id} don't increase at {valid.offset}"
+        assert self.last(name) < valid.stamp, f"stamps of row {name} don't increase: {valid}"
+        log.changes.append(valid)
+        if mark is not None:
+            assert mark not in self.stood, f"stands twice: {mark}"
+            self.stood[mark] = valid
+        after: Columns | None = None
+        if isinstance(body, record.Put):
+            after = _changed({}, body.cells, log.max_versions)
+        elif isinstance(body, record.Update):
+            after = _changed(self.at(name, valid.stamp) or {}, body.cells, log.max_versions)
+        self._history.setdefault(name, []).append((valid.stamp, after))
+
+
+def _changed(before: Columns, cells: Sequence[Cell], max_versions: int) -> Columns:
+    columns = {name: dict(versions) for name, versions in before.items()}
+    for cell in cells:
+        versions = columns.setdefault(cell.name, {})
+        if cell.op == DELETE_ALL:
+            versions.clear()
+        elif cell.op == DELETE_ONE:
+            versions.pop(cell.version_ms or 0, None)
+        else:
+            versions[cell.version_ms or 0] = cell.variant
+    for name in {cell.name for cell in cells}:
+        newest = sorted(columns[name], reverse=True)[:max_versions]
+        columns[name] = {version: columns[name][version] for version in newest}
+    return {name: versions for name, versions in columns.items() if versions}

@@ -1,0 +1,91 @@
+"""Runs any number of seeds: ``python -m tests.simulation.run --seeds 1000 --from 1 --jobs 2``.
+
+It prints what happened how often, and each seed that broke an invariant with the end of its trace.
+One seed alone (``--seeds 1 --from 4711 --trace``) shows its run.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+
+import click
+
+from tests.simulation.program import STEPS, Found, Run, simulate
+
+__all__ = ["main"]
+
+SHOWN = 60
+"""Lines of a failed run's trace."""
+
+
+Runs = Callable[[int, int, int], Iterable[Run]]
+"""Runs (first seed, number of seeds, steps)."""
+
+
+@click.command()
+@click.option("--seeds", default=200, show_default=True, help="How many.")
+@click.option("--from", "first", default=1, show_default=True, help="The first one.")
+@click.option("--jobs", default=1, show_default=True, help="Processes.")
+@click.option("--steps", default=STEPS, show_default=True, help="Actions of a run.")
+@click.option("--trace", is_flag=True, help="Print the trace of the last seed.")
+@click.option("--shorten", is_flag=True, help="Find the fewest actions after which a seed fails.")
+def main(seeds: int, first: int, jobs: int, steps: int, trace: bool, shorten: bool) -> None:
+    """Run seeds; the exit code is 1 where one of them broke an invariant."""
+    counts: Counter[str] = Counter()
+    failed: list[int] = []
+    began_s = time.monotonic()
+    with _pool(jobs) as runs:
+        for run in runs(first, seeds, steps):
+            counts += run.counts
+            if run.failure:
+                failed.append(run.seed)
+                run = _shortened(run, steps) if shorten else run
+                click.echo("\n".join(("", *run.lines[-SHOWN:], run.failure)))
+    took_s = time.monotonic() - began_s
+    if trace:
+        click.echo("\n".join(run.lines))
+    told = ", ".join(f"{kind} {number}" for kind, number in sorted(counts.items()))
+    click.echo(f"seeds {first} to {first + seeds - 1}: {told}")
+    click.echo(f"{seeds} runs in {took_s:.0f} s, {len(failed)} failed {failed or ''}".rstrip())
+    sys.exit(bool(failed))
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[Runs]:
+    if jobs == 1:
+        yield lambda first, seeds, steps: map(
+            _told, ((s, steps) for s in range(first, first + seeds))
+        )
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield lambda first, seeds, steps: pool.map(
+            _told, ((s, steps) for s in range(first, first + seeds)), chunksize=10
+        )
+
+
+def _shortened(run: Run, steps: int) -> Run:
+    """Return the run of the fewest actions that fails: the actions of a seed do not change."""
+    for fewer in range(1, steps):
+        shorter = _told((run.seed, fewer))
+        if shorter.failure:
+            shorter.failure += f" (after {fewer} actions: --steps {fewer})"
+            return shorter
+    return run
+
+
+def _told(asked: tuple[int, int]) -> Run:
+    seed, steps = asked
+    try:
+        return simulate(seed, steps)
+    except Found as found:
+        return found.run
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,335 @@
+"""A worker process: the real parts of ``rowtide.stream``, joined as ``stream/worker.py`` does.
+
+Real are leases, take-over, roster, slots, shards, catalog, placement, tables and indexes, and what
+they are made of. Doubles are Kafka (``memory_cluster.py``), RocksDB (``memory_rows.py``), the group
+and the hop (``group.py``). There is no HTTP: clients call what handlers call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from rowtide.core.authentication import Identity
+from rowtide.core.catalog import Catalog
+from rowtide.core.errors import StoreError, Unavailable
+from rowtide.core.limits import Limits
+from rowtide.core.schema import ShardRange, Table
+from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.directory import Directory
+from rowtide.stream.handover import HAND_OVER, LEAVING, Handover
+from rowtide.stream.hop import HopClient
+from rowtide.stream.index_operations import INDEX_FINISH, INDEX_STATE, IndexOperations
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.peers import Peers
+from rowtide.stream.placement import SETTLE, Placement
+from rowtide.stream.reclaimer import ReclaimSettings
+from rowtide.stream.reshape_operations import (
+    COPY_BEGUN,
+    RESHAPED,
+    SHARD_FORGOTTEN,
+    SHARD_RECEIVED,
+    ReshapeOperations,
+)
+from rowtide.stream.roster import Roster
+from rowtide.stream.row_store import RowStore
+from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.slot import Slot
+from rowtide.stream.slot_settings import SlotSettings
+from rowtide.stream.split_operations import SplitOperations
+from rowtide.stream.table_operations import TableOperations
+from rowtide.stream.table_throttle import TableThrottle
+from rowtide.stream.takeover import Takeover
+from rowtide.stream.topics import TopicNames
+from tests.simulation.group import Group, Hop, SimulatedMembership
+from tests.simulation.memory_cluster import MemoryCluster
+from tests.simulation.memory_rows import Disk, MemoryRows
+from tests.simulation.network import Link, Network
+from tests.simulation.tables import INSTANCE, Place
+from tests.simulation.virtual_time import Process
+
+__all__ = ["EPOCH_US", "LEASE_S", "TOPICS", "Shared", "SimulatedWorker", "Wheel"]
+
+EPOCH_US = 1_700_000_000_000_000
+LEASE_S = 1.0
+TOPICS = TopicNames("sim", "sim-rows-changelog")
+SETTINGS = SlotSettings(flush_s=5.0, trim_s=20.0, reclaim=ReclaimSettings(pause_s=1e9))
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all workers share: the network with the broker, the group, the hop."""
+
+    network: Network
+    group: Group
+    hop: Hop
+
+
+@dataclass(slots=True)
+class Wheel:
+    """A worker's clocks, which survive its processes. ``rate`` is that of the steady one."""
+
+    rate: float = 1.0
+    skew_us: int = 0
+
+    def wall_us(self) -> int:
+        """Return Unix microseconds, which may go back."""
+        return EPOCH_US + int(asyncio.get_running_loop().time() * 1_000_000) + self.skew_us
+
+    def lease_s(self) -> float:
+        """Return seconds on a clock that never goes back."""
+        return asyncio.get_running_loop().time() * self.rate
+
+
+@dataclass(slots=True)
+class Machine:
+    """What of a worker survives its processes: disks by slot, clocks, who it was."""
+
+    number: int
+    disks: dict[int, Disk] = field(default_factory=dict)
+    wheel: Wheel = field(default_factory=Wheel)
+    former: frozenset[bytes] = frozenset()
+    """Owner ids that are known to have ended: that of a directory of its own."""
+
+
+class SimulatedSlot(Slot):
+    """A slot on a disk in memory."""
+
+    disk: Disk
+
+    def _opened_rows(self) -> RowStore:
+        return MemoryRows(self.disk)
+
+
+class SimulatedWorker:
+    """One life of a worker process. ``run`` is its one task, in the context of its process."""
+
+    def __init__(self, shared: Shared, machine: Machine, life: int) -> None:
+        self.number = machine.number
+        self.machine = machine
+        self.shared = shared
+        self.process = Process()
+        self.link = Link(shared.network)
+        self.cluster = MemoryCluster(self.link)
+        self.owner_id = bytes([self.number, life % 256, life // 256]) + bytes(5)
+        self.address = f"worker-{self.number}-{life}:1"
+        self.stopping = asyncio.Event()
+        self.assembled = False
+        self.thawed_s = 0.0
+        """When it last went on after a stop."""
+
+    async def run(self) -> None:
+        """Serve until told to stop, then drain."""
+        shared = self.shared
+        try:
+            async with asyncio.TaskGroup() as self.tasks:
+                self._assemble()
+                self.assembled = True
+                self.tasks.create_task(self.leases.run(), name="leases")
+                self.tasks.create_task(self.leases.watch(shared.group.slots), name="others' leases")
+                self.tasks.create_task(self.takeover.run(), name="takeover")
+                self.tasks.create_task(self.catalog_owner.follow(), name="catalog")
+                self.tasks.create_task(self.placement.run(), name="placement")
+                shared.hop.peers[self.address] = self
+                await self.handover.join()
+                await self.stopping.wait()
+                await self.handover.leave()
+                self.roster.stop()
+                raise _Stopped
+        except* _Stopped:
+            pass
+        finally:
+            if not self.link.closed:
+                shared.hop.peers.pop(self.address, None)
+                shared.group.leave(self.address)
+
+    def _assemble(self) -> None:
+        """Build the parts and join them, see ``Worker._assemble``."""
+        wheel, slots = self.machine.wheel, self.shared.group.slots
+        cluster = cast(Cluster, self.cluster)
+        hop = cast(HopClient, self.shared.hop)
+        self.catalog_owner = CatalogOwner(
+            self.cluster.log(TOPICS.catalog),
+            self.cluster.log(TOPICS.catalog),
+            owner=self.owner_id,
+            clock_us=wheel.wall_us,
+            changed=self._catalog_changed,
+        )
+        self.leases = LeaseKeeper(
+            self.cluster,
+            TOPICS.lease,
+            owner=self.owner_id,
+            address=self.address,
+            dead=self.machine.former,
+            settings=LeaseSettings(LEASE_S),
+            clock_s=wheel.lease_s,
+        )
+        self.roster = Roster(self._new_slot, self.tasks)
+        peers = Peers(hop, self.owners, self.catalog, address=self.address)
+        self.handover = Handover(self.leases, self.roster, hop, peers, self._new_membership)
+        self.placement = Placement(
+            self.catalog_owner, self.roster.slots, hop, self.owners, peers, address=self.address
+        )
+        limits = Limits()
+        self.directory = Directory(self.catalog, self.roster.slots, limits, wheel.wall_us)
+        throttle = TableThrottle(limits, asyncio.get_running_loop().time)
+        made = (self.directory, self.catalog_owner, cluster, TOPICS, throttle)
+        self.indexes = IndexOperations(*made, self.placement, self._finish_index, slots=slots)
+        splits = SplitOperations(self.directory, self._forward)
+        self.reshapes = ReshapeOperations(
+            self.directory,
+            self.catalog_owner,
+            cluster,
+            TOPICS,
+            self.placement,
+            splits,
+            self._forward,
+            slots=slots,
+        )
+        self.tables = TableOperations(*made, self.indexes, self.placement, slots=slots)
+        self.takeover = Takeover(
+            self.leases,
+            self.roster,
+            slots=slots,
+            address=self.address,
+            standbys=lambda _slot: (),
+            ready=self.catalog_owner.ready.is_set,
+        )
+
+    # What the parts ask of each other.
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog as this worker knows it."""
+        return self.catalog_owner.catalog
+
+    def owners(self) -> Mapping[int, str]:
+        """Return where each slot's worker is: as its lease says, else as the group does."""
+        leased = {slot: address for slot, address in self.leases.addresses.items() if address}
+        return {**self.handover.membership.owners(), **leased}
+
+    def answer(self, identity: Identity, operation: str, body: bytes) -> Awaitable[bytes]:
+        """Answer what another worker asks."""
+        handlers: dict[str, Callable[[Identity, bytes], Awaitable[bytes]]] = {
+            SETTLE: self.placement.settle_request,
+            INDEX_STATE: self.indexes.state_request,
+            INDEX_FINISH: self.indexes.finish_request,
+            RESHAPED: self.reshapes.finish_request,
+            COPY_BEGUN: self.reshapes.begin_copy_request,
+            SHARD_FORGOTTEN: self.reshapes.forget_request,
+            SHARD_RECEIVED: self._received,
+            HAND_OVER: self.handover.hand_over_request,
+            LEAVING: self.handover.leaving_request,
+        }
+        return handlers[operation](identity, body)
+
+    async def _received(self, identity: Identity, body: bytes) -> bytes:
+        return self.reshapes.received_request(identity, body)
+
+    def _new_membership(self) -> SimulatedMembership:
+        return SimulatedMembership(
+            self.shared.group,
+            self,
+            on_assigned=lambda numbers: self.roster.assign(numbers),
+            on_revoked=lambda numbers: self.roster.revoke(numbers),
+        )
+
+    def _new_slot(self, number: int) -> Slot:
+        slot = SimulatedSlot(
+            number,
+            cluster=self.cluster,
+            topics=TOPICS,
+            leases=self.leases,
+            path=Path("/nonexistent/rows"),
+            before_open=self.catalog_owner.open if number == CATALOG_SLOT else self._catalog_ready,
+            tables=self._tables_of,
+            table_known=self._table_known,
+            clock_us=self.machine.wheel.wall_us,
+            indexes=self.indexes,
+            reshapes=self.reshapes,
+            limits=Limits(),
+            settings=SETTINGS,
+            handover=self.handover,
+        )
+        slot.disk = self.machine.disks.setdefault(number, Disk())
+        return slot
+
+    def _table_known(self, table_id: int) -> bool:
+        return table_id in self.catalog.tables_by_id or table_id >= self.catalog.next_table_id
+
+    async def _catalog_ready(self, _claim: int) -> None:
+        await self.catalog_owner.ready.wait()
+        await self.catalog_owner.refresh()
+
+    def _catalog_changed(self) -> None:
+        for slot in self.roster.slots.values():
+            slot.retable()
+        self.placement.wake.set()
+
+    def _tables_of(self, slot: int) -> list[tuple[Table, ShardRange]]:
+        shards = self.catalog.shards.values()
+        return [
+            (table, shard) for table, shard in shards if shard.slot == slot and not shard.sealed_us
+        ]
+
+    async def _finish_index(self, identity: Identity, body: bytes) -> bytes:
+        if self.catalog_owner.owning:
+            return await self.indexes.finish_request(identity, body)
+        return await self._forward(CATALOG_SLOT, INDEX_FINISH, identity, body)
+
+    async def _forward(self, slot: int, operation: str, identity: Identity, body: bytes) -> bytes:
+        address = self.owners().get(slot)
+        if address is None or address == self.address:
+            raise Unavailable("The partition is not available.")
+        return await self.shared.hop.call(address, identity, operation, body)
+
+    def rejoin(self) -> None:
+        """Come back to the group that had given us up, unless we leave."""
+        membership = self.handover.membership
+        if isinstance(membership, SimulatedMembership) and not self.handover.left:
+            self.shared.group.join(self, membership)
+
+    # What is looked at from outside.
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still do something, be it stopped for now."""
+        return not self.link.closed
+
+    def open_shards(self) -> list[ShardOwner]:
+        """Return the shards it serves."""
+        return [o for slot in self.roster.slots.values() for o in slot.shards.values()]
+
+    def has(self, place: Place) -> bool:
+        """Say whether it serves, as it believes, the shard of a row."""
+        table = self.catalog.tables.get((INSTANCE, place.table))
+        if table is None:
+            return False
+        try:
+            self.directory.owner(table, place.key)
+        except StoreError:
+            return False
+        return True
+
+    @property
+    def settled(self) -> bool:
+        """Whether all its slots are open, it serves every shard, and none is being changed."""
+        slots = list(self.roster.slots.values())
+        if len(slots) < self.shared.group.slots or not all(s.opened.is_set() for s in slots):
+            return False
+        shards = self.catalog.shards.values()
+        living = {shard.shard_id for _, shard in shards if not shard.sealed_us}
+        served = {owner.shard.shard_id for owner in self.open_shards()}
+        return bool(living) and living == served and not self.catalog.reshapes
+
+    def followed(self) -> list[ShardOwner]:
+        """Return the shards whose logs may be read, those that have ended among them."""
+        return [self.directory.followed(shard) for _, shard in self.catalog.shards.values()]
+
+
+class _Stopped(Exception):
+    """Ends the worker's tasks after a clean stop."""

@@ -1,0 +1,63 @@
+"""The simulation finds what is planted: each fault within the number of seeds that is told here.
+
+A fault that random runs find seldom is caught by a story of ``test_interleavings.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation import test_interleavings as stories
+from tests.simulation.mutations import MUTATIONS, RESHAPING, Mutation, planted
+from tests.simulation.program import Found, simulate
+
+QUICK = 5
+"""Faults found within so many seeds are planted in every run of the tests."""
+
+
+STORIES: dict[str, Callable[[], None]] = {
+    "unfence the changelog": stories.test_a_paused_owners_flush_after_its_successors_flush_and_trim,
+    "refuse before what was seen is valid": (
+        stories.test_a_refusal_that_rests_on_a_change_which_does_not_stand_yet
+    ),
+    "refuse without a lease": stories.test_a_refusal_by_a_zombie_that_knows_an_old_row,
+    "let a release hide an older lease": stories.test_a_release_that_hides_an_older_live_lease,
+}
+"""Faults that random runs find too seldom, and what catches them."""
+
+
+def first_found(mutation: Mutation) -> int | None:
+    """Return the first seed that finds a fault."""
+    for seed in range(1, mutation.seeds_max + 1):
+        try:
+            with planted(mutation):
+                simulate(seed)
+        except Found:
+            return seed
+    return None
+
+
+def cases(*, quick: bool) -> list[Mutation]:
+    """Return the faults that are found soon, or the others."""
+    planted_ones = [m for m in (*MUTATIONS, *RESHAPING) if m.name not in STORIES]
+    return [m for m in planted_ones if (m.seeds_max <= QUICK) == quick]
+
+
+@pytest.mark.parametrize("mutation", cases(quick=True), ids=lambda m: m.name)
+def test_a_planted_fault_is_found_soon(mutation: Mutation) -> None:
+    assert first_found(mutation) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", cases(quick=False), ids=lambda m: m.name)
+def test_a_planted_fault_is_found(mutation: Mutation) -> None:
+    assert first_found(mutation) is not None
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_planted_fault_is_caught_by_a_story(name: str) -> None:
+    [mutation] = [m for m in MUTATIONS if m.name == name]
+    with planted(mutation), pytest.raises(AssertionError):
+        STORIES[name]()

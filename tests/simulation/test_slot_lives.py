@@ -1,0 +1,107 @@
+"""A slot that fails while it serves opens again, and ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from unittest.mock import patch
+
+import pytest
+
+from rowtide.core.lease import CLAIM, Lease, encode_lease
+from rowtide.stream.slot import WATCH_S, Slot
+from tests.simulation.program import in_world
+from tests.simulation.simulated_worker import TOPICS
+from tests.simulation.world import World
+
+LIVES = 3
+
+
+def run(program: Callable[[World], Awaitable[None]]) -> None:
+    """Run a program in a world of one worker with one slot, which is open."""
+
+    async def begun(world: World) -> None:
+        await world.begin()
+        await program(world)
+
+    in_world(begun, workers=1, slots=1)
+
+
+def slot_of(world: World) -> Slot:
+    """Return the one slot."""
+    [worker] = world.live()
+    return worker.roster.slots[0]
+
+
+def take_away(world: World) -> None:
+    """Have the worker give the slot away at once."""
+    [worker] = world.live()
+    worker.roster.revoke(frozenset((0,)))
+    worker.roster.hurry()
+
+
+def claim_by_rival(world: World) -> None:
+    """Let somebody else claim the slot, and never serve it."""
+    log = world.broker.log((TOPICS.lease, 0))
+    claim = Lease(log.end, CLAIM, log.end, b"a rival.", "rival:1")
+    world.broker.append((TOPICS.lease, 0), [(b"", encode_lease(claim))])
+
+
+async def lose(world: World) -> None:
+    """Let it see a later claim while it serves; return once it has closed."""
+    slot = slot_of(world)
+    await slot.opened.wait()
+    claim_by_rival(world)
+    await asyncio.sleep(WATCH_S * 1.5)
+    assert not slot.opened.is_set()
+
+
+def test_it_opens_again_after_each_failure() -> None:
+    async def program(world: World) -> None:
+        for _ in range(LIVES):
+            await lose(world)
+        await slot_of(world).opened.wait()
+
+    run(program)
+
+
+@pytest.mark.parametrize("ms", range(0, 1000, 50))
+def test_it_ends_when_it_is_cancelled_whatever_else_fails(ms: int) -> None:
+    async def program(world: World) -> None:
+        [worker] = world.live()
+        slot = slot_of(world)
+        claim_by_rival(world)
+        await asyncio.sleep(ms / 1000)
+        take_away(world)
+        await asyncio.sleep(30)
+        # What has ended may be adopted anew: by then nobody else renews its lease.
+        assert worker.roster.slots.get(0) is not slot
+
+    run(program)
+
+
+def test_one_that_gives_way_stays_closed_until_it_is_cancelled() -> None:
+    async def program(world: World) -> None:
+        slot = slot_of(world)
+        [worker] = world.live()
+        with patch.object(worker.handover, "give_way", lambda _number: True):
+            await lose(world)
+            await asyncio.sleep(600)
+            assert not slot.opened.is_set()
+
+    run(program)
+
+
+@pytest.mark.parametrize("ms", range(50, 1000, 100))
+def test_one_that_is_revoked_while_its_claim_waits_ends_alone(ms: int) -> None:
+    async def program(world: World) -> None:
+        [worker] = world.live()
+        await lose(world)
+        await asyncio.sleep(ms / 1000)  # It claims again, and waits for its rival's lease.
+        take_away(world)
+        await asyncio.sleep(5)
+        worker.roster.assign(frozenset((0,)))
+        await asyncio.sleep(5)
+        assert slot_of(world).opened.is_set()
+
+    run(program)
