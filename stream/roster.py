@@ -186,6 +186,8 @@ class Roster:
                 await place.unwanted.wait()
         except TimeoutError:
             raise Unavailable from None
+        if not place.unwanted.is_set():
+            raise Unavailable  # The group has given it back before we came to it.
         place.due.set()
         await place.ended.wait()
 

@@ -164,6 +164,29 @@ async def test_whoever_asks_before_the_group_has_told_us_waits_for_that() -> Non
         assert list(roster.slots) == []
 
 
+async def test_a_slot_that_comes_back_before_who_asks_is_heard_is_kept() -> None:
+    async with running() as roster:
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        asked: list[Exception] = []
+
+        async def ask() -> None:
+            try:
+                await roster.hand_over(3)
+            except Unavailable as error:
+                asked.append(error)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(ask(), name="asks")
+            await settle(roster)
+            roster.revoke(frozenset({3}))
+            roster.assign(frozenset({3}))
+        assert len(asked) == 1
+        await settle(roster)
+        assert list(roster.slots) == [3]
+        assert Counted.lives == 1
+
+
 async def test_a_closed_roster_serves_on_and_takes_nothing_until_reopened() -> None:
     async with running() as roster:
         roster.assign(frozenset({3}))
