@@ -223,15 +223,16 @@ class LeaseKeeper:
         claim, sent_s = await self._append_claim(log, view)
         # Reads of the lease partition wait no longer than the log does, so ``view`` is complete
         # up to our claim: the append rule made sure of it.
-        self._held[slot] = Held(claim, log, view, sent_s)
+        held = self._held[slot] = Held(claim, log, view, sent_s)
         self._counts.claims += 1
         wait_s = view.safe_at(claim, self._settings.lease_s, dead=self._ended) - self._clock_s()
         if wait_s > 0:
             logger.info("slot %d: waiting %.1f s for the lease of its former owner", slot, wait_s)
             await asyncio.sleep(wait_s)
+        if self._held.get(slot) is not held:
+            raise Unavailable(f"slot {slot} was released while it waited for its former owner")
         view.forget_before(claim)
         # Soon: whoever starts then reads nothing of owners that we have waited for.
-        held = self._held[slot]
         held.trim_at = held.renewals + 1
         return claim
 

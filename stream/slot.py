@@ -48,6 +48,7 @@ from rowtide.stream.slot_intakes import SlotIntakes
 from rowtide.stream.slot_reshapes import SlotReshapes, require_parents
 from rowtide.stream.slot_settings import SlotSettings
 from rowtide.stream.slot_sweep import SlotSweep
+from rowtide.stream.slot_tasks import LifeTasks
 from rowtide.stream.slot_trim import SlotTrim
 from rowtide.stream.standby_shard import Unflushed
 from rowtide.stream.topics import TopicNames
@@ -216,7 +217,7 @@ class Slot:
         """Open and serve until something fails; return whether it was open."""
         opened = False
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with LifeTasks() as tasks:
                 self._tasks = tasks
                 await self._open()
                 opened = True
@@ -249,8 +250,8 @@ class Slot:
         """Open and serve a shard in the background; the event is set once that is decided."""
         assert self._tasks is not None, "shards are opened in a slot that runs"
         served = asyncio.Event()
-        self._begun.add(shard.shard_id)
         self._tasks.create_task(self._serve(shard, served), name=f"shard[{shard.shard_id}]")
+        self._begun.add(shard.shard_id)
         return served
 
     async def _await_served(self, begun: Sequence[asyncio.Event]) -> None:
@@ -321,7 +322,8 @@ class Slot:
         for shard_id, owner in self.shards.items():
             table = tables.get(shard_id)
             if table is not None and table != owner.shard.table:
-                self._index_work.retable(owner, table, self._tasks)
+                with suppress(Unavailable):  # The slot closes; it opens with its newest tables.
+                    self._index_work.retable(owner, table, self._tasks)
 
     async def repair(self, shard_id: str, *, accept: bool) -> Loss:
         """Tell what a closed shard's log has lost; with ``accept`` serve what is left.
@@ -539,6 +541,8 @@ class Slot:
 
     async def _remove(self, keys: Sequence[bytes], stamps: Mapping[bytes, int]) -> None:
         async with self._flushing:
+            if not self._writer.ready:
+                await self._fence()
             if self._flush is None:
                 raise Unavailable(f"slot {self.number} is not open")
             await self._flush.remove(keys, time.time(), stamps=stamps)

@@ -1,0 +1,197 @@
+"""What random runs have found, each as the shortest story that tells it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from rowtide.core.errors import Unavailable
+from rowtide.core.mutation import DELETE, UPDATE
+from rowtide.stream.slot_tasks import LifeTasks
+from tests.simulation.network import Fate
+from tests.simulation.scene import Scene, play
+
+A, B = 0, 1
+
+
+def test_a_slot_may_be_taken_away_while_its_claim_waits() -> None:
+    """The claim looked itself up when its wait was over, and its KeyError ended the process."""
+
+    async def story(scene: Scene) -> None:
+        world = scene.world
+        world.cut(A, 3000)
+        lease = world.broker.log(("sim.lease", 0))
+        end = lease.end
+        claiming = scene.begin(B, refused(scene.worker(B).leases.claim(0)))
+        await scene.until(lambda: lease.end > end)
+        await scene.until(scene.begin(B, scene.worker(B).leases.release(0)).done)
+        await scene.until(claiming.done)
+        assert claiming.result()
+        await scene.watch(4)
+        await scene.until(lambda: scene.serves(A) or scene.serves(B))
+
+    play(story)
+
+
+async def refused(claim: Awaitable[int]) -> bool:
+    """Say whether a claim came to nothing, in a way that is tried again."""
+    try:
+        await claim
+    except Unavailable:
+        return True
+    return False
+
+
+async def test_a_life_of_a_slot_that_ends_takes_no_task() -> None:
+    """The catalog changed as a slot failed; the RuntimeError of its tasks ended the process."""
+    told: list[Exception] = []
+
+    async def nothing() -> None:
+        return
+
+    async def ask_as_it_ends(tasks: LifeTasks) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            try:
+                tasks.create_task(nothing())
+            except Unavailable as error:
+                told.append(error)
+
+    async def fail() -> None:
+        raise ConnectionError
+
+    async def live() -> None:
+        async with LifeTasks() as tasks:
+            tasks.create_task(ask_as_it_ends(tasks))
+            tasks.create_task(fail())
+
+    with pytest.raises(ExceptionGroup):
+        await live()
+    assert len(told) == 1
+
+
+def test_a_sweep_after_a_flush_that_failed_fences_first() -> None:
+    """The sweep used a writer that was good for nothing: its assertion ended the process."""
+
+    async def story(scene: Scene) -> None:
+        worker = scene.worker(A)
+        await scene.done(A)
+        worker.link.flush_fates.append(Fate.LOST_ANSWER)
+        scene.world.flush(A)
+        slot = worker.roster.slots[0]
+        await scene.until(lambda: not slot._writer.ready and not slot._flushing.locked())
+        removing = scene.begin(A, slot._remove([b"r\0\0\0\x63"], {}))
+        await scene.until(removing.done)
+        removing.result()
+
+    play(story)
+
+
+def test_a_tombstone_is_all_that_compaction_left_of_a_delete() -> None:
+    """A worker that still had the row took nothing for granted from a tombstone alone."""
+
+    async def story(scene: Scene) -> None:
+        await scene.done(A)
+        await scene.flushed(A)
+        await scene.give(B)
+        await scene.done(B, DELETE)
+        await scene.flushed(B)
+        await scene.flushed(B)
+        scene.world.compact(10)
+        await scene.give(A)
+
+    play(story)
+
+
+@pytest.mark.parametrize("seconds", [13, -13, 3600, -3600])
+def test_a_no_op_that_fences_is_stamped_by_another_clock(seconds: int) -> None:
+    """Its stamp was below those before it, and a search by time went astray."""
+
+    async def story(scene: Scene) -> None:
+        scene.world.skew(B, seconds)
+        await scene.done(A)
+        await scene.give(B)
+        await scene.done(B, UPDATE)
+        await scene.give(A)
+        await scene.done(A, UPDATE)
+
+    play(story)
+
+
+@pytest.mark.parametrize("where", [0, 1, 3], ids=["shard", "lease", "catalog"])
+def test_a_former_owner_opens_the_shard_after_its_successor(where: int) -> None:
+    """It was stopped as it opened, and went on when another had opened and acknowledged."""
+
+    async def story(scene: Scene) -> None:
+        world = scene.world
+        await scene.done(A)
+        world.kill(A, 500)
+        world.start(A)
+        await asyncio.sleep(0)
+        await scene.until(lambda: world.worker(A) is not None)
+        world.ambush(A, where, 600_000)
+        world.shared.group.divide({0: scene.worker(A).address})
+        await scene.until(lambda: scene.worker(A).process.frozen)
+        await scene.until(lambda: scene.serves(B))
+        await scene.done(B, UPDATE)
+        world.thaw(scene.worker(A))
+        await scene.watch(0.2)
+        if scene.serves(B):
+            await scene.done(B, UPDATE)
+        await scene.watch(3)
+
+    play(story)
+
+
+def test_a_client_does_not_wait_while_a_flush_waits_for_the_broker() -> None:
+    """One task did both, and nobody told the clients."""
+
+    async def story(scene: Scene) -> None:
+        scene.worker(A).link.flush_fates.append(Fate.LOST_ANSWER)
+        asked = [scene.ask(A, UPDATE) for _ in range(3)]
+        await scene.watch(0.5)
+        scene.world.outage(20_000)
+        scene.world.flush(A)
+        asked += [scene.ask(A, UPDATE) for _ in range(3)]
+        await scene.watch(18)
+        assert all(attempt.told is not None for attempt in asked)
+
+    play(story)
+
+
+def test_a_queue_is_refused_that_holds_options() -> None:
+    """What came after them waited for ever for what had been refused."""
+
+    async def story(scene: Scene) -> None:
+        scene.world.outage(9_000)
+        before = scene.ask(A, UPDATE)
+        await scene.watch(0.02)
+        scene.world.options(A, 2)
+        await scene.watch(0.02)
+        after = scene.ask(A, UPDATE)
+        await scene.watch(14)
+        assert before.told is not None
+        assert after.told is not None
+        await scene.until(lambda: scene.serves(A) or scene.serves(B))
+        await scene.done(A if scene.serves(A) else B, UPDATE)
+
+    play(story)
+
+
+def test_a_slot_closes_while_a_flush_waits_for_its_turn() -> None:
+    """The flush that came next found nothing to flush with."""
+
+    async def story(scene: Scene) -> None:
+        await scene.done(A)
+        scene.world.outage(5000)
+        for _ in range(3):
+            scene.world.flush(A)
+        await scene.watch(1)
+        scene.world.shared.group.divide({0: scene.worker(B).address})
+        await scene.watch(12)
+        await scene.until(lambda: scene.serves(B))
+
+    play(story)
