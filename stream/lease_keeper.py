@@ -230,7 +230,7 @@ class LeaseKeeper:
             logger.info("slot %d: waiting %.1f s for the lease of its former owner", slot, wait_s)
             await asyncio.sleep(wait_s)
         if self._held.get(slot) is not held:
-            raise Unavailable(f"slot {slot} was released while it waited for its former owner")
+            raise Unavailable(f"slot {slot} was given away before its claim was good")
         view.forget_before(claim)
         # Soon: whoever starts then reads nothing of owners that we have waited for.
         held.trim_at = held.renewals + 1

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from rowtide.core.errors import Unavailable
 from rowtide.core.lease import RENEW
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import TopicSpec
@@ -99,3 +100,29 @@ async def test_who_starts_later_waits_for_nobody_who_was_waited_for_already(
         began_s = lease_clock()
         await third.claim(SLOT)
         assert lease_clock() - began_s < LEASE_S
+
+
+async def test_a_slot_that_is_given_away_while_its_claim_waits_is_not_claimed(
+    cluster: Cluster, topic: str
+) -> None:
+    await cluster.create_topics([TopicSpec(topic)])
+    async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=1.0) as dead:
+        await dead.claim(SLOT)  # And it dies without a release.
+    async with keeper(cluster, topic, SECOND, "second:1", lease_s=1.0) as second:
+        await second.looked(SLOT)
+        async with asyncio.TaskGroup() as tasks:
+            claim = tasks.create_task(refused(second), name="claim")
+            while second.age_s(SLOT) is None:  # noqa: ASYNC110 - nothing tells when it stands.
+                await asyncio.sleep(0.01)
+            await second.release(SLOT)
+        assert claim.result()
+        assert not second.readable(SLOT)
+
+
+async def refused(keeper: LeaseKeeper) -> bool:
+    """Claim the slot; say whether that was refused."""
+    try:
+        await keeper.claim(SLOT)
+    except Unavailable:
+        return True
+    return False
