@@ -40,7 +40,7 @@ ADMIN_S_MAX = 15.0
 
 
 class NotServed(Exception):
-    """Some slot is not served, or some worker serves none, long after everything was healed."""
+    """Long after everything was healed a slot or a worker is idle, or a worker ended by itself."""
 
 
 class Member:
@@ -196,9 +196,9 @@ class Cluster:
             slots = sorted(slot for slots in found.values() for slot in slots)
             if slots == list(range(SLOTS)) and (all(found.values()) or not divided):
                 return
-            if time.monotonic() > until_s:
+            if time.monotonic() > until_s or any(member.server.ended for member in running):
                 words = "\n".join(member.server.last_words(15) for member in running)
-                raise NotServed(f"not in {SERVES_S_MAX} s; slots are {found}\n{words}")
+                raise NotServed(f"slots are {found}, a worker ended or time is up\n{words}")
             await asyncio.sleep(LOOK_S)  # There is nothing to wait on from outside.
 
     def end(self) -> None:

@@ -73,6 +73,11 @@ class Server:
         return self._child.pid
 
     @property
+    def ended(self) -> bool:
+        """Whether the worker has ended, by itself or otherwise."""
+        return self._child is None or self._child.poll() is not None
+
+    @property
     def broker_pid(self) -> int | None:
         """Process id of the broker that runs on this directory, started by whomever."""
         return find_broker(self.data_dir.resolve() / "kafka" / "server.properties")
