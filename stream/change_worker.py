@@ -11,7 +11,6 @@ import asyncio
 import json
 import logging
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -19,6 +18,7 @@ from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavaila
 from rowtide.core.key_ranges import Ranges, left_of, within
 from rowtide.stream.change_leases import START, Lease, Leases
 from rowtide.stream.change_source import ChangeSource, SourceShard
+from rowtide.stream.clock import lease_clock
 from rowtide.stream.lease_balance import planned, readable
 from rowtide.stream.shard_follower import Batch, FollowerSettings, Handle, ShardFollower
 
@@ -67,7 +67,7 @@ class ChangeWorker:
         *,
         begin: Begin = "oldest",
         settings: FollowerSettings | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = lease_clock,
     ) -> None:
         self.consumer = leases.consumer
         self.id = secrets.token_hex(8)
@@ -157,6 +157,7 @@ class ChangeWorker:
                     await self._renew()
                     if not self._stopping:
                         await self._take(tasks)
+                    await self._tell_positions()
             except (Unavailable, OutcomeUnknown, TimeoutError) as error:
                 logger.debug("consumer %s: %s", self.consumer, error)
             self._drop_lost()
@@ -171,9 +172,15 @@ class ChangeWorker:
         async with asyncio.TaskGroup() as renewing:
             for follower in self._followers.values():
                 renewing.create_task(self._renew_one(follower), name=f"renew {follower.shard_id}")
+
+    async def _tell_positions(self) -> None:
+        """Tell those who watch; that it fails is no reason to read any less."""
         positions = [f.position for f in self._followers.values() if f.position]
-        if positions:
-            await self._source.finished(self.consumer, positions)
+        try:
+            if positions:
+                await self._source.finished(self.consumer, positions)
+        except StoreError as error:
+            logger.info("consumer %s: its positions are not told: %s", self.consumer, error)
 
     async def _renew_one(self, follower: ShardFollower) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The one clock of requests and shards: Unix microseconds, which may go back.
+"""The one clock of requests and shards, Unix microseconds that may go back, and that of leases.
 
 A test may have one that stands still until it is set, because what the store means by time shows
 only over days. Leases, deadlines and the signatures' dates never depend on this clock. The lives of
@@ -12,7 +12,15 @@ import time
 
 from rowtide.core.errors import invalid
 
-__all__ = ["Clock"]
+__all__ = ["Clock", "lease_clock"]
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend there."""
+
+
+def lease_clock() -> float:
+    """Return seconds on a clock that never goes back and runs during suspend."""
+    return time.clock_gettime(_CLOCK)
 
 
 class Clock:

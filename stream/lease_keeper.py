@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +25,7 @@ from rowtide.core.lease import (
     encode_lease,
 )
 from rowtide.stream.appender import BACKOFF_S, READ_BYTES
+from rowtide.stream.clock import lease_clock
 from rowtide.stream.counts import Counts
 from rowtide.stream.log import Log
 from rowtide.stream.log_cluster import Appends, LogCluster
@@ -33,9 +33,6 @@ from rowtide.stream.log_cluster import Appends, LogCluster
 __all__ = ["LeaseKeeper", "LeaseSettings", "lease_clock"]
 
 logger = logging.getLogger(__name__)
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend there."""
 
 HELD_LOOK_S = 0.1
 """How soon a slot that was given away is followed again."""
@@ -45,11 +42,6 @@ UNREAD = -1
 
 TRIM_EVERY = 600
 """Renewals after which the records before the last one are trimmed."""
-
-
-def lease_clock() -> float:
-    """Return seconds on a clock that never goes back and runs during suspend."""
-    return time.clock_gettime(_CLOCK)
 
 
 @dataclass(frozen=True, slots=True)

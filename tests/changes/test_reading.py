@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from rowtide.cli.client import Client
@@ -165,6 +166,27 @@ async def test_a_stream_that_is_not_there_is_told(
     without = await asyncio.to_thread(make_table)
     with pytest.raises(Rejected, match="has no stream"):
         await first(source(without), 1)
+
+
+async def test_a_group_that_somebody_else_is_in_does_not_keep_a_reader_from_reading(
+    admin: Client, endpoint: Endpoint, cluster: Cluster, broker: str, table: str
+) -> None:
+    await asyncio.to_thread(write_some, admin, table)
+    source = KafkaSource(ApiSource(endpoint, table), cluster)
+    settings = FollowerSettings(lease_s=1.0, checkpoint_s=0.0, batch_changes_max=1)
+    leases = TableLeases(endpoint, "taken")
+    topic = f"{PREFIX}.shard.{(await source.shards())[0].shard_id}"
+    member = AIOKafkaConsumer(topic, bootstrap_servers=broker, group_id="taken")
+    await member.start()
+    found: list[str] = []
+    try:
+        async with asyncio.timeout(30), read_changes(source, leases, settings=settings) as batches:
+            async for batch in batches:
+                found += [shown(change) for change in batch]
+                if len(found) == 4:
+                    break
+    finally:
+        await member.stop()
 
 
 async def one_more(reading: AsyncIterator[Batch]) -> None:

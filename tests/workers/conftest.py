@@ -67,6 +67,10 @@ class Workers:
         self.clients.append(client)
         return client
 
+    def ready(self, number: int) -> dict[str, Any]:
+        """Return how to reach a worker."""
+        return self._access(self._endpoints[number])
+
     def again(self, number: int) -> Client:
         """Start a worker that ended, on its directory; return a new client of it."""
         self._endpoints[number] = self.running[number].start().endpoint
