@@ -1,0 +1,175 @@
+"""What one, two and four workers cost and do: ``python -m tests.bench.workers`` (see ``--help``).
+
+Every worker gets its part of the load at its own port, as a balancer gives it, so with N workers
+all but one of N requests go one hop. CPU is that of all worker processes together, the broker
+apart; ``idle`` is what they use without any load, which the operations' CPU includes.
+
+With ``--cap 0.25`` each worker gets a quarter of a core: then what they do together must grow with
+their number, as long as broker, load and machine have room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rowtide.cli.client import Client
+from rowtide.core import variant
+from rowtide.core.schema import INTEGER, STRING
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.deploy.kafka.config import default_cache_dir
+from tests.bench.cluster import Cluster
+from tests.bench.cpu_cap import CapUnavailable, cpu_cap
+from tests.bench.processes import cpu_s, machine
+from tests.bench.report import percentile
+from tests.bench.traffic import KEY, Requests, closed_loop
+
+TABLE = "spread"
+SLOTS = SHARDS = 8
+BATCH_ROWS = 200
+CONNECTIONS = 32
+BATCH_CONNECTIONS = 8
+IDLE_S = 4.0
+KINDS = {STRING: pb.STRING, INTEGER: pb.INTEGER}
+Told = dict[str, dict[str, float]]
+
+
+def create_table(client: Client) -> None:
+    """Create the table, its shards evenly over the keys' range and one in each slot."""
+    cuts = [variant.encode(f"{number * 16 // SHARDS:x}") for number in range(1, SHARDS)]
+    points = [b"\x09", *cuts, b"\x0a"]
+    columns = [pb.PrimaryKeySchema(name=column.name, type=KINDS[column.type]) for column in KEY]
+    request = pb.CreateTableRequest(
+        table_meta=pb.TableMeta(table_name=TABLE, primary_key=columns),
+        reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
+        partitions=[pb.PartitionRange(begin=points[n], end=points[n + 1]) for n in range(SHARDS)],
+    )
+    client.call("CreateTable", request, pb.CreateTableResponse)
+
+
+class Load:
+    """Sends the same requests to a cluster as to any other, divided among its workers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._pids = [worker.pid for worker in cluster.workers]
+        self._requests = Requests(cluster.access[0], TABLE)
+
+    def measure(self, rows: int) -> Told:
+        """Return what each operation costs and does."""
+        batches = [range(first, first + BATCH_ROWS) for first in range(rows, 5 * rows, BATCH_ROWS)]
+        put, get, batch = self._requests.put, self._requests.get, self._requests.batch
+        return {
+            "PutRow": self._run(map(put, range(rows)), CONNECTIONS),
+            "GetRow": self._run(map(get, range(rows)), CONNECTIONS),
+            "BatchWriteRow": self._run(map(batch, batches), BATCH_CONNECTIONS, units=BATCH_ROWS),
+        }
+
+    def idle_ms_per_s(self) -> float:
+        """Return what the workers use while nobody asks."""
+        before = sum(map(cpu_s, self._pids))
+        time.sleep(IDLE_S)  # This is what is measured.
+        return round((sum(map(cpu_s, self._pids)) - before) / IDLE_S * 1000, 1)
+
+    def _run(
+        self, requests: Iterable[bytes], connections: int, *, units: int = 1
+    ) -> dict[str, float]:
+        prepared = list(requests)
+        count = len(self._pids)
+        before = sum(map(cpu_s, self._pids))
+        began = time.perf_counter()
+        calls = asyncio.run(self._send(prepared, max(1, connections // count)))
+        elapsed_s = time.perf_counter() - began
+        done = len(prepared) * units
+        return {
+            "per_s": round(done / elapsed_s, 1),
+            "cpu_us": round((sum(map(cpu_s, self._pids)) - before) / done * 1e6, 1),
+            "p50_ms": round(percentile(calls, 50) * 1000, 2),
+            "p99_ms": round(percentile(calls, 99) * 1000, 2),
+        }
+
+    async def _send(self, prepared: Sequence[bytes], connections: int) -> list[float]:
+        count = len(self._pids)
+        async with asyncio.TaskGroup() as tasks:
+            loops = [
+                tasks.create_task(
+                    closed_loop(
+                        access.endpoint,
+                        prepared[number::count],
+                        connections=connections,
+                        check=_any,
+                    ),
+                    name=f"load {number}",
+                )
+                for number, access in enumerate(self._cluster.access)
+            ]
+        return [call for loop in loops for call in loop.result().calls]
+
+
+def _any(_body: bytes) -> None:
+    """Take any answer that is one: a refusal has raised already."""
+
+
+def measured(count: int, rows: int, cap: float | None, note: Callable[[str], None]) -> Told:
+    """Return what so many workers do."""
+    cache_dir = default_cache_dir(os.environ, sys.platform)
+    with (
+        tempfile.TemporaryDirectory(prefix="rowtide-workers-") as folder,
+        Cluster(Path(folder), cache_dir, count=count, slots=SLOTS) as cluster,
+        ExitStack() as capped,
+    ):
+        cluster.settled(count)
+        with Client(**cluster.access[0]._asdict()) as client:
+            create_table(client)
+        Load(cluster).measure(rows // 10)  # Warm.
+        if cap is not None:
+            for worker in cluster.workers:
+                capped.enter_context(cpu_cap(worker.pid, cap))
+        load = Load(cluster)
+        idle = load.idle_ms_per_s()
+        told = {**load.measure(rows), "idle": {"ms_per_s": idle}}
+    note(f"{count} workers: {told}")
+    return told
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--counts", default="1,2,4", help="Numbers of workers, with commas.")
+@click.option("--rows", default=10_000, help="Rows one by one; 4 times as many by 200.")
+@click.option("--cap", type=float, help="Cores that each worker gets; all without.")
+def main(counts: str, rows: int, cap: float | None) -> None:
+    """Measure CPU per operation and throughput for several numbers of workers; print JSON."""
+    numbers = [int(number) for number in counts.split(",")]
+    try:
+        told = {n: measured(n, rows, cap, lambda text: click.echo(text, err=True)) for n in numbers}
+    except CapUnavailable as error:
+        raise click.ClickException(f"No worker can be capped here: {error}") from error
+    about: dict[str, Any] = {
+        "machine": machine(),
+        "load before": f"{os.getloadavg()[0]:.1f}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": " ".join(["python -m tests.bench.workers", *sys.argv[1:]]),
+    }
+    first = told[numbers[0]]
+    ratios = {
+        f"{name}, {number} workers": {
+            key: round(told[number][name][key] / first[name][key], 2) for key in ("cpu_us", "per_s")
+        }
+        for number in numbers[1:]
+        for name in ("PutRow", "GetRow", "BatchWriteRow")
+    }
+    click.echo(json.dumps({**about, "cap": cap, "workers": told, "ratios": ratios}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
