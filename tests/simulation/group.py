@@ -106,7 +106,11 @@ class Group:
             await asyncio.sleep(BEAT_S)
             now_s = asyncio.get_running_loop().time()
             for member in self.members.values():
-                if not member.peer.process.frozen and member.peer.link.reaches:
+                if (
+                    not member.peer.process.frozen
+                    and member.peer.link.reaches
+                    and member.peer.alive
+                ):
                     member.seen_s = now_s
             silent = [a for a, m in self.members.items() if now_s - m.seen_s > SESSION_S]
             if silent and not self.network.away:

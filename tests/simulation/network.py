@@ -70,6 +70,7 @@ class Network:
         self.chance = chance
         self.weather = Weather()
         self.away = False
+        self.over = False
         self.held: deque[Callable[[], None]] = deque()
         """What is delayed until somebody says so."""
 
@@ -94,7 +95,6 @@ class Link:
     def __init__(self, network: Network) -> None:
         self.network = network
         self.cut = False
-        self.closed = False
         self.holding = False
         """Whether what is delayed waits until somebody lets it land."""
         self.landing: Callable[[str], None] = lambda _where: None
@@ -107,7 +107,7 @@ class Link:
     @property
     def reaches(self) -> bool:
         """Whether a message gets through now."""
-        return not (self.network.away or self.cut or self.closed)
+        return not (self.network.away or self.cut)
 
     async def ask(self, where: str, work: Work, *, asked_s: float = ASKED_S) -> Any:
         """Have the broker do ``work``, which may be done more than once, and return its answer."""
@@ -164,56 +164,78 @@ class Link:
 
         ``held`` keeps back what is delayed until it is told to land.
         """
-        network, loop = self.network, asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        unknown = OutcomeUnknown(f"{where}: no answer")
-        soon = network.chance.random() < 0.6
+        return Sending(self, where, fate, work, deadline_s=deadline_s, held=held).future
 
-        def give_up() -> None:
-            network.later(RESET_S if soon else deadline_s, resolve, future, unknown)
 
-        def again() -> None:
-            if network.away:
-                network.later(RETRY_S, again)  # It is on its way until the broker is back.
-            elif not self.closed:
-                work()
+class Sending:
+    """Something that is sent once."""
 
-        def postpone() -> None:
-            if held:
-                network.held.append(again)
-            else:
-                longest_s = network.chance.choice((0.05, network.weather.late_s_max))
-                network.later(network.chance.uniform(0, longest_s), again)
-
-        def arrive() -> None:
-            if fate is Fate.LOST_REQUEST or not self.reaches:
-                give_up()
-                return
-            if fate is Fate.DELAYED:
-                postpone()
-                give_up()
-                return
-            told = work()
-            self.landing(where)
-            if fate is Fate.LOST_ANSWER:
-                give_up()
-                return
-            if fate is Fate.DOUBLED:
-                postpone()
-            network.later(network.latency_s(), back, told)
-
-        def back(told: Any) -> None:
-            if self.reaches:
-                resolve(future, told)
-            else:
-                give_up()
-
-        if fate is Fate.REFUSED or not self.reaches:
+    def __init__(
+        self,
+        link: Link,
+        where: str,
+        fate: Fate,
+        work: Callable[[], Any],
+        *,
+        deadline_s: float,
+        held: bool,
+    ) -> None:
+        network = self._network = link.network
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._link = link
+        self._where = where
+        self._fate = fate
+        self._work = work
+        self._held = held
+        self._unknown_s = RESET_S if network.chance.random() < 0.6 else deadline_s
+        if fate is Fate.REFUSED or not link.reaches:
             # The connection was refused: nothing was sent.
-            network.later(RESET_S, resolve, future, Unavailable(f"{where}: refused"))
+            refused = Unavailable(f"{where}: refused")
+            network.later(RESET_S, resolve, self.future, refused)
         else:
-            network.later(network.latency_s(), arrive)
-        return future
+            network.later(network.latency_s(), self._arrive)
+
+    def _arrive(self) -> None:
+        if self._fate is Fate.LOST_REQUEST or not self._link.reaches:
+            self._give_up()
+            return
+        if self._fate is Fate.DELAYED:
+            self._postpone()
+            self._give_up()
+            return
+        told = self._work()
+        self._link.landing(self._where)
+        if self._fate is Fate.LOST_ANSWER:
+            self._give_up()
+            return
+        if self._fate is Fate.DOUBLED:
+            self._postpone()
+        self._network.later(self._network.latency_s(), self._back, told)
+
+    def _back(self, told: Any) -> None:
+        if self._link.reaches:
+            resolve(self.future, told)
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        unknown = OutcomeUnknown(f"{self._where}: no answer")
+        self._network.later(self._unknown_s, resolve, self.future, unknown)
+
+    def _postpone(self) -> None:
+        network = self._network
+        if self._held:
+            network.held.append(self._again)
+        else:
+            longest_s = network.chance.choice((0.05, network.weather.late_s_max))
+            network.later(network.chance.uniform(0, longest_s), self._again)
+
+    def _again(self) -> None:
+        if not self._network.away:
+            self._work()
+        elif not self._network.over:
+            # It is on its way until the broker is back.
+            self._network.later(RETRY_S, self._again)
 
 
 _LOST = object()

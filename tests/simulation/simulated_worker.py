@@ -119,6 +119,7 @@ class SimulatedWorker:
         self.address = f"worker-{self.number}-{life}:1"
         self.stopping = asyncio.Event()
         self.assembled = False
+        self.ended = False
         self.thawed_s = 0.0
         """When it last went on after a stop."""
 
@@ -143,7 +144,7 @@ class SimulatedWorker:
         except* _Stopped:
             pass
         finally:
-            if not self.link.closed:
+            if not self.ended:
                 shared.hop.peers.pop(self.address, None)
                 shared.group.leave(self.address)
 
@@ -298,7 +299,7 @@ class SimulatedWorker:
     @property
     def alive(self) -> bool:
         """Whether it can still do something, be it stopped for now."""
-        return not self.link.closed
+        return not self.ended
 
     def open_shards(self) -> list[ShardOwner]:
         """Return the shards it serves."""

@@ -131,7 +131,7 @@ class World:
         self.trace.add("kill", worker.address)
         self.workers[number] = None
         worker.process.freeze()
-        worker.link.closed = True
+        worker.ended = True
         self.shared.hop.peers.pop(worker.address, None)
         machine = self.machines[number]
         machine.former |= {worker.owner_id}
@@ -411,9 +411,9 @@ class World:
 
     def end(self) -> None:
         """End everything that still runs, or was killed and never will."""
-        self.network.away = True
+        self.network.away = self.network.over = True
         for worker, task in self._every:
-            worker.link.closed = True
+            worker.ended = True
             task.cancel()
             worker.process.thaw()
 
