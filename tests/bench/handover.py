@@ -1,9 +1,10 @@
-"""How long writes and reads of a shard pause when its slot goes from worker to worker.
+"""How long writes and reads of a shard pause when it goes from worker to worker, or is split.
 
 ``python -m tests.bench.handover --runs 50 --kind kill9``. Three workers are processes; for each of
 six shards there is one client that writes and one that reads, all the time. They repeat what SDKs
 repeat, soon and often, so that a pause is the server's and not the client's. A pause is the time
-between two answers; only shards whose slot changed hands in a run count.
+between two answers; only shards whose slot changed hands in a run, or that were split, merged or
+moved in it, count.
 
 An *error* is what a client that retries as SDKs do is left with. *Unknown* is a write whose
 connection broke, or that was answered OTSTimeout: SDKs do not repeat these by themselves.
@@ -36,7 +37,10 @@ from rowtide.deploy.up import Ready
 from tests.bench.cluster import Cluster
 from tests.bench.processes import machine
 
-KINDS = ("join", "leave", "sigterm", "rolling", "kill9")
+HANDOVERS = ("join", "leave", "sigterm", "rolling", "kill9")
+CHANGES = ("split", "move")
+"""Of one shard: a split and a merge of its parts, or a move to another slot."""
+KINDS = (*HANDOVERS, *CHANGES)
 TABLE = "moved"
 SHARDS = 6
 WORKERS = 3
@@ -196,7 +200,10 @@ class Measurement:
             caller.start()
         try:
             time.sleep(AFTER_S)
-            self._move(victim)
+            if self._kind in CHANGES:
+                self._change(number % SHARDS)
+            else:
+                self._move(victim)
             after = self._cluster.settled(WORKERS)
             time.sleep(AFTER_S)
         finally:
@@ -204,7 +211,11 @@ class Measurement:
                 caller.halt.set()
             for caller in callers:
                 caller.join()
-        self._gather(callers, {slot for slot in after if after[slot] != before.get(slot)})
+        if self._kind in CHANGES:
+            self._gather(callers, {number % SHARDS})
+            return
+        moved = {slot for slot in after if after[slot] != before.get(slot)}
+        self._gather(callers, {n for n, slot in enumerate(self._slots) if slot in moved})
 
     def _move(self, victim: int) -> None:
         worker = self._cluster.workers[victim]
@@ -227,11 +238,37 @@ class Measurement:
             self._cluster.drain(victim)
             self._cluster.undrain(victim)
 
+    def _change(self, number: int) -> None:
+        """Split a shard and merge its parts, or move it."""
+        with Client(**self._cluster.access[0]._asdict()) as client:
+            told = client.call_json("RowtideListShards", {"table": TABLE})["shards"]
+            shard = next(
+                s
+                for s in told
+                if s["state"] == "open" and s["begin"] == (letter(number) if number else None)
+            )
+            if self._kind == "move":
+                slot = (shard["slot"] + 1) % SHARDS
+                self._asked(client, "Move", shard=shard["shard"], slot=slot)
+                return
+            cut = letter(number) + "m"
+            children = self._asked(client, "Split", shard=shard["shard"], at=cut)
+            time.sleep(AFTER_S)
+            self._asked(client, "Merge", shards=children)
+
+    def _asked(self, client: Client, change: str, **fields: object) -> list[str]:
+        plural = "Shards" if change == "Merge" else "Shard"
+        told = client.call_json(f"Rowtide{change}{plural}", {"table": TABLE, **fields})
+        if not told["done"]:
+            raise TimeoutError(f"not done: {told}")
+        children: list[str] = told["children"]
+        return children
+
     def _gather(self, callers: Sequence[Caller], moved: set[int]) -> None:
         for number, caller in enumerate(callers):
             self.errors.update(caller.seen.errors)
             self.unknown += caller.seen.unknown
-            if self._slots[number // 2] in moved:
+            if number // 2 in moved:
                 self.moved += 1
                 name = caller.name.partition("-")[0]
                 self.pauses_s[name].append(caller.seen.pause_s())
@@ -256,7 +293,7 @@ def _quantile(ordered: Sequence[float], percent: int) -> float:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--runs", default=10, help="How often it is done.")
-@click.option("--kind", type=click.Choice(KINDS), default="sigterm", help="What moves the slots.")
+@click.option("--kind", type=click.Choice(KINDS), default="sigterm", help="What happens.")
 @click.option("--option", "options", multiple=True, help="One more option of rowtide up.")
 def main(runs: int, kind: str, options: Sequence[str]) -> None:
     """Move slots from worker to worker under load; print how long each shard paused, as JSON."""
