@@ -223,7 +223,10 @@ class RowStore:
                 self.flush()
         finally:
             self.get = _closed
-            self._db.close()
+            try:
+                self._db.close()  # Flushes too, and lets go of the directory though that fails.
+            except Exception as error:  # rocksdict raises no narrower type.
+                raise StoreFailed(f"{self.path}: {error}") from error
 
     # The changelog.
 

@@ -13,6 +13,7 @@ import pytest
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.wire_row import Put
+from rowtide.stream.row_store import RowStore, StoreFailed
 from tests.system.conftest import MakeServer
 from tests.system.history import check_all
 from tests.system.load import TABLE, Load, create_table, key_of
@@ -100,3 +101,19 @@ def stalled(load: Load, ballast: Ballast) -> bool:
     with suppress(AssertionError):
         wait_until(lambda: load.applied > before, what="a write", timeout_s=2)
     return load.applied == before
+
+
+def test_rows_whose_disk_is_full_can_be_closed_and_opened_again(disk: Path) -> None:
+    rows = RowStore(disk / "rows")
+    rows.write([(b"first", bytes(PIECE))])
+    rows.flush()
+    rows.write([(b"second", bytes(PIECE))])
+    ballast = Ballast(disk)
+    ballast.leave(0)
+    with pytest.raises(StoreFailed, match="No space left"):
+        rows.close()
+    ballast.drop()
+    again = RowStore(disk / "rows")
+    assert again.get(b"first") == bytes(PIECE)
+    assert again.get(b"second") is None, "what is not on disk comes from the log"
+    again.close()
