@@ -48,16 +48,22 @@ BLOCK_CACHE = Cache(32 * 1024 * 1024)
 
 
 class StoreFailed(Exception):
-    """RocksDB refused a write, as on a full disk. What was written before is intact."""
+    """RocksDB refused to write or to open, as on a full disk. What was written before is intact."""
 
 
 class RowStore:
-    """Chunks and marks of one slot. Implements the fold's ``ChunkReader``."""
+    """Chunks and marks of one slot. Implements the fold's ``ChunkReader``.
+
+    Opening one raises ``StoreFailed``.
+    """
 
     def __init__(self, path: Path, *, write_buffer_bytes: int = 16 * 1024 * 1024) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = Rdict(str(path), _options(write_buffer_bytes))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = Rdict(str(path), _options(write_buffer_bytes))
+        except Exception as error:  # rocksdict raises no narrower type.
+            raise StoreFailed(f"{path}: {error}") from error
         self._unlogged = WriteOptions()
         self._unlogged.disable_wal = True
         self.get: Callable[[bytes], bytes | None] = self._db.get

@@ -168,6 +168,10 @@ class Cluster:
             options=tuple(options),
             environment=shim.environment if shim else {},
         )
+        # Beside the folder: where its disk is full, what a worker says must not be lost.
+        logs = self.folder.with_name(self.folder.name + ".logs")
+        logs.mkdir(exist_ok=True)
+        server.log = logs / server.log.name
         member = Member(server, proxy, shim)
         self.members.append(member)
         return member
@@ -197,7 +201,9 @@ class Cluster:
             if slots == list(range(SLOTS)) and (all(found.values()) or not divided):
                 return
             if time.monotonic() > until_s or any(member.server.ended for member in running):
-                words = "\n".join(member.server.last_words(15) for member in running)
+                words = "\n".join(
+                    f"{member.server.log}, ended: {member.server.ended}" for member in running
+                )
                 raise NotServed(f"slots are {found}, a worker ended or time is up\n{words}")
             await asyncio.sleep(LOOK_S)  # There is nothing to wait on from outside.
 

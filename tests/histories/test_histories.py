@@ -55,8 +55,10 @@ def test_every_answer_can_be_explained(
     name: str, seed: int, tmp_path: Path, cache_dir: Path
 ) -> None:
     plan = Plan(name, seed, schedule(RUNS[name], seed), WORKERS, OPTIONS)
+    folder = tmp_path / "run"
+    folder.mkdir()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        report, evidence = runner.run(run(plan, tmp_path, cache_dir))
+        report, evidence = runner.run(run(plan, folder, cache_dir))
     print(report.line())  # noqa: T201  # Shown with -s, and when the test fails.
     assert report.anomalies == []
     assert report.told["ok"] > 1000, "a run that shows anything"

@@ -112,6 +112,8 @@ def test_rows_whose_disk_is_full_can_be_closed_and_opened_again(disk: Path) -> N
     ballast.leave(0)
     with pytest.raises(StoreFailed, match="No space left"):
         rows.close()
+    with pytest.raises(StoreFailed, match="No space left"):
+        RowStore(disk / "rows")
     ballast.drop()
     again = RowStore(disk / "rows")
     assert again.get(b"first") == bytes(PIECE)
