@@ -18,9 +18,13 @@ __all__ = ["replay", "shard_at_mark", "take"]
 
 
 def shard_at_mark(table: Table, shard: ShardRange, rows: RowStore, limits: Limits) -> Shard:
-    """Return a shard as far as its rows are: at its mark, or before its log's first entry."""
+    """Return a shard as far as its rows are: at its mark, or before its log's first entry.
+
+    What was copied counts only once the changelog has it: until then the next owner of the slot may
+    have made room for it there, and so in these rows too.
+    """
     mark = rows.get(mark_key(shard.shard_id))
-    if mark is None:
+    if mark is None or (shard.copied and rows.flushed(shard.shard_id) < 0):
         state = ShardState(table.options, stamp=shard.floor_us, stream=table.stream)
     else:
         state = decode_mark(mark)

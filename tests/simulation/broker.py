@@ -134,6 +134,10 @@ class Broker:
         """Return every changelog there is."""
         return list(self._changelogs.values())
 
+    def changelog_places(self) -> list[tuple[Place, Changelog]]:
+        """Return every changelog with its place."""
+        return list(self._changelogs.items())
+
     def append(self, place: Place, pairs: Pairs) -> int | StoreError:
         """Write a batch; return its base offset."""
         base = self.log(place).append(pairs)

@@ -9,9 +9,13 @@ import pytest
 
 from rowtide.core.errors import Unavailable
 from rowtide.core.mutation import DELETE, UPDATE
+from rowtide.stream.changelog import Change
+from rowtide.stream.shard_copy import row_ranges
 from rowtide.stream.slot_tasks import LifeTasks
 from tests.simulation.network import Fate
+from tests.simulation.program import in_world
 from tests.simulation.scene import Scene, play
+from tests.simulation.world import World
 
 A, B = 0, 1
 
@@ -195,3 +199,33 @@ def test_a_slot_closes_while_a_flush_waits_for_its_turn() -> None:
         await scene.until(lambda: scene.serves(B))
 
     play(story)
+
+
+def test_rows_that_were_copied_survive_who_made_room_for_them() -> None:
+    """A former owner of the slot had folded the copy. Its successor, which had not, made room for
+    it in the changelog. The tombstones took the rows from the former one, whose mark said that it
+    had them: what was acknowledged was gone when it got the slot back."""
+
+    async def program(world: World) -> None:
+        world.shared.group.tell_s_max = 0.01
+        await world.begin()
+        for _ in range(20):
+            world.write(0, 6)
+            await asyncio.sleep(0.05)
+        world.move(0, 0, 0)  # Of slot 1, to slot 0.
+        while (found := world.owner("s11")) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        worker, owner = found
+        ranges = row_ranges(*worker.catalog.shards["s11"])
+        removed: list[Change] = [
+            (key, None, [("stamp", b"%d" % stamp)] if stamp else [])
+            for key, stamp in owner.rows.rows_within(ranges)
+        ]
+        assert removed
+        assert owner.rows.flushed("s11") < 0
+        world.kill(worker.number, 1000)
+        [changelog] = [c for p, c in world.broker.changelog_places() if p[1] == 0]
+        changelog.commit(removed)
+        await world.settle()
+
+    in_world(program, workers=2, slots=2)
