@@ -127,6 +127,23 @@ def test_a_batch_that_fails_while_the_next_is_already_evaluated(fate: Fate) -> N
     play(story)
 
 
+def test_a_batch_that_lands_between_two_tries_of_its_writer() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.done(A, PUT)
+        scene.hold_next(A)
+        link = scene.worker(A).link
+        link.fates.append(Fate.LOST_REQUEST)
+        late = scene.ask(A, UPDATE)
+        await scene.until(lambda: bool(scene.world.network.held) and not link.fates)
+        await scene.watch(0.01)  # The first try is still on its way, the second one is lost.
+        scene.land()
+        await asyncio.sleep(25)  # Each try may take 10 s to be given up.
+        assert late.told is not None
+        assert scene.stands(late)
+
+    play(story)
+
+
 @pytest.mark.parametrize("fate", FAULTS)
 def test_options_that_change_while_a_write_is_in_flight(fate: Fate) -> None:
     async def story(scene: Scene) -> None:
