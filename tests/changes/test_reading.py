@@ -18,10 +18,10 @@ from rowtide.core.errors import Rejected
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_kafka import KafkaSource
-from rowtide.stream.change_leases import TableLeases
+from rowtide.stream.change_leases import Lease, Leases, MemoryLeases, TableLeases
 from rowtide.stream.change_reader import read_changes
 from rowtide.stream.change_source import ChangeSource
-from rowtide.stream.change_worker import Batch, FollowerSettings
+from rowtide.stream.change_worker import Batch, Begin, FollowerSettings
 from rowtide.stream.endpoint import Endpoint
 from rowtide.stream.kafka_cluster import Cluster
 from tests.api.calls import key
@@ -36,10 +36,16 @@ def shown(change: Change) -> str:
     return told + "".join(f" -{name}" for name in change.removed)
 
 
-async def first(source: ChangeSource, count: int) -> list[str]:
+async def first(
+    source: ChangeSource,
+    count: int,
+    leases: Leases | None = None,
+    *,
+    begin: Begin = "oldest",
+) -> list[str]:
     """Return the first changes as texts."""
     found: list[str] = []
-    async with asyncio.timeout(30), read_changes(source) as batches:
+    async with asyncio.timeout(30), read_changes(source, leases, begin=begin) as batches:
         async for batch in batches:
             found += [shown(change) for change in batch]
             if len(found) >= count:
@@ -219,3 +225,42 @@ async def test_kafkas_own_tools_see_how_far_a_consumer_is(
     assert [(place.topic, at.offset) for place, at in told.items()] == [
         (f"{PREFIX}.shard.{shard}", end)
     ]
+
+
+class Telling(MemoryLeases):
+    """Says when the consumer has begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = asyncio.Event()
+
+    async def create(self, lease: Lease) -> Lease:
+        made = await super().create(lease)
+        self.begun.set()
+        return made
+
+
+async def test_a_reader_may_begin_at_a_time(admin: Client, source: MakeSource, table: str) -> None:
+    await asyncio.to_thread(write_some, admin, table)
+    stamps: list[int] = []
+    async with asyncio.timeout(30), read_changes(source(table)) as batches:
+        async for batch in batches:
+            stamps += [change.stamp for change in batch]
+            if len(stamps) == 4:
+                break
+    assert await first(source(table), 2, begin=stamps[2]) == ["put b {'s': 'y'}", "delete a {}"]
+
+
+async def test_a_reader_may_begin_with_what_comes(
+    admin: Client, source: MakeSource, table: str
+) -> None:
+    await asyncio.to_thread(write_some, admin, table)
+    leases = Telling()
+
+    async def write_more() -> None:
+        await leases.begun.wait()
+        await asyncio.to_thread(admin.put_row, table, key("c", 1), [Put("n", 3)])
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        tasks.create_task(write_more())
+        assert await first(source(table), 1, leases, begin="latest") == ["put c {'n': 3}"]
