@@ -39,7 +39,7 @@ class Counted:
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Roster]:
-    Counted.lives, Counted.opens = 0, True
+    Counted.lives = 0
     async with asyncio.TaskGroup() as tasks:
         roster = Roster(lambda _number: cast(Slot, Counted()), tasks)
         yield roster
@@ -203,9 +203,11 @@ async def test_a_closed_roster_serves_on_and_takes_nothing_until_reopened() -> N
         assert list(roster.slots) == [4]
 
 
-async def test_a_slot_that_is_taken_away_before_it_opens_keeps_nobody_waiting() -> None:
+async def test_a_slot_that_is_taken_away_before_it_opens_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Counted, "opens", False)
     async with running() as roster:
-        Counted.opens = False
         roster.assign(frozenset({3}))
         async with asyncio.TaskGroup() as tasks:
             for _ in range(20):
