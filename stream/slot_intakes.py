@@ -120,8 +120,10 @@ class SlotIntakes:
         try:
             while self._links.is_arriving(shard):
                 entries = await log.read(owner.end, bytes_max=READ_BYTES, wait_s=WAIT_S)
-                # Meanwhile it may have been opened, by what had come until then.
-                if entries and self.arriving.get(shard.shard_id) is owner:
+                # Meanwhile it may have been opened, by what had come until then; or its copy has
+                # begun anew, and room was made for that.
+                ours = self.arriving.get(shard.shard_id) is owner
+                if entries and ours and self._links.is_arriving(shard):
                     owner.replay(entries)
                 await asyncio.sleep(0)
         finally:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from rowtide.core.errors import Unavailable
 from rowtide.core.mutation import DELETE, UPDATE
+from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.changelog import Change
+from rowtide.stream.log import Entry
+from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_copy import row_ranges
+from rowtide.stream.slot_intakes import SlotIntakes
 from rowtide.stream.slot_tasks import LifeTasks
+from tests.simulation.memory_cluster import SimulatedLog
 from tests.simulation.network import Fate
 from tests.simulation.program import in_world
 from tests.simulation.scene import Scene, play
@@ -229,3 +236,54 @@ def test_rows_that_were_copied_survive_who_made_room_for_them() -> None:
         await world.settle()
 
     in_world(program, workers=2, slots=2)
+
+
+def test_what_comes_late_of_a_copy_that_was_given_up_stays_away() -> None:
+    """A read of its log was answered when room had been made for the next copy. Its rows came back,
+    what the next one brought was not newer, and nobody flushed it."""
+    read, made_room = SimulatedLog.read, SlotIntakes._made_room
+    room: dict[str, asyncio.Event] = {}
+
+    async def late(self: SimulatedLog, offset: int, **named: Any) -> list[Entry]:
+        found = await read(self, offset, **named)
+        if self.place[0].endswith(".s11") and found and found[-1].offset > 0:
+            await room.setdefault("s12", asyncio.Event()).wait()
+        return found
+
+    async def told(self: SlotIntakes, table: Table, shard: ShardRange, rows: RowStore) -> None:
+        await made_room(self, table, shard, rows)
+        room.setdefault(shard.shard_id, asyncio.Event()).set()
+
+    async def program(world: World) -> None:
+        world.shared.group.tell_s_max = 0.01
+        await world.begin()
+        world.shared.group.divide({slot: w.address for slot, w in enumerate(world.live())})
+        await asyncio.sleep(2)
+        for _ in range(20):
+            world.write(0, 6)
+            await asyncio.sleep(0.05)
+        source = world.worker(1)
+        assert source is not None
+        left = ["Options", "rows"]
+
+        def landing(told: str) -> None:
+            if ".s11" in told:
+                left.pop()
+                if not left:
+                    world.kill(1, 1000)
+
+        source.link.landing = landing
+        world.move(0, 0, 0)
+        while world.owner("s12") is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert not left
+        await asyncio.sleep(1)
+        world.flush(0)
+        await asyncio.sleep(1)
+        await world.settle()
+
+    with (
+        patch.object(SimulatedLog, "read", late),
+        patch.object(SlotIntakes, "_made_room", told),
+    ):
+        in_world(program, workers=2, slots=2)
