@@ -81,7 +81,7 @@ class Placement:
         try:
             async with asyncio.timeout(SETTLE_S_MAX):
                 await _until_done(self._settle_here)
-                for address in set(self._owners().values()) - {self._address}:
+                for address in sorted(set(self._owners().values()) - {self._address}):
                     await _until_done(partial(self._ask, address, applied))
                 await self._tell_idle(applied)
         except TimeoutError:

@@ -6,6 +6,7 @@ One seed alone (``--seeds 1 --from 4711 --trace``) shows its run.
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import sys
 import time
@@ -38,11 +39,13 @@ Runs = Callable[[int, int, int], Iterable[Run]]
 def main(seeds: int, first: int, jobs: int, steps: int, trace: bool, shorten: bool) -> None:
     """Run seeds; the exit code is 1 where one of them broke an invariant."""
     counts: Counter[str] = Counter()
+    everything = hashlib.sha256()
     failed: list[int] = []
     began_s = time.monotonic()
     with _pool(jobs) as runs:
         for run in runs(first, seeds, steps):
             counts += run.counts
+            everything.update(run.hash.encode())
             if run.failure:
                 failed.append(run.seed)
                 run = _shortened(run, steps) if shorten else run
@@ -52,6 +55,7 @@ def main(seeds: int, first: int, jobs: int, steps: int, trace: bool, shorten: bo
         click.echo("\n".join(run.lines))
     told = ", ".join(f"{kind} {number}" for kind, number in sorted(counts.items()))
     click.echo(f"seeds {first} to {first + seeds - 1}: {told}")
+    click.echo(f"all that happened: {everything.hexdigest()}")
     click.echo(f"{seeds} runs in {took_s:.0f} s, {len(failed)} failed {failed or ''}".rstrip())
     sys.exit(bool(failed))
 

@@ -20,10 +20,21 @@ def test_one_seed_is_one_run() -> None:
     assert simulate(1).hash != simulate(2).hash
 
 
+def test_one_seed_is_one_run_in_every_process() -> None:
+    told = [ran(10, jobs=1, hash_seed=hash_seed).splitlines()[-2] for hash_seed in ("1", "2")]
+    assert told[0].startswith("all that happened")
+    assert told[0] == told[1]
+
+
 def test_no_seed_breaks_an_invariant() -> None:
-    command = [sys.executable, "-m", "tests.simulation.run", "--jobs", "2"]
-    command += ["--seeds", str(SEEDS), "--from", str(FIRST)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert f"{SEEDS} runs" in ran(SEEDS, jobs=2, hash_seed="random")
+
+
+def ran(seeds: int, *, jobs: int, hash_seed: str) -> str:
+    """Run seeds in processes of their own, whose strings' hashes differ; return what they print."""
+    command = [sys.executable, "-m", "tests.simulation.run", "--jobs", str(jobs)]
+    command += ["--seeds", str(seeds), "--from", str(FIRST)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{SEEDS} runs" in done.stdout
+    return done.stdout
