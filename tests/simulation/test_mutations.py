@@ -13,7 +13,7 @@ from tests.simulation import test_interleavings as stories
 from tests.simulation.mutations import MUTATIONS, RESHAPING, Mutation, planted
 from tests.simulation.program import Found, simulate
 
-QUICK = 5
+QUICK = 10
 """Faults found within so many seeds are planted in every run of the tests."""
 
 
