@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +19,7 @@ from rowtide.core import record, reshape
 from rowtide.core.chunk import DELETED, header
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.core.fold import Writes
-from rowtide.core.lease import RELEASE, LeaseView
+from rowtide.core.lease import LeaseView
 from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.reshape import Sealed
 from rowtide.core.schema import ShardRange, Table
@@ -188,16 +188,6 @@ async def _renewed_when_answered(
 
 
 _renewed = LeaseKeeper._renewed
-
-
-async def _release_then_stop(self: LeaseKeeper, slot: int) -> None:
-    held = self._held.get(slot)
-    if held is not None and not held.lost:
-        with suppress(StoreError):
-            await self._read_to_end(held.log, held.view)
-            await held.log.append([(b"", self._record(held, RELEASE))], deadline_s=1.0)
-        await asyncio.sleep(1.0)
-    self._held.pop(slot, None)
 
 
 def _release_hides_all(self: LeaseView, claim: int, lease_s: float, **_dead: object) -> float:
@@ -387,7 +377,6 @@ MUTATIONS = [
     Mutation("skip the lease wait", [(LeaseView, "safe_at", _zero)]),
     Mutation("serve reads without a lease", [(LeaseKeeper, "readable", _true)], 10),
     Mutation("count a lease from the answer", [(LeaseKeeper, "_renewed", _renewed_when_answered)]),
-    Mutation("release before it stops to serve", [(LeaseKeeper, "release", _release_then_stop)]),
     Mutation("let a release hide an older lease", [(LeaseView, "safe_at", _release_hides_all)]),
     Mutation("unfence the changelog", [(Changelog, "require", _nothing)]),
     Mutation("write the mark before the rows", [(ShardOwner, "_write", _write_mark_first)]),
