@@ -38,6 +38,10 @@ class ReshapeLinks(Protocol):
         """Say whether a shard is still being moved to its slot."""
         ...
 
+    def knows(self, shard_id: str) -> bool:
+        """Say whether a shard is, or was, a table's: not one that was planned, and given up."""
+        ...
+
     def is_here(self, shard: ShardRange) -> bool:
         """Say whether a shard has been moved to its slot."""
         ...

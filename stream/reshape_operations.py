@@ -229,6 +229,10 @@ class ReshapeOperations:
         """Say whether a shard is still being moved to its slot."""
         return any(child == shard for _, child in self.arriving(shard.slot))
 
+    def knows(self, shard_id: str) -> bool:
+        """Say whether a shard is, or was, a table's: not one that was planned, and given up."""
+        return shard_id in self._owner.catalog.shards
+
     def is_here(self, shard: ShardRange) -> bool:
         """Say whether a shard has been moved to its slot."""
         return shard.shard_id in self._owner.catalog.shards

@@ -38,6 +38,8 @@ from rowtide.core.transaction_id import COMMITS, commit_bound
 __all__ = ["RowStore", "StoreFailed", "destroy", "removed_key"]
 
 _CHANGELOG_KEY = b"c"
+_ARRIVING = b"a"
+"""Prefix of a note that a copy of a shard is being folded, which may be given up."""
 _REMOVED = b"x"
 """Prefix of a note that the changelog may still hold a chunk which the rows hold no more."""
 
@@ -90,6 +92,10 @@ class RowStore:
         for key, value in self.scan(b"m", b"n"):
             yield key[1:].decode(), value
 
+    def arriving(self) -> list[str]:
+        """Return the shards whose copies were folded here, and which did not open here since."""
+        return [key[1:].decode() for key, _ in self.scan(_ARRIVING, b"b")]
+
     def files(self) -> list[StoredFile]:
         """Return RocksDB's files; what was written of late is in none of them yet."""
         return [
@@ -130,6 +136,10 @@ class RowStore:
         """Write as ``write`` does, and note removed chunks for the changelog, at once."""
         notes = [(removed_key(key), b"") for key, value in writes if value is None]
         self.write([*writes, *notes] if notes else writes, marks)
+
+    def note_arriving(self, shard_id: str, *, arrives: bool) -> None:
+        """Note that a copy of a shard is folded from now on, or that the shard has opened."""
+        self.write([(_ARRIVING + shard_id.encode(), b"" if arrives else None)])
 
     def removed(self, count: int = 20_000) -> list[bytes]:
         """Return up to ``count`` keys of chunks that were removed and may be in the changelog."""

@@ -385,6 +385,8 @@ class Slot:
             tasks.create_task(self._before_open(self.claim), name=f"catalog[{self.number}]")
             await self._fence()
             await self._read_changelog(self.rows)
+        if left := self._intakes.left(self.rows):
+            raise self._behind(f"rows of copies that were given up are in it, of {', '.join(left)}")
         self._flush = ChangelogFlush(self._writer, self.rows)
         assert self._tasks is not None, "opening happens inside run"
         self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")

@@ -82,6 +82,15 @@ class SlotIntakes:
                     self._take_in(table, shard, rows), name=f"intake[{shard.shard_id}]"
                 )
 
+    def left(self, rows: RowStore) -> list[str]:
+        """Return the shards of which rows came that were given up while we had not the slot.
+
+        Whoever had it then made room for the next copy as far as it knew of rows, which is not all
+        that there are here.
+        """
+        known = {shard.shard_id for _, shard in self._links.arriving(self._number)}
+        return [i for i in rows.arriving() if i not in known and not self._links.knows(i)]
+
     async def arrived(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner | None:
         """Return what came of a shard that is here now; make room for it where nothing did."""
         # Whoever still makes room for it stops before we go on.
@@ -89,6 +98,7 @@ class SlotIntakes:
             if rows.get(mark_key(shard.shard_id)) is None:
                 while await self._remove(row_ranges(table, shard)):
                     pass
+        rows.note_arriving(shard.shard_id, arrives=False)
         return self.arriving.pop(shard.shard_id, None)
 
     async def _take_in(self, table: Table, shard: ShardRange, rows: RowStore) -> None:
@@ -115,6 +125,7 @@ class SlotIntakes:
         """Fold what comes, until the shard is here or goes elsewhere."""
         if not self._links.is_arriving(shard):
             return
+        rows.note_arriving(shard.shard_id, arrives=True)
         owner = self.arriving[shard.shard_id] = self._opener.arriving(table, shard, rows)
         log = self._log_of(shard.shard_id)
         try:

@@ -39,6 +39,7 @@ from rowtide.stream.roster import Roster
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.slot import Slot
+from rowtide.stream.slot_failures import StoreBehind
 from rowtide.stream.slot_settings import SlotSettings
 from rowtide.stream.split_operations import SplitOperations
 from rowtide.stream.table_operations import TableOperations
@@ -103,6 +104,10 @@ class SimulatedSlot(Slot):
 
     def _opened_rows(self) -> RowStore:
         return MemoryRows(self.disk)
+
+    def _behind(self, why: str) -> StoreBehind:
+        self.disk.kept, self.disk.unsynced = {}, []
+        return super()._behind(why)
 
 
 class SimulatedWorker:

@@ -9,6 +9,8 @@ from unittest.mock import patch
 
 import pytest
 
+from rowtide.core import key, variant
+from rowtide.core.chunk import row_key
 from rowtide.core.errors import Unavailable
 from rowtide.core.mutation import DELETE, UPDATE
 from rowtide.core.schema import ShardRange, Table
@@ -19,8 +21,9 @@ from rowtide.stream.shard_copy import row_ranges
 from rowtide.stream.slot_intakes import SlotIntakes
 from rowtide.stream.slot_tasks import LifeTasks
 from tests.simulation.memory_cluster import SimulatedLog
+from tests.simulation.memory_rows import Disk
 from tests.simulation.network import Fate
-from tests.simulation.program import in_world
+from tests.simulation.program import in_world, simulate
 from tests.simulation.scene import Scene, play
 from tests.simulation.world import World
 
@@ -287,3 +290,27 @@ def test_what_comes_late_of_a_copy_that_was_given_up_stays_away() -> None:
         patch.object(SlotIntakes, "_made_room", told),
     ):
         in_world(program, workers=2, slots=2)
+
+
+def test_rows_of_a_copy_that_was_given_up_elsewhere_do_not_come_back() -> None:
+    """They were in one worker's store alone, so that nobody's tombstones named them: rows that had
+    been deleted long ago came back when that worker got the slot again."""
+
+    async def story(scene: Scene) -> None:
+        await scene.done(A)
+        kept = row_key(1, key.encode([variant.encode("zombie"), variant.encode(1)]))
+        [chunk] = [v for k, v in scene.shard(A).rows.scan(b"r", b"s") if k[:5] == kept[:5]][:1]
+        disk = scene.world.machines[B].disks.setdefault(0, Disk())
+        disk.kept |= {kept: chunk, b"as99": b""}  # What an intake of shard s99 leaves.
+        await scene.give(B)
+        rows = scene.shard(B).rows
+        assert rows.get(kept) is None
+        assert rows.arriving() == []
+
+    play(story)
+
+
+@pytest.mark.parametrize("seed", [38, 10034, 31412])
+def test_what_a_seed_found_it_does_not_find_again(seed: int) -> None:
+    """Each lost rows of a move, or brought them back. The actions may be others by now."""
+    simulate(seed)
