@@ -314,3 +314,8 @@ def test_rows_of_a_copy_that_was_given_up_elsewhere_do_not_come_back() -> None:
 def test_what_a_seed_found_it_does_not_find_again(seed: int) -> None:
     """Each lost rows of a move, or brought them back. The actions may be others by now."""
     simulate(seed)
+
+
+@pytest.mark.xfail(reason="what a worker kept of a range that left its slot and came back")
+def test_what_a_seed_still_finds() -> None:
+    simulate(40444)
