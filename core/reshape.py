@@ -86,8 +86,8 @@ def split(table: Table, shard: ShardRange, at: bytes, ids: Sequence[str], now_us
             f"below its end."
         )
     parents = (shard.shard_id,)
-    left = ShardRange(ids[0], shard.slot, shard.begin, at, parents)
-    right = ShardRange(ids[1], shard.slot, at, shard.end, parents)
+    left = ShardRange(ids[0], shard.slot, shard.begin, at, parents, came=shard.came)
+    right = ShardRange(ids[1], shard.slot, at, shard.end, parents, came=shard.came)
     return Reshape(SPLIT, table.table_id, parents, (left, right), now_us)
 
 
@@ -106,7 +106,8 @@ def merge(
             f"move one of them first."
         )
     parents = (left.shard_id, right.shard_id)
-    child = ShardRange(ids[0], left.slot, left.begin, right.end, parents)
+    came = left.came or right.came
+    child = ShardRange(ids[0], left.slot, left.begin, right.end, parents, came=came)
     return Reshape(MERGE, table.table_id, parents, (child,), now_us)
 
 
@@ -116,7 +117,7 @@ def move(table: Table, shard: ShardRange, slot: int, ids: Sequence[str], now_us:
     if slot == shard.slot:
         raise invalid(f"Shard {shard.shard_id} is in slot {slot} already.")
     parents = (shard.shard_id,)
-    child = ShardRange(ids[0], slot, shard.begin, shard.end, parents, copied=True)
+    child = ShardRange(ids[0], slot, shard.begin, shard.end, parents, copied=True, came=True)
     return Reshape(MOVE, table.table_id, parents, (child,), now_us)
 
 
@@ -204,6 +205,7 @@ def reshape_content(reshape: Reshape) -> dict[str, Any]:
                 "slot": child.slot,
                 "begin": child.begin.hex(),
                 "end": child.end.hex(),
+                "came": child.came,
             }
             for child in reshape.children
         ],
@@ -223,6 +225,7 @@ def reshape_of(content: dict[str, Any]) -> Reshape:
             bytes.fromhex(child["end"]),
             parents,
             copied=content["kind"] == MOVE,
+            came=child["came"],
         )
         for child in content["children"]
     )

@@ -105,7 +105,8 @@ class ShardRange:
 
     Its commit stamps are above ``floor_us``, the last one of its parents. ``sealed_us`` and
     ``sealed_at`` are stamp and offset of its log's seal; 0 and -1 while it lives. Where it is
-    ``copied`` its log begins with the rows of its parent, which is in another slot.
+    ``copied`` its log begins with the rows of its parent, which is in another slot. Its keys
+    ``came`` where that holds for it or for any shard of the slot before it.
     """
 
     shard_id: str
@@ -117,6 +118,7 @@ class ShardRange:
     sealed_us: int = 0
     sealed_at: int = -1
     copied: bool = False
+    came: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -373,9 +373,9 @@ class Slot:
     async def _open(self) -> None:
         self.foreign = True
         self.rows = self._opened_rows()
-        await (
-            self._links.catalog_read()
-        )  # It tells which rows came back that the changelog removed.
+        known = self._intakes.known(self.rows)
+        # It tells which rows came back that the changelog removed.
+        await self._links.catalog_read()
         await self._read_changelog(self.rows)  # Much of what there is to do, before it is ours.
         await self._writer.prepare()
         await self._handover.obtain(self.number)
@@ -385,6 +385,8 @@ class Slot:
             tasks.create_task(self._before_open(self.claim), name=f"catalog[{self.number}]")
             await self._fence()
             await self._read_changelog(self.rows)
+        if unseen := self._intakes.unseen(known, self._tables(self.number)):
+            raise self._behind(f"it has not seen these come: {', '.join(unseen)}")
         if left := self._intakes.left(self.rows):
             raise self._behind(f"rows of copies that were given up are in it, of {', '.join(left)}")
         self._flush = ChangelogFlush(self._writer, self.rows)

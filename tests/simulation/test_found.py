@@ -316,6 +316,5 @@ def test_what_a_seed_found_it_does_not_find_again(seed: int) -> None:
     simulate(seed)
 
 
-@pytest.mark.xfail(reason="what a worker kept of a range that left its slot and came back")
-def test_what_a_seed_still_finds() -> None:
+def test_what_a_worker_kept_of_a_range_that_left_its_slot_and_came_back_is_thrown_away() -> None:
     simulate(40444)

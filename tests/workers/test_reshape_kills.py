@@ -79,6 +79,8 @@ def writing(workers: Workers, threads: int = 4) -> Iterator[Writers]:
 def change(client: Client, chance: random.Random) -> str | None:
     """Ask for a change that is possible now; return what was asked, None where nothing is."""
     found = [shard for shard in shards(client, "moved") if shard["state"] == "open"]
+    if not found:
+        return None  # An earlier attempt was planned, though nobody heard of it.
     some = chance.choice(found)
     told: dict[str, Any] = {"table": "moved"}
     pairs = [(a, b) for a, b in pairwise(found) if a["slot"] == b["slot"]]
