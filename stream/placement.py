@@ -41,17 +41,12 @@ class Placement:
         catalog: CatalogOwner,
         slots: Mapping[int, Slot],
         hop: HopClient,
-        owners: Callable[[], Mapping[int, str]],
         peers: Peers,
-        *,
-        address: str,
     ) -> None:
         self._peers = peers
         self._catalog = catalog
         self._slots = slots
         self._hop = hop
-        self._owners = owners
-        self._address = address
         self.wake = asyncio.Event()
         """Set with every change of the catalog."""
 
@@ -81,7 +76,7 @@ class Placement:
         try:
             async with asyncio.timeout(SETTLE_S_MAX):
                 await _until_done(self._settle_here)
-                for address in sorted(set(self._owners().values()) - {self._address}):
+                for address in sorted(self._peers.serving()):
                     await _until_done(partial(self._ask, address, applied))
                 await self._tell_idle(applied)
         except TimeoutError:
@@ -95,8 +90,8 @@ class Placement:
 
     async def others(self, operation: str, body: bytes) -> list[bytes]:
         """Return what every other worker with slots answers. Raises what one of them raised."""
-        addresses = sorted(set(self._owners().values()) - {self._address})
-        return [await self._hop.call(at, NOBODY, operation, body) for at in addresses]
+        serving = sorted(self._peers.serving())
+        return [await self._hop.call(at, NOBODY, operation, body) for at in serving]
 
     async def settle_request(self, _identity: Identity, body: bytes) -> bytes:
         """Settle what another worker has changed in the catalog, up to its offset ``applied``."""
@@ -110,7 +105,7 @@ class Placement:
 
     async def _ask(self, address: str, applied: int) -> None:
         """Have another worker settle, unless it owns nothing any more."""
-        if address not in self._owners().values():
+        if address not in self._peers.serving():
             return
         await self._hop.call(address, NOBODY, SETTLE, _settled_to(applied))
 

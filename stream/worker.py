@@ -206,14 +206,7 @@ class Worker:
             self._peers,
             lambda: self._new_membership(directory, slots),
         )
-        self._placement = Placement(
-            self._owner,
-            self._roster.slots,
-            self._hop,
-            self._owners,
-            self._peers,
-            address=self._hop_address,
-        )
+        self._placement = Placement(self._owner, self._roster.slots, self._hop, self._peers)
         self._consumption = self._metered()
         self.directory = Directory(
             self.catalog, self._roster.slots, config.limits, self._clock, self._consumption

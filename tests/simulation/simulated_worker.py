@@ -177,9 +177,7 @@ class SimulatedWorker:
         self.roster = Roster(self._new_slot, self.tasks)
         peers = Peers(hop, self.owners, self.catalog, address=self.address)
         self.handover = Handover(self.leases, self.roster, hop, peers, self._new_membership)
-        self.placement = Placement(
-            self.catalog_owner, self.roster.slots, hop, self.owners, peers, address=self.address
-        )
+        self.placement = Placement(self.catalog_owner, self.roster.slots, hop, peers)
         limits = Limits()
         self.directory = Directory(self.catalog, self.roster.slots, limits, wheel.wall_us)
         throttle = TableThrottle(limits, asyncio.get_running_loop().time)
