@@ -134,15 +134,10 @@ def _done(client: Client, operation: str, fields: dict[str, Any]) -> dict[str, A
                 f"shows when it is done."
             )
         time.sleep(LOOK_S)
-        states = {s["shard"]: s["state"] for s in _shards(client, fields["table"])}
-        ended = all(states.get(parent, "ended") == "ended" for parent in told["parents"])
-        told["done"] = ended
-        if ended:
-            told["children"] = [
-                s["shard"]
-                for s in _shards(client, fields["table"])
-                if set(told["parents"]) <= set(s["parents"])
-            ]
+        found, parents = _shards(client, fields["table"]), set(told["parents"])
+        told["done"] = all(s["state"] == "ended" for s in found if s["shard"] in parents)
+        if told["done"]:
+            told["children"] = [s["shard"] for s in found if parents <= set(s["parents"])]
     return told
 
 

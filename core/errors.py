@@ -20,6 +20,7 @@ __all__ = [
     "StoreError",
     "Unavailable",
     "condition_failed",
+    "first_failure",
     "invalid",
     "invalid_key",
     "no_table",
@@ -137,3 +138,11 @@ def condition_failed() -> Rejected:
 def unsupported(operation: str) -> Rejected:
     """Return the failure of an operation that the protocol has and this server has not."""
     return Rejected("OTSUnsupportOperation", f"Unsupported operation: {operation}.")
+
+
+def first_failure(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first of those that ended a group, however deep it lies."""
+    found: BaseException = failures
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

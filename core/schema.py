@@ -185,6 +185,10 @@ class Table:
         auto = next((i for i, c in enumerate(self.key) if c.auto_increment), None)
         object.__setattr__(self, "auto_increment_index", auto)
 
+    def shard(self, shard_id: str) -> ShardRange | None:
+        """Return the living shard of that id, or None."""
+        return next((shard for shard in self.shards if shard.shard_id == shard_id), None)
+
     def index(self, name: str) -> Index | None:
         """Return the index of that name, or None."""
         return next((index for index in self.indexes if index.name == name), None)

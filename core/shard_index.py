@@ -170,8 +170,7 @@ class ShardIndexes:
 
     def place(self) -> ShardRange:
         """Return the keys that this shard holds."""
-        whole = ShardRange(self._shard_id, 0)
-        return next((s for s in self._table.shards if s.shard_id == self._shard_id), whole)
+        return self._table.shard(self._shard_id) or ShardRange(self._shard_id, 0)
 
 
 def _row_range(table_id: int, write: IndexWrite) -> tuple[bytes, bytes]:

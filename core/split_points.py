@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Piece", "StoredFile", "choose", "estimate"]
+__all__ = ["Piece", "StoredFile", "bytes_between", "choose", "estimate"]
 
 
 class Piece(NamedTuple):
@@ -22,7 +22,7 @@ class Piece(NamedTuple):
 
 
 class StoredFile(NamedTuple):
-    """A sorted file of the store: its first and last key, its level, its entries.
+    """A sorted file of the store: its first and last key, its level, its entries, its bytes.
 
     Files of one level above 0 do not overlap; those of different levels do.
     """
@@ -31,6 +31,7 @@ class StoredFile(NamedTuple):
     end: bytes
     level: int
     entries: int
+    size: int = 0
 
 
 def choose(pieces: Sequence[Piece], split_bytes: int, points_max: int) -> list[bytes]:
@@ -48,6 +49,16 @@ def choose(pieces: Sequence[Piece], split_bytes: int, points_max: int) -> list[b
             size = 0
         size += piece.size
     return points
+
+
+def bytes_between(files: Sequence[StoredFile], low: bytes, high: bytes) -> int:
+    """Return about how many bytes of files hold low <= key < high."""
+    size = 0
+    for file in files:
+        if file.end >= low and file.start < high:
+            inside = file.start >= low and file.end < high
+            size += file.size if inside else file.size // 2  # Half of one at a border, say.
+    return size
 
 
 def estimate(

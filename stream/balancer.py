@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from rowtide.core import key
@@ -21,13 +21,14 @@ from rowtide.core.balance import Balance, BalanceSettings, ShardLoad, Wanted
 from rowtide.core.errors import Elsewhere, StoreError, invalid
 from rowtide.core.reshape import MERGE, MOVE
 from rowtide.core.schema import ShardRange, Table
+from rowtide.core.split_points import bytes_between
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.directory import Directory
 from rowtide.stream.hop import NOBODY
 from rowtide.stream.placement import Placement
-from rowtide.stream.reshape_operations import ReshapeOperations
+from rowtide.stream.reshape_operations import ReshapeOperations, open_shard
 from rowtide.stream.shard_copy import row_ranges
-from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.split_operations import Forward
 
 __all__ = ["LOADS", "WRITTEN_MIDDLE", "Balancer"]
 
@@ -38,9 +39,6 @@ LOADS, WRITTEN_MIDDLE = "RowtideShardLoads", "RowtideWrittenMiddle"
 LOOK_S = 5.0
 SAMPLE = 2000
 """Of the last entries of a log, in which the middle of what is written is looked for."""
-
-Forward = Callable[[int, str, Identity, bytes], Awaitable[bytes]]
-"""Has the worker of a slot answer an operation."""
 
 
 class Seen(NamedTuple):
@@ -102,7 +100,7 @@ class Balancer:
         elif wanted.kind == MERGE:
             await self._reshapes.merge(table, *wanted.shards)
         else:
-            shard = next(s for s in table.shards if s.shard_id == wanted.shards[0])
+            shard = open_shard(table, wanted.shards[0])
             middle = self._written_middle if wanted.hot else self._reshapes.middle
             await self._reshapes.split(table, shard.shard_id, await middle(table, shard))
 
@@ -129,17 +127,13 @@ class Balancer:
         """Return (log's end, bytes on disk) of every shard that is open here."""
         told: dict[str, tuple[int, int]] = {}
         for slot in self._directory.slots():
+            files = slot.rows.files() if slot.rows is not None else []
             for name, owner in slot.shards.items():
-                told[name] = owner.end, self._size(owner)
+                table = owner.shard.table
+                shard = table.shard(name)
+                ranges = [] if shard is None else row_ranges(table, shard)
+                told[name] = owner.end, sum(bytes_between(files, *ends) for ends in ranges)
         return json.dumps(told).encode()
-
-    def _size(self, owner: ShardOwner) -> int:
-        """Return about how many bytes of files a shard's rows take."""
-        table = owner.shard.table
-        shard = next((s for s in table.shards if s.shard_id == owner.shard.shard_id), None)
-        if shard is None:
-            return 0
-        return sum(owner.rows.bytes_between(low, high) for low, high in row_ranges(table, shard))
 
     # Where to split what is written much.
 

@@ -14,7 +14,13 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.errors import (
+    LogTrimmed,
+    OutcomeUnknown,
+    StoreError,
+    Unavailable,
+    first_failure,
+)
 from rowtide.core.key_ranges import Ranges, left_of, within
 from rowtide.stream.change_leases import START, Lease, Leases
 from rowtide.stream.change_source import ChangeSource, SourceShard
@@ -110,7 +116,7 @@ class ChangeWorker:
             async with asyncio.TaskGroup() as tasks:
                 await self._balance(tasks)
         except BaseExceptionGroup as group:
-            raise _first(group) from group
+            raise first_failure(group) from group
 
     async def _find_start(self) -> None:
         """Find or decide where the consumer begins."""
@@ -310,9 +316,3 @@ class ChangeWorker:
         for lease in leases.values():
             if lease.ended and lease.shard_id not in listed | needed:
                 await self._leases.remove(lease)
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first failure of those that ended a group."""
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first

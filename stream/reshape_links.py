@@ -42,10 +42,6 @@ class ReshapeLinks(Protocol):
         """Say whether a shard is, or was, a table's: not one that was planned, and given up."""
         ...
 
-    def is_here(self, shard: ShardRange) -> bool:
-        """Say whether a shard has been moved to its slot."""
-        ...
-
     def held(self, slot: int, number: int) -> Sequence[ShardRange]:
         """Return what a slot has, or is getting, of a table or an index, by its number."""
         ...

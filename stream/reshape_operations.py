@@ -25,7 +25,7 @@ from rowtide.stream.hop import NOBODY
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import TopicSpec
 from rowtide.stream.placement import Placement
-from rowtide.stream.split_operations import PIECE_BYTES_MIN, SplitOperations
+from rowtide.stream.split_operations import PIECE_BYTES_MIN, Forward, SplitOperations
 from rowtide.stream.topics import TopicNames
 
 __all__ = ["COPY_BEGUN", "RESHAPED", "SHARD_FORGOTTEN", "SHARD_RECEIVED", "ReshapeOperations"]
@@ -40,9 +40,6 @@ DONE_LOOK_S = 0.02
 
 PIECES_MIN = 16
 """A shard of fewer pieces is measured row by row."""
-
-Forward = Callable[[int, str, Identity, bytes], Awaitable[bytes]]
-"""Has the worker of a slot answer an operation."""
 
 Plan = Callable[[Table, Sequence[str], int], Reshape]
 """Makes a change of a table from fresh shard ids and the time."""
@@ -89,7 +86,7 @@ class ReshapeOperations:
         """Split a ``shard`` of a ``table`` in two, ``at`` a partition key or at its middle."""
         fields = json_fields(body, {"table", "shard", "at"})
         table = self._asked(identity, fields)
-        shard = _shard(table, str(fields.get("shard", "")))
+        shard = open_shard(table, str(fields.get("shard", "")))
         given = fields.get("at")
         at = await self.middle(table, shard) if given is None else _place(table, given)
         return await self.split(table, shard.shard_id, at)
@@ -98,7 +95,7 @@ class ReshapeOperations:
         """Split a shard at an encoded partition key."""
 
         def plan(now: Table, ids: Sequence[str], now_us: int) -> Reshape:
-            return reshape.split(now, _shard(now, name), at, ids, now_us)
+            return reshape.split(now, open_shard(now, name), at, ids, now_us)
 
         return await self._planned(table, plan, 2)
 
@@ -115,7 +112,7 @@ class ReshapeOperations:
         """Merge two adjacent shards."""
 
         def plan(now: Table, ids: Sequence[str], now_us: int) -> Reshape:
-            return reshape.merge(now, _shard(now, left), _shard(now, right), ids, now_us)
+            return reshape.merge(now, open_shard(now, left), open_shard(now, right), ids, now_us)
 
         return await self._planned(table, plan, 1)
 
@@ -132,7 +129,7 @@ class ReshapeOperations:
         """Move a shard to another slot."""
 
         def plan(now: Table, ids: Sequence[str], now_us: int) -> Reshape:
-            return reshape.move(now, _shard(now, name), slot, ids, now_us)
+            return reshape.move(now, open_shard(now, name), slot, ids, now_us)
 
         return await self._planned(table, plan, 1)
 
@@ -233,10 +230,6 @@ class ReshapeOperations:
         """Say whether a shard is, or was, a table's: not one that was planned, and given up."""
         return shard_id in self._owner.catalog.shards
 
-    def is_here(self, shard: ShardRange) -> bool:
-        """Say whether a shard has been moved to its slot."""
-        return shard.shard_id in self._owner.catalog.shards
-
     def held(self, slot: int, number: int) -> list[ShardRange]:
         """Return what a slot has, or is getting, of a table or an index, by its number."""
         table = self._owner.catalog.tables_by_id.get(number)
@@ -253,13 +246,9 @@ class ReshapeOperations:
     def ended(self, slot: int) -> list[tuple[Table, ShardRange]]:
         """Return a slot's shards that have ended and are not forgotten, parents first."""
         shards = self._owner.catalog.shards.values()
-        tables = {
-            shard.shard_id: table
-            for table, shard in shards
-            if shard.slot == slot and shard.sealed_us
-        }
-        ended = (shard for _, shard in shards if shard.shard_id in tables)
-        return [(tables[shard.shard_id], shard) for shard in ended_in_order(list(ended))]
+        tables = {s.shard_id: table for table, s in shards if s.slot == slot and s.sealed_us}
+        ended = [shard for _, shard in shards if shard.shard_id in tables]
+        return [(tables[shard.shard_id], shard) for shard in ended_in_order(ended)]
 
     async def prepare(self, change: Reshape) -> None:
         """Make the children's logs exist."""
@@ -371,9 +360,9 @@ def _require_free(catalog: Catalog, change: Reshape) -> None:
             raise Unavailable(f"A {other.kind} of shard {both[0]} is under way.")
 
 
-def _shard(table: Table, name: str) -> ShardRange:
+def open_shard(table: Table, name: str) -> ShardRange:
     """Return an open shard by its id. Raises OTSParameterInvalid."""
-    found = next((shard for shard in table.shards if shard.shard_id == name), None)
+    found = table.shard(name)
     if found is None:
         raise invalid(f"Table '{table.name}' has no open shard '{name}'.")
     return found

@@ -99,20 +99,11 @@ class RowStore:
     def files(self) -> list[StoredFile]:
         """Return RocksDB's files; what was written of late is in none of them yet."""
         return [
-            StoredFile(file["start_key"], file["end_key"], file["level"], file["num_entries"])
+            StoredFile(
+                file["start_key"], file["end_key"], file["level"], file["num_entries"], file["size"]
+            )
             for file in self._db.live_files()
         ]
-
-    def bytes_between(self, low: bytes, high: bytes) -> int:
-        """Return about how many bytes of files hold low <= key < high."""
-        size = 0
-        for file in self._db.live_files():
-            start, end = file["start_key"], file["end_key"]
-            if end < low or start >= high:
-                continue
-            inside = start >= low and end < high  # Of one at a border half is taken to be.
-            size += file["size"] if inside else file["size"] // 2
-        return size
 
     # Writing.
 

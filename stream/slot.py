@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rowtide.core import record
-from rowtide.core.errors import LogTrimmed, StoreError, Unavailable, invalid
+from rowtide.core.errors import LogTrimmed, StoreError, Unavailable, first_failure, invalid
 from rowtide.core.limits import Limits
 from rowtide.core.reshape import Sealed
 from rowtide.core.schema import ShardRange, Table
@@ -42,7 +42,7 @@ from rowtide.stream.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.shard_opening import ShardOpener
 from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.shard_repair import Loss, fill_log, find_loss, hold_rows
-from rowtide.stream.slot_failures import StoreBehind, first, logged
+from rowtide.stream.slot_failures import StoreBehind, logged
 from rowtide.stream.slot_indexes import SlotIndexes
 from rowtide.stream.slot_intakes import SlotIntakes
 from rowtide.stream.slot_reshapes import SlotReshapes, require_parents
@@ -227,7 +227,7 @@ class Slot:
                 tasks.create_task(self._trim_often(), name=f"trim[{self.number}]")
                 tasks.create_task(self.reclaimer.run(), name=f"reclaim[{self.number}]")
         except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
-            logger.warning("slot %d opens again: %s", self.number, first(failures))
+            logger.warning("slot %d opens again: %s", self.number, first_failure(failures))
         finally:
             self._close()
         return opened
@@ -312,8 +312,6 @@ class Slot:
         self._index_work.stop(shard_id)
         seal = await owner.seal(plan)
         self.shards.pop(shard_id, None)
-        if plan != "{}":
-            self._reshapes.ended[shard_id] = owner
         return seal
 
     def retable(self) -> None:

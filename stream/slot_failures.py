@@ -10,7 +10,7 @@ from rowtide.core.errors import LogTrimmed, OutcomeUnknown, Unavailable
 from rowtide.stream.changelog import Fenced
 from rowtide.stream.row_store import StoreFailed
 
-__all__ = ["StoreBehind", "first", "logged"]
+__all__ = ["StoreBehind", "logged"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,10 +26,3 @@ def logged(what: str) -> Iterator[None]:
         yield
     except (Unavailable, OutcomeUnknown, Fenced, LogTrimmed, StoreFailed) as error:
         logger.warning("%s: %s", what, error)
-
-
-def first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    found: BaseException = failures
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found

@@ -155,7 +155,7 @@ class SlotIntakes:
                     owner.replay(entries)
                 await asyncio.sleep(0)
         finally:
-            if not self._links.is_here(shard):
+            if not self._links.knows(shard.shard_id):
                 self.arriving.pop(shard.shard_id, None)
             await log.disconnect()
 

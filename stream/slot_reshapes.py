@@ -137,7 +137,14 @@ class SlotReshapes:
         self._counts.reshapes[reshape.kind] += 1
 
     async def _sealed(self, owner: ShardOwner, reshape: Reshape) -> Sealed:
-        return owner.shard.state.seal or await self._seal(owner, plan_of(reshape))
+        shard_id = owner.shard.shard_id
+        if shard_id not in self.ended:
+            await self._seal(owner, plan_of(reshape))
+            # Before anybody else runs: a flush finds it among the open or the ended.
+            self.ended[shard_id] = owner
+        seal = owner.shard.state.seal
+        assert seal is not None, "what has ended was sealed"
+        return seal
 
     # A move.
 

@@ -27,7 +27,7 @@ from rowtide.stream.row_requests import parse
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.table_requests import key_schema
 
-__all__ = ["PIECES", "Measure", "Measured", "SplitOperations"]
+__all__ = ["PIECES", "Forward", "Measure", "Measured", "SplitOperations"]
 
 UNIT_BYTES = 100 * 1024 * 1024
 """What ``split_size`` counts in unless the request says otherwise."""
@@ -138,7 +138,7 @@ class SplitOperations:
         """Measure a shard for another worker."""
         name, shard_id, piece_bytes, bytes_max = json.loads(body)
         table = self._directory.table(identity.instance, name)
-        shard = next((s for s in table.shards if s.shard_id == shard_id), None)
+        shard = table.shard(shard_id)
         if shard is None:
             raise Unavailable
         measured = await self._measured(table, shard, piece_bytes, bytes_max)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.split_points import Piece, StoredFile, choose, estimate
+from rowtide.core.split_points import Piece, StoredFile, bytes_between, choose, estimate
 
 
 def pieces(*sizes: int) -> list[Piece]:
@@ -74,3 +74,11 @@ def test_entries_of_other_levels_are_spread_over_the_largest_one() -> None:
 
 def test_a_rest_is_never_below_nothing() -> None:
     assert estimate([file(b"a", b"z", 1)], [Piece(b"a", 100)], b"b", 1.0) == [Piece(b"b", 0)]
+
+
+def test_a_file_at_a_border_counts_half_and_one_beside_it_nothing() -> None:
+    spans = [(b"a", b"f"), (b"g", b"m"), (b"n", b"t"), (b"u", b"z")]
+    files = [StoredFile(start, end, 6, 1, 100) for start, end in spans]
+    assert bytes_between(files, b"c", b"n") == 50 + 100
+    assert bytes_between(files, b"a", b"zz") == 400
+    assert bytes_between(files, b"zz", b"zzz") == 0

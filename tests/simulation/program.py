@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from rowtide.core.errors import first_failure
 from tests.simulation.network import Weather
 from tests.simulation.trace import Trace
 from tests.simulation.virtual_time import VirtualTimeLoop
@@ -84,7 +85,7 @@ def simulate(seed: int, steps: int = STEPS) -> Run:
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
             runner.run(_run(seed, steps, worlds))
     except BaseExceptionGroup as failures:
-        failure = _first(failures)
+        failure = first_failure(failures)
     finally:
         logging.disable(logging.NOTSET)
     trace = worlds[0].trace
@@ -142,7 +143,7 @@ def in_world(
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
             runner.run(whole())
     except BaseExceptionGroup as failures:
-        raise _first(failures) from failures
+        raise first_failure(failures) from failures
     finally:
         logging.disable(logging.NOTSET)
     return worlds[0].trace
@@ -178,10 +179,3 @@ async def perform(world: World, action: Action) -> None:
     done = getattr(world, name)(*arguments)
     if inspect.isawaitable(done):
         await done
-
-
-def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    found: BaseException = failures
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
