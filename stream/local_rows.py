@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
+from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.row_store import RowStore, destroy
 
-__all__ = ["local_rows"]
+__all__ = ["known_shards", "local_rows", "unseen"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,3 +29,25 @@ def local_rows(
         destroy(path)
         rows = RowStore(path, write_buffer_bytes=write_buffer_bytes)
     return rows
+
+
+def known_shards(rows: RowStore) -> frozenset[str] | None:
+    """Return the shards of which a store has rows before it reads more; None: it is empty."""
+    if rows.changelog_position() is None:
+        return None
+    return frozenset(shard_id for shard_id, _ in rows.marks())
+
+
+def unseen(known: frozenset[str] | None, shards: Iterable[tuple[Table, ShardRange]]) -> list[str]:
+    """Return the living shards whose keys came to the slot unseen by a store that had others.
+
+    Such a store may have rows in their place of an earlier time that nobody's tombstones name: it
+    is to be thrown away.
+    """
+    if known is None:
+        return []
+    return [
+        shard.shard_id
+        for _, shard in shards
+        if shard.came and not shard.sealed_us and shard.shard_id not in known
+    ]

@@ -33,7 +33,7 @@ from rowtide.stream.counts import Counts
 from rowtide.stream.handover_links import HandoverLinks
 from rowtide.stream.index_links import IndexLinks
 from rowtide.stream.lease_keeper import LeaseKeeper
-from rowtide.stream.local_rows import local_rows
+from rowtide.stream.local_rows import known_shards, local_rows, unseen
 from rowtide.stream.log import Log
 from rowtide.stream.log_cluster import LogCluster
 from rowtide.stream.reclaimer import Reclaimer
@@ -371,7 +371,7 @@ class Slot:
     async def _open(self) -> None:
         self.foreign = True
         self.rows = self._opened_rows()
-        known = self._intakes.known(self.rows)
+        known = known_shards(self.rows)
         # It tells which rows came back that the changelog removed.
         await self._links.catalog_read()
         await self._read_changelog(self.rows)  # Much of what there is to do, before it is ours.
@@ -383,8 +383,8 @@ class Slot:
             tasks.create_task(self._before_open(self.claim), name=f"catalog[{self.number}]")
             await self._fence()
             await self._read_changelog(self.rows)
-        if unseen := self._intakes.unseen(known, self._tables(self.number)):
-            raise self._behind(f"it has not seen these come: {', '.join(unseen)}")
+        if came := unseen(known, self._tables(self.number)):
+            raise self._behind(f"it has not seen these come: {', '.join(came)}")
         if left := self._intakes.left(self.rows):
             raise self._behind(f"rows of copies that were given up are in it, of {', '.join(left)}")
         self._flush = ChangelogFlush(self._writer, self.rows)

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoreBehind(Exception):
-    """The local rows end before the log begins: they must be rebuilt from the changelog."""
+    """The local rows can't be brought in line any more: they must be rebuilt from Kafka."""
 
 
 @contextmanager

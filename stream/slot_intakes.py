@@ -82,23 +82,6 @@ class SlotIntakes:
                     self._take_in(table, shard, rows), name=f"intake[{shard.shard_id}]"
                 )
 
-    def known(self, rows: RowStore) -> frozenset[str] | None:
-        """Return the shards of which a store has rows before it reads more; None: it is empty."""
-        if rows.changelog_position() is None:
-            return None
-        return frozenset(shard_id for shard_id, _ in rows.marks())
-
-    def unseen(
-        self, known: frozenset[str] | None, live: Iterable[tuple[Table, ShardRange]]
-    ) -> list[str]:
-        """Return the shards whose keys came to the slot unseen by a store that had others.
-
-        Such a store may have rows in their place of an earlier time that nobody's tombstones name.
-        """
-        if known is None:
-            return []
-        return [s.shard_id for _, s in live if s.came and s.shard_id not in known]
-
     def left(self, rows: RowStore) -> list[str]:
         """Return the shards of which rows came that were given up while we had not the slot.
 

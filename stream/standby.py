@@ -30,10 +30,11 @@ from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.changelog_recovery import StartPassed, recover_rows
 from rowtide.stream.counts import Counts
 from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.local_rows import local_rows
+from rowtide.stream.local_rows import known_shards, local_rows, unseen
 from rowtide.stream.log_tails import LogTails
 from rowtide.stream.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.shard_copy import row_ranges
+from rowtide.stream.slot_failures import StoreBehind
 from rowtide.stream.standby_shard import StandbyShard, Unflushed
 from rowtide.stream.topics import TopicNames
 
@@ -181,7 +182,7 @@ class Standby:
             began_s = self._clock_s()
             try:
                 await self._live()
-            except StartPassed as error:
+            except (StartPassed, StoreBehind) as error:
                 logger.warning("standby of slot %d: %s; rebuilding from Kafka", self.number, error)
                 self._close(flush=False)
                 destroy(self._path)
@@ -200,8 +201,12 @@ class Standby:
             kept_s=self._changelog_kept_s,
             write_buffer_bytes=WRITE_BUFFER_BYTES,
         )
+        known = known_shards(rows)
         until = await self._reader.end()
         await self._catalog_read()  # It knows every table of which there are entries up to there.
+        if came := unseen(known, self._tables(self.number)):
+            # Those that come from here on are made room for; see ``_make_room``.
+            raise StoreBehind(f"{self._path} has not seen these come: {', '.join(came)}")
         await self._recover(rows, until)
         self._opened = True
         self.settle()
