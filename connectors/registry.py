@@ -1,0 +1,86 @@
+"""Which kinds of connectors there are. Each is imported when it is first asked for.
+
+So whoever uses one needs the libraries of that one alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, cast
+
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.sink import Sink
+from rowtide.connectors.source import Source
+
+__all__ = ["SINKS", "SOURCES", "Surroundings", "make_sink", "make_source"]
+
+SINKS: Mapping[str, str] = {
+    "clickhouse": "rowtide.connectors.clickhouse.sink",
+    "delta": "rowtide.connectors.lake.delta_sink",
+    "duckdb": "rowtide.connectors.duckdb.sink",
+    "kafka": "rowtide.connectors.kafka.sink",
+    "mysql": "rowtide.connectors.mysql.sink",
+    "opensearch": "rowtide.connectors.opensearch.sink",
+    "parquet": "rowtide.connectors.lake.parquet_sink",
+    "tantivy": "rowtide.connectors.tantivy.sink",
+    "webhook": "rowtide.connectors.webhook.sink",
+}
+"""Kind of sink to the module that has ``make_sink(fields, surroundings)``."""
+
+SOURCES: Mapping[str, str] = {
+    "mysql": "rowtide.connectors.mysql.source",
+}
+"""Kind of source to the module that has ``make_source(fields, surroundings)``."""
+
+
+class Surroundings(NamedTuple):
+    """What a connector may know of where it runs.
+
+    ``folder`` is its own on this machine's disk, for embedded targets; it may be lost with the
+    machine. ``kafka`` is the cluster that rowtide itself writes to; empty where it is not known.
+    """
+
+    connector: str
+    folder: str
+    kafka: str = ""
+
+
+class _SinkModule(Protocol):
+    def make_sink(self, fields: Fields, surroundings: Surroundings) -> Sink: ...
+
+
+class _SourceModule(Protocol):
+    def make_source(self, fields: Fields, surroundings: Surroundings) -> Source: ...
+
+
+def make_sink(fields: Fields, surroundings: Surroundings) -> Sink:
+    """Return the sink that settings describe (``kind`` and its own). Raises SettingsRefused.
+
+    Nothing is reached yet: a sink is opened by ``open``.
+    """
+    module = cast(_SinkModule, _module(SINKS, fields))
+    sink = module.make_sink(fields, surroundings)
+    fields.done()
+    return sink
+
+
+def make_source(fields: Fields, surroundings: Surroundings) -> Source:
+    """Return the source that settings describe. Raises SettingsRefused."""
+    module = cast(_SourceModule, _module(SOURCES, fields))
+    source = module.make_source(fields, surroundings)
+    fields.done()
+    return source
+
+
+def _module(kinds: Mapping[str, str], fields: Fields) -> object:
+    kind = fields.choice("kind", tuple(sorted(kinds)))
+    try:
+        return importlib.import_module(kinds[kind])
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("rowtide"):
+            raise
+        raise SettingsRefused(
+            f"{fields.where}: {kind} needs the package {error.name}; "
+            f"pip install 'rowtide[connectors]' brings it."
+        ) from error
