@@ -149,12 +149,8 @@ class ShardOpener:
             )
 
     async def _replay(self, owner: ShardOwner, first: int, end: int) -> int:
-        """Replay a log from ``first`` up to ``end``; return how many entries were read.
-
-        Those that the rows hold already are only noted: the changelog may lack them. Where it never
-        had anything of the shard all are, for the rows may hold them without a mark.
-        """
-        log, applied = owner.log, owner.shard.state.applied
+        """Replay a log from ``first`` up to ``end``; return how many entries were read."""
+        log = owner.log
         never = owner.rows.flushed(owner.shard.shard_id) < 0
         at = first
         while at < end:
@@ -162,8 +158,7 @@ class ShardOpener:
             if not entries:
                 raise LogShortened(f"{log.name} ends at {at}, expected {end}")
             at = entries[-1].offset + 1
-            owner.note_unflushed([e for e in entries if never or e.offset <= applied])
-            owner.replay([e for e in entries if applied < e.offset < end])
+            owner.recover([e for e in entries if e.offset < end], never=never)
             await asyncio.sleep(0)
         owner.find_unflushed()
         return at - first

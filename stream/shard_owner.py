@@ -462,7 +462,17 @@ class ShardOwner:
         if claim > shard.claim >= 0:
             raise Unavailable(f"shard {shard.shard_id} has a later owner; this one steps down")
 
-    def note_unflushed(self, entries: Sequence[Entry]) -> None:
+    def recover(self, entries: Sequence[Entry], *, never: bool) -> None:
+        """Fold entries of which the rows may hold some already, and the changelog lack them.
+
+        Those up to the mark are only noted. Where the changelog ``never`` had anything of the shard
+        all are: the rows may hold them without a mark. ``find_unflushed`` ends it.
+        """
+        applied = self.shard.state.applied
+        self._note_unflushed([e for e in entries if never or e.offset <= applied])
+        self.replay([e for e in entries if e.offset > applied])
+
+    def _note_unflushed(self, entries: Sequence[Entry]) -> None:
         """Note what entries wrote that the rows hold, but perhaps not the changelog."""
         for entry in entries:
             envelope, body = record.decode_record(entry.value)

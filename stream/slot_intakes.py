@@ -128,14 +128,19 @@ class SlotIntakes:
         rows.note_arriving(shard.shard_id, arrives=True)
         owner = self.arriving[shard.shard_id] = self._opener.arriving(table, shard, rows)
         log = self._log_of(shard.shard_id)
+        # An earlier life of the slot may have folded some, which is flushed in ours.
+        flushed = rows.flushed(shard.shard_id)
+        at = min(owner.end, flushed + 1)
         try:
             while self._links.is_arriving(shard):
-                entries = await log.read(owner.end, bytes_max=READ_BYTES, wait_s=WAIT_S)
+                entries = await log.read(at, bytes_max=READ_BYTES, wait_s=WAIT_S)
                 # Meanwhile it may have been opened, by what had come until then; or its copy has
                 # begun anew, and room was made for that.
                 ours = self.arriving.get(shard.shard_id) is owner
                 if entries and ours and self._links.is_arriving(shard):
-                    owner.replay(entries)
+                    owner.recover(entries, never=flushed < 0)
+                    owner.find_unflushed()
+                    at = entries[-1].offset + 1
                 await asyncio.sleep(0)
         finally:
             if not self._links.knows(shard.shard_id):

@@ -390,7 +390,7 @@ MUTATIONS = [
     Mutation("forget what a failed flush took", [(ChangelogFlush, "flush", _flush_forgets)], 10),
     Mutation("note a flush before it stands", [(ChangelogFlush, "flush", _flush_early_mark)], 10),
     Mutation("trim above the flushed mark", [(SlotTrim, "_trim", _trim_to_end)], 10),
-    Mutation("forget what was not flushed", [(ShardOwner, "note_unflushed", _nothing)]),
+    Mutation("forget what was not flushed", [(ShardOwner, "find_unflushed", _nothing)]),
     Mutation(
         "note the changelog's end before its entries",
         [(slot_module, "recover_rows", _recover_position_first)],

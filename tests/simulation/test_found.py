@@ -318,3 +318,8 @@ def test_what_a_seed_found_it_does_not_find_again(seed: int) -> None:
 
 def test_what_a_worker_kept_of_a_range_that_left_its_slot_and_came_back_is_thrown_away() -> None:
     simulate(40444)
+
+
+def test_rows_of_a_copy_that_an_earlier_life_of_the_slot_folded_are_flushed_in_the_next() -> None:
+    """The changelog lacked them below a mark that counted them; the next owner had them not."""
+    simulate(201463)

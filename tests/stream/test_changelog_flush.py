@@ -90,8 +90,7 @@ class Shop:
         _, end = await self.log.bounds()
         for at in range(min(applied, flushed) + 1, end):
             entries = (await self.log.read(at, bytes_max=1))[:1]
-            self.owner.note_unflushed([e for e in entries if e.offset <= applied])
-            self.owner.replay([e for e in entries if e.offset > applied])
+            self.owner.recover(entries, never=False)
         self.owner.find_unflushed()
         self.owner.open()
 
