@@ -1,0 +1,249 @@
+"""Whether a target has the rows of a table, while both change.
+
+The table is read page by page; a page is exact at a commit stamp A. When the target has everything
+up to A and a row of it is as of A or before, it must be the table's row. A row that the target has
+as of a later stamp has changed since, and is looked at again; so is one that the target lacks,
+because it may have been deleted since. What keeps changing for every round is told as unsettled,
+what keeps being absent as missing.
+
+Rows are compared as the target would hold them (``Comparable.expected``), by a checksum per range
+first, then key by key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+from rowtide.connectors.sink import Comparable, HeldRow
+from rowtide.core import variant
+from rowtide.core.key_ranges import Range
+from rowtide.core.variant import Scalar
+
+__all__ = ["Compared", "Difference", "Reference", "ReferencePage", "Verdict", "compare"]
+
+PAGE_ROWS = 1000
+ROUNDS = 5
+"""How often a range is looked at again before what is not equal there counts."""
+
+BEFORE_NEXT_ROUND_S = 0.2
+PAGES_AT_ONCE = 16
+"""Pages that are held in memory while the target catches up with them."""
+
+Columns = Mapping[str, Scalar]
+
+
+class ReferencePage(NamedTuple):
+    """What a table has in ``covers`` as of ``stamp``. ``place`` is for ``Reference.reached``."""
+
+    rows: Mapping[bytes, Columns]
+    covers: Range
+    stamp: int
+    place: object
+
+
+class Reference(Protocol):
+    """The table that the target is compared with."""
+
+    async def page(self, within: Range, *, limit: int) -> ReferencePage:
+        """Return a page that begins where ``within`` does and ends at its end or before."""
+        ...
+
+    async def reached(self, places: Iterable[object]) -> None:
+        """Return when the target has everything of these pages. Raises ``Unavailable``, late."""
+        ...
+
+
+class Difference(NamedTuple):
+    """A row that is not as it should be; ``columns`` names those that differ.
+
+    ``missing``: the target lacks it; ``surplus``: the table does; ``unsettled``: it changed each
+    time that it was looked at.
+    """
+
+    kind: Literal["missing", "surplus", "different", "unsettled"]
+    key_bytes: bytes
+    columns: tuple[str, ...] = ()
+
+
+class Compared(NamedTuple):
+    """One range as it was compared last: rows and checksums of table and target."""
+
+    covers: Range
+    rows: int
+    rows_held: int
+    checksum: int
+    checksum_held: int
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What came of it. ``differences`` are in the keys' order, ``ranges`` as well."""
+
+    ranges: list[Compared] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """Say whether every row was found equal."""
+        return not self.differences
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows the table has."""
+        return sum(compared.rows for compared in self.ranges)
+
+    @property
+    def rows_held(self) -> int:
+        """Return how many rows the target has."""
+        return sum(compared.rows_held for compared in self.ranges)
+
+
+class _Looked(NamedTuple):
+    """A page that was compared, and what was not equal in it."""
+
+    compared: Compared
+    differences: list[Difference]
+
+
+async def compare(
+    reference: Reference,
+    target: Comparable,
+    *,
+    told: Callable[[Verdict], None] = lambda verdict: None,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Verdict:
+    """Compare all rows. ``told`` is given what there is after each page, to show progress."""
+    verdict = Verdict()
+    doubtful: list[Range] = []
+    async for looked in _pages(reference, target, [(b"", b"")], wait=False):
+        if looked.differences:
+            doubtful.append(looked.compared.covers)
+        else:
+            verdict.ranges.append(looked.compared)
+        told(verdict)
+    for round_number in range(ROUNDS):
+        if not doubtful:
+            break
+        if round_number:
+            await pause(BEFORE_NEXT_ROUND_S * 2**round_number)
+        last = round_number == ROUNDS - 1
+        still: list[Range] = []
+        async for looked in _pages(reference, target, doubtful, wait=True):
+            if last or _certain(looked.differences):
+                verdict.ranges.append(looked.compared)
+                verdict.differences += looked.differences
+            else:
+                still.append(looked.compared.covers)
+            told(verdict)
+        doubtful = still
+    verdict.ranges.sort()
+    verdict.differences.sort(key=lambda difference: difference.key_bytes)
+    return verdict
+
+
+def _certain(differences: Sequence[Difference]) -> bool:
+    """Say whether nothing in a range can be otherwise when it is looked at again."""
+    return all(difference.kind in ("surplus", "different") for difference in differences)
+
+
+async def _pages(
+    reference: Reference, target: Comparable, ranges: Iterable[Range], *, wait: bool
+) -> AsyncIterator[_Looked]:
+    """Compare ranges; with ``wait`` the target is to have what the table had."""
+    pages: list[ReferencePage] = []
+    for within in ranges:
+        left: Range | None = within
+        while left is not None:
+            page = await reference.page(left, limit=PAGE_ROWS)
+            pages.append(page)
+            ended = page.covers[1] == within[1]
+            left = None if ended else (page.covers[1], within[1])
+            if len(pages) == PAGES_AT_ONCE:
+                async for looked in _looked(reference, target, pages, wait=wait):
+                    yield looked
+                pages = []
+    async for looked in _looked(reference, target, pages, wait=wait):
+        yield looked
+
+
+async def _looked(
+    reference: Reference, target: Comparable, pages: Sequence[ReferencePage], *, wait: bool
+) -> AsyncIterator[_Looked]:
+    if wait:
+        await reference.reached([page.place for page in pages])
+    for page in pages:
+        expected = {key: target.expected(columns) for key, columns in page.rows.items()}
+        held = {row.key_bytes: row for row in await _held(target, page.covers)}
+        sums = checksum(expected.items()), checksum((k, row.columns) for k, row in held.items())
+        compared = Compared(page.covers, len(expected), len(held), *sums)
+        equal = sums[0] == sums[1] and len(expected) == len(held)
+        yield _Looked(compared, [] if equal else list(_differences(expected, held, page.stamp)))
+
+
+async def _held(target: Comparable, covers: Range) -> list[HeldRow]:
+    found: list[HeldRow] = []
+    begin, end = covers
+    while True:
+        page = await target.held(begin, end, limit=PAGE_ROWS)
+        found += page
+        if len(page) < PAGE_ROWS:
+            return found
+        begin = page[-1].key_bytes + b"\x00"  # The least that is above it.
+
+
+def _differences(
+    expected: Mapping[bytes, Columns], held: Mapping[bytes, HeldRow], stamp: int
+) -> Iterator[Difference]:
+    for key in sorted({*expected, *held}):
+        wanted, found = expected.get(key), held.get(key)
+        if found is None:
+            yield Difference("missing", key)
+        elif wanted is not None and _row_bytes(wanted) == _row_bytes(found.columns):
+            continue
+        elif found.stamp > stamp:
+            yield Difference("unsettled", key)
+        elif wanted is None:
+            yield Difference("surplus", key)
+        else:
+            yield Difference("different", key, _unequal(wanted, found.columns))
+
+
+def _unequal(wanted: Columns, found: Columns) -> tuple[str, ...]:
+    names = sorted({*wanted, *found})
+    return tuple(
+        name
+        for name in names
+        if name not in wanted
+        or name not in found
+        or variant.encode(wanted[name]) != variant.encode(found[name])
+    )
+
+
+def checksum(rows: Iterable[tuple[bytes, Columns]]) -> int:
+    """Return 64 bits that depend on the rows, not on their order."""
+    total = 0
+    for key, columns in rows:
+        digest = hashlib.blake2b(key + b"\x00\x00" + _row_bytes(columns), digest_size=8).digest()
+        total += int.from_bytes(digest, "big")
+    return total % 2**64
+
+
+def _row_bytes(columns: Columns) -> bytes:
+    """Return a row's columns as bytes that are equal exactly when type and value of each are."""
+    parts: list[bytes] = []
+    for name in sorted(columns):
+        encoded = name.encode()
+        parts += [len(encoded).to_bytes(4, "big"), encoded, variant.encode(columns[name])]
+    return b"".join(parts)
