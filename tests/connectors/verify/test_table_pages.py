@@ -1,0 +1,89 @@
+"""A real table, a copy that a consumer makes of it, writers and splits: equal unless it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from rowtide.cli.client import Client
+from rowtide.connectors.sink import HeldRow
+from rowtide.connectors.verify.comparison import compare
+from rowtide.connectors.verify.table_pages import TablePages
+from rowtide.core import key as key_order
+from rowtide.core import variant
+from rowtide.core.errors import Unavailable
+from rowtide.core.variant import Scalar
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.change_leases import TableLeases
+from rowtide.stream.change_worker import ChangeWorker, FollowerSettings
+from rowtide.stream.endpoint import Endpoint
+from tests.changes.conftest import admin, client, endpoint, make_table, server, table
+from tests.changes.test_readers_together import SEED
+from tests.changes.test_snapshot import Copy, Rewritten
+
+__all__ = ["admin", "client", "endpoint", "make_table", "server", "table"]
+
+pytestmark = pytest.mark.system
+
+
+class Target:
+    """A copy that can be read back."""
+
+    def __init__(self, copy: Copy) -> None:
+        self.copy = copy
+
+    def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        """Return the columns: the copy converts nothing."""
+        return columns
+
+    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+        """Return rows, see ``Comparable.held``."""
+        found = []
+        for values, (stamp, columns) in self.copy.held.items():
+            encoded = key_order.encode(variant.encode(value) for value in values)
+            if columns is not None and encoded >= begin and (not end or encoded < end):
+                found.append(HeldRow(encoded, stamp, columns))
+        return sorted(found)[:limit]
+
+
+async def writing(world: Rewritten, steps: int) -> None:
+    """Write, split, merge and move for a while."""
+    for _ in range(steps):
+        await world.step(writes=4)
+
+
+async def test_a_copy_is_equal_while_its_table_changes_and_a_spoilt_one_is_not(
+    admin: Client, endpoint: Endpoint, table: str
+) -> None:
+    world = Rewritten(admin, table, random.Random(SEED))
+    await world.fill()
+    copy = Copy()
+    leases = TableLeases(endpoint, f"verified-{table}")
+    settings = FollowerSettings(lease_s=2.0, checkpoint_s=0)
+    worker = ChangeWorker(
+        ApiSource(endpoint, table), leases, copy.take, begin="rows", settings=settings
+    )
+    pages = TablePages(ApiSource(endpoint, table), TableLeases(endpoint, leases.consumer))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(worker.run(), name="copying")
+        await pages.open()
+        tasks.create_task(writing(world, steps=15), name="writing")
+        verdict = await compare(pages, Target(copy))
+        assert verdict.differences == [], f"seed {SEED}"
+        spoilt = next(k for k, (_, row) in copy.held.items() if row is not None)
+        copy.held[spoilt] = copy.held[spoilt][0], {"n": -1}
+        encoded = key_order.encode(map(variant.encode, spoilt))
+        verdict = await compare(pages, Target(copy))
+        # It may have been written again since, and so been mended.
+        if copy.held[spoilt][1] == {"n": -1}:
+            assert [d.key_bytes for d in verdict.differences] == [encoded], f"seed {SEED}"
+        worker.stop()
+
+
+async def test_a_consumer_that_does_not_come_is_told(endpoint: Endpoint, table: str) -> None:
+    pages = TablePages(ApiSource(endpoint, table), TableLeases(endpoint, "nobody"), wait_s=0)
+    with pytest.raises(Unavailable, match="Consumer nobody has not come so far"):
+        await pages.open()
