@@ -1,0 +1,1 @@
+"""Real servers on loopback, each one process on a folder of its own, for tests and demos."""

@@ -1,0 +1,84 @@
+"""Programs of Debian packages without installing them: fetched by apt, unpacked into the cache.
+
+Needs no root, changes nothing outside the folder that it is given, and takes the versions that
+this machine's sources offer. Packages that are installed already are not fetched again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["NotToBeHad", "library_path", "unpacked"]
+
+
+class NotToBeHad(Exception):
+    """A program is neither installed nor can it be fetched; the text says why."""
+
+
+def unpacked(folder: Path, *packages: str) -> Path:
+    """Return a folder that holds ``usr`` and so on of the packages and of what they lack here.
+
+    It is made once; several processes may ask at the same time. Raises NotToBeHad.
+    """
+    root = folder / "root"
+    if not root.exists():
+        _require("apt-get", "dpkg-deb")
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder / "lock"):
+            if not root.exists():
+                _unpack(folder, packages)
+    return root
+
+
+def library_path(root: Path, environment: Mapping[str, str]) -> str:
+    """Return LD_LIBRARY_PATH for programs of an unpacked folder."""
+    folders = [root / "usr" / "lib", *(root / "usr" / "lib").glob("*-linux-gnu")]
+    known = environment.get("LD_LIBRARY_PATH")
+    return os.pathsep.join([*map(str, folders), *([known] if known else [])])
+
+
+def _unpack(folder: Path, packages: tuple[str, ...]) -> None:
+    staging = folder / "incoming"
+    shutil.rmtree(staging, ignore_errors=True)  # What a killed process left behind.
+    for name in ("debs", "root", "lists/partial", "archives/partial"):
+        (staging / name).mkdir(parents=True)
+    # The machine's own lists may be missing (images drop them), old, or not ours to renew.
+    private = (
+        *("-o", f"Dir::State::Lists={staging / 'lists'}", "-o", f"Dir::Cache={staging}"),
+        *("-o", "APT::Sandbox::User=", "-qq"),
+    )
+    _run("apt-get", *private, "update", where=staging)
+    wanted = ("install", "--simulate", "--no-install-recommends", *packages)
+    plan = _run("apt-get", *private, *wanted, where=staging)
+    lacking = [line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")]
+    _run("apt-get", *private, "download", *(lacking or packages), where=staging / "debs")
+    for package in sorted((staging / "debs").glob("*.deb")):
+        _run("dpkg-deb", "--extract", str(package), str(staging / "root"), where=staging)
+    os.replace(staging / "root", folder / "root")
+    shutil.rmtree(staging)
+
+
+def _run(*command: str, where: Path) -> str:
+    done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotToBeHad(f"{' '.join(command[:1])} failed: {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def _require(*programs: str) -> None:
+    lacking = [program for program in programs if shutil.which(program) is None]
+    if lacking:
+        raise NotToBeHad(f"{', '.join(lacking)} is not here: this is no Debian machine.")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,209 @@
+"""A real MariaDB on loopback: one process on one folder, which can be killed and started again.
+
+Its programs are those on PATH, else Debian's, unpacked into the cache (`demo/servers/debian.py`).
+The binlog is on, by rows, whole and with the columns' names, as the MySQL source asks for.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pymysql
+
+from demo.servers.debian import NotToBeHad, library_path, unpacked
+from rowtide.deploy.kafka.probe import is_free
+from rowtide.deploy.kafka.tether import TetheredProcess
+
+__all__ = ["HOST", "MariaDB", "NotToBeHad", "Programs", "find_programs"]
+
+HOST = "127.0.0.1"
+# Below the ephemeral ports, so that no client's own port is in the way of a restart.
+PORTS = range(20_000, 32_768)
+START_S_MAX = 60.0
+STOP_S_MAX = 60.0
+POLL_S = 0.02
+
+BINLOG = (
+    *("--server-id=1", "--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL"),
+    *("--binlog-row-metadata=FULL", "--gtid-strict-mode=1", "--sync-binlog=1"),
+)
+SMALL = (
+    *("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=16M", "--performance-schema=0"),
+    *("--skip-name-resolve", "--character-set-server=utf8mb4"),
+)
+
+INSTALL = (
+    *("--auth-root-authentication-method=normal", "--skip-test-db"),
+    "--innodb-log-file-size=16M",
+)
+
+
+class Programs:
+    """Where the server's programs are, and the environment that they run in."""
+
+    def __init__(self, server: str, install: str, options: tuple[str, ...], path: str = "") -> None:
+        self.server = server
+        self.install = install
+        self.options = options
+        self.library_path = path
+
+    def environment(self) -> Mapping[str, str]:
+        libraries = {"LD_LIBRARY_PATH": self.library_path} if self.library_path else {}
+        return {**os.environ, **libraries}
+
+
+def find_programs(cache_dir: Path) -> Programs:
+    """Return the programs of this machine, else Debian's from the cache. Raises NotToBeHad."""
+    places = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+    server = shutil.which("mariadbd", path=places)
+    install = shutil.which("mariadb-install-db", path=places)
+    if server and install:
+        return Programs(server, install, ())
+    root = unpacked(cache_dir / "mariadb", "mariadb-server-core", "mariadb-client-core")
+    usr = root / "usr"
+    return Programs(
+        str(usr / "sbin" / "mariadbd"),
+        str(usr / "bin" / "mariadb-install-db"),
+        (f"--basedir={usr}", f"--lc-messages-dir={usr / 'share' / 'mysql'}"),
+        library_path(root, os.environ),
+    )
+
+
+class MariaDB:
+    """A server in ``folder``. ``options`` go to mariadbd, after ours, so that they win.
+
+    ``root`` has no password. As a context manager it is started, and killed at the end.
+    """
+
+    def __init__(self, folder: Path, cache_dir: Path, *, options: tuple[str, ...] = ()) -> None:
+        self.folder = folder.resolve()
+        self.port = 0
+        self._cache_dir = cache_dir
+        self._options = options
+        self._child: TetheredProcess | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None, "not started"
+        return self._child.pid
+
+    def start(self) -> None:
+        """Start, and return when it answers; on the same port as before. Raises NotToBeHad."""
+        assert self._child is None, "already started"
+        programs = find_programs(self._cache_dir)
+        if not (self.folder / "rows" / "mysql").exists():
+            self._install(programs)
+        self.port = self.port or _free_port()
+        with (self.folder / "output.log").open("ab") as output:
+            self._child = TetheredProcess(
+                [programs.server, *self._arguments(programs)],
+                folder=self.folder,
+                environment=programs.environment(),
+                output=output,
+            )
+        self._wait_until_it_answers(self._child)
+
+    def stop(self) -> None:
+        """Shut it down in order."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.terminate(STOP_S_MAX)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+
+    def connect(self, **settings: Any) -> pymysql.connections.Connection[pymysql.cursors.Cursor]:
+        """Return a new connection as root; it commits by itself unless told otherwise."""
+        given = {"host": HOST, "port": self.port, "user": "root", "charset": "utf8mb4"}
+        return pymysql.connect(**{**given, "autocommit": True, **settings})
+
+    def execute(self, *statements: str) -> None:
+        """Run statements on a connection of their own."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return what a query gives."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            return list(cursor.fetchall())
+
+    def last_words(self, count: int = 30) -> str:
+        """Return the end of what the server printed."""
+        text = (self.folder / "output.log").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-count:])
+
+    def _install(self, programs: Programs) -> None:
+        """Make the system tables, in a folder of their own until they are whole."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        staging = self.folder / "incoming"
+        shutil.rmtree(staging, ignore_errors=True)
+        # The script knows of our options --basedir alone.
+        options = (*programs.options[:1], *_as_root())
+        done = subprocess.run(
+            [programs.install, "--no-defaults", f"--datadir={staging}", *options, *INSTALL],
+            env=programs.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise NotToBeHad(f"mariadb-install-db failed: {(done.stdout + done.stderr)[-500:]}")
+        os.replace(staging, self.folder / "rows")
+
+    def _arguments(self, programs: Programs) -> list[str]:
+        # A socket's path has 107 bytes at most, which a test's folder may be near: it is relative
+        # to the server's own folder.
+        places = ["--datadir=" + str(self.folder / "rows"), "--socket=socket", "--pid-file=pid"]
+        network = [f"--port={self.port}", f"--bind-address={HOST}"]
+        options = [*programs.options, *_as_root(), *BINLOG, *SMALL, *self._options]
+        return ["--no-defaults", *places, *network, *options]
+
+    def _wait_until_it_answers(self, child: TetheredProcess) -> None:
+        deadline = time.monotonic() + START_S_MAX
+        while True:
+            try:
+                self.connect().close()
+            except pymysql.err.OperationalError as error:
+                if child.returncode() is not None or time.monotonic() > deadline:
+                    self.kill()
+                    raise NotToBeHad(f"MariaDB does not start: {self.last_words()}") from error
+                time.sleep(POLL_S)
+            else:
+                return
+
+
+def _as_root() -> list[str]:
+    """mariadbd runs as root only when it is told to."""
+    return ["--user=root"] if os.geteuid() == 0 else []
+
+
+def _free_port() -> int:
+    while True:
+        port = random.choice(PORTS)
+        if is_free(HOST, port):
+            return port
