@@ -31,7 +31,19 @@ from rowtide.core import variant
 from rowtide.core.key_ranges import Range
 from rowtide.core.variant import Scalar
 
-__all__ = ["Compared", "Difference", "Reference", "ReferencePage", "Verdict", "compare"]
+__all__ = [
+    "Columns",
+    "Compared",
+    "Difference",
+    "Reference",
+    "ReferencePage",
+    "Verdict",
+    "checksum",
+    "compare",
+    "row_bytes",
+    "row_checksum",
+    "unequal",
+]
 
 PAGE_ROWS = 1000
 ROUNDS = 5
@@ -210,17 +222,18 @@ def _differences(
         wanted, found = expected.get(key), held.get(key)
         if found is None:
             yield Difference("missing", key)
-        elif wanted is not None and _row_bytes(wanted) == _row_bytes(found.columns):
+        elif wanted is not None and row_bytes(wanted) == row_bytes(found.columns):
             continue
         elif found.stamp > stamp:
             yield Difference("unsettled", key)
         elif wanted is None:
             yield Difference("surplus", key)
         else:
-            yield Difference("different", key, _unequal(wanted, found.columns))
+            yield Difference("different", key, unequal(wanted, found.columns))
 
 
-def _unequal(wanted: Columns, found: Columns) -> tuple[str, ...]:
+def unequal(wanted: Columns, found: Columns) -> tuple[str, ...]:
+    """Return the columns whose type or value differs."""
     names = sorted({*wanted, *found})
     return tuple(
         name
@@ -233,14 +246,17 @@ def _unequal(wanted: Columns, found: Columns) -> tuple[str, ...]:
 
 def checksum(rows: Iterable[tuple[bytes, Columns]]) -> int:
     """Return 64 bits that depend on the rows, not on their order."""
-    total = 0
-    for key, columns in rows:
-        digest = hashlib.blake2b(key + b"\x00\x00" + _row_bytes(columns), digest_size=8).digest()
-        total += int.from_bytes(digest, "big")
-    return total % 2**64
+    return sum(row_checksum(key, columns) for key, columns in rows) % 2**64
 
 
-def _row_bytes(columns: Columns) -> bytes:
+def row_checksum(key: bytes, columns: Columns) -> int:
+    """Return 64 bits of one row."""
+    # No encoded key is a prefix of another one, so the two need nothing between them.
+    digest = hashlib.blake2b(key + row_bytes(columns), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+def row_bytes(columns: Columns) -> bytes:
     """Return a row's columns as bytes that are equal exactly when type and value of each are."""
     parts: list[bytes] = []
     for name in sorted(columns):

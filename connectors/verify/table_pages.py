@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from rowtide.connectors.rows import SinkRow
-from rowtide.connectors.verify.comparison import ReferencePage
+from rowtide.connectors.verify.comparison import Columns, ReferencePage
+from rowtide.connectors.verify.table_rows import TableRows, TableSlice
 from rowtide.core.change import Change
-from rowtide.core.errors import Rejected, Unavailable
+from rowtide.core.errors import Unavailable
 from rowtide.core.key_ranges import Range
 from rowtide.core.position import decode_position
-from rowtide.core.variant import Scalar
 from rowtide.stream.change_leases import Lease, Leases
-from rowtide.stream.change_source import ChangeSource, RowPage, SourceShard
+from rowtide.stream.change_source import ChangeSource
 
 __all__ = ["Prepare", "TablePages"]
 
@@ -54,34 +54,23 @@ class TablePages:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
+        self._rows = TableRows(source)
         self._leases = leases
         self._prepare = prepare
         self._wait_s = wait_s
         self._clock = clock
-        self._shards: list[SourceShard] = []
 
     async def open(self) -> None:
         """Wait until the connector has everything that there is now."""
         await self._leases.open(await self._source.table_name())
-        self._shards = await self._open_shards()
-        await self.reached([await self._place(shard.shard_id) for shard in self._shards])
+        shards = await self._rows.shards()
+        await self.reached([await self._place(shard.shard_id) for shard in shards])
 
     async def page(self, within: Range, *, limit: int) -> ReferencePage:
         """Return a page, see ``Reference.page``."""
-        begin, end = within
-        while True:
-            shard = self._shard_of(begin)
-            last = _least(shard.end, end)
-            try:
-                page = await self._source.rows(shard.shard_id, begin, last, limit=limit)
-                place = await self._place(shard.shard_id)
-            except Rejected as error:
-                if error.code != "OTSObjectNotExist":
-                    raise
-                self._shards = await self._open_shards()  # It was split, merged or moved.
-                continue
-            covers = begin, last if page.following is None else page.following
-            return ReferencePage(self._rows(page), covers, page.stamp, place)
+        found = await self._rows.slice(within, limit=limit)
+        place = await self._place(found.shard_id)
+        return ReferencePage(self._prepared(found), found.covers, found.stamp, place)
 
     async def reached(self, places: Iterable[object]) -> None:
         """Wait for the connector, see ``Reference.reached``."""
@@ -101,37 +90,17 @@ class TablePages:
                 )
             await asyncio.sleep(LOOK_S)
 
-    def _rows(self, page: RowPage) -> dict[bytes, Mapping[str, Scalar]]:
-        found: dict[bytes, Mapping[str, Scalar]] = {}
-        for change in page.rows:
-            row = self._prepare(_row(change))
-            if row is not None and row.columns is not None:
-                found[row.key_bytes] = row.columns
-        return found
-
-    async def _open_shards(self) -> list[SourceShard]:
-        """Return the shards that hold rows now: those that are nobody's parents."""
-        shards = await self._source.shards()
-        parents = {parent for shard in shards for parent in shard.parents}
-        return [shard for shard in shards if shard.shard_id not in parents]
-
-    def _shard_of(self, key: bytes) -> SourceShard:
-        return next(s for s in self._shards if s.begin <= key and (not s.end or key < s.end))
+    def _prepared(self, found: TableSlice) -> dict[bytes, Columns]:
+        rows = (self._prepare(_row(change)) for change in found.rows)
+        return {r.key_bytes: r.columns for r in rows if r is not None and r.columns is not None}
 
     async def _place(self, shard_id: str) -> Place:
-        return Place(shard_id, decode_position(await self._end(shard_id)).offset)
-
-    async def _end(self, shard_id: str) -> str:
-        return await self._source.position(shard_id, END_US)
+        end = await self._source.position(shard_id, END_US)
+        return Place(shard_id, decode_position(end).offset)
 
 
 def _row(change: Change) -> SinkRow:
     return SinkRow(change.key, change.key_bytes, change.stamp, change.columns, change.kind)
-
-
-def _least(end: bytes, other: bytes) -> bytes:
-    """Return the end that comes first; an empty one is no end."""
-    return min(end, other) if end and other else end or other
 
 
 def _behind(wanted: Mapping[str, int], leases: Mapping[str, Lease]) -> list[str]:

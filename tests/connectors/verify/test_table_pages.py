@@ -12,6 +12,7 @@ from rowtide.cli.client import Client
 from rowtide.connectors.sink import HeldRow
 from rowtide.connectors.verify.comparison import compare
 from rowtide.connectors.verify.table_pages import TablePages
+from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core import key as key_order
 from rowtide.core import variant
 from rowtide.core.errors import Unavailable
@@ -87,3 +88,20 @@ async def test_a_consumer_that_does_not_come_is_told(endpoint: Endpoint, table: 
     pages = TablePages(ApiSource(endpoint, table), TableLeases(endpoint, "nobody"), wait_s=0)
     with pytest.raises(Unavailable, match="Consumer nobody has not come so far"):
         await pages.open()
+
+
+async def test_a_table_is_read_whole_and_by_keys(
+    admin: Client, endpoint: Endpoint, table: str
+) -> None:
+    world = Rewritten(admin, table, random.Random(SEED))
+    await world.fill()
+    await world.write(20)
+    side = TableSide(ApiSource(endpoint, table))
+    expected = {
+        key_order.encode(map(variant.encode, values)): columns
+        for values, columns in (await world.rows()).items()
+    }
+    assert {k: columns async for k, columns in side.rows()} == expected
+    some = sorted(expected)[::3]
+    absent = key_order.encode([variant.encode("nobody"), variant.encode(1)])
+    assert await side.look_up([*some, absent]) == {k: expected[k] for k in some}
