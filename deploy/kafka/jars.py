@@ -1,6 +1,6 @@
-"""The jars of the broker: fetched once from Maven Central, checked by digest, offline afterwards.
+"""Jars of the broker and of others: fetched from Maven Central once, by digest, offline later.
 
-The committed lock names every jar of the class path with its sha256. Three properties of jgo,
+A committed lock names every jar of a class path with its sha256. Three properties of jgo,
 the resolver, shape this module:
 
 - It writes a download straight to its final path and only warns about a wrong checksum, so a
@@ -11,7 +11,8 @@ the resolver, shape this module:
   artifacts of the lock are asked for, so no POM is read.
 
 After a full check the size and mtime of every jar go into a stamp file; while they are
-unchanged a later call is 46 ``stat`` calls (about 1 ms), imports no jgo and needs no network.
+unchanged a later call is one ``stat`` per jar (46 take about 1 ms), imports no jgo and needs no
+network.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path
 
 from rowtide.deploy.kafka.errors import JarsUnavailable, translated
 
-__all__ = ["KAFKA_VERSION", "Jar", "Progress", "locked_jars", "resolve_jars"]
+__all__ = ["KAFKA_VERSION", "Jar", "Progress", "jars_of", "locked_jars", "resolve_jars"]
 
 KAFKA_VERSION = "4.3.1"
 
@@ -59,7 +60,11 @@ class Jar:
 def locked_jars() -> list[Jar]:
     """Return the committed class path, in the order in which Java sees it."""
     lock = resources.files("rowtide.deploy.kafka") / f"kafka-{KAFKA_VERSION}.lock.json"
-    digests: dict[str, str] = json.loads(lock.read_text())
+    return jars_of(json.loads(lock.read_text()))
+
+
+def jars_of(digests: Mapping[str, str]) -> list[Jar]:
+    """Return the jars that a lock names: group:artifact:version to sha256."""
     return [_parsed(coordinate, sha256) for coordinate, sha256 in digests.items()]
 
 
