@@ -47,7 +47,7 @@ class Up:
         self, data_dir: Path, *, options: Sequence[str] = (), output: IO[bytes] | None = None
     ) -> None:
         self._data_dir = data_dir
-        self._options = options
+        self.options = options
         self._output = output
         self._ready_file = data_dir.with_name(data_dir.name + ".ready.json")
         self._child: subprocess.Popen[bytes] | None = None
@@ -77,7 +77,7 @@ class Up:
         command: list[str | Path] = [Path(sys.executable).with_name("rowtide"), "up"]
         command += ["--data-dir", self._data_dir, "--ready-file", self._ready_file]
         self._child = subprocess.Popen(
-            [*command, *self._options],
+            [*command, *self.options],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
