@@ -6,10 +6,11 @@ is something to answer (fields of ours, which SDKs never send).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rowtide.core import key, plainbuffer, variant
+from rowtide.core.cell import Cell
 from rowtide.core.change import (
     DELETE,
     PUT_ROW,
@@ -27,7 +28,13 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.change_source import ChangePage, RowPage, SourceShard
 from rowtide.stream.endpoint import Endpoint
 
-__all__ = ["ApiSource", "Stream"]
+__all__ = ["KEYS_MAX", "READ_ROWS", "ApiSource", "CurrentRow", "Stream"]
+
+READ_ROWS = "RowtideReadRows"
+"""Ours: rows of encoded keys as of a commit stamp."""
+
+KEYS_MAX = 5000
+"""Keys in one such request."""
 
 _KINDS: dict[int, Kind] = {pb.PUT_ROW: PUT_ROW, pb.UPDATE_ROW: UPDATE, pb.DELETE_ROW: DELETE}
 
@@ -38,6 +45,14 @@ class Stream(NamedTuple):
     id: str
     enabled_at_us: int
     table: ChangeTable
+
+
+class CurrentRow(NamedTuple):
+    """A row as of ``stamp``: its newest cells, None where there is none; or it fits no answer."""
+
+    cells: Sequence[Cell] | None
+    stamp: int
+    too_large: bool = False
 
 
 class ApiSource:
@@ -150,6 +165,29 @@ class ApiSource:
         if told.next_start_primary_key:
             following = _encoded(plainbuffer.decode_row(told.next_start_primary_key))
         return RowPage(rows, told.commit_stamp, following)
+
+    async def current(self, keys: Iterable[bytes]) -> dict[bytes, CurrentRow]:
+        """Return what the rows of encoded keys are now, each as of a commit stamp of its shard.
+
+        The stamp is not below that of any change that was read of the key before.
+        """
+        table = (await self.stream()).table
+        columns = [name.decode() for name in table.key_names] if self.columns else []
+        found: dict[bytes, CurrentRow] = {}
+        left = sorted(keys)
+        while left:
+            asked = pb.ReadRowsRequest(
+                table_name=self._table,
+                keys=left[:KEYS_MAX],
+                columns_to_get=[*columns, *self.columns],
+            )
+            told = await self.endpoint.call(READ_ROWS, asked, pb.ReadRowsResponse)
+            too_large = set(told.too_large)
+            for number, (encoded, row) in enumerate(zip(left, told.rows, strict=False)):
+                cells = plainbuffer.decode_row(row).cells if row else None
+                found[encoded] = CurrentRow(cells, told.commit_stamp, number in too_large)
+            left = left[len(told.rows) :]
+        return found
 
     def _row(
         self, row: plainbuffer.RowChange, table: ChangeTable, shard_id: str, stamp: int

@@ -47,7 +47,7 @@ OTHER = "other"
 """The name under which everything counts that is no operation of ours."""
 
 KINDS: dict[str, tuple[str, ...]] = {
-    "read": ("GetRow", "BatchGetRow"),
+    "read": ("GetRow", "BatchGetRow", "RowtideReadRows"),
     "range": ("GetRange", "BulkExport", "ComputeSplitPointsBySize"),
     "write": ("PutRow", "UpdateRow", "DeleteRow"),
     "batch_write": ("BatchWriteRow", "BulkImport"),

@@ -36,13 +36,14 @@ RETRY_S = 0.2
 class Batch:
     """Changes of one shard, in order. ``covers``, a snapshot's, is the range with just these rows.
 
-    Iterating it gives the changes.
+    They are as of ``stamp`` then. Iterating it gives the changes.
     """
 
     table: str
     shard_id: str
     changes: Sequence[Change]
     covers: Range | None = None
+    stamp: int = 0
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)
@@ -197,7 +198,8 @@ class ShardFollower:
             return
         end = pending[1] if page.following is None else page.following
         covers = (pending[0], end)
-        await self._handle(Batch(await self._source.table_name(), self.shard_id, page.rows, covers))
+        table = await self._source.table_name()
+        await self._handle(Batch(table, self.shard_id, page.rows, covers, page.stamp))
         rest = self._pending[1:]
         self._pending = rest if page.following is None else ((page.following, pending[1]), *rest)
         await self._checkpoint()

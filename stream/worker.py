@@ -29,6 +29,7 @@ from rowtide.stream.consumption_file import ConsumptionFile
 from rowtide.stream.counts import Counts
 from rowtide.stream.defined_column_operations import DefinedColumnOperations
 from rowtide.stream.directory import Directory
+from rowtide.stream.exact_rows import ExactRows
 from rowtide.stream.fan_out import FanOut
 from rowtide.stream.faust_membership import Membership, MembershipConfig
 from rowtide.stream.handover import Handover
@@ -263,6 +264,7 @@ class Worker:
         )
         self._defined = DefinedColumnOperations(self.directory, self._placement, throttle)
         self._unbuilt = UnbuiltOperations()
+        self._exact = ExactRows(self.directory)
 
     def _assemble_routing(self, tasks: asyncio.TaskGroup) -> None:
         self._introduction = Introduction(
@@ -289,6 +291,7 @@ class Worker:
             indexes=self._indexes,
             defined=self._defined,
             unbuilt=self._unbuilt,
+            exact=self._exact,
             reshapes=self._reshapes,
             balancer=self._balancer,
             placement=self._placement,

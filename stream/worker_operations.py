@@ -7,8 +7,10 @@ from typing import NamedTuple
 from rowtide.stream.admin_operations import AdminOperations
 from rowtide.stream.balancer import LOADS, WRITTEN_MIDDLE, Balancer
 from rowtide.stream.bulk_operations import BulkOperations
+from rowtide.stream.change_api import READ_ROWS
 from rowtide.stream.cluster_operations import ClusterOperations
 from rowtide.stream.defined_column_operations import DefinedColumnOperations
+from rowtide.stream.exact_rows import ExactRows
 from rowtide.stream.fan_out import PART_OF_EXPORT, PART_OF_RANGE, FanOut, part_handler
 from rowtide.stream.handover import HAND_OVER, LEAVING, Handover
 from rowtide.stream.http_edge import Handler
@@ -46,6 +48,7 @@ class WorkerOperations(NamedTuple):
     indexes: IndexOperations
     defined: DefinedColumnOperations
     unbuilt: UnbuiltOperations
+    exact: ExactRows
     reshapes: ReshapeOperations
     balancer: Balancer
     placement: Placement
@@ -107,6 +110,7 @@ class WorkerOperations(NamedTuple):
             "BatchGetRow": rows.batch_get_row,
             "BatchWriteRow": rows.batch_write_row,
             "GetRange": rows.get_range,
+            READ_ROWS: self.exact.read,
             "StartLocalTransaction": transactions.start_local_transaction,
             "CommitTransaction": transactions.commit_transaction,
             "AbortTransaction": transactions.abort_transaction,

@@ -855,6 +855,28 @@ class GetRangeResponse(_message.Message):
     commit_stamp: int
     def __init__(self, consumed: _Optional[_Union[ConsumedCapacity, _Mapping]] = ..., rows: _Optional[bytes] = ..., next_start_primary_key: _Optional[bytes] = ..., next_token: _Optional[bytes] = ..., data_block_type: _Optional[_Union[DataBlockType, str]] = ..., compress_type: _Optional[_Union[CompressType, str]] = ..., commit_stamp: _Optional[int] = ...) -> None: ...
 
+class ReadRowsRequest(_message.Message):
+    __slots__ = ("table_name", "keys", "columns_to_get")
+    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_TO_GET_FIELD_NUMBER: _ClassVar[int]
+    table_name: str
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    columns_to_get: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, table_name: _Optional[str] = ..., keys: _Optional[_Iterable[bytes]] = ..., columns_to_get: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReadRowsResponse(_message.Message):
+    __slots__ = ("consumed", "rows", "commit_stamp", "too_large")
+    CONSUMED_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_STAMP_FIELD_NUMBER: _ClassVar[int]
+    TOO_LARGE_FIELD_NUMBER: _ClassVar[int]
+    consumed: ConsumedCapacity
+    rows: _containers.RepeatedScalarFieldContainer[bytes]
+    commit_stamp: int
+    too_large: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, consumed: _Optional[_Union[ConsumedCapacity, _Mapping]] = ..., rows: _Optional[_Iterable[bytes]] = ..., commit_stamp: _Optional[int] = ..., too_large: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class BulkImportRequest(_message.Message):
     __slots__ = ("table_name", "rows")
     TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
