@@ -119,7 +119,7 @@ class Client:
         )
         self._connection = kind(address.hostname, address.port, timeout=timeout_s)
         self.endpoint = endpoint
-        self._access = Access(instance, access_key_id, access_key_secret)
+        self.access = Access(instance, access_key_id, access_key_secret)
         self._used_at = 0.0
         self.max_staleness_ms: int | None = None
         """How old what is read may be; None: every read sees all that was written before."""
@@ -155,7 +155,7 @@ class Client:
         more = {}
         if self.max_staleness_ms is not None:
             more[b"x-ots-max-staleness-ms"] = b"%d" % self.max_staleness_ms
-        headers = signed_headers(self._access, operation, body, datetime.now(UTC), more)
+        headers = signed_headers(self.access, operation, body, datetime.now(UTC), more)
         if time.monotonic() - self._used_at > IDLE_S_MAX:
             self._connection.close()
         self._connect()

@@ -38,6 +38,11 @@ COMMANDS = {
         "rowtide.cli.consumption", "consumption", "Show the capacity units that were consumed."
     ),
     "stream": _Place("rowtide.cli.stream", "stream", "Follow the changes of a table."),
+    "connector": _Place(
+        "rowtide.cli.connector",
+        "connector",
+        "Move changes between tables and other systems.",
+    ),
     "completion": _Place("rowtide.cli.completion", "completion", "Print a shell's completion."),
 }
 

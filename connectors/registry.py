@@ -1,6 +1,7 @@
 """Which kinds of connectors there are. Each is imported when it is first asked for.
 
-So whoever uses one needs the libraries of that one alone.
+So whoever uses one needs the libraries of that one alone. A kind with a dot is no name of ours but
+a module's, which has ``make_sink`` or ``make_source`` as ours have: anybody may write one.
 """
 
 from __future__ import annotations
@@ -74,10 +75,14 @@ def make_source(fields: Fields, surroundings: Surroundings) -> Source:
 
 
 def _module(kinds: Mapping[str, str], fields: Fields) -> object:
-    kind = fields.choice("kind", tuple(sorted(kinds)))
+    kind = fields.text("kind")
+    if "." not in kind:
+        kind = fields.choice("kind", tuple(sorted(kinds)))
     try:
-        return importlib.import_module(kinds[kind])
+        return importlib.import_module(kinds.get(kind, kind))
     except ModuleNotFoundError as error:
+        if "." in kind:
+            raise SettingsRefused(f"{fields.where}: {kind}: {error}.") from error
         if error.name and error.name.startswith("rowtide"):
             raise
         raise SettingsRefused(

@@ -1,0 +1,44 @@
+"""Calls of the asynchronous parts from a command: one event loop, one endpoint, one answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
+from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["asked", "endpoint_of"]
+
+Answer = TypeVar("Answer")
+
+
+def endpoint_of(client: Client) -> Endpoint:
+    """Return the same server, to be asked from an event loop."""
+    instance, key_id, secret = client.access
+    return Endpoint(
+        client.endpoint, instance=instance, access_key_id=key_id, access_key_secret=secret
+    )
+
+
+def asked(client: Client, ask: Callable[[Endpoint], Awaitable[Answer]]) -> Answer:
+    """Return what ``ask`` returns; its failures are told as those of a client."""
+
+    async def answered() -> Answer:
+        async with endpoint_of(client) as endpoint:
+            return await ask(endpoint)
+
+    try:
+        return asyncio.run(answered())
+    except StoreError as error:
+        raise _told(error) from error
+
+
+def _told(error: StoreError) -> Exception:
+    if isinstance(error, OutcomeUnknown):
+        return NoAnswer(error.message)
+    if isinstance(error, Unavailable) and error.code == "OTSServerUnavailable":
+        return NotConnected(error.message)
+    return ServerError(error.code, error.message, error.status, "")

@@ -1,0 +1,42 @@
+"""How long to wait before something that failed is tried again: 1 s, doubled up to 60 s, jittered.
+
+The jitter keeps those who met one failure together from coming back together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+__all__ = ["BackOff"]
+
+FIRST_S, LAST_S = 1.0, 60.0
+JITTER = 0.25
+
+
+class BackOff:
+    """The pauses of one thing that is tried; ``succeeded`` begins anew."""
+
+    def __init__(self, *, first_s: float = FIRST_S, last_s: float = LAST_S) -> None:
+        self._first_s = first_s
+        self._last_s = last_s
+        self.failures = 0
+
+    def succeeded(self) -> None:
+        """Forget the failures."""
+        self.failures = 0
+
+    def next_s(self) -> float:
+        """Count a failure and return the pause after it."""
+        pause_s = min(self._last_s, self._first_s * 2.0 ** min(self.failures, 30))
+        self.failures += 1
+        return pause_s * random.uniform(1 - JITTER, 1 + JITTER)
+
+    async def pause(self, stop: asyncio.Event) -> bool:
+        """Count a failure and wait after it; return whether it was cut short by ``stop``."""
+        try:
+            async with asyncio.timeout(self.next_s()):
+                await stop.wait()
+        except TimeoutError:
+            return False
+        return True

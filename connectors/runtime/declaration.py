@@ -1,0 +1,198 @@
+"""What a connector is declared to be: a piece of a YAML file, and the document that is kept of it.
+
+    connectors:
+      orders-search:
+        table: orders
+        sink: {kind: tantivy}
+        begin: rows
+      shop:
+        source: {kind: mysql, host: db, password: "${SHOP_PASSWORD}"}
+
+Everything is read strictly. A sink's or source's own settings are its kind's to judge (``judge``);
+texts that name variables stay as they are written, and are resolved where the connector runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import cast
+
+import yaml
+
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.registry import Surroundings, make_sink, make_source
+from rowtide.connectors.runtime.transforms import Transforms
+from rowtide.stream.change_worker import Begin
+
+__all__ = ["Declaration", "begin_of", "judge", "parse_document", "parse_file"]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+_BEGINS = ("rows", "oldest", "latest")
+
+BATCH_ROWS_MAX = 10_000
+PARKED_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One connector. Either ``source`` is empty, or ``sink`` and ``table`` are.
+
+    ``batch_rows`` bounds what is applied at once; ``parked_max`` how many rows may be parked before
+    the connector counts as failing.
+    """
+
+    name: str
+    table: str
+    sink: Mapping[str, object]
+    source: Mapping[str, object]
+    begin: str
+    transforms: Transforms
+    batch_rows: int
+    parked_max: int
+    document: Mapping[str, object]
+
+    @property
+    def kind(self) -> str:
+        """Return which connector it is."""
+        return str((self.sink or self.source)["kind"])
+
+    @property
+    def text(self) -> str:
+        """Return the document as it is kept: two that are equal mean the same."""
+        return json.dumps(self.document, sort_keys=True, ensure_ascii=False)
+
+
+def parse_file(text: str, where: str) -> list[Declaration]:
+    """Return what a YAML file declares, in its order. Raises ``SettingsRefused``."""
+    try:
+        content = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise SettingsRefused(f"{where}: {error}") from error
+    fields = Fields(content, where)
+    connectors = fields.mapping("connectors")
+    fields.done()
+    if not connectors:
+        raise SettingsRefused(f"{where} declares nothing under 'connectors'.")
+    return [parse_document(name, document) for name, document in connectors.items()]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without the trap that a name given twice silently keeps its last value."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
+    found: dict[object, object] = {}
+    for key_node, value_node in node.value:
+        name = loader.construct_object(key_node, deep=True)
+        if name in found:
+            raise SettingsRefused(f"'{name}' is given twice{key_node.start_mark}.")
+        found[name] = loader.construct_object(value_node, deep=True)
+    return found
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def parse_document(name: object, document: object) -> Declaration:
+    """Return what stands under a name. Raises ``SettingsRefused``."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise SettingsRefused(
+            f"A connector is named by 1 to 63 lower-case letters, digits, '-' and '_', "
+            f"not {name!r}."
+        )
+    plain = _plain(document)
+    fields = Fields(plain, f"connectors.{name}")
+    source = fields.mapping("source")
+    if source:
+        table, sink, begin, transforms = "", {}, "rows", Transforms()
+        _kind_of(source, f"{fields.where}.source")
+    else:
+        table = fields.text("table")
+        sink = dict(fields.mapping("sink"))
+        _kind_of(sink, f"{fields.where}.sink")
+        begin = fields.text("begin", "rows")
+        begin_of(begin, f"{fields.where}.begin")
+        transforms = Transforms.parsed(fields)
+    batch_rows = fields.integer("batch_rows", 1000, least=1, most=BATCH_ROWS_MAX)
+    parked_max = fields.integer("parked_max", 1000, least=0, most=PARKED_MAX)
+    fields.done()
+    return Declaration(
+        name,
+        table,
+        sink,
+        source,
+        begin,
+        transforms,
+        batch_rows,
+        parked_max,
+        cast(Mapping[str, object], plain),
+    )
+
+
+def _kind_of(settings: Mapping[str, object], where: str) -> None:
+    if not isinstance(settings.get("kind"), str):
+        raise SettingsRefused(f"{where}.kind is missing; it must be a text.")
+
+
+def _plain(value: object) -> object:
+    """Return what YAML gave as JSON has it: times are texts."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def begin_of(text: str, where: str) -> Begin:
+    """Return where a connector begins. Raises ``SettingsRefused``."""
+    if text in _BEGINS:
+        return cast(Begin, text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SettingsRefused(
+            f"{where} must be rows, oldest, latest or a time such as 2026-01-31T12:00:00Z, "
+            f"but is {text!r}."
+        ) from error
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1_000_000)
+
+
+def judge(declaration: Declaration, environment: Mapping[str, str]) -> list[str]:
+    """Hold a connector's own settings to its kind; return what can't be judged here.
+
+    Nothing is reached. Raises ``SettingsRefused``.
+    """
+    part = "sink" if declaration.sink else "source"
+    settings = declaration.sink or declaration.source
+    missing = sorted(set(_variables(settings)) - set(environment))
+    if missing:
+        names = ", ".join(f"${{{name}}}" for name in missing)
+        return [f"{declaration.name}: its {part} is not judged: {names} is not set here"]
+    fields = Fields(settings, f"connectors.{declaration.name}.{part}", environment=environment)
+    surroundings = Surroundings(declaration.name, "", "")
+    if declaration.sink:
+        make_sink(fields, surroundings)
+    else:
+        make_source(fields, surroundings)
+    declaration.transforms.load()
+    return []
+
+
+def _variables(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from _VARIABLE.findall(value)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _variables(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _variables(item)

@@ -1,0 +1,83 @@
+"""The connectors of an instance as they are declared: rows of the table ``rowtide_connectors``.
+
+Whoever runs connectors reads them all every second. A row has the document, whether it is to rest,
+and numbers that rise with what is asked of whoever runs it. Two that change a row at once: the
+later one alone stands, and both were told so.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.runtime.declaration import Declaration, parse_document
+from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["CONNECTOR_TABLE", "Declarations", "Declared", "group_of"]
+
+CONNECTOR_TABLE = "rowtide_connectors"
+
+_PART = "declaration"
+
+
+def group_of(name: str) -> str:
+    """Return the consumer that a connector reads as."""
+    return f"connector.{name}"
+
+
+class Declared(NamedTuple):
+    """A connector and what is wanted of it; ``failure`` where its document can't be read here.
+
+    ``asked`` rises when somebody asks for parked rows to be looked at.
+    """
+
+    name: str
+    declaration: Declaration | None
+    text: str
+    paused: bool
+    asked: int
+    failure: str = ""
+
+
+class Declarations:
+    """The table."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._rows = KeptRows(endpoint, CONNECTOR_TABLE, (("connector", str), ("part", str)))
+
+    async def all(self) -> dict[str, Declared]:
+        """Return every connector by its name."""
+        found = [
+            _declared(str(key[0]), columns)
+            for key, columns in await self._rows.scan()
+            if key[1] == _PART
+        ]
+        return {declared.name: declared for declared in found}
+
+    async def declare(self, declaration: Declaration) -> None:
+        """Make a connector, or change its document and nothing else."""
+        key = (declaration.name, _PART)
+        made: Columns = {"document": declaration.text, "paused": False, "asked": 0}
+        if not await self._rows.update(key, {"document": declaration.text}):
+            await self._rows.put(key, made)
+
+    async def pause(self, name: str, *, paused: bool) -> bool:
+        """Let a connector rest, or go on; return whether there is one."""
+        return await self._rows.update((name, _PART), {"paused": paused})
+
+    async def remove(self, name: str) -> None:
+        """Forget a connector's declaration."""
+        await self._rows.delete((name, _PART))
+
+
+def _declared(name: str, columns: Columns) -> Declared:
+    text = str(columns.get("document", ""))
+    paused, asked = bool(columns.get("paused")), int(columns.get("asked", 0))
+    try:
+        declaration = parse_document(name, json.loads(text))
+    except (SettingsRefused, ValueError) as error:
+        # Written by a version that knew more settings, or by hand.
+        return Declared(name, None, text, paused, asked, str(error))
+    return Declared(name, declaration, declaration.text, paused, asked)

@@ -1,0 +1,188 @@
+"""Rows that rowtide keeps for itself in a table of the instance, over the protocol.
+
+Whoever has an endpoint and a key pair can read and write them; the table is made when something is
+first written. Columns are texts, integers, booleans; one version is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rowtide.core import plainbuffer, variant
+from rowtide.core.errors import Rejected
+from rowtide.core.plainbuffer import HEADER
+from rowtide.core.variant import Scalar
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["Columns", "KeptKey", "KeptRows"]
+
+KeptKey = tuple[Scalar, ...]
+Columns = dict[str, Scalar]
+
+_TYPES: Mapping[type, str] = {str: "STRING", int: "INTEGER", bytes: "BINARY"}
+
+
+class KeptRows:
+    """The rows of ``table``, whose key is ``key``: names and types.
+
+    With ``ttl_s`` a row is gone so long after it was written; a day is the least.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        table: str,
+        key: Sequence[tuple[str, type]],
+        *,
+        ttl_s: int = -1,
+    ) -> None:
+        self._endpoint = endpoint
+        self._table = table
+        self._names = key
+        self._ttl_s = ttl_s
+
+    async def get(self, key: KeptKey) -> Columns | None:
+        """Return a row's columns, or None where there is no such row."""
+        request = pb.GetRowRequest(
+            table_name=self._table, primary_key=self._row(key), max_versions=1
+        )
+        try:
+            told = await self._endpoint.call("GetRow", request, pb.GetRowResponse)
+        except Rejected as error:
+            if error.code == "OTSObjectNotExist":
+                return None
+            raise
+        return _columns(plainbuffer.decode_row(told.row)) if told.row else None
+
+    async def scan(self, *first: Scalar) -> list[tuple[KeptKey, Columns]]:
+        """Return the rows whose keys begin so, in their order."""
+        request = pb.GetRangeRequest(
+            table_name=self._table,
+            direction=pb.FORWARD,
+            max_versions=1,
+            inclusive_start_primary_key=self._bound(first, variant.V_INF_MIN),
+            exclusive_end_primary_key=self._bound(first, variant.V_INF_MAX),
+        )
+        found: list[tuple[KeptKey, Columns]] = []
+        while True:
+            try:
+                told = await self._endpoint.call("GetRange", request, pb.GetRangeResponse)
+            except Rejected as error:
+                if error.code == "OTSObjectNotExist":
+                    return found
+                raise
+            rows = plainbuffer.decode_rows(told.rows) if told.rows else ()
+            found += [(tuple(variant.decode(v) for _, v in row.key), _columns(row)) for row in rows]
+            if not told.next_start_primary_key:
+                return found
+            request.inclusive_start_primary_key = told.next_start_primary_key
+            request.token = told.next_token
+
+    async def put(
+        self, key: KeptKey, columns: Columns, *, only_if: Columns | None = None, new: bool = False
+    ) -> bool:
+        """Replace a row; return False where it is not as wanted: of these columns, or absent."""
+        request = pb.PutRowRequest(
+            table_name=self._table, row=self._row(key, columns), condition=_if(only_if, new=new)
+        )
+        return await self._written("PutRow", request, pb.PutRowResponse)
+
+    async def update(
+        self, key: KeptKey, columns: Columns, *, only_if: Columns | None = None
+    ) -> bool:
+        """Set columns of a row that is there; return False where it is not (so)."""
+        request = pb.UpdateRowRequest(
+            table_name=self._table,
+            row_change=self._row(key, columns),
+            condition=_if(only_if or {}, new=False),
+        )
+        return await self._written("UpdateRow", request, pb.UpdateRowResponse)
+
+    async def delete(self, key: KeptKey) -> None:
+        """Remove a row, if it is there."""
+        request = pb.DeleteRowRequest(
+            table_name=self._table, primary_key=self._row(key, deleted=True), condition=_if(None)
+        )
+        await self._written("DeleteRow", request, pb.DeleteRowResponse)
+
+    async def _written(self, operation: str, request: object, answer: type) -> bool:
+        assert isinstance(request, pb.PutRowRequest | pb.UpdateRowRequest | pb.DeleteRowRequest)
+        for attempt in ("first", "with the table"):
+            try:
+                await self._endpoint.call(operation, request, answer)
+                return True
+            except Rejected as error:
+                if error.code == "OTSConditionCheckFail":
+                    return False
+                if error.code != "OTSObjectNotExist" or attempt != "first":
+                    raise
+                if operation != "PutRow":
+                    return False
+                await self._make()
+        return False
+
+    async def _make(self) -> None:
+        request = pb.CreateTableRequest(
+            table_options=pb.TableOptions(time_to_live=self._ttl_s, max_versions=1)
+        )
+        request.table_meta.table_name = self._table
+        for name, kind in self._names:
+            request.table_meta.primary_key.add(name=name, type=_TYPES[kind])
+        request.reserved_throughput.CopyFrom(
+            pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0))
+        )
+        try:
+            await self._endpoint.call("CreateTable", request, pb.CreateTableResponse)
+        except Rejected as error:
+            if error.code != "OTSObjectAlreadyExist":
+                raise
+
+    def _row(self, key: KeptKey, columns: Columns | None = None, *, deleted: bool = False) -> bytes:
+        cells = [
+            plainbuffer.put_cell(name.encode(), variant.encode(value), None)
+            for name, value in (columns or {}).items()
+        ]
+        return HEADER + plainbuffer.encode_row(self._key(key), cells, deleted=deleted)
+
+    def _key(self, key: Sequence[Scalar]) -> list[tuple[bytes, bytes]]:
+        names = [name.encode() for name, _ in self._names]
+        return [(n, variant.encode(v)) for n, v in zip(names, key, strict=True)]
+
+    def _bound(self, first: Sequence[Scalar], rest: bytes) -> bytes:
+        key = [variant.encode(value) for value in first]
+        key += [rest] * (len(self._names) - len(key))
+        names = [name.encode() for name, _ in self._names]
+        return HEADER + plainbuffer.encode_row(list(zip(names, key, strict=True)), [])
+
+
+def _columns(row: plainbuffer.RowChange) -> Columns:
+    return {cell.name.decode(): variant.decode(cell.variant) for cell in row.cells}
+
+
+def _if(columns: Columns | None, *, new: bool = False) -> pb.Condition:
+    """Return the condition that a row is there with these columns, is not there, or none."""
+    if new:
+        return pb.Condition(row_existence=pb.EXPECT_NOT_EXIST)
+    if columns is None:
+        return pb.Condition(row_existence=pb.IGNORE)
+    condition = pb.Condition(row_existence=pb.EXPECT_EXIST)
+    tests = [_equal(name, value) for name, value in columns.items()]
+    if len(tests) == 1:
+        condition.column_condition = tests[0].SerializeToString()
+    elif tests:
+        both = pb.CompositeColumnValueFilter(combinator=pb.LO_AND, sub_filters=tests)
+        whole = pb.Filter(type=pb.FT_COMPOSITE_COLUMN_VALUE, filter=both.SerializeToString())
+        condition.column_condition = whole.SerializeToString()
+    return condition
+
+
+def _equal(name: str, value: Scalar) -> pb.Filter:
+    test = pb.SingleColumnValueFilter(
+        comparator=pb.CT_EQUAL,
+        column_name=name,
+        column_value=variant.encode(value),
+        filter_if_missing=True,
+        latest_version_only=True,
+    )
+    return pb.Filter(type=pb.FT_SINGLE_COLUMN_VALUE, filter=test.SerializeToString())

@@ -1,0 +1,58 @@
+"""How one connector gets on in this process: what it did, how fast, and what went wrong last.
+
+Numbers alone, for status and metrics; nothing is decided by them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from rowtide.stream.change_worker import Batch
+
+__all__ = ["Progress"]
+
+RATE_S = 10.0
+"""Rates are of so many seconds past."""
+
+
+class Progress:
+    """Counts since the connector began here. ``clock`` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.changes = 0
+        self.rows = 0
+        self.snapshot_rows = 0
+        self.parked = 0
+        self.failures = 0
+        self.last_error = ""
+        self.last_error_us = 0
+        self._clock = clock
+        self._past: deque[tuple[float, int]] = deque()
+
+    def passed_on(self, batch: Batch, rows: int) -> None:
+        """Count a batch of which the sink got so many rows."""
+        self.changes += len(batch)
+        self.rows += rows
+        if batch.covers is not None:
+            self.snapshot_rows += len(batch)
+        now_s = self._clock()
+        self._past.append((now_s, len(batch)))
+        self._cut(now_s)
+
+    def failed(self, what: str) -> None:
+        """Keep what went wrong last."""
+        self.failures += 1
+        self.last_error = what
+        self.last_error_us = time.time_ns() // 1000
+
+    @property
+    def rate(self) -> float:
+        """Return changes per second."""
+        self._cut(self._clock())
+        return sum(count for _, count in self._past) / RATE_S
+
+    def _cut(self, now_s: float) -> None:
+        while self._past and self._past[0][0] < now_s - RATE_S:
+            self._past.popleft()

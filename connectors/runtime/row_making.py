@@ -1,0 +1,167 @@
+"""Rows of changes: what a sink gets of a batch.
+
+A put, a delete and a snapshot's row say everything. An update is partial: what the row is after it
+the table tells, once per batch for all such keys, as of a stamp at or above all of the batch. So a
+row may be ahead of the stream: changes of its key up to that stamp are passed over when they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rowtide.connectors.rows import Key, Refused, SinkRow
+from rowtide.core import key as key_order
+from rowtide.core import variant
+from rowtide.core.cell import PUT, Cell
+from rowtide.core.change import DELETE, ROW, UPDATE, Change
+from rowtide.core.variant import Scalar
+from rowtide.stream.change_api import ApiSource, CurrentRow
+from rowtide.stream.change_worker import Batch
+
+__all__ = ["Made", "RowMaker"]
+
+AHEAD_MAX = 20_000
+"""Rows remembered as ahead of the stream, per shard; forgetting one costs a repetition."""
+
+TOO_LARGE = "the row is larger than one answer of the server can be"
+
+
+class Made(NamedTuple):
+    """Rows of a batch, and those that can't be had."""
+
+    rows: list[SinkRow]
+    refused: list[Refused]
+
+
+class RowMaker:
+    """Makes rows of the changes of one shard. ``every_change``: none is left out for a later one.
+
+    Of several changes of a key in one batch only the last is told otherwise. An update that is
+    replaced within its batch is told by what replaced it, always: nobody knows the row between.
+    """
+
+    def __init__(self, api: ApiSource, *, every_change: bool) -> None:
+        self._api = api
+        self._every_change = every_change
+        self._ahead: dict[bytes, int] = {}
+        self._names: tuple[str, ...] = ()
+
+    def forget(self) -> None:
+        """Pass nothing over any more: the target may have lost what it was told."""
+        self._ahead.clear()
+
+    async def made(self, batch: Batch) -> Made:
+        """Return a batch's rows, those of a key in the order of their stamps."""
+        if not batch.changes:
+            return Made([], [])
+        if batch.covers is not None:
+            self._ahead.clear()
+        self._names = tuple(name.decode() for name in batch.changes[0].table.key_names)
+        by_key = self._by_key(batch.changes)
+        asked = [key for key, changes in by_key.items() if changes[-1].kind == UPDATE]
+        current = await self._api.current(asked) if asked else {}
+        made = Made([], [])
+        for key_bytes, changes in by_key.items():
+            now = current.get(key_bytes)
+            if now is None:
+                told = changes if self._every_change else changes[-1:]
+                made.rows.extend(self._row(c, key_bytes) for c in told if c.kind != UPDATE)
+            else:
+                self._make_current(key_bytes, changes, now, made)
+        if current:
+            self._keep_ahead(current, batch.changes[-1].stamp)
+        return made
+
+    def _by_key(self, changes: Sequence[Change]) -> dict[bytes, list[Change]]:
+        """Return the changes by their keys, without those that rows ahead have told."""
+        found: dict[bytes, list[Change]] = {}
+        encode, ahead, every = key_order.encode, self._ahead, self._every_change
+        for change in changes:
+            key_bytes = encode(change.parts.key)
+            if ahead and change.kind != ROW and key_bytes in ahead:
+                if change.stamp <= ahead[key_bytes]:
+                    continue
+                del ahead[key_bytes]
+            if every and key_bytes in found:
+                found[key_bytes].append(change)
+            else:
+                found[key_bytes] = [change]
+        return found
+
+    def _row(self, change: Change, key_bytes: bytes) -> SinkRow:
+        """Return what a change says that says everything."""
+        parts = change.parts
+        columns = None if change.kind == DELETE else newest(parts.cells)
+        return SinkRow(
+            self._key(parts.key),
+            key_bytes,
+            change.stamp,
+            columns,
+            change.kind,
+            None if parts.before is None else change.before,
+            change.sequence,
+        )
+
+    def _make_current(
+        self, key_bytes: bytes, changes: Sequence[Change], now: CurrentRow, made: Made
+    ) -> None:
+        """Tell changes of a key whose last is an update: it is told as the row that is now."""
+        rows = [self._row(change, key_bytes) for change in changes if change.kind != UPDATE]
+        last = changes[-1]
+        first = changes[len(changes) - 1 - _updates_at_end(changes) + 1]
+        columns = None if now.cells is None else newest(now.cells)
+        row = SinkRow(
+            self._key(last.parts.key),
+            key_bytes,
+            now.stamp,
+            columns,
+            DELETE if columns is None else UPDATE,
+            first.before,
+            last.sequence,
+        )
+        if now.too_large:
+            made.refused.append(Refused(row, TOO_LARGE))
+        else:
+            rows.append(row)
+        made.rows.extend(rows)
+
+    def _key(self, values: Sequence[bytes]) -> Key:
+        decode = variant.decode
+        return tuple([(n, decode(v)) for n, v in zip(self._names, values, strict=True)])
+
+    def _keep_ahead(self, current: Mapping[bytes, CurrentRow], last_stamp: int) -> None:
+        ahead = self._ahead
+        for key_bytes, now in current.items():
+            if now.stamp > last_stamp and not now.too_large:
+                ahead[key_bytes] = now.stamp
+        if len(ahead) > AHEAD_MAX:
+            self._ahead = {key: stamp for key, stamp in ahead.items() if stamp > last_stamp}
+            if len(self._ahead) > AHEAD_MAX:
+                self._ahead.clear()
+
+
+def _updates_at_end(changes: Sequence[Change]) -> int:
+    """Return how many updates stand at the end."""
+    count = 0
+    for change in reversed(changes):
+        if change.kind != UPDATE:
+            break
+        count += 1
+    return count
+
+
+def newest(cells: Sequence[Cell]) -> dict[str, Scalar]:
+    """Return each column that is put with its newest value."""
+    found: dict[str, Scalar] = {}
+    versions: dict[str, int] = {}
+    decode = variant.decode
+    for cell in cells:
+        if cell.op != PUT:
+            continue
+        name, version = cell.name.decode(), cell.version_ms or 0
+        if name in versions and version <= versions[name]:
+            continue
+        versions[name] = version
+        found[name] = decode(cell.variant)
+    return found

@@ -1,0 +1,126 @@
+"""What a connector makes of each row before its sink gets it: filter, columns, a function.
+
+A row that the filter or the function leaves out does not exist for the sink: it is told as deleted,
+so that a row which leaves the choice leaves the target too. The stamp is always the row's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.rows import SinkRow, TableShape
+from rowtide.connectors.runtime.row_test import RowTest, parse_test
+from rowtide.core.variant import Scalar
+
+__all__ = ["Function", "Transforms"]
+
+Function = Callable[[SinkRow], SinkRow | Sequence[SinkRow] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Transforms:
+    """What is done, in this order: ``test``, ``only`` or ``without``, ``rename``, ``function``.
+
+    ``only`` and ``without`` name columns that are not of the key, which always stays; ``rename``
+    may name key columns too. ``function`` is ``module:name``.
+    """
+
+    test: RowTest | None = None
+    only: frozenset[str] = frozenset()
+    without: frozenset[str] = frozenset()
+    rename: Mapping[str, str] = field(default_factory=dict)
+    function: str = ""
+
+    @classmethod
+    def parsed(cls, fields: Fields) -> Transforms:
+        """Return what a connector's settings ask for. Raises ``SettingsRefused``."""
+        columns = fields.inner("columns")
+        only, without = frozenset(columns.texts("only")), frozenset(columns.texts("without"))
+        rename = _names(columns, "rename")
+        columns.done()
+        if only and without:
+            raise SettingsRefused(f"{columns.where}: only and without exclude each other.")
+        text = fields.text("filter", "")
+        test = parse_test(text, f"{fields.where}.filter") if text else None
+        function = fields.text("transform", "")
+        if function and not all(function.partition(":")):
+            raise SettingsRefused(
+                f"{fields.where}.transform must be MODULE:FUNCTION, but is {function!r}."
+            )
+        return cls(test, only, without, rename, function)
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Return the only columns that matter, beside the key's; none: all do."""
+        if not self.only:
+            return ()
+        return tuple(sorted(self.only | (self.test.columns if self.test else frozenset())))
+
+    def load(self) -> Function | None:
+        """Import the function. Raises ``SettingsRefused``."""
+        if not self.function:
+            return None
+        module, _, name = self.function.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise SettingsRefused(f"The function {self.function} can't be had: {error}.") from error
+        if not callable(found):
+            raise SettingsRefused(f"{self.function} is no function.")
+        function: Function = found
+        return function
+
+    def shape(self, table: TableShape) -> TableShape:
+        """Return the table as the sink sees it."""
+        rename = self.rename
+        return TableShape(
+            table.name, tuple(c._replace(name=rename.get(c.name, c.name)) for c in table.key)
+        )
+
+    def made(self, row: SinkRow, function: Function | None) -> Iterable[SinkRow]:
+        """Return what the sink gets of a row. Raises what the function raises."""
+        columns = row.columns
+        if columns is not None and (self.test or self.only or self.without or self.rename):
+            columns = self._columns(row, columns)
+        key = row.key
+        if self.rename:
+            key = tuple((self.rename.get(name, name), value) for name, value in key)
+        before = row.before
+        if before is not None and (self.only or self.without or self.rename):
+            before = self._chosen(before)
+        if columns is not row.columns or key is not row.key or before is not row.before:
+            row = replace(row, key=key, columns=columns, before=before)
+        if function is None:
+            return (row,)
+        made = function(row)
+        if made is None:
+            return (replace(row, columns=None),)
+        return (made,) if isinstance(made, SinkRow) else made
+
+    def _columns(self, row: SinkRow, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar] | None:
+        if self.test is not None and not self.test.holds({**columns, **dict(row.key)}):
+            return None
+        return self._chosen(columns)
+
+    def _chosen(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        if self.only:
+            columns = {name: value for name, value in columns.items() if name in self.only}
+        elif self.without:
+            columns = {n: value for n, value in columns.items() if n not in self.without}
+        if self.rename:
+            columns = {self.rename.get(name, name): value for name, value in columns.items()}
+        return columns
+
+
+def _names(fields: Fields, name: str) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for old, new in fields.mapping(name).items():
+        if not isinstance(new, str) or not new:
+            raise SettingsRefused(f"{fields.where}.{name}.{old} must be a name, but is {new!r}.")
+        found[str(old)] = new
+    if len(set(found.values())) < len(found):
+        raise SettingsRefused(f"{fields.where}.{name} gives two columns one name.")
+    return found
