@@ -43,6 +43,7 @@ COMMANDS = {
         "connector",
         "Move changes between tables and other systems.",
     ),
+    "verify": _Place("rowtide.cli.verify", "verify", "Compare a table with a copy elsewhere."),
     "completion": _Place("rowtide.cli.completion", "completion", "Print a shell's completion."),
 }
 

@@ -45,7 +45,11 @@ class HeldRow(NamedTuple):
 
 
 class Comparable(Protocol):
-    """A sink whose rows can be read back."""
+    """A sink whose rows can be read back.
+
+    One that only one process may hold has ``open_to_read`` too, in place of ``open`` where it is
+    to be compared and not written.
+    """
 
     def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Return what ``held`` gives for a row of these columns, after the target's conversions."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from rowtide.connectors.rows import SourceRow, TableShape
+from rowtide.core.variant import Scalar
 
-__all__ = ["Source", "SourceTarget"]
+__all__ = ["ComparableSource", "Source", "SourceSide", "SourceTarget"]
 
 
 class SourceTarget(Protocol):
@@ -50,4 +51,28 @@ class Source(Protocol):
 
     def stop(self) -> None:
         """Let ``run`` end at the next place from which nothing is repeated."""
+        ...
+
+
+class SourceSide(Protocol):
+    """One table of a source as ``verify`` reads it: (encoded key, columns as rowtide has them)."""
+
+    def rows(self) -> AsyncIterator[tuple[bytes, Mapping[str, Scalar]]]:
+        """Give all rows, in any order, each as it is at some time of the reading."""
+        ...
+
+    async def look_up(self, keys: Sequence[bytes]) -> Mapping[bytes, Mapping[str, Scalar]]:
+        """Return the rows of some keys as they are now; those that are not there are left out."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+class ComparableSource(Protocol):
+    """A source whose rows can be read beside it."""
+
+    async def side(self, table: str) -> SourceSide:
+        """Return what becomes of rowtide's table ``table``. Raises ``SettingsRefused``."""
         ...

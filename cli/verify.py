@@ -1,0 +1,156 @@
+"""``rowtide verify``: whether both ends of a connector have the same rows, while both run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rowtide.cli.client import Client
+from rowtide.cli.connection import ClientCommand
+from rowtide.cli.endpoint_call import asked
+from rowtide.cli.exits import Refused
+from rowtide.cli.output import Output, emit_json, emit_table
+from rowtide.cli.value_syntax import plain_text, to_json
+from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.runtime.declaration import Declaration
+from rowtide.connectors.runtime.declarations import Declarations
+from rowtide.connectors.runtime.sink_run import Place
+from rowtide.connectors.verify.comparison import Compared, Difference, Verdict
+from rowtide.connectors.verify.pairs import verify_sink, verify_source
+from rowtide.core import key, variant
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["verify"]
+
+
+@click.command("verify", cls=ClientCommand)
+@click.argument("source", metavar="SOURCE")
+@click.argument("sink", metavar="SINK")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, resolve_path=True),
+    default=Path("rowtide-connectors"),
+    show_default=True,
+    help="Where the connectors of this machine keep what is theirs.",
+)
+@click.option(
+    "--wait-s",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds that the connector may take to bring what the table has now.",
+)
+@click.option("--show", default=20, show_default=True, help="Differing keys to print.")
+@click.option("--ranges", is_flag=True, help="Print each range that was compared.")
+def verify(
+    client: Client,
+    source: str,
+    sink: str,
+    folder: Path,
+    wait_s: float,
+    show: int,
+    output: Output,
+    *,
+    ranges: bool,
+) -> None:
+    """Compare a table with what a connector made of it elsewhere.
+
+    Either SOURCE is a table and SINK a connector that reads it, or SOURCE is a connector that fills
+    the table SINK. Writers may go on: each page of the table is exact at a commit stamp, and rows
+    that changed since are looked at again. The exit code is 1 where something differs.
+    """
+
+    async def compared(endpoint: Endpoint) -> tuple[Declaration, Verdict]:
+        place = Place(endpoint, os.environ, str(folder))
+        declared = await Declarations(endpoint).all()
+        known = {name: found.declaration for name, found in declared.items()}
+        if (reading := known.get(sink)) is not None and reading.sink:
+            _require_table(reading, source)
+            return reading, await verify_sink(reading, place, wait_s=wait_s)
+        if (filling := known.get(source)) is not None and filling.source:
+            return filling, await verify_source(filling, sink, place)
+        raise Refused(f"Neither is {sink} a connector that reads {source}, nor {source} a source")
+
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        declaration, verdict = asked(client, compared)
+    except SettingsRefused as error:
+        raise click.UsageError(str(error)) from error
+    if output == "json":
+        emit_json(_document(source, sink, verdict))
+    else:
+        _print(source, sink, declaration.kind, verdict, show=show, ranges=ranges)
+    if not verdict.equal:
+        raise SystemExit(Refused.exit_code)
+
+
+def _require_table(declaration: Declaration, table: str) -> None:
+    if declaration.table != table:
+        raise Refused(
+            f"Connector {declaration.name} reads the table {declaration.table}, not {table}"
+        )
+
+
+def _print(source: str, sink: str, kind: str, verdict: Verdict, *, show: int, ranges: bool) -> None:
+    if ranges:
+        header = ("from", "below", "rows", "held", "checksum", "its checksum")
+        emit_table(header, [_line(compared) for compared in verdict.ranges])
+        click.echo()
+    for difference in verdict.differences[:show]:
+        columns = f": {', '.join(difference.columns)}" if difference.columns else ""
+        click.echo(f"{difference.kind:<9}  {_key_text(difference.key_bytes)}{columns}")
+    if len(verdict.differences) > show:
+        click.echo(f"and {len(verdict.differences) - show:,} more (--show)")
+    told = f"{len(verdict.differences):,} rows differ" if verdict.differences else "equal"
+    click.echo(
+        f"{source} -> {sink} ({kind}): {verdict.rows:,} rows, {verdict.rows_held:,} held, "
+        f"{len(verdict.ranges):,} ranges: {told}"
+    )
+
+
+def _line(compared: Compared) -> tuple[str, ...]:
+    begin, end = compared.covers
+    return (
+        _key_text(begin) or "-",
+        _key_text(end) or "-",
+        f"{compared.rows:,}",
+        f"{compared.rows_held:,}",
+        f"{compared.checksum:016x}",
+        f"{compared.checksum_held:016x}",
+    )
+
+
+def _key_text(encoded: bytes) -> str:
+    """Return a key, or the beginning of one, for eyes."""
+    return ", ".join(plain_text(variant.decode(value)) for value in key.decode(encoded))
+
+
+def _document(source: str, sink: str, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "source": source,
+        "sink": sink,
+        "equal": verdict.equal,
+        "rows": verdict.rows,
+        "rows_held": verdict.rows_held,
+        "ranges": [
+            {
+                "begin": compared.covers[0].hex(),
+                "end": compared.covers[1].hex(),
+                "rows": compared.rows,
+                "rows_held": compared.rows_held,
+                "checksum": f"{compared.checksum:016x}",
+                "checksum_held": f"{compared.checksum_held:016x}",
+            }
+            for compared in verdict.ranges
+        ],
+        "differences": [_difference(found) for found in verdict.differences],
+    }
+
+
+def _difference(found: Difference) -> dict[str, Any]:
+    key_values = [to_json(variant.decode(value)) for value in key.decode(found.key_bytes)]
+    return {"kind": found.kind, "key": key_values, "columns": list(found.columns)}

@@ -1,0 +1,90 @@
+"""What ``rowtide verify`` is asked to compare: a table and a sink, or a source and a table.
+
+The connector between the two is declared, so what it makes of rows, and how far it is, is known.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from rowtide.connectors.fields import Fields
+from rowtide.connectors.registry import make_sink, make_source
+from rowtide.connectors.rows import SinkRow, TableShape
+from rowtide.connectors.runtime.declaration import Declaration
+from rowtide.connectors.runtime.declarations import group_of
+from rowtide.connectors.runtime.sink_run import Place, table_shape
+from rowtide.connectors.runtime.transforms import Transforms
+from rowtide.connectors.sink import Comparable
+from rowtide.connectors.source import ComparableSource
+from rowtide.connectors.verify.comparison import Verdict, compare
+from rowtide.connectors.verify.scan import compare_scans
+from rowtide.connectors.verify.table_pages import Prepare, TablePages
+from rowtide.connectors.verify.table_rows import TableSide
+from rowtide.core.errors import Rejected
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.change_leases import TableLeases
+
+__all__ = ["verify_sink", "verify_source"]
+
+
+async def verify_sink(
+    declaration: Declaration,
+    place: Place,
+    *,
+    wait_s: float,
+    told: Callable[[Verdict], None] = lambda verdict: None,
+) -> Verdict:
+    """Compare a connector's table with what its sink holds. Raises ``StoreError``.
+
+    ``wait_s`` is for how long the connector may take to bring what the table has now.
+    """
+    transforms = declaration.transforms
+    source = ApiSource(place.endpoint, declaration.table, columns=transforms.wanted)
+    leases = TableLeases(place.endpoint, group_of(declaration.name))
+    where = f"connectors.{declaration.name}.sink"
+    fields = Fields(declaration.sink, where, environment=place.environment)
+    sink = make_sink(fields, place.surroundings(declaration.name))
+    if not (hasattr(sink, "held") and hasattr(sink, "expected")):
+        raise Rejected("OTSParameterInvalid", f"A {declaration.kind} sink can't be read back")
+    shape = transforms.shape(await table_shape(place.endpoint, declaration.table))
+    pages = TablePages(source, leases, prepare=_prepare(transforms), wait_s=wait_s)
+    await pages.open()
+    open_sink: Callable[[TableShape], Awaitable[None]]
+    open_sink = getattr(sink, "open_to_read", sink.open)
+    try:
+        await open_sink(shape)
+        return await compare(pages, cast(Comparable, sink), told=told)
+    finally:
+        await sink.close()
+
+
+def _prepare(transforms: Transforms) -> Prepare:
+    """Return what a connector makes of a row."""
+    function = transforms.load()
+
+    def prepared(row: SinkRow) -> SinkRow | None:
+        made = list(transforms.made(row, function))
+        if len(made) > 1:
+            raise Rejected(
+                "OTSParameterInvalid",
+                f"{transforms.function} makes several rows of one: they can't be compared",
+            )
+        return made[0] if made else None
+
+    return prepared
+
+
+async def verify_source(declaration: Declaration, table: str, place: Place) -> Verdict:
+    """Compare a source with a table that it fills. Raises ``StoreError``."""
+    where = f"connectors.{declaration.name}.source"
+    fields = Fields(declaration.source, where, environment=place.environment)
+    source = make_source(fields, place.surroundings(declaration.name))
+    if not inspect.iscoroutinefunction(getattr(source, "side", None)):
+        raise Rejected("OTSParameterInvalid", f"A {declaration.kind} source can't be compared")
+    side = await cast(ComparableSource, source).side(table)
+    try:
+        return await compare_scans(side, TableSide(ApiSource(place.endpoint, table)))
+    finally:
+        await side.close()
