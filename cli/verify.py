@@ -108,7 +108,7 @@ def _print(source: str, sink: str, kind: str, verdict: Verdict, *, show: int, ra
     told = f"{len(verdict.differences):,} rows differ" if verdict.differences else "equal"
     click.echo(
         f"{source} -> {sink} ({kind}): {verdict.rows:,} rows, {verdict.rows_held:,} held, "
-        f"{len(verdict.ranges):,} ranges: {told}"
+        f"{len(verdict.ranges):,} {'range' if len(verdict.ranges) == 1 else 'ranges'}: {told}"
     )
 
 

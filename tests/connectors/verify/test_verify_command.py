@@ -1,0 +1,121 @@
+"""``rowtide verify`` as people run it: a connector is running, somebody spoils its target."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rowtide.cli.client import Client
+from rowtide.cli.wire_row import Put
+from rowtide.core import key as key_order
+from rowtide.core import variant
+from rowtide.deploy.up import Ready
+from tests.api.calls import key
+from tests.changes.conftest import admin, client, make_table, server, table
+from tests.connectors.verify.read_back import KIND
+
+__all__ = ["admin", "client", "make_table", "server", "table"]
+
+pytestmark = pytest.mark.system
+
+ROOT = Path(__file__).resolve().parents[3]
+ROWS = 30
+
+
+def environment(server: Ready) -> dict[str, str]:
+    """Return what commands need to find server and tests."""
+    known = {f"ROWTIDE_{name.upper()}": value for name, value in server._asdict().items()}
+    return {**os.environ, **known, "PYTHONPATH": str(ROOT)}
+
+
+def rowtide(server: Ready, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command."""
+    command = [str(Path(sys.executable).with_name("rowtide")), *arguments]
+    return subprocess.run(
+        command, env=environment(server), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@contextmanager
+def running(server: Ready, *names: str) -> Iterator[None]:
+    """Run connectors."""
+    command = [str(Path(sys.executable).with_name("rowtide")), "connector", "run", *names]
+    process = subprocess.Popen(command, env=environment(server), start_new_session=True)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+@pytest.fixture
+def copied(server: Ready, admin: Client, table: str, tmp_path: Path) -> Iterator[Path]:
+    """A file with the table's rows, which a connector goes on filling."""
+    for number in range(ROWS):
+        admin.put_row(table, key(f"{number:02}", 1), [Put("n", number), Put("s", "ü" * number)])
+    file, name = tmp_path / "rows.sqlite", f"copy-{table.replace('_', '-').lower()}"
+    declared = {"connectors": {name: {"table": table, "sink": {"kind": KIND, "path": str(file)}}}}
+    (tmp_path / "connectors.yaml").write_text(yaml.safe_dump(declared))
+    applied = rowtide(server, "connector", "apply", str(tmp_path / "connectors.yaml"))
+    assert applied.returncode == 0, applied.stderr
+    with running(server, name):
+        yield file
+
+
+def name_of(file: Path) -> str:
+    declared = yaml.safe_load((file.parent / "connectors.yaml").read_text())
+    return str(next(iter(declared["connectors"])))
+
+
+def test_equal_ends_and_a_planted_difference(
+    server: Ready, admin: Client, table: str, copied: Path
+) -> None:
+    name = name_of(copied)
+    told = rowtide(server, "verify", table, name)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout == f"{table} -> {name} ({KIND}): 30 rows, 30 held, 1 range: equal\n"
+    file = sqlite3.connect(copied, timeout=30)
+    with file:
+        file.execute("update rows set columns = '{}' where key = ?", (encoded("07", 1),))
+        file.execute("delete from rows where key = ?", (encoded("08", 1),))
+        file.execute("insert into rows values (?, 1, '{}')", (encoded("99", 9),))
+    file.close()
+    told = rowtide(server, "verify", table, name)
+    assert told.returncode == 1
+    assert told.stdout.splitlines() == [
+        "different  07, 1: n, s",
+        "missing    08, 1",
+        "surplus    99, 9",
+        f"{table} -> {name} ({KIND}): 30 rows, 30 held, 1 range: 3 rows differ",
+    ]
+    found = json.loads(rowtide(server, "verify", table, name, "-o", "json").stdout)
+    assert not found["equal"]
+    assert found["differences"][0] == {
+        "kind": "different",
+        "key": ["07", 1],
+        "columns": ["n", "s"],
+    }
+
+
+def test_what_can_not_be_compared_is_refused(server: Ready, table: str, copied: Path) -> None:
+    name = name_of(copied)
+    told = rowtide(server, "verify", "another", name)
+    assert told.returncode == 1
+    assert told.stderr == f"Error: Connector {name} reads the table {table}, not another\n"
+    told = rowtide(server, "verify", table, "nobody")
+    assert told.returncode == 1
+    assert "Neither is nobody a connector that reads" in told.stderr
+
+
+def encoded(*values: str | int) -> bytes:
+    return key_order.encode(map(variant.encode, values))
