@@ -30,6 +30,7 @@ __all__ = [
     "row_exists",
     "stored_cells",
     "update_row",
+    "version_after",
 ]
 
 Writes = list[tuple[bytes, bytes | None]]
@@ -105,6 +106,17 @@ def row_exists(rows: ChunkReader, row_key: bytes) -> bool:
     """Say whether the row is there, with or without cells."""
     first = rows.get(row_key)
     return first is not None and not chunks.header(first)[1] & DELETED
+
+
+def version_after(rows: ChunkReader, at: RowAddress, cells: Sequence[Cell], time_ms: int) -> int:
+    """Return the version of cells that were written elsewhere at ``time_ms``.
+
+    It is above that of each cell there is of their columns, also where that other clock went back.
+    """
+    names = {cell.name for cell in cells}
+    stored = stored_cells(rows, at.row_key, names) or ()
+    versions = (c.version_ms for c in stored if c.version_ms is not None and c.name in names)
+    return max(time_ms, 1 + max(versions, default=-1))
 
 
 def stored_cells(

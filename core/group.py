@@ -18,10 +18,10 @@ from rowtide.core import capacity, record, variant
 from rowtide.core.errors import Rejected, StoreError, Unavailable, invalid
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.overlay import Overlay
-from rowtide.core.shard import Evaluated, Resolved, Shard, commit_record
-from rowtide.core.transaction_id import TransactionId
+from rowtide.core.shard import Evaluated, Resolved, Shard
+from rowtide.core.transaction_id import TransactionId, commit_write
 
-__all__ = ["AtomicBatch", "Group", "Transaction", "conflict", "partition_text"]
+__all__ = ["AtomicBatch", "Group", "Transaction", "conflict", "grouped", "partition_text"]
 
 ENVELOPE_BYTES = 80
 """What a record adds to its body and key in a batch, at most: envelope, offsets, lengths."""
@@ -109,7 +109,7 @@ class Transaction:
             view.add(evaluated.writes)
             group.append(evaluated)
         group.append(commit_record(self.id, shard.take_stamp(now_us)))
-        return _grouped(group, shard)
+        return grouped(group, shard)
 
 
 class AtomicBatch:
@@ -152,7 +152,7 @@ class AtomicBatch:
             if evaluated.body is not None:
                 view.add(evaluated.writes)
                 group.append(evaluated)
-        return _grouped(group, shard)
+        return grouped(group, shard)
 
     def failure(self, index: int, error: StoreError) -> StoreError:
         """Return what the client is told of one row when the batch is not applied.
@@ -164,6 +164,13 @@ class AtomicBatch:
             return error
         message = f"The atomic batch is not applied, its row {self.refused} fails: {error.message}"
         return Rejected(error.code, message)
+
+
+def commit_record(transaction_id: TransactionId, stamp: int) -> Evaluated:
+    """Return the last record of a transaction's group, which remembers its id."""
+    text = str(transaction_id)
+    body = record.encode_body(record.Commit(text))
+    return Evaluated(Outcome(b"", 0, 0), stamp, b"", body, [commit_write(text, stamp)])
 
 
 def conflict() -> Unavailable:
@@ -188,7 +195,7 @@ def partition_text(value: bytes) -> str:
     return shown.hex() if isinstance(shown, bytes) else str(shown)
 
 
-def _grouped(group: list[Evaluated], shard: Shard) -> list[Evaluated]:
+def grouped(group: list[Evaluated], shard: Shard) -> list[Evaluated]:
     """Mark the first and the last record, and let the shard take them."""
     size = sum(
         len(evaluated.body or b"") + len(evaluated.log_key) + ENVELOPE_BYTES for evaluated in group

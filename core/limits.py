@@ -30,6 +30,9 @@ class Limits:
     batch_get_rows_max: int = 100
     batch_write_rows_max: int = 200
     batch_write_bytes_max: int = 4 * 1024 * 1024
+    source_write_rows_max: int = 2000
+    """Of one request that a source makes, which no SDK does."""
+    source_position_bytes_max: int = 1024
     range_rows_max: int = 5000
     range_bytes_max: int = 4 * 1024 * 1024
     row_bytes_max: int = 8 * 1024 * 1024

@@ -62,6 +62,8 @@ class Change:
     condition: ColumnCondition | None = None
     return_type: int = RETURN_NOTHING
     return_columns: frozenset[bytes] = frozenset()
+    time_ms: int | None = None
+    """When a source committed it; None for a client's change."""
 
 
 class Outcome(NamedTuple):

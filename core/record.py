@@ -2,7 +2,7 @@
 
 A record is an envelope (where it is valid, who wrote it, when, its place in an atomic batch)
 and one body. The bytes are Avro's single-object encoding: ``C3 01``, the fingerprint of
-schemas/record-v3.avsc, the envelope, the body. The body's bytes do not depend on the
+schemas/record-v4.avsc, the envelope, the body. The body's bytes do not depend on the
 envelope, so a record refused at one offset is offered at another without encoding it again.
 
 Whether a record is void, and what a body does to rows, is not known here.
@@ -48,6 +48,7 @@ from rowtide.core.record_body import (
     Seal,
     Snapshot,
     SnapshotRow,
+    SourcePosition,
     Stream,
     Update,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "FINGERPRINT",
     "FINGERPRINT_V1",
     "FINGERPRINT_V2",
+    "FINGERPRINT_V3",
     "FIRST",
     "LAST",
     "SCHEMAS",
@@ -77,6 +79,7 @@ __all__ = [
     "Seal",
     "Snapshot",
     "SnapshotRow",
+    "SourcePosition",
     "Stream",
     "Update",
     "decode_body",
@@ -92,11 +95,14 @@ FIRST = 1
 LAST = 2
 SINGLE = FIRST | LAST
 
-SCHEMAS = ("record-v1.avsc", "record-v2.avsc", "record-v3.avsc")
+SCHEMAS = ("record-v1.avsc", "record-v2.avsc", "record-v3.avsc", "record-v4.avsc")
 """Every schema that records were ever written with, in ``rowtide.core/schemas``, newest last."""
 
-FINGERPRINT = bytes.fromhex("ba4f0f07d8403259")
+FINGERPRINT = bytes.fromhex("afab1687423e7f96")
 """CRC-64-AVRO of the newest schema's parsing canonical form, little-endian."""
+
+FINGERPRINT_V3 = bytes.fromhex("ba4f0f07d8403259")
+"""That of the third schema, whose records are still read: it has no sources."""
 
 FINGERPRINT_V2 = bytes.fromhex("f794eea38f11e6ce")
 """That of the second schema, whose records are still read: it has no copies."""
@@ -105,6 +111,7 @@ FINGERPRINT_V1 = bytes.fromhex("00ebff1841f294a7")
 """That of the first schema, whose records are still read: mutations of it know no index."""
 
 _HEAD = b"\xc3\x01" + FINGERPRINT
+_HEAD_V3 = b"\xc3\x01" + FINGERPRINT_V3
 _HEAD_V2 = b"\xc3\x01" + FINGERPRINT_V2
 _HEAD_V1 = b"\xc3\x01" + FINGERPRINT_V1
 
@@ -177,7 +184,9 @@ def _encode_indexes(indexes: Sequence[IndexWrite]) -> bytes:
     return b"".join(parts)
 
 
-Hidden = Options | Reclaim | Seal | Snapshot | Commit | IndexBuild | IndexFeed | Copy
+Hidden = (
+    Options | Reclaim | Seal | Snapshot | Commit | IndexBuild | IndexFeed | Copy | SourcePosition
+)
 
 
 def _encode_hidden(body: Hidden) -> bytes:
@@ -208,6 +217,9 @@ def _encode_hidden(body: Hidden) -> bytes:
         return _encode_index(body)
     if isinstance(body, Copy):
         return _encode_copy(body)
+    if isinstance(body, SourcePosition):
+        fields = (body.source.encode(), body.begin, body.end, body.position)
+        return b"\x18" + b"".join(map(write_bytes, fields))
     return _encode_snapshot(body)
 
 
@@ -322,7 +334,7 @@ def _corrupt(value: bytes, error: Exception) -> CorruptRecord:
 
 def _read_envelope(value: bytes) -> tuple[Envelope, int]:
     """Return the envelope and where the body begins. Raises ``ValueError``, ``IndexError``."""
-    if not value.startswith((_HEAD, _HEAD_V2, _HEAD_V1)):
+    if not value.startswith(_HEADS):
         raise ValueError(f"it begins with {value[:10].hex()}, no schema known here")
     at, position = read_long(value, 10)
     claim, position = read_long(value, position)
@@ -486,6 +498,14 @@ def _read_copy(value: bytes, position: int) -> tuple[Copy, int]:
     return Copy(source, offset, bool(complete), entries), position
 
 
+def _read_source_position(value: bytes, position: int) -> tuple[SourcePosition, int]:
+    source, position = read_text(value, position)
+    begin, position = read_bytes(value, position)
+    end, position = read_bytes(value, position)
+    reached, position = read_bytes(value, position)
+    return SourcePosition(source, begin, end, reached), position
+
+
 _READERS: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     0: _read_noop,
     2: _read_put,
@@ -499,9 +519,11 @@ _READERS: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     18: _read_index_build,
     20: _read_index_feed,
     22: _read_copy,
+    24: _read_source_position,
 }
 """A body's reader by its branch of the schema's union, doubled as Avro's zigzag has it."""
 
+_READERS_V3 = {branch: reader for branch, reader in _READERS.items() if branch < 24}
 _READERS_V2 = {branch: reader for branch, reader in _READERS.items() if branch < 22}
 
 _READERS_V1: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
@@ -511,4 +533,10 @@ _READERS_V1: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     6: _read_delete_v1,
 }
 
-_READERS_OF = {_HEAD: _READERS, _HEAD_V2: _READERS_V2, _HEAD_V1: _READERS_V1}
+_READERS_OF = {
+    _HEAD: _READERS,
+    _HEAD_V3: _READERS_V3,
+    _HEAD_V2: _READERS_V2,
+    _HEAD_V1: _READERS_V1,
+}
+_HEADS = tuple(_READERS_OF)

@@ -28,6 +28,7 @@ __all__ = [
     "Seal",
     "Snapshot",
     "SnapshotRow",
+    "SourcePosition",
     "Stream",
     "Update",
 ]
@@ -187,6 +188,20 @@ class Copy:
     entries: Sequence[CopyEntry]
 
 
+@dataclass(slots=True)
+class SourcePosition:
+    """The rows of this group are a source's, and the log now has all that it gave so far.
+
+    That is every row up to ``position`` whose encoded key is in begin <= key < end; an empty end is
+    unbounded.
+    """
+
+    source: str
+    begin: bytes
+    end: bytes
+    position: bytes
+
+
 Body = (
     NoOp
     | Put
@@ -200,4 +215,5 @@ Body = (
     | IndexBuild
     | IndexFeed
     | Copy
+    | SourcePosition
 )

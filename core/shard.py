@@ -43,7 +43,8 @@ from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import Table
 from rowtide.core.shard_index import ShardIndexes
 from rowtide.core.shard_state import ShardState, stream_settings
-from rowtide.core.transaction_id import TransactionId, commit_key, commit_value, parse_id
+from rowtide.core.source_position import SOURCES, SourcePositions, further
+from rowtide.core.transaction_id import commit_key, commit_write, parse_id
 from rowtide.core.version import Window, check_version, expiry_floor_ms, visible_cells
 
 __all__ = [
@@ -52,7 +53,6 @@ __all__ = [
     "Replayed",
     "Resolved",
     "Shard",
-    "commit_record",
 ]
 
 ROWS = b"r"
@@ -129,12 +129,13 @@ class Shard:
         """What the replayed records of a group write whose last record has not come yet."""
         self.names = tuple(name for name, _ in table.key_wire)
         self.indexes = ShardIndexes(shard_id, table, limits)
+        self.sources = SourcePositions(shard_id, table, rows)
 
     def retable(self, table: Table) -> None:
         """Take over what of a table does not pass through the log: all but its options there."""
         if table.indexes != self.table.indexes:
             self.indexes = ShardIndexes(self.shard_id, table, self.limits)
-        self.table = table
+        self.table = self.sources.table = table
         self.state.options = replace(
             self.state.options,
             deviation_s=table.options.deviation_s,
@@ -179,7 +180,10 @@ class Shard:
         read_units = self._check_condition(change, view, at, now_ms)
         cells: Sequence[Cell] = []
         if change.kind != DELETE:
-            cells = self._resolved_cells(change, view, at, stamp // 1000, now_ms)
+            version_ms = stamp // 1000
+            if change.time_ms is not None:
+                version_ms = fold.version_after(view, at, change.cells, change.time_ms)
+            cells = self._resolved_cells(change, view, at, version_ms, now_ms)
             if self.indexes:
                 self.indexes.check(cells)
         returned = self._returned(change, at, cells) if change.return_type else b""
@@ -325,15 +329,20 @@ class Shard:
         if after is not None:
             self._adopt(after, offset)
         if isinstance(body, record.Commit):
-            return b"", [_committed(body.id, stamp)]
+            return b"", [commit_write(body.id, stamp)]
         if isinstance(body, record.Reclaim):
             writes = reclaim(self.view, self.table.table_id, body, stamp)
             return b"", self._merged(writes)
         if isinstance(body, record.IndexBuild | record.IndexFeed):
             return b"", self._merged(self.indexes.learned(self.view, body, stamp))
+        if isinstance(body, record.SourcePosition):
+            writes = further(self.view, *self.sources.write_of(body))
+            self.view.add(writes)
+            return b"", writes
         if isinstance(body, record.Copy):
             if body.complete:
                 self.state.stream_start = offset + 1
+            self.sources.forget()
             return b"", self.copied(body.entries)
         if not isinstance(body, record.Put | record.Update | record.Delete):
             return b"", []
@@ -380,6 +389,8 @@ class Shard:
             taken: Writes = [(chunk_key, value)]
             if chunk_key[:1] == ROWS:
                 taken = merge(view, chunk_key, value)
+            elif chunk_key[:1] == SOURCES:
+                taken = further(view, chunk_key, value)
             view.add(taken)
             writes += taken
         return writes
@@ -402,6 +413,8 @@ class Shard:
             return commit_key(parse_id(body.id))
         if isinstance(body, record.IndexBuild | record.IndexFeed):
             return self.indexes.progress(body)[0]
+        if isinstance(body, record.SourcePosition):
+            return self.sources.write_of(body)[0]
         return None
 
     # The parts of an evaluation.
@@ -533,17 +546,6 @@ def _place_of(entry: record.CopyEntry) -> tuple[bytes, bytes]:
         return chunk_key, chunk_key + b"\0"
     first = chunk_key[: len(chunk_key) - header(value)[8]]
     return first, row_end(first)
-
-
-def commit_record(transaction_id: TransactionId, stamp: int) -> Evaluated:
-    """Return the last record of a transaction's group, which remembers its id."""
-    text = str(transaction_id)
-    body = record.encode_body(record.Commit(text))
-    return Evaluated(Outcome(b"", 0, 0), stamp, b"", body, [_committed(text, stamp)])
-
-
-def _committed(transaction_id: str, stamp: int) -> tuple[bytes, bytes | None]:
-    return commit_key(parse_id(transaction_id)), commit_value(stamp)
 
 
 def _body(

@@ -23,6 +23,7 @@ __all__ = [
     "commit_bound",
     "commit_key",
     "commit_value",
+    "commit_write",
     "committed_us",
     "parse_id",
     "session_missing",
@@ -69,6 +70,11 @@ def commit_bound(started_us: int) -> bytes:
 def commit_value(stamp: int) -> bytes:
     """Return the row's value."""
     return _STAMP.pack(stamp)
+
+
+def commit_write(text: str, stamp: int) -> tuple[bytes, bytes | None]:
+    """Return what remembers that the transaction of an id was committed."""
+    return commit_key(parse_id(text)), commit_value(stamp)
 
 
 def committed_us(value: bytes) -> int:

@@ -86,7 +86,7 @@ class AtomicRows:
             else:
                 directory.require_space()
                 directory.consumption.require(table, batch.partition_key)
-                directory.owner(table, self._rows[0].row.key).submit_atomic(batch, self._done)
+                directory.owner(table, self._rows[0].row.key).submit_group(batch, self._done)
         except StoreError as error:
             self._done(error)
 

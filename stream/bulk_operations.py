@@ -28,6 +28,7 @@ from rowtide.stream.range_scan import Span, key_piece, next_key, span_of, stored
 from rowtide.stream.row_blocks import MatrixBlock, PlainBlock
 from rowtide.stream.row_requests import named_key, parse, row_change, selection_of
 from rowtide.stream.shard_owner import ShardOwner, Tell
+from rowtide.stream.source_writes import check_source_request, write_source
 
 __all__ = ["BulkOperations"]
 
@@ -50,6 +51,8 @@ class BulkOperations:
     def bulk_import(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
         """Write rows of one table; each succeeds or fails alone, in request order."""
         request = parse(pb.BulkImportRequest, body)
+        if request.HasField("source"):
+            return self._import_of_source(identity, request)
         rows = self._rows(request)
         table, missing = self._find(identity, request.table_name)
         changes = [self._change(table, missing, kind, row) for kind, row in rows]
@@ -65,15 +68,41 @@ class BulkOperations:
 
     def check_import(self, _identity: Identity, body: bytes) -> bool:
         """Hold a BulkImport to what refuses it whole; it may always be divided."""
-        self._rows(parse(pb.BulkImportRequest, body))
+        request = parse(pb.BulkImportRequest, body)
+        if request.HasField("source"):
+            self._check_shape(request)
+            check_source_request(request, self._limits)
+        else:
+            self._rows(request)
         return True
+
+    def _import_of_source(
+        self, identity: Identity, request: pb.BulkImportRequest
+    ) -> asyncio.Future[bytes]:
+        """Write rows that a source gives, in their order, without those that are there already."""
+        self._check_shape(request)
+        check_source_request(request, self._limits)
+        table = self._directory.used_table(
+            identity.instance, request.table_name, write=len(request.rows)
+        )
+        change_of = partial(self._source_change, table)
+        return write_source(self._directory, table, request, change_of, self._loop)
+
+    def _source_change(self, table: Table, item: pb.RowInBulkImportRequest) -> Change:
+        """Return a row's change. Raises ``Rejected``."""
+        kind = KINDS.get(item.type)
+        if kind is None:
+            raise invalid(f"Unknown operation type: {item.type}.")
+        row = row_change(item.row_change, kind, self._limits)
+        change = self._change(table, None, kind, row)
+        if isinstance(change, StoreError):
+            raise change
+        return change
 
     def _rows(self, request: pb.BulkImportRequest) -> list[tuple[int, RowChange]]:
         """Return every row with its kind. Raises what refuses the whole request."""
         limits = self._limits
-        check_table_name(request.table_name, limits)
-        if not request.rows:
-            raise invalid(f"No operation is specified for table: '{request.table_name}'.")
+        self._check_shape(request)
         if len(request.rows) > limits.batch_write_rows_max:
             raise invalid(f"Rows count exceeds the upper limit: {limits.batch_write_rows_max}.")
         rows: list[tuple[int, RowChange]] = []
@@ -89,6 +118,11 @@ class BulkOperations:
                 f"limit size: {limits.batch_write_bytes_max}, data size: {size}."
             )
         return rows
+
+    def _check_shape(self, request: pb.BulkImportRequest) -> None:
+        check_table_name(request.table_name, self._limits)
+        if not request.rows:
+            raise invalid(f"No operation is specified for table: '{request.table_name}'.")
 
     def _find(self, identity: Identity, name: str) -> tuple[Table | None, StoreError | None]:
         try:

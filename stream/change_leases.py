@@ -119,8 +119,8 @@ class TableLeases:
         self._table = table
 
     async def open(self, table: str) -> None:
-        """Make the table of leases where it is missing."""
-        self._rows_of = f"{self.consumer}/{table}"
+        """Make the table of leases where it is missing; they may be of no table in particular."""
+        self._rows_of = f"{self.consumer}/{table}" if table else self.consumer
         request = pb.CreateTableRequest(table_options=pb.TableOptions(time_to_live=-1))
         request.table_options.max_versions = 1
         request.table_meta.table_name = self._table

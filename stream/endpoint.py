@@ -16,11 +16,18 @@ from urllib.parse import urlsplit
 
 from google.protobuf.message import DecodeError, Message
 
-from rowtide.core.errors import STATUS, LogTrimmed, OutcomeUnknown, Rejected, Unavailable
+from rowtide.core.errors import (
+    STATUS,
+    LogTrimmed,
+    OutcomeUnknown,
+    Rejected,
+    StoreError,
+    Unavailable,
+)
 from rowtide.core.signed_request import Access, signed_headers
 from rowtide.core.wire import ots_pb2 as pb
 
-__all__ = ["Endpoint"]
+__all__ = ["Endpoint", "failure_of"]
 
 IDLE_S_MAX = 4.0
 """A connection idle for longer is made anew: the server may be closing it just now, and a write
@@ -91,7 +98,10 @@ class Endpoint:
         Raises what the server refused it with, ``Unavailable`` where nothing was sent, and
         ``OutcomeUnknown`` where no answer came.
         """
-        body = request.SerializeToString()
+        return answer.FromString(await self.ask(operation, request.SerializeToString()))
+
+    async def ask(self, operation: str, body: bytes) -> bytes:
+        """Send a request's bytes and return its answer's. Raises what ``call`` raises."""
         connection = self._take() or await self._open()
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -109,7 +119,7 @@ class Endpoint:
             connection.writer.close()
         if status != 200:
             raise _failure(status, content)
-        return answer.FromString(content)
+        return content
 
     def _take(self) -> _Connection | None:
         while self._idle:
@@ -160,10 +170,15 @@ def _failure(status: int, content: bytes) -> Exception:
         error = pb.Error.FromString(content)
     except DecodeError:
         return OutcomeUnknown(f"HTTP{status}: {content[:200].decode(errors='replace')}")
-    if error.code == "OTSTrimmedDataAccess":
-        return LogTrimmed(error.message)
-    if error.code in _NOT_APPLIED:
-        return Unavailable(error.message, error.code)
-    if error.code in STATUS and STATUS[error.code] < 500:
-        return Rejected(error.code, error.message)
-    return OutcomeUnknown(f"{error.code}: {error.message}")
+    return failure_of(error.code, error.message)
+
+
+def failure_of(code: str, message: str) -> StoreError:
+    """Return the failure that an answer tells, of a whole request or of one row."""
+    if code == "OTSTrimmedDataAccess":
+        return LogTrimmed(message)
+    if code in _NOT_APPLIED:
+        return Unavailable(message, code)
+    if code in STATUS and STATUS[code] < 500:
+        return Rejected(code, message)
+    return OutcomeUnknown(f"{code}: {message}")

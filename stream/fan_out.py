@@ -173,7 +173,11 @@ class FanOut:
         places: list[Place] = []
         for row in request.rows:
             address = self._worker_of(table, row.row_change) if table else HERE
-            part = parts.setdefault(address, pb.BulkImportRequest(table_name=request.table_name))
+            part = parts.get(address)
+            if part is None:
+                part = parts[address] = pb.BulkImportRequest(table_name=request.table_name)
+                if request.HasField("source"):
+                    part.source = request.source
             places.append(Place(address, 0, len(part.rows)))
             part.rows.append(row)
         if len(parts) <= 1:

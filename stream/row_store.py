@@ -32,6 +32,7 @@ from rowtide.core.fold import Writes
 from rowtide.core.index import PROGRESS, progress_of
 from rowtide.core.mark import mark_position
 from rowtide.core.overlay import Overlay
+from rowtide.core.source_position import SOURCES, further, table_of
 from rowtide.core.split_points import StoredFile
 from rowtide.core.transaction_id import COMMITS, commit_bound
 
@@ -209,7 +210,12 @@ class RowStore:
         It may be a part of them: call it again after these were removed.
         """
         notes = self.scan(PROGRESS, bytes((PROGRESS[0] + 1,)))
-        return self.table_slice(known) or [key for key, _ in notes if not known(progress_of(key))]
+        sources = self.scan(SOURCES, bytes((SOURCES[0] + 1,)))
+        return (
+            self.table_slice(known)
+            or [key for key, _ in notes if not known(progress_of(key))]
+            or [key for key, _ in sources if not known(table_of(key))]
+        )
 
     def old_commits(self, started_before_us: int, *, count: int = 2000) -> list[bytes]:
         """Return up to ``count`` keys of committed transactions that were started before."""
@@ -275,6 +281,8 @@ class RowStore:
                 taken = _folded_chunk(view, key, value)
             elif key[:1] == PROGRESS:
                 taken = _further(key, value, view.get(key))
+            elif value is not None and key[:1] == SOURCES:
+                taken = further(view, key, value)
             elif value is not None and key[:1] == b"m":
                 taken = _merged_mark(key, value, view.get(key))
             else:

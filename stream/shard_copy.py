@@ -18,6 +18,7 @@ from rowtide.core.record import Copy, CopyEntry
 from rowtide.core.schema import LOCAL, ShardRange, Table
 from rowtide.core.shard import ROWS
 from rowtide.core.shard_state import options_body
+from rowtide.core.source_position import SOURCES, positions_of
 from rowtide.core.transaction_id import COMMITS
 from rowtide.stream.counts import Counts
 from rowtide.stream.log import Log
@@ -67,7 +68,9 @@ class ShardCopy:
             raise Unavailable(f"{self._log.name} is not empty")
         self._source.watches.append(self._written)
         await self._append(options_body(self._source.shard.state))
-        for low, high in (*self._ranges, (COMMITS, bytes((COMMITS[0] + 1,)))):
+        commits = COMMITS, bytes((COMMITS[0] + 1,))
+        positions = positions_of(self._source.shard.table.table_id)
+        for low, high in (*self._ranges, commits, positions):
             at: bytes | None = low
             while at is not None:
                 entries, at = self._slice(at, high)
@@ -108,7 +111,7 @@ class ShardCopy:
 
     def _entry(self, chunk_key: bytes) -> CopyEntry | None:
         """Return what a key of the store holds now, for a row that is gone that it is."""
-        if chunk_key[:1] not in (ROWS, COMMITS):
+        if chunk_key[:1] not in (ROWS, COMMITS, SOURCES):
             return None
         value = self._source.rows.get(chunk_key)
         if value is None and self._is_first(chunk_key):

@@ -27,6 +27,7 @@ from rowtide.core.mutation import Change, Outcome
 from rowtide.core.reshape import Sealed
 from rowtide.core.shard import ROWS, Evaluated, Shard
 from rowtide.core.shard_state import options_body
+from rowtide.core.source_batch import SourceBatch
 from rowtide.core.transaction_id import (
     TransactionId,
     commit_key,
@@ -186,15 +187,17 @@ class ShardOwner:
             self.transactions.require_free(change.key[0][1])
         self._enqueue(Waiting(tell, self._loop.time(), change))
 
-    def submit_atomic(self, batch: AtomicBatch, tell: Tell) -> None:
-        """Evaluate a batch that is applied whole or not at all; see ``submit``.
+    def submit_group(self, group: AtomicBatch | SourceBatch, tell: Tell) -> None:
+        """Evaluate changes that are logged as one; see ``submit``.
 
-        ``tell`` may hear ``OutcomeUnknown`` before it hears what became of the batch.
+        ``tell`` may hear ``OutcomeUnknown`` before it hears what became of them.
         """
         self._require_open()
         self._require_room()
-        self.transactions.require_free(batch.partition_key)
-        self._enqueue(Waiting(tell, self._loop.time(), group=batch))
+        if self._locks:
+            for change in group.changes:
+                self.transactions.require_free(change.key[0][1])
+        self._enqueue(Waiting(tell, self._loop.time(), group=group))
 
     # Transactions.
 

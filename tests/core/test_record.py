@@ -39,6 +39,7 @@ from rowtide.core.record import (
     Seal,
     Snapshot,
     SnapshotRow,
+    SourcePosition,
     Stream,
     Update,
     decode_envelope,
@@ -92,6 +93,8 @@ GOLDEN_BODIES: dict[str, Body] = {
     "IndexBuild, done": IndexBuild(8, None, ()),
     "Copy": Copy("s4", 90, False, [CopyEntry(b"r1", b"chunk"), CopyEntry(b"t1", b"")]),
     "Copy, complete": Copy("s4", 91, True, []),
+    "SourcePosition": SourcePosition("mysql", b"\x04b", b"\x04f", b"\x00binlog 7"),
+    "SourcePosition of all keys": SourcePosition("mysql", b"", b"", b"\xff"),
     "IndexFeed": IndexFeed("s4", 90, AT * 1000, [IndexWrite(8, False, [E(6), E("a")], None)]),
 }
 
@@ -102,7 +105,7 @@ def golden(version: int) -> dict[str, bytes]:
     return {label: bytes.fromhex(digits) for label, digits in parts}
 
 
-GOLDEN = golden(3)
+GOLDEN = golden(4)
 
 
 longs = st.one_of(
@@ -143,6 +146,7 @@ bodies: st.SearchStrategy[Body] = st.one_of(
     st.builds(Reclaim, blobs, blobs, longs, ints),
     st.builds(Seal, texts),
     st.builds(Commit, texts),
+    st.builds(SourcePosition, texts, blobs, blobs, blobs),
     st.builds(Snapshot, st.lists(st.builds(SnapshotRow, keys, cell_lists), max_size=3)),
 )
 envelopes = st.builds(
@@ -267,7 +271,9 @@ def test_the_page_shows_these_bytes() -> None:
     assert shown == {label: value.hex() for label, value in GOLDEN.items()}
 
 
-@pytest.mark.parametrize(("label", "old"), sorted([*golden(1).items(), *golden(2).items()]))
+@pytest.mark.parametrize(
+    ("label", "old"), [pair for version in (1, 2, 3) for pair in sorted(golden(version).items())]
+)
 def test_a_record_of_an_earlier_schema_is_read(label: str, old: bytes) -> None:
     assert decode_record(old) == (ENVELOPE, GOLDEN_BODIES[label])
 
@@ -306,7 +312,8 @@ CELL = b"\x02n"  # The beginning of a cell: its name.
         (HEAD + b"\xff" * 9 + b"\x02", "a number of more than 64 bits"),
         (HEAD + b"\x00\x00ownerid8\x00\x08\x00", "group 4"),
         (ENVELOPE_BYTES, "it breaks off"),
-        (ENVELOPE_BYTES + b"\x18", "body 24 is unknown"),
+        (ENVELOPE_BYTES + b"\x1a", "body 26 is unknown"),
+        (ENVELOPE_BYTES + b"\x18\x02a\x00\x00", "it breaks off"),
         (ENVELOPE_BYTES + b"\x12\x00\x04", "branch 4 before a place"),
         (ENVELOPE_BYTES + b"\x06\x00\x00\x02\x0e\x02", "a boolean of 2"),
         (ENVELOPE_BYTES + b"\x00\x00", "its body ends at byte"),

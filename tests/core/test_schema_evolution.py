@@ -20,7 +20,7 @@ from rowtide.core import record, variant
 from rowtide.core.plainbuffer import put_cell
 
 SCHEMAS = importlib.resources.files("rowtide.core").joinpath("schemas")
-V1, V2, V3 = (json.loads(SCHEMAS.joinpath(name).read_text()) for name in record.SCHEMAS)
+V1, V2, V3, V4 = (json.loads(SCHEMAS.joinpath(name).read_text()) for name in record.SCHEMAS)
 ENVELOPE = record.Envelope(5, 6, b"ownerid8", 7, record.SINGLE)
 PUT = record.Put([variant.encode("a")], [put_cell(b"n", variant.encode(1), 8)])
 
@@ -33,7 +33,7 @@ def body_of(schema: dict[str, Any], name: str) -> dict[str, Any]:
 
 def with_defaulted_fields() -> dict[str, Any]:
     """Return a later schema: a field more in the envelope, in a body and in a cell."""
-    later: dict[str, Any] = copy.deepcopy(V3)
+    later: dict[str, Any] = copy.deepcopy(V4)
     # Not last: what stands behind an added field must be found again.
     later["fields"].insert(1, {"name": "trace", "type": ["null", "string"], "default": None})
     put = body_of(later, "Put")
@@ -76,7 +76,8 @@ def test_every_schema_ever_used_is_kept() -> None:
     [
         (V1, record.FINGERPRINT_V1, "00ebff1841f294a7"),
         (V2, record.FINGERPRINT_V2, "f794eea38f11e6ce"),
-        (V3, record.FINGERPRINT, "ba4f0f07d8403259"),
+        (V3, record.FINGERPRINT_V3, "ba4f0f07d8403259"),
+        (V4, record.FINGERPRINT, "afab1687423e7f96"),
     ],
 )
 def test_a_fingerprint_never_changes(
@@ -91,25 +92,25 @@ def test_a_fingerprint_never_changes(
 
 
 def test_each_schema_reads_those_before() -> None:
-    assert reads(V2, V1)
-    assert reads(V3, V2)
-    assert reads(V3, V1)
+    schemas = V1, V2, V3, V4
+    for number, later in enumerate(schemas):
+        assert all(reads(later, earlier) for earlier in schemas[:number])
 
 
 def test_a_reader_of_the_first_schema_reads_mutations_of_the_newest() -> None:
     learned = record.IndexWrite(7, True, PUT.key, None)
     body = record.encode_body(record.Put(PUT.key, PUT.cells, None, [learned]))
     value = record.encode_record(ENVELOPE, body)[10:]
-    old = avro.io.DatumReader(parsed(V3), parsed(V1)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
-    new = avro.io.DatumReader(parsed(V3)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
+    old = avro.io.DatumReader(parsed(V4), parsed(V1)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
+    new = avro.io.DatumReader(parsed(V4)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
     del new["body"]["indexes"]
     assert old == new
 
 
 def test_a_reader_of_today_reads_what_a_later_writer_adds() -> None:
     later = parsed(with_defaulted_fields())
-    assert reads(V3, with_defaulted_fields())
-    fields = avro.io.DatumReader(parsed(V3), parsed(V3)).read(
+    assert reads(V4, with_defaulted_fields())
+    fields = avro.io.DatumReader(parsed(V4), parsed(V4)).read(
         avro.io.BinaryDecoder(io.BytesIO(written()))
     )
     fields["trace"] = "t-1"
@@ -118,7 +119,7 @@ def test_a_reader_of_today_reads_what_a_later_writer_adds() -> None:
     out = io.BytesIO()
     avro.io.DatumWriter(later).write(fields, avro.io.BinaryEncoder(out))
     out.seek(0)
-    read = avro.io.DatumReader(later, parsed(V3)).read(avro.io.BinaryDecoder(out))
+    read = avro.io.DatumReader(later, parsed(V4)).read(avro.io.BinaryDecoder(out))
     del fields["trace"], fields["body"]["weight"], fields["body"]["cells"][0]["source"]
     assert read == fields
 
@@ -129,8 +130,8 @@ def written() -> bytes:
 
 
 def test_a_later_reader_reads_what_is_written_today() -> None:
-    assert reads(with_defaulted_fields(), V3)
-    read = avro.io.DatumReader(parsed(V3), parsed(with_defaulted_fields())).read(
+    assert reads(with_defaulted_fields(), V4)
+    read = avro.io.DatumReader(parsed(V4), parsed(with_defaulted_fields())).read(
         avro.io.BinaryDecoder(io.BytesIO(written()))
     )
     assert (read["at"], read["trace"], read["group"]) == (5, None, 3)
@@ -149,7 +150,7 @@ def test_a_later_reader_reads_what_is_written_today() -> None:
 
 @pytest.mark.parametrize("change", ["type", "no default", "fixed size", "body gone"])
 def test_a_change_that_breaks_readers_is_detected(change: str) -> None:
-    later = copy.deepcopy(V3)
+    later = copy.deepcopy(V4)
     if change == "type":
         later["fields"][0]["type"] = "string"
     elif change == "no default":
@@ -158,7 +159,7 @@ def test_a_change_that_breaks_readers_is_detected(change: str) -> None:
         later["fields"][2]["type"]["size"] = 16
     else:
         later["fields"][-1]["type"].remove(body_of(later, "Seal"))
-    assert not reads(later, V3)
+    assert not reads(later, V4)
 
 
 def test_records_of_an_unknown_schema_are_not_guessed_at() -> None:

@@ -78,7 +78,7 @@ class Owned:
     async def batch(self, *texts: str) -> str:
         """Write an atomic batch."""
         batch = AtomicBatch([change(text) for text in texts])
-        return await self.ask(lambda tell: self.owner.submit_atomic(batch, tell))
+        return await self.ask(lambda tell: self.owner.submit_group(batch, tell))
 
     @property
     def rows(self) -> str:

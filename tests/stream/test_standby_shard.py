@@ -69,7 +69,7 @@ def copied(path: Path, of: Table | None = None) -> Iterator[Copy]:
 
 async def atomically(shop: Shop, *texts: str) -> None:
     reply = Reply(asyncio.get_running_loop())
-    shop.owner.submit_atomic(AtomicBatch([change(text) for text in texts]), reply)
+    shop.owner.submit_group(AtomicBatch([change(text) for text in texts]), reply)
     await reply.future
 
 

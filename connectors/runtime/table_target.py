@@ -1,0 +1,217 @@
+"""Where a source writes, over the protocol: tables of an instance.
+
+Rows of one table go out in their order, one request at a time: a shard takes only what is above the
+position that it has, so a request that overtook another would have its rows skipped. What fails on
+the way is sent again as it was, for the same reason without harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from rowtide.connectors.rows import SourceRow, TableShape
+from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
+from rowtide.connectors.runtime.source_rows import Request, requests
+from rowtide.core.errors import (
+    OutcomeUnknown,
+    Rejected,
+    StoreError,
+    Unavailable,
+    first_failure,
+    invalid,
+)
+from rowtide.core.schema import KeyColumn
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.change_leases import TableLeases
+from rowtide.stream.endpoint import Endpoint, failure_of
+
+__all__ = ["RowRefused", "TableTarget"]
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 0.05
+WAIT_S_MAX = 2.0
+RELEASE_S = 2.0
+
+_ALL_DONE = b"\x12\x02\x08\x01"
+"""A row's result in an answer where the row is durable."""
+
+
+class RowRefused(Rejected):
+    """``row`` can't be written, however often it is tried.
+
+    Those before it are durable; those behind it may be or not. A source leaves it out, or mends it,
+    and writes the others once more.
+    """
+
+    def __init__(self, row: SourceRow, error: StoreError) -> None:
+        super().__init__(error.code, error.message)
+        self.row = row
+
+
+class TableTarget:
+    """The tables of an instance, for the source of a name. See ``SourceTarget``.
+
+    Within its context this process is the source; entering waits while another one is. Where
+    another takes over, what runs in the context is cancelled, and the context raises ``Rejected``.
+
+    ``lease_s`` is for how long nobody takes over from a process that is silent, ``deadline_s`` for
+    how long a request is sent again and again before its failure is told. Tables that are made keep
+    ``max_versions`` and a stream of ``stream_hours``.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        source: str,
+        *,
+        lease_s: float = 10.0,
+        deadline_s: float = 60.0,
+        max_versions: int = 1,
+        stream_hours: int = 168,
+    ) -> None:
+        self._endpoint = endpoint
+        self._source = source
+        self._lease = SourceLease(
+            TableLeases(endpoint, source, table=SOURCE_TABLE), lease_s=lease_s
+        )
+        self._deadline_s = deadline_s
+        self._max_versions = max_versions
+        self._stream_hours = stream_hours
+        self._known: set[TableShape] = set()
+        self._tasks = asyncio.TaskGroup()
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._lease.take()
+        await self._tasks.__aenter__()
+        renewing = self._lease.renew_often()
+        self._renewing = self._tasks.create_task(renewing, name=f"source {self._source}")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._renewing is not None, "the context was entered"
+        self._renewing.cancel()
+        try:
+            await self._tasks.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            raise first_failure(group) from group
+        finally:
+            with suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(RELEASE_S):
+                    await self._lease.release()
+
+    @property
+    def term(self) -> int:
+        """Return a number that rises with every taking of the source, by whichever process."""
+        return self._lease.term
+
+    async def ensure_table(self, table: TableShape) -> None:
+        """Make a table with a stream where it is missing. Raises ``Rejected`` for another key."""
+        if table in self._known:
+            return
+        known = pb.DescribeTableRequest(table_name=table.name)
+        try:
+            told = await self._endpoint.call("DescribeTable", known, pb.DescribeTableResponse)
+        except Rejected as error:
+            if error.code != "OTSObjectNotExist":
+                raise
+            await self._create(table)
+            told = await self._endpoint.call("DescribeTable", known, pb.DescribeTableResponse)
+        key = tuple(
+            KeyColumn(column.name, column.type, column.HasField("option"))
+            for column in told.table_meta.primary_key
+        )
+        if key != table.key:
+            raise invalid(f"Table '{table.name}' has another primary key: {_text(key)}.")
+        self._known.add(table)
+
+    async def _create(self, table: TableShape) -> None:
+        options = pb.TableOptions(time_to_live=-1, max_versions=self._max_versions)
+        stream = pb.StreamSpecification(enable_stream=True, expiration_time=self._stream_hours)
+        request = pb.CreateTableRequest(table_options=options, stream_spec=stream)
+        request.table_meta.table_name = table.name
+        for column in table.key:
+            request.table_meta.primary_key.add(name=column.name, type=column.type)
+        request.reserved_throughput.capacity_unit.CopyFrom(pb.CapacityUnit(read=0, write=0))
+        try:
+            await self._endpoint.call("CreateTable", request, pb.CreateTableResponse)
+        except Rejected as error:
+            if error.code != "OTSObjectAlreadyExist":
+                raise
+
+    async def write(self, rows: Sequence[SourceRow]) -> None:
+        """Make the changes, in order; return when every one is durable. Raises ``RowRefused``."""
+        by_table: dict[str, list[SourceRow]] = {}
+        for row in rows:
+            by_table.setdefault(row[0], []).append(row)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for table, of_table in by_table.items():
+                    tasks.create_task(self._write_table(table, of_table), name=f"write[{table}]")
+        except BaseExceptionGroup as group:
+            raise first_failure(group) from group
+
+    async def _write_table(self, table: str, rows: Sequence[SourceRow]) -> None:
+        """Write one table's rows; each request is encoded while the one before is on its way."""
+        async with asyncio.TaskGroup() as tasks:
+            under_way: asyncio.Task[None] | None = None
+            for request in requests(self._source, table, rows):
+                if under_way is not None:
+                    await under_way
+                under_way = tasks.create_task(self._send(table, request), name=f"send[{table}]")
+                await asyncio.sleep(0)  # It is sent now, not once the next is encoded.
+
+    async def _send(self, table: str, request: Request) -> None:
+        """Send a request until its rows are durable, or one is refused, or for too long."""
+        until_s = asyncio.get_running_loop().time() + self._deadline_s
+        wait_s = WAIT_S
+        while True:
+            failed = await self._failure(request)
+            if failed is None:
+                return
+            if isinstance(failed, Rejected) or asyncio.get_running_loop().time() > until_s:
+                raise failed
+            logger.info("source %s, table %s: %s", self._source, table, failed)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, WAIT_S_MAX)
+
+    async def _failure(self, request: Request) -> StoreError | None:
+        """Send a request once; return why not all of its rows are known to be durable."""
+        try:
+            answer = await self._endpoint.ask("BulkImport", request.body)
+        except Rejected as error:
+            return RowRefused(request.rows[0], error) if len(request.rows) == 1 else error
+        except (Unavailable, OutcomeUnknown) as error:
+            return error
+        if answer.endswith(_ALL_DONE * len(request.rows)):
+            return None
+        told = pb.BulkImportResponse.FromString(answer)
+        for row, result in zip(request.rows, told.rows, strict=True):
+            if not result.is_ok:
+                why = failure_of(result.error.code, result.error.message)
+                # What comes first decides: a row before one that is refused may yet be written.
+                return RowRefused(row, why) if isinstance(why, Rejected) else why
+        return None
+
+    async def checkpoint(self) -> bytes:
+        """Return what was last kept by ``keep``; empty where nothing was."""
+        return self._lease.checkpoint
+
+    async def keep(self, checkpoint: bytes) -> None:
+        """Keep how far everything is written, see ``SourceTarget.keep``."""
+        await self._lease.keep(checkpoint)
+
+
+def _text(key: Sequence[KeyColumn]) -> str:
+    return ", ".join(f"{column.name} ({column.type})" for column in key)

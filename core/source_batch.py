@@ -1,0 +1,95 @@
+"""Rows of one source for one shard, logged as one group together with the position they reach.
+
+Rows come in the order of their positions. Those that the shard has are skipped. Where one is
+refused, or the group has become as large as it may be, the rows before it are the group: so the
+position never passes a row that is not in the log, and what is left may be sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rowtide.core import key, record
+from rowtide.core.errors import Rejected, StoreError, Unavailable
+from rowtide.core.fold import Writes
+from rowtide.core.group import ENVELOPE_BYTES, grouped
+from rowtide.core.mutation import Change, Outcome
+from rowtide.core.overlay import Overlay
+from rowtide.core.shard import Evaluated, Shard
+
+__all__ = ["SourceBatch", "not_reached"]
+
+SKIPPED = Outcome(b"", 0, 0)
+"""The outcome of a row that the shard has already."""
+
+GROUP_BYTES_MAX = 8 * 1024 * 1024
+"""Of the records of one group. A row beyond it is left for the next request, unless it is alone."""
+
+
+class SourceBatch:
+    """Changes that ``source`` gave, in the order of their ``positions``.
+
+    After ``evaluate`` there is an outcome per row, or the reason why it is not written.
+    """
+
+    def __init__(self, source: str, changes: Sequence[Change], positions: Sequence[bytes]) -> None:
+        self.source = source
+        self.changes = changes
+        self.positions = positions
+        self.outcomes: list[Outcome | StoreError] = []
+
+    def evaluate(self, shard: Shard, now_us: int) -> list[Evaluated]:
+        """Return the records: the rows', then that of the position."""
+        self.outcomes = []
+        reached = shard.sources.reached(shard.view, self.source)
+        view = Overlay(shard.view)
+        group: list[Evaluated] = []
+        size = 0
+        fresh = False
+        last = b""
+        for change, position in zip(self.changes, self.positions, strict=True):
+            encoded = key.encode([value for _, value in change.key])
+            if reached.holds(encoded, position):
+                self.outcomes.append(SKIPPED)
+                last = position
+                continue
+            try:
+                evaluated = _evaluated(shard, view, change, now_us)
+            except Rejected as error:
+                self.outcomes.append(error)
+                break
+            body = evaluated.body
+            if body is not None:
+                size += len(body) + len(encoded) + ENVELOPE_BYTES
+                if group and size > GROUP_BYTES_MAX:
+                    break
+                view.add(evaluated.writes)
+                group.append(evaluated)
+            self.outcomes.append(evaluated.outcome)
+            fresh, last = True, position
+        self._leave_rest()
+        if fresh:
+            group.append(_position_record(shard, self.source, last, now_us))
+        return grouped(group, shard)
+
+    def _leave_rest(self) -> None:
+        """Say of the rows behind a refused one, or beyond the group, that they are not written."""
+        left = len(self.changes) - len(self.outcomes)
+        self.outcomes += [not_reached()] * left
+
+
+def not_reached() -> Unavailable:
+    """Return what is told of a row that waits for one before it."""
+    return Unavailable("A row before it was not written.")
+
+
+def _position_record(shard: Shard, source: str, position: bytes, now_us: int) -> Evaluated:
+    body = shard.sources.record(source, position)
+    stamp = shard.take_stamp(now_us)
+    writes: Writes = [shard.sources.write_of(body)]
+    return Evaluated(SKIPPED, stamp, b"", record.encode_body(body), writes)
+
+
+def _evaluated(shard: Shard, view: Overlay, change: Change, now_us: int) -> Evaluated:
+    stamp = shard.take_stamp(now_us)
+    return shard.logged(shard.resolve(change, view, stamp, now_us), view, stamp, now_us)

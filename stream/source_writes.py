@@ -1,0 +1,169 @@
+"""Rows that a source gives: a BulkImport with a source's name, and a position and a time per row.
+
+They come in the order of their positions. The rows of a shard become one group of its log, together
+with the position they reach (``core/source_batch.py``); what a shard has already is skipped. So a
+request whose outcome is unknown may be made again, and again.
+
+Each row has its own result. A row that is refused holds up those behind it, in its shard or, where
+its shard can't be told, in all: they are told ``Unavailable``, for they may be written once the
+source has left that row out, or mended it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+
+from rowtide.core.cell import DELETE_ALL, PUT, Cell
+from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, invalid
+from rowtide.core.limits import VERSION_END, Limits
+from rowtide.core.mutation import Change, Outcome
+from rowtide.core.row_form import PackedCells
+from rowtide.core.schema import Table
+from rowtide.core.source_batch import SourceBatch, not_reached
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.directory import Directory
+from rowtide.stream.http_tally import UnknownWithin
+from rowtide.stream.row_answers import field
+from rowtide.stream.shard_owner import ShardOwner
+
+__all__ = ["check_source_request", "write_source"]
+
+ChangeOf = Callable[[pb.RowInBulkImportRequest], Change]
+"""Returns what a row asks for. Raises ``Rejected`` where it can't be written."""
+
+Told = Outcome | StoreError
+
+_OK = field(2, b"\x08\x01")
+
+
+def check_source_request(request: pb.BulkImportRequest, limits: Limits) -> None:
+    """Raise OTSParameterInvalid for what refuses a request whole, whatever its rows are."""
+    size = len(request.source.encode())
+    if not 0 < size <= limits.name_bytes_max:
+        raise invalid(
+            f"The source's name must have 1 to {limits.name_bytes_max} bytes, not {size}."
+        )
+    if len(request.rows) > limits.source_write_rows_max:
+        raise invalid(f"Rows count exceeds the upper limit: {limits.source_write_rows_max}.")
+    positions = [row.position for row in request.rows]
+    longest = max(map(len, positions))
+    if not positions[0] or longest > limits.source_position_bytes_max:
+        raise invalid(
+            f"A row's position must have 1 to {limits.source_position_bytes_max} bytes, "
+            f"not {len(positions[0]) and longest}."
+        )
+    if not all(before < after for before, after in pairwise(positions)):
+        raise invalid("The positions of a source's rows must rise from row to row.")
+
+
+def write_source(
+    directory: Directory,
+    table: Table,
+    request: pb.BulkImportRequest,
+    change_of: ChangeOf,
+    loop: asyncio.AbstractEventLoop,
+) -> asyncio.Future[bytes]:
+    """Write the rows of a request that was checked; the answer is there when every one is told."""
+    results: list[Told | None] = [None] * len(request.rows)
+    parts: dict[ShardOwner, list[int]] = {}
+    changes: dict[int, Change] = {}
+    for index, item in enumerate(request.rows):
+        try:
+            directory.require_space()
+            change = _source_change(item, change_of)
+            owner = directory.owner(table, change.key)
+        except StoreError as error:
+            results[index] = error
+            if not _may_follow(error):
+                results[index + 1 :] = [not_reached() for _ in results[index + 1 :]]
+                break
+        else:
+            changes[index] = change
+            parts.setdefault(owner, []).append(index)
+    reply = _Reply(request.table_name, results, loop, directory, table)
+    for owner, indexes in parts.items():
+        positions = [request.rows[index].position for index in indexes]
+        batch = SourceBatch(request.source, [changes[index] for index in indexes], positions)
+        try:
+            owner.submit_group(batch, partial(reply.told, batch, indexes))
+        except StoreError as error:
+            reply.told(batch, indexes, error)
+    reply.finish()
+    return reply.future
+
+
+def _may_follow(error: StoreError) -> bool:
+    """Say whether rows of other shards may be written though this one was not."""
+    return not isinstance(error, Rejected)
+
+
+def _source_change(item: pb.RowInBulkImportRequest, change_of: ChangeOf) -> Change:
+    change = change_of(item)
+    time_ms = item.time_ms
+    if not 0 <= time_ms < VERSION_END:
+        raise invalid("Timestamp must be in range [0, INT64_MAX/1000).")
+    if type(change.cells) is not PackedCells and not all(map(_is_plain, change.cells)):
+        raise invalid("Cells of a source are puts without a version, or deletes of all versions.")
+    change.time_ms = time_ms
+    return change
+
+
+def _is_plain(cell: Cell) -> bool:
+    return cell.op == DELETE_ALL or (cell.op == PUT and cell.version_ms is None)
+
+
+class _Reply:
+    """The answer: every row's result in the request's order, once all are there."""
+
+    def __init__(
+        self,
+        table_name: str,
+        results: list[Told | None],
+        loop: asyncio.AbstractEventLoop,
+        directory: Directory,
+        table: Table,
+    ) -> None:
+        self.future: asyncio.Future[bytes] = loop.create_future()
+        self._table_name = table_name
+        self._results = results
+        self._count = partial(directory.consumption.count, table, None)
+        self._left = results.count(None)
+
+    def told(self, batch: SourceBatch, indexes: Sequence[int], told: Told) -> None:
+        """Take what became of the rows of a shard; of them, whoever is late is not listened to."""
+        if self._results[indexes[0]] is not None:
+            return
+        found: Sequence[Told] = batch.outcomes
+        if isinstance(told, StoreError):
+            found = [told] * len(indexes)
+        read = write = 0
+        for index, result in zip(indexes, found, strict=True):
+            self._results[index] = result
+            if not isinstance(result, StoreError):
+                read += result.read_units
+                write += result.write_units
+        self._count(read, write)
+        self._left -= len(indexes)
+        self.finish()
+
+    def finish(self) -> None:
+        """Answer if everything is told."""
+        if self._left or self.future.done():
+            return
+        unknown = any(isinstance(result, OutcomeUnknown) for result in self._results)
+        answer = self._answer()
+        self.future.set_result(UnknownWithin(answer) if unknown else answer)
+
+    def _answer(self) -> bytes:
+        parts = [field(1, self._table_name.encode())]
+        for result in self._results:
+            if isinstance(result, StoreError):
+                error = pb.Error(code=result.code, message=result.message)
+                row = pb.RowInBulkImportResponse(is_ok=False, error=error)
+                parts.append(field(2, row.SerializeToString()))
+            else:
+                parts.append(_OK)
+        return b"".join(parts)
