@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,7 +18,11 @@ from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.endpoint_call import asked, endpoint_of
 from rowtide.cli.exits import Refused
+from rowtide.cli.log_format import LOG_FORMATS, set_up_logging
+from rowtide.cli.more_workers import watch_parent
 from rowtide.cli.output import Output, emit_json, emit_table
+from rowtide.cli.serving import kafka_config
+from rowtide.cli.settings import SettingsError, load_settings
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import Declaration, judge, parse_file
 from rowtide.connectors.runtime.declarations import Declarations, Declared
@@ -102,8 +107,9 @@ def _shown(declared: Declared) -> dict[str, object]:
 
 @connector.command("run", cls=ClientCommand, prints=False)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--kafka", default="", metavar="HOST:PORT", help="Read the logs from Kafka.")
-@click.option("--topic-prefix", default="rowtide", show_default=True, help="As `up` has it.")
+@click.option("--kafka", metavar="HOST:PORT", help="Read the logs from Kafka, not from the server.")
+@click.option("--topic-prefix", help="As `rowtide up` has it.")
+@click.option("--config", type=click.Path(path_type=Path), help="The file of `rowtide up`.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, resolve_path=True),
@@ -111,16 +117,31 @@ def _shown(declared: Declared) -> dict[str, object]:
     show_default=True,
     help="Where connectors keep what is theirs on this machine.",
 )
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Lines for eyes, or JSON.")
+@click.option("-v", "--verbose", count=True, help="Log details and tracebacks.")
 def run(
-    client: Client, names: tuple[str, ...], kafka: str, topic_prefix: str, folder: Path
+    client: Client,
+    names: tuple[str, ...],
+    config: Path | None,
+    folder: Path,
+    verbose: int,
+    **flags: Any,
 ) -> None:
-    """Run connectors here, all or those named, until Ctrl-C."""
+    """Run connectors here, all or those named, until Ctrl-C.
+
+    Start it as often as you like, here and elsewhere: the shards of tables are shared.
+    """
     import uvloop
 
     sys.path.insert(0, str(Path.cwd()))
-    config = KafkaConfig(kafka, topic_prefix=topic_prefix) if kafka else None
+    try:
+        settings = load_settings(config, os.environ, flags)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    set_up_logging(verbose, settings.log_format)
+    kafka = kafka_config(settings, settings.kafka) if settings.kafka else None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(client, names, config, folder))
+        runner.run(_run(client, names, kafka, folder))
 
 
 async def _run(
@@ -129,9 +150,15 @@ async def _run(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with endpoint_of(client) as endpoint, _reached(config) as cluster:
+    async with (
+        endpoint_of(client) as endpoint,
+        _reached(config) as cluster,
+        asyncio.TaskGroup() as tasks,
+    ):
+        parent = tasks.create_task(watch_parent(stop), name="parent")
         place = Place(endpoint, os.environ, str(folder), cluster)
         await Host(place, names).run(stop)
+        parent.cancel()
 
 
 @asynccontextmanager

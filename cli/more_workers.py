@@ -21,7 +21,7 @@ from pathlib import Path
 from rowtide.cli.credentials import CREDENTIALS, Credentials, write_private
 from rowtide.cli.settings import Settings, flag
 
-__all__ = ["PARENT", "MoreWorkers", "watch_parent"]
+__all__ = ["PARENT", "RUN", "MoreWorkers", "but_settings", "watch_parent"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,9 @@ RESTART_S = 1.0
 POLL_S = 0.05
 WATCH_S = 0.5
 
-_OWN = frozenset({"data_dir", "port", "kafka", "workers", "kafka_security", "instance"})
+_OWN = frozenset(
+    {"data_dir", "port", "kafka", "workers", "kafka_security", "instance", "connector_dir"}
+)
 """Settings that a child does not take over as they are."""
 
 
@@ -100,7 +102,7 @@ class MoreWorkers:
                 stdin=DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**_but_settings(os.environ), PARENT: str(os.getpid())},
+                env={**but_settings(os.environ), PARENT: str(os.getpid())},
                 # Ctrl-C of a terminal reaches them through us alone, once.
                 start_new_session=True,
             )
@@ -111,6 +113,7 @@ class MoreWorkers:
         command = [sys.executable, "-c", RUN, "up", "--kafka", self._bootstrap]
         command += ["--data-dir", str(folder), "--port", str(port)]
         command += ["--ready-file", str(folder / "ready.json")]
+        command += [flag("connector_dir"), str(settings.connector_folder)]
         if self._config is not None:
             command += ["--config", str(self._config)]
         for field in fields(Settings):
@@ -136,7 +139,7 @@ class MoreWorkers:
         raise ChildProcessError(f"worker {number} does not start; see {output}")
 
 
-def _but_settings(environment: Mapping[str, str]) -> dict[str, str]:
+def but_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without settings: a child gets them as flags."""
     names = {"ROWTIDE_" + field.name.upper() for field in fields(Settings)}
     return {name: value for name, value in environment.items() if name not in names}

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rowtide.cli.connector_process import ConnectorProcess
 from rowtide.cli.credentials import Credentials
 from rowtide.cli.more_workers import MoreWorkers, watch_parent
 from rowtide.cli.settings import Settings
@@ -200,23 +201,52 @@ async def _run_worker(serving: Serving, broker: EmbeddedBroker | None, stop: asy
     bootstrap = settings.kafka if broker is None else broker.bootstrap
     worker = Worker(worker_config(settings, serving.credentials, bootstrap), serving.own)
 
-    served = asyncio.Event()
+    served, worker_stop = asyncio.Event(), asyncio.Event()
+    connectors = _connectors(serving, worker, bootstrap)
     more = MoreWorkers(settings, serving.credentials, bootstrap, serving.config)
     logger.info("starting the worker")
     async with asyncio.TaskGroup() as tasks:
         beside = [
             tasks.create_task(_run_more(serving, more, worker, served), name="more workers"),
             tasks.create_task(watch_parent(stop), name="parent"),
+            tasks.create_task(_run_connectors(connectors, served), name="connectors"),
+            tasks.create_task(_stop_in_turn(connectors, stop, worker_stop), name="stopping"),
         ]
         if broker is not None:
             report = partial(_report, worker.counts)
             beside.append(tasks.create_task(supervise(broker, report), name="broker"))
         try:
-            await worker.run(ready=lambda _: served.set(), stop=stop)
+            await worker.run(ready=lambda _: served.set(), stop=worker_stop)
         finally:
             for task in beside:
                 task.cancel()
+            await connectors.stop()
             await more.stop()
+
+
+def _connectors(serving: Serving, worker: Worker, bootstrap: str) -> ConnectorProcess:
+    from rowtide.connectors.runtime.declarations import CONNECTOR_TABLE
+
+    instance, wanted = serving.credentials.instance, serving.settings.connectors
+
+    def declared() -> bool:
+        return wanted and worker.catalog.table(instance, CONNECTOR_TABLE) is not None
+
+    return ConnectorProcess(serving.settings, bootstrap, serving.config, declared)
+
+
+async def _run_connectors(connectors: ConnectorProcess, served: asyncio.Event) -> None:
+    await served.wait()
+    await connectors.run()
+
+
+async def _stop_in_turn(
+    connectors: ConnectorProcess, stop: asyncio.Event, worker_stop: asyncio.Event
+) -> None:
+    """Let connectors stop while the worker still answers them, then the worker."""
+    await stop.wait()
+    await connectors.stop()
+    worker_stop.set()
 
 
 async def _run_more(

@@ -107,6 +107,12 @@ class Settings:
     merge_after_s: int = 3600
     """Parts of a split that are small and hardly written for so long are merged; 0: none."""
 
+    connectors: bool = True
+    """Run the connectors that are declared in the instance, in a process beside each worker."""
+
+    connector_dir: Path | None = None
+    """Where connectors keep what is theirs on this machine; in the data directory unless set."""
+
     metrics: bool | None = None
     """Serve /metrics, unsigned; unless set, where only this machine can reach the host."""
 
@@ -158,6 +164,11 @@ class Settings:
             )
         if not self.kafka and self.kafka_security != Security():
             raise ValueError("kafka_security has no meaning without kafka")
+
+    @property
+    def connector_folder(self) -> Path:
+        """Where connectors keep their files."""
+        return self.connector_dir or self.data_dir / "connectors"
 
     @property
     def serves_metrics(self) -> bool:
@@ -296,6 +307,8 @@ _READERS: dict[str, Callable[[Any, bool], Any]] = {
     "merge_after_s": _whole,
     "kafka_security": _security,
     "metrics": _truth,
+    "connectors": _truth,
+    "connector_dir": _path,
     "slow_request_s": _number,
     "drain_notice_s": _number,
 }

@@ -63,6 +63,8 @@ _TYPES: dict[str, click.ParamType] = {
     "merge_after_s": click.INT,
     "durability": click.Choice(DURABILITIES),
     "metrics": click.BOOL,
+    "connectors": click.BOOL,
+    "connector_dir": click.Path(path_type=Path),
     "log_format": click.Choice(LOG_FORMATS),
     "slow_request_s": click.FLOAT,
     "drain_notice_s": click.FLOAT,

@@ -1,0 +1,96 @@
+"""The process beside a worker that runs the connectors of its instance.
+
+A process of its own, because what connectors compute must not delay the worker's requests, and what
+happens to them must not end it. It is started once somebody has declared a connector, told to stop
+before the worker stops, and started again where it ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable
+from pathlib import Path
+
+from rowtide.cli.more_workers import PARENT, RUN, but_settings
+from rowtide.cli.settings import Settings
+
+__all__ = ["ConnectorProcess"]
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+"""How long a declaration, or an end, may go unseen."""
+
+STOP_S_MAX = 10.0
+
+_CONNECTION = ("ENDPOINT", "INSTANCE", "ACCESS_KEY_ID", "ACCESS_KEY_SECRET")
+"""Variables of commands that would lead elsewhere than to our own worker."""
+
+
+class ConnectorProcess:
+    """``declared`` says whether there is a connector; ``config`` is the file of the settings."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        bootstrap: str,
+        config: Path | None,
+        declared: Callable[[], bool],
+    ) -> None:
+        self._settings = settings
+        self._bootstrap = bootstrap
+        self._config = config
+        self._declared = declared
+        self._child: Process | None = None
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Keep it running, once there is something to run, until cancelled or stopped."""
+        while not self._stopping:
+            await asyncio.sleep(LOOK_S)
+            if not self._declared():
+                continue
+            await self._start()
+            assert self._child is not None, "it was started"
+            status = await self._child.wait()
+            if not self._stopping:
+                logger.warning("connectors ended with status %s, start again", status)
+
+    async def stop(self) -> None:
+        """Let it finish what is in hand, and end."""
+        self._stopping = True
+        child = self._child
+        if child is None or child.returncode is not None:
+            return
+        child.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_S_MAX):
+                await child.wait()
+        except TimeoutError:
+            child.kill()
+
+    async def _start(self) -> None:
+        names = {"ROWTIDE_" + name for name in _CONNECTION}
+        environment = {n: v for n, v in but_settings(os.environ).items() if n not in names}
+        self._child = await asyncio.create_subprocess_exec(
+            *self._command(),
+            stdin=DEVNULL,
+            env={**environment, PARENT: str(os.getpid())},
+            # Ctrl-C of a terminal reaches it through us alone, once.
+            start_new_session=True,
+        )
+
+    def _command(self) -> list[str]:
+        settings = self._settings
+        command = [sys.executable, "-c", RUN, "connector", "run"]
+        command += ["--data-dir", str(settings.data_dir), "--kafka", self._bootstrap]
+        command += ["--topic-prefix", settings.topic_prefix, "--log-format", settings.log_format]
+        command += ["--folder", str(settings.connector_folder)]
+        if self._config is not None:
+            command += ["--config", str(self._config)]
+        return command
