@@ -6,9 +6,22 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from rowtide.connectors.rows import SourceRow, TableShape
+from rowtide.core.errors import Rejected, StoreError
 from rowtide.core.variant import Scalar
 
-__all__ = ["ComparableSource", "Source", "SourceSide", "SourceTarget"]
+__all__ = ["ComparableSource", "RowRefused", "Source", "SourceSide", "SourceTarget"]
+
+
+class RowRefused(Rejected):
+    """``row`` can't be written, however often it is tried.
+
+    Those before it are durable; those behind it may be or not. A source leaves it out, or mends it,
+    and writes the others once more.
+    """
+
+    def __init__(self, row: SourceRow, error: StoreError) -> None:
+        super().__init__(error.code, error.message)
+        self.row = row
 
 
 class SourceTarget(Protocol):
@@ -23,7 +36,7 @@ class SourceTarget(Protocol):
         ...
 
     async def write(self, rows: Sequence[SourceRow]) -> None:
-        """Make the changes, in order; return when every one is durable."""
+        """Make the changes, in order; return when every one is durable. Raises ``RowRefused``."""
         ...
 
     async def checkpoint(self) -> bytes:
