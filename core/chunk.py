@@ -25,7 +25,7 @@ from rowtide.core import plainbuffer
 from rowtide.core.cell import Cell
 from rowtide.core.crc8 import crc8
 from rowtide.core.limits import INT64_MAX
-from rowtide.core.row_form import PackedCells
+from rowtide.core.row_form import PackedCells, RowForm
 
 __all__ = [
     "CHUNK_BYTES",
@@ -38,6 +38,7 @@ __all__ = [
     "encode",
     "header",
     "key_state",
+    "newest_version",
     "row_end",
     "row_key",
     "table_prefix",
@@ -191,6 +192,15 @@ def cells_of(value: bytes) -> list[Cell]:
     if key_bytes:
         return plainbuffer.parse_cells(value[start + 1 : -2])
     return plainbuffer.parse_cells(value[start:])
+
+
+def newest_version(value: bytes, form: RowForm) -> int | None:
+    """Return the newest version in a row that is this chunk, if its cells have that form."""
+    _, flags, end_bytes, key_bytes, _, _, _, _, _ = header(value)
+    start = HEADER_BYTES + key_bytes + 1
+    if flags or end_bytes or len(value) != start + form.stored_bytes + 2:
+        return None
+    return form.newest(value, start)
 
 
 def _measure(cells: Sequence[Cell]) -> tuple[int, int, int]:

@@ -113,6 +113,13 @@ def version_after(rows: ChunkReader, at: RowAddress, cells: Sequence[Cell], time
 
     It is above that of each cell there is of their columns, also where that other clock went back.
     """
+    first = rows.get(at.row_key)
+    if first is None:
+        return time_ms
+    if type(cells) is PackedCells:
+        newest = chunks.newest_version(first, cells.form.ordered)
+        if newest is not None:
+            return max(time_ms, newest + 1)
     names = {cell.name for cell in cells}
     stored = stored_cells(rows, at.row_key, names) or ()
     versions = (c.version_ms for c in stored if c.version_ms is not None and c.name in names)

@@ -137,7 +137,9 @@ class RowForm:
         "sizes",
         "split",
         "stored",
+        "stored_bytes",
         "texts",
+        "versions",
         "wire_bytes",
     )
 
@@ -158,6 +160,10 @@ class RowForm:
         self.integers = [i for i, kind in enumerate(kinds) if kind == variant.INTEGER]
         self.stored: list[bytes] = [part for head in self.heads for part in (head, b"", b"", b"")]
         """The cells as they are stored, with gaps for data, version and checksum."""
+        kept = "".join(f"{len(h)}s{s}xxq2x" for h, s in zip(self.heads, sizes, strict=True))
+        self.versions = Struct("<" + kept).unpack_from
+        """Takes each cell's head and version out of a row's cells as they are stored."""
+        self.stored_bytes = self.wire_bytes + 9 * len(names)
         self.logged: list[bytes] | None = None
         """The cells as the log has them, with the same gaps; made by the codec of the log."""
         self.ordered = self
@@ -185,6 +191,11 @@ class RowForm:
             return None
         form = cls(names, tuple(cell[2][0] for cell in cells), sizes)
         return form if wire_bytes in (None, form.wire_bytes) else None
+
+    def newest(self, buffer: bytes, at: int) -> int | None:
+        """Return the newest version in the stored cells at ``at``; None: they have another form."""
+        parts = self.versions(buffer, at)
+        return max(parts[1::2]) if parts[0::2] == self.heads else None
 
     def read(self, buffer: bytes, at: int) -> PackedCells | None:
         """Return the cells at ``at``, checked to the last byte, or None where they differ."""

@@ -8,13 +8,15 @@ speed is that of its encoding; a test compares the bytes with those of the gener
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from struct import Struct
+from struct import error as StructError
 from typing import NamedTuple
 
 from rowtide.connectors.rows import SourceRow
+from rowtide.connectors.source import RowRefused
 from rowtide.core import plainbuffer, variant
 from rowtide.core.crc8 import STEP, crc8
+from rowtide.core.errors import invalid
 from rowtide.core.variant import Scalar
 from rowtide.core.wire import ots_pb2 as pb
 
@@ -24,6 +26,10 @@ ROWS_MAX = 500
 BYTES_MAX = 1024 * 1024
 """Of rows in one request. The next one is encoded while the store works on it."""
 
+COLUMNS_KNOWN = 4096
+TEXT_BYTES_KNOWN = 256
+"""Columns, and lengths of their texts, of which is remembered what stands before a value."""
+
 _PUT, _UPDATE, _DELETE = (
     b"\x08" + bytes((kind,)) + b"\x12" for kind in (pb.PUT, pb.UPDATE, pb.DELETE)
 )
@@ -32,9 +38,8 @@ _TIME = b"\xd0\x3e"  # Field 1002, a number.
 _SOURCE = b"\xca\x3e"  # Field 1001 of the request, a string.
 
 _LENGTH = Struct("<I").pack
-_TYPED_INTEGER = Struct("<IBq").pack
-_TYPED_DOUBLE = Struct("<IBd").pack
-_TYPED_LENGTH = Struct("<IBI").pack
+_INTEGER = Struct("<q").pack
+_DOUBLE = Struct("<d").pack
 _ENDS = tuple(b"\x0a" + bytes((checksum,)) for checksum in range(256))
 _ROW_ENDS = tuple(b"\x09" + bytes((checksum,)) for checksum in range(256))
 
@@ -47,7 +52,10 @@ class Request(NamedTuple):
 
 
 def requests(source: str, table: str, rows: Iterable[SourceRow]) -> Iterator[Request]:
-    """Yield the requests that write a table's rows, each encoded only when it is asked for."""
+    """Yield the requests that write a table's rows, each encoded only when it is asked for.
+
+    Raises ``RowRefused`` for a row with a value that has no place, behind those before it.
+    """
     name = table.encode()
     head = b"\x0a" + _varint(len(name)) + name
     name = source.encode()
@@ -56,7 +64,13 @@ def requests(source: str, table: str, rows: Iterable[SourceRow]) -> Iterator[Req
     taken: list[SourceRow] = []
     size = 0
     for row in rows:
-        encoded = encoded_row(row)
+        try:
+            encoded = encoded_row(row)
+        except (ValueError, StructError, TypeError) as error:
+            if taken:
+                yield Request(b"".join((*parts, tail)), taken)
+            why = f"A value of table '{table}' can't be encoded: {error}."
+            raise RowRefused(row, invalid(why)) from error
         if taken and (size + len(encoded) > BYTES_MAX or len(taken) == ROWS_MAX):
             yield Request(b"".join((*parts, tail)), taken)
             parts, taken, size = [head], [], 0
@@ -68,12 +82,11 @@ def requests(source: str, table: str, rows: Iterable[SourceRow]) -> Iterator[Req
 
 
 def encoded_row(row: SourceRow) -> bytes:
-    """Return a row as a part of a request. Raises ``Rejected`` for a value that has no place."""
+    """Return a row as a part of a request. Raises ``ValueError`` and what ``struct`` raises."""
     _, key, columns, whole, time_ms, position = row
     parts = [b"\x75\x00\x00\x00\x01"]
     checksums = bytearray()
-    for name, part in key:
-        _add(parts, checksums, _name(name), part)
+    _add(parts, checksums, key, removes=False)
     if columns is None:
         kind = _DELETE
         parts.append(b"\x08")
@@ -81,13 +94,7 @@ def encoded_row(row: SourceRow) -> bytes:
         kind = _PUT if whole else _UPDATE
         begin = len(parts)
         parts.append(b"\x02")
-        for name, value in columns.items():
-            if value is not None:
-                _add(parts, checksums, _name(name), value)
-            elif not whole:
-                removed = _name(name)
-                parts.append(removed.deleted)
-                checksums.append(removed.deleted_checksum)
+        _add(parts, checksums, columns.items(), removes=not whole)
         if len(parts) == begin + 1:
             parts.pop()
     parts.append(_ROW_ENDS[STEP[crc8(checksums) ^ (columns is None)]])
@@ -106,43 +113,84 @@ def encoded_row(row: SourceRow) -> bytes:
     )
 
 
-class _Name(NamedTuple):
-    """A column's name: what stands before its value, its checksum, and a delete of the column."""
+def _add(
+    parts: list[bytes],
+    checksums: bytearray,
+    cells: Iterable[tuple[str, Scalar | None]],
+    *,
+    removes: bool,
+) -> None:
+    """Add cells and their checksums; a value of None is a delete where that ``removes``."""
+    for name, value in cells:
+        kind = type(value)
+        column = _COLUMNS.get(name) or _column(name)
+        if kind is str:
+            data = value.encode()  # type: ignore[union-attr]
+            head, seed = column.texts.get(len(data)) or column.text(len(data))
+        elif kind is int:
+            head, seed = column.integer
+            data = _INTEGER(value)
+        elif kind is float:
+            head, seed = column.double
+            data = _DOUBLE(value)
+        elif value is not None:
+            encoded = variant.encode(value)
+            data = encoded[1:]
+            head, seed = column.head(encoded[0], len(data))
+        elif removes:
+            parts.append(column.deleted)
+            checksums.append(column.deleted_checksum)
+            continue
+        else:
+            continue
+        checksum = crc8(data, seed)
+        checksums.append(checksum)
+        parts += (head, data, _ENDS[checksum])
 
-    head: bytes
-    checksum: int
-    deleted: bytes
-    deleted_checksum: int
+
+_Head = tuple[bytes, int]
+"""What stands before a value's data in a cell, and the cell's checksum up to there."""
 
 
-@lru_cache(4096)
-def _name(name: str) -> _Name:
-    encoded = name.encode()
-    gone = plainbuffer.delete_cell(encoded, None)
-    head = b"\x03\x04" + _LENGTH(len(encoded)) + encoded + b"\x05"
-    return _Name(head, crc8(encoded), plainbuffer.cell_piece(gone), gone.checksum)
+class _Column:
+    """A column by its name: what its cells begin with, and a delete of it."""
+
+    def __init__(self, name: str) -> None:
+        encoded = name.encode()
+        self._tags = b"\x03\x04" + _LENGTH(len(encoded)) + encoded + b"\x05"
+        self._checksum = crc8(encoded)
+        self.integer = self.head(variant.INTEGER, 8)
+        self.double = self.head(variant.DOUBLE, 8)
+        self.texts: dict[int, _Head] = {}
+        """By the length of the text, for short ones."""
+        gone = plainbuffer.delete_cell(encoded, None)
+        self.deleted, self.deleted_checksum = plainbuffer.cell_piece(gone), gone.checksum
+
+    def head(self, kind: int, size: int, inner: bytes = b"") -> _Head:
+        """Return what stands before a value's data; ``inner`` is the length it says itself."""
+        typed = bytes((kind,)) + inner
+        return self._tags + _LENGTH(len(typed) + size) + typed, crc8(typed, self._checksum)
+
+    def text(self, size: int) -> _Head:
+        """Return what stands before a text of so many bytes."""
+        head = self.head(variant.STRING, size, _LENGTH(size))
+        if size < TEXT_BYTES_KNOWN:
+            self.texts[size] = head
+        return head
 
 
-def _add(parts: list[bytes], checksums: bytearray, name: _Name, value: Scalar) -> None:
-    """Add a cell. What is packed begins with the value's length, which is no part of its sum."""
-    kind = type(value)
-    if kind is str:
-        text = value.encode()  # type: ignore[union-attr]
-        packed = _TYPED_LENGTH(len(text) + 5, variant.STRING, len(text)) + text
-    elif kind is int:
-        packed = _TYPED_INTEGER(9, variant.INTEGER, value)
-    elif kind is float:
-        packed = _TYPED_DOUBLE(9, variant.DOUBLE, value)
-    else:
-        encoded = variant.encode(value)
-        packed = _LENGTH(len(encoded)) + encoded
-    checksum = crc8(packed[4:], name[1])
-    checksums.append(checksum)
-    parts += (name[0], packed, _ENDS[checksum])
+_COLUMNS: dict[str, _Column] = {}
+
+
+def _column(name: str) -> _Column:
+    if len(_COLUMNS) >= COLUMNS_KNOWN:
+        _COLUMNS.clear()
+    column = _COLUMNS[name] = _Column(name)
+    return column
 
 
 def _varint(value: int) -> bytes:
-    if value < 128:
+    if 0 <= value < 128:
         return _BYTES[value]
     out = bytearray()
     while value > 127:

@@ -17,6 +17,7 @@ from typing import Self
 from rowtide.connectors.rows import SourceRow, TableShape
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
 from rowtide.connectors.runtime.source_rows import Request, requests
+from rowtide.connectors.source import RowRefused
 from rowtide.core.errors import (
     OutcomeUnknown,
     Rejected,
@@ -30,7 +31,7 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.change_leases import TableLeases
 from rowtide.stream.endpoint import Endpoint, failure_of
 
-__all__ = ["RowRefused", "TableTarget"]
+__all__ = ["TableTarget"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,18 +41,6 @@ RELEASE_S = 2.0
 
 _ALL_DONE = b"\x12\x02\x08\x01"
 """A row's result in an answer where the row is durable."""
-
-
-class RowRefused(Rejected):
-    """``row`` can't be written, however often it is tried.
-
-    Those before it are durable; those behind it may be or not. A source leaves it out, or mends it,
-    and writes the others once more.
-    """
-
-    def __init__(self, row: SourceRow, error: StoreError) -> None:
-        super().__init__(error.code, error.message)
-        self.row = row
 
 
 class TableTarget:
@@ -166,11 +155,16 @@ class TableTarget:
         """Write one table's rows; each request is encoded while the one before is on its way."""
         async with asyncio.TaskGroup() as tasks:
             under_way: asyncio.Task[None] | None = None
-            for request in requests(self._source, table, rows):
+            try:
+                for request in requests(self._source, table, rows):
+                    if under_way is not None:
+                        await under_way
+                    under_way = tasks.create_task(self._send(table, request), name=f"send[{table}]")
+                    await asyncio.sleep(0)  # It is sent now, not once the next is encoded.
+            except RowRefused:
                 if under_way is not None:
                     await under_way
-                under_way = tasks.create_task(self._send(table, request), name=f"send[{table}]")
-                await asyncio.sleep(0)  # It is sent now, not once the next is encoded.
+                raise
 
     async def _send(self, table: str, request: Request) -> None:
         """Send a request until its rows are durable, or one is refused, or for too long."""

@@ -10,7 +10,8 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.connectors.rows import SourceRow, TableShape
-from rowtide.connectors.runtime.table_target import RowRefused, TableTarget
+from rowtide.connectors.runtime.table_target import TableTarget
+from rowtide.connectors.source import RowRefused
 from rowtide.core import plainbuffer, variant
 from rowtide.core.errors import Rejected
 from rowtide.core.schema import INTEGER, STRING, KeyColumn
