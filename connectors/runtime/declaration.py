@@ -44,7 +44,7 @@ class Declaration:
     """One connector. Either ``source`` is empty, or ``sink`` and ``table`` are.
 
     ``batch_rows`` bounds what is applied at once; ``parked_max`` how many rows may be parked before
-    the connector counts as failing.
+    the connector counts as failing; ``lease_ms`` is how long the work of a crashed process rests.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Declaration:
     transforms: Transforms
     batch_rows: int
     parked_max: int
+    lease_ms: int
     document: Mapping[str, object]
 
     @property
@@ -121,6 +122,7 @@ def parse_document(name: object, document: object) -> Declaration:
         transforms = Transforms.parsed(fields)
     batch_rows = fields.integer("batch_rows", 1000, least=1, most=BATCH_ROWS_MAX)
     parked_max = fields.integer("parked_max", 1000, least=0, most=PARKED_MAX)
+    lease_ms = fields.integer("lease_ms", 5000, least=500, most=60_000)
     fields.done()
     return Declaration(
         name,
@@ -131,6 +133,7 @@ def parse_document(name: object, document: object) -> Declaration:
         transforms,
         batch_rows,
         parked_max,
+        lease_ms,
         cast(Mapping[str, object], plain),
     )
 

@@ -136,7 +136,7 @@ class SinkRun:
             TableLeases(self._place.endpoint, group_of(declaration.name)),
             handle,
             begin=begin_of(declaration.begin, "begin"),
-            settings=FollowerSettings(batch_changes_max=declaration.batch_rows),
+            settings=follower_settings(declaration),
         )
         if self._stopping.is_set():
             worker.stop()
@@ -144,6 +144,16 @@ class SinkRun:
         await worker.run()
         if failures:
             raise failures[0]
+
+
+def follower_settings(declaration: Declaration) -> FollowerSettings:
+    """Return how a connector's shards are read."""
+    lease_s = declaration.lease_ms / 1000
+    return FollowerSettings(
+        lease_s=lease_s,
+        checkpoint_s=min(1.0, lease_s / 5),
+        batch_changes_max=declaration.batch_rows,
+    )
 
 
 async def table_shape(endpoint: Endpoint, table: str) -> TableShape:

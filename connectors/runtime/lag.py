@@ -1,0 +1,83 @@
+"""How far a consumer is behind its table: asked of its leases and the logs' ends, by anybody.
+
+It need not run for that. Records are offsets of the logs, so that what no reader ever sees (no-ops,
+void records) counts too until it is passed over.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rowtide.core.errors import LogTrimmed
+from rowtide.core.key_ranges import Ranges
+from rowtide.core.position import decode_position
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.change_leases import START, Leases
+from rowtide.stream.change_source import SourceShard
+from rowtide.stream.change_worker import Start
+
+__all__ = ["Lag", "measured"]
+
+END_US = 2**63 - 1
+
+
+class Lag(NamedTuple):
+    """What is left to read. ``seconds`` is the age of the oldest change that is not handled.
+
+    ``unread`` are the ranges whose rows are still to be read; ``lost`` names shards whose changes
+    are kept no more though they were not read: only a rewind helps.
+    """
+
+    begun: bool
+    records: int = 0
+    seconds: float = 0.0
+    unread: Ranges = ()
+    lost: tuple[str, ...] = ()
+
+    @property
+    def none(self) -> bool:
+        """Say whether everything that there was has been handled."""
+        return self.begun and not (self.records or self.unread or self.lost)
+
+
+async def measured(source: ApiSource, leases: Leases) -> Lag:
+    """Return the lag of the consumer that ``leases`` are of. Raises ``StoreError``."""
+    await leases.open(await source.table_name())
+    # The rows first: whatever they name was listed before.
+    rows = await leases.all()
+    if START not in rows:
+        return Lag(begun=False)
+    start = Start.parsed(rows[START].position)
+    records, seconds, lost = 0, 0.0, []
+    unread: list[tuple[bytes, bytes]] = []
+    for shard in await source.shards():
+        lease = rows.get(shard.shard_id)
+        if lease is not None and lease.ended:
+            continue
+        if lease is not None:
+            unread.extend(lease.pending)
+        elif shard.shard_id in start.unread:
+            unread.append((shard.begin, shard.end))
+        position = lease.position if lease is not None else start.positions.get(shard.shard_id)
+        try:
+            count, age_s = await _behind(source, shard, position)
+        except LogTrimmed:
+            lost.append(shard.shard_id)
+            continue
+        records += count
+        seconds = max(seconds, age_s)
+    return Lag(True, records, seconds, tuple(sorted(unread)), tuple(lost))
+
+
+async def _behind(source: ApiSource, shard: SourceShard, position: str | None) -> tuple[int, float]:
+    """Return records behind a position of a shard, and how old the first change of them is."""
+    if not position:
+        position = await source.position(shard.shard_id, None)
+    end = decode_position(await source.position(shard.shard_id, END_US))
+    count = end.offset - decode_position(position).offset
+    if count <= 0:
+        return 0, 0.0
+    page = await source.read(position, limit=1, wait_s=0.0)
+    if not page.changes:
+        return count, 0.0
+    return count, max(0.0, source.endpoint.answered_us - page.changes[0].stamp) / 1_000_000

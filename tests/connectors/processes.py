@@ -1,0 +1,119 @@
+"""Processes of ``rowtide connector run``: started, told to stop, killed; none outlives its test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import yaml
+
+from rowtide.connectors.runtime.declaration import parse_document
+from rowtide.connectors.runtime.declarations import Declarations, group_of
+from rowtide.connectors.runtime.lag import Lag, measured
+from rowtide.deploy.up import Ready
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.change_leases import TableLeases
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["ConnectorProcesses", "declare", "lag_of", "until"]
+
+ROOT = Path(__file__).resolve().parents[2]
+STOP_S_MAX = 30.0
+LOOK_S = 0.1
+
+
+class ConnectorProcesses:
+    """All use one folder, as processes of one machine do. ``closing`` ends them."""
+
+    def __init__(self, server: Ready, folder: Path, closing: ExitStack) -> None:
+        self.running: list[subprocess.Popen[bytes]] = []
+        self.folder = folder
+        self._server = server
+        self._closing = closing
+        self._log = folder / "connectors.log"
+
+    def start(self, *options: str) -> None:
+        """Start one more."""
+        run = [sys.executable, "-c", "from rowtide.cli.main import main; main()"]
+        run += ["connector", "run", "--folder", str(self.folder / "connectors"), *options]
+        output = self._closing.enter_context(self._log.open("ab"))
+        child = subprocess.Popen(
+            run, cwd=ROOT, env={**os.environ, **environment(self._server)}, stderr=output
+        )
+        self._closing.enter_context(child)
+        self._closing.callback(child.kill)
+        self.running.append(child)
+
+    def stop(self, which: int = 0) -> None:
+        """Let one finish; it must."""
+        child = self.running.pop(which)
+        child.terminate()
+        status = child.wait(STOP_S_MAX)
+        # Told so before it listened to signals, it ended as any program does.
+        assert status in (0, -signal.SIGTERM), f"exit code {status}:\n{self.said()}"
+
+    def kill(self, which: int = 0) -> None:
+        """End one as a power cut would."""
+        child = self.running.pop(which)
+        child.kill()
+        child.wait()
+
+    def stop_all(self) -> None:
+        """Let all finish."""
+        while self.running:
+            self.stop()
+
+    def said(self) -> str:
+        """Return the end of what they printed."""
+        return self._log.read_text(errors="replace")[-4000:] if self._log.exists() else ""
+
+
+def environment(server: Ready) -> dict[str, str]:
+    """Return the variables that lead commands to a server."""
+    names = {"endpoint": "ENDPOINT", "instance": "INSTANCE", "access_key_id": "ACCESS_KEY_ID"}
+    names["access_key_secret"] = "ACCESS_KEY_SECRET"
+    return {f"ROWTIDE_{names[name]}": value for name, value in server._asdict().items()}
+
+
+def declare(server: Ready, text: str) -> None:
+    """Declare the connectors of a YAML text."""
+
+    async def declared() -> None:
+        async with Endpoint(**server._asdict()) as endpoint:
+            for name, document in yaml.safe_load(text)["connectors"].items():
+                await Declarations(endpoint).declare(parse_document(name, document))
+
+    asyncio.run(declared())
+
+
+def lag_of(server: Ready, name: str, table: str) -> Lag:
+    """Return how far a connector is behind."""
+
+    async def asked() -> Lag:
+        async with Endpoint(**server._asdict()) as endpoint:
+            leases = TableLeases(endpoint, group_of(name))
+            return await measured(ApiSource(endpoint, table), leases)
+
+    return asyncio.run(asked())
+
+
+def until(
+    holds: Callable[[], bool], *, s_max: float = 60.0, told: Callable[[], object] = str
+) -> None:
+    """Return once something holds; fail with what is told where it does not in time."""
+    end = time.monotonic() + s_max
+    while not holds():
+        assert time.monotonic() < end, told()
+        time.sleep(LOOK_S)  # There is nothing to wait on from outside.
+
+
+def yaml_of(name: str, document: Mapping[str, object]) -> str:
+    """Return the file that declares one connector."""
+    return yaml.safe_dump({"connectors": {name: dict(document)}})
