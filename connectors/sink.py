@@ -8,7 +8,24 @@ from typing import NamedTuple, Protocol
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.core.variant import Scalar
 
-__all__ = ["Comparable", "HeldRow", "Sink"]
+__all__ = ["Comparable", "HeldRow", "Sink", "Traits", "traits_of"]
+
+
+class Traits(NamedTuple):
+    """What a sink may say of itself, by attributes of its class of these names.
+
+    ``every_change``: it wants each row of a key in a batch, not the last one alone (a topic does, a
+    table does not). ``alone``: its target is files of this machine, which one process writes at a
+    time, so that all shards go through one process.
+    """
+
+    every_change: bool = False
+    alone: bool = False
+
+
+def traits_of(sink: Sink) -> Traits:
+    """Return what a sink says of itself."""
+    return Traits(*(bool(getattr(sink, name, False)) for name in Traits._fields))
 
 
 class Sink(Protocol):

@@ -36,7 +36,8 @@ RETRY_S = 0.2
 class Batch:
     """Changes of one shard, in order. ``covers``, a snapshot's, is the range with just these rows.
 
-    They are as of ``stamp`` then. Iterating it gives the changes.
+    They are as of ``stamp`` then. ``first`` until a batch was finished since the shard was taken:
+    others may have had it meanwhile. Iterating it gives the changes.
     """
 
     table: str
@@ -44,6 +45,7 @@ class Batch:
     changes: Sequence[Change]
     covers: Range | None = None
     stamp: int = 0
+    first: bool = False
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)
@@ -109,6 +111,7 @@ class ShardFollower:
         self._pending = lease.pending
         self._writing = asyncio.Lock()
         self._stopping = False
+        self._first = True
 
     @property
     def holds(self) -> bool:
@@ -199,14 +202,19 @@ class ShardFollower:
         end = pending[1] if page.following is None else page.following
         covers = (pending[0], end)
         table = await self._source.table_name()
-        await self._handle(Batch(table, self.shard_id, page.rows, covers, page.stamp))
+        await self._hand_over(Batch(table, self.shard_id, page.rows, covers, page.stamp))
         rest = self._pending[1:]
         self._pending = rest if page.following is None else ((page.following, pending[1]), *rest)
         await self._checkpoint()
 
     async def _pass_on(self, changes: Sequence[Change]) -> None:
         if changes and self.holds:
-            await self._handle(Batch(changes[0].table.name, self.shard_id, changes))
+            await self._hand_over(Batch(changes[0].table.name, self.shard_id, changes))
+
+    async def _hand_over(self, batch: Batch) -> None:
+        batch.first = self._first
+        await self._handle(batch)
+        self._first = False
 
     async def _checkpoint(self) -> None:
         """Write how far we are where that is due. A failure is met again at the next renewal."""

@@ -1,107 +1,266 @@
-"""From a batch of changes to a sink that has it: rows are made, transformed, applied.
+"""From a batch of changes to a sink that has it: rows are made, transformed, applied, or parked.
 
 A sink that is not available is asked again, after a pause that grows, while the shard's lease is
-kept; what else fails is the runner's to deal with.
+kept; what else fails is the runner's to deal with. What the sink refuses, or the function before,
+is parked with its key.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow
 from rowtide.connectors.runtime.back_off import BackOff
+from rowtide.connectors.runtime.parking import SKIP, Entry, ParkedRows
 from rowtide.connectors.runtime.progress import Progress
-from rowtide.connectors.runtime.row_making import RowMaker
+from rowtide.connectors.runtime.row_making import RowMaker, newest
 from rowtide.connectors.runtime.transforms import Function, Transforms
-from rowtide.connectors.sink import Sink
+from rowtide.connectors.sink import Sink, traits_of
+from rowtide.core import key as key_order
+from rowtide.core import variant
+from rowtide.core.change import DELETE, UPDATE
 from rowtide.core.errors import OutcomeUnknown, Unavailable
-from rowtide.core.key_ranges import Range
+from rowtide.core.key_ranges import holds
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_worker import Batch
 from rowtide.stream.shard_follower import Unfinished
 
-__all__ = ["Pipeline"]
+__all__ = ["Pipeline", "Target"]
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rows go: the sink, what is done to them before, and how many it may refuse."""
+
+    sink: Sink
+    transforms: Transforms
+    function: Function | None
+    parked: ParkedRows
+    parked_max: int
+
+    @property
+    def every_change(self) -> bool:
+        """Say whether the sink wants each row of a key."""
+        return traits_of(self.sink).every_change
+
+
 class Pipeline:
-    """Passes batches to ``sink`` until ``stopping`` is set; one shard's one after another."""
+    """Passes batches to ``target`` until ``stopping`` is set; one shard's one after another."""
 
     def __init__(
-        self,
-        api: ApiSource,
-        sink: Sink,
-        transforms: Transforms,
-        progress: Progress,
-        stopping: asyncio.Event,
+        self, api: ApiSource, target: Target, progress: Progress, stopping: asyncio.Event
     ) -> None:
         self._api = api
-        self._sink = sink
-        self._transforms = transforms
-        self._function: Function | None = transforms.load()
+        self._target = target
         self._progress = progress
         self._stopping = stopping
-        self._every_change = bool(getattr(sink, "every_change", False))
         self._makers: dict[str, RowMaker] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
 
     async def handle(self, batch: Batch) -> None:
-        """Return when the sink has all that it will take of a batch."""
-        maker = self._makers.get(batch.shard_id)
-        if maker is None:
-            maker = RowMaker(self._api, every_change=self._every_change)
-            self._makers[batch.shard_id] = maker
-        made = await maker.made(batch)
-        rows, refused = self._transformed(made.rows)
-        refused.extend(made.refused)
-        for covers, part in _around(batch.covers, rows, {r.row.key_bytes for r in refused}):
-            told = SinkBatch(batch.table, batch.shard_id, part, covers, batch.stamp)
-            if part or covers is not None:
-                refused.extend(await self._applied(told))
-        self._progress.passed_on(batch, len(rows))
+        """Return when the sink has all that it takes of a batch, and the rest is parked."""
+        async with self._turn(batch.shard_id):
+            if batch.first:
+                self._makers.pop(batch.shard_id, None)
+                await self._target.parked.load()
+            maker = self._makers.get(batch.shard_id)
+            if maker is None:
+                maker = RowMaker(self._api, every_change=self._target.every_change)
+                self._makers[batch.shard_id] = maker
+            await self._tell(batch, *await maker.made(batch))
+            self._progress.passed_on(batch)
 
-    def _transformed(self, rows: Sequence[SinkRow]) -> tuple[list[SinkRow], list[Refused]]:
+    async def _tell(
+        self, batch: Batch, rows: Sequence[SinkRow], refused: Sequence[Refused]
+    ) -> None:
+        parked, shard_id = self._target.parked, batch.shard_id
+        waiting: list[SinkRow] = []
+        if parked.keys:
+            waiting = [row for row in rows if row.key_bytes in parked.keys]
+            waiting += [row for row, _ in refused if row.key_bytes in parked.keys]
+            refused = [r for r in refused if r.row.key_bytes not in parked.keys]
+            rows = [row for row in rows if row.key_bytes not in parked.keys]
+        left_out = {row.key_bytes for row in waiting}
+        told = self.transformed(rows)
+        told.refused.extend(refused)
+        left_out |= {refusal.row.key_bytes for refusal in told.refused}
+        covers = batch.covers if told.by_key else None
+        for part in _around(
+            SinkBatch(batch.table, shard_id, told.rows, covers, batch.stamp), left_out
+        ):
+            if part.rows or part.covers is not None:
+                told.refused.extend(map(told.original, await self.applied(part)))
+        if waiting:
+            await parked.wait_behind(waiting, shard_id, every_change=self._target.every_change)
+        if told.refused:
+            await self._park(told.refused, shard_id)
+
+    async def _park(self, refused: Sequence[Refused], shard_id: str) -> None:
+        await self._target.parked.park(refused, shard_id, most=self._target.parked_max)
+        for row, reason in refused:
+            self._progress.failed(f"parked {dict(row.key)}: {reason}")
+            logger.warning("shard %s: parked %s: %s", shard_id, dict(row.key), reason)
+
+    def transformed(self, rows: Sequence[SinkRow]) -> Told:
         """Return what the sink gets of rows, and those that the function fails on."""
-        found: list[SinkRow] = []
-        refused: list[Refused] = []
-        made, function = self._transforms.made, self._function
+        target, told = self._target, Told(rows)
+        made, function = target.transforms.made, target.function
+        if not target.transforms.any:
+            told.rows.extend(rows)
+            return told
         for row in rows:
             try:
-                found.extend(made(row, function))
+                several = made(row, function)
             except Exception as error:  # noqa: BLE001 - somebody else's code, on one row.
-                reason = f"{self._transforms.function}: {type(error).__name__}: {error}"
-                refused.append(Refused(row, reason))
-        return found, refused
+                reason = f"{target.transforms.function}: {type(error).__name__}: {error}"
+                told.refused.append(Refused(row, reason))
+                continue
+            for one in several:
+                told.add(one, row)
+        return told
 
-    async def _applied(self, batch: SinkBatch) -> Sequence[Refused]:
+    async def applied(self, batch: SinkBatch) -> Sequence[Refused]:
         """Return what the sink refuses. Raises ``Unfinished`` where it is not to be asked again."""
-        back_off = BackOff()
-        while True:
-            try:
-                refused = await self._sink.apply(batch)
-            except (Unavailable, OutcomeUnknown) as error:
-                self._progress.failed(f"shard {batch.shard_id}: {error}")
-                logger.warning("shard %s waits: the sink is away: %s", batch.shard_id, error)
-                if await back_off.pause(self._stopping):
-                    raise Unfinished from error
+        back_off, waiting = BackOff(), self._progress.waiting
+        try:
+            while True:
+                try:
+                    return await self._target.sink.apply(batch)
+                except (Unavailable, OutcomeUnknown) as error:
+                    waiting.add(batch.shard_id)
+                    self._progress.failed(f"shard {batch.shard_id}: {error}")
+                    logger.warning("shard %s waits, the sink is away: %s", batch.shard_id, error)
+                    if await back_off.pause(self._stopping):
+                        raise Unfinished from error
+        finally:
+            waiting.discard(batch.shard_id)
+
+    def _turn(self, shard_id: str) -> asyncio.Lock:
+        return self._turns.setdefault(shard_id, asyncio.Lock())
+
+    # Parked rows that somebody wants to be looked at.
+
+    async def look_at_parked(self, held: Callable[[], Collection[str]]) -> bool:
+        """Try again, or skip, what is wanted so; return whether some is of shards not held here."""
+        parked = self._target.parked
+        await parked.load()
+        wanted = [entries for entries in parked.keys.values() if any(e.wanted for e in entries)]
+        if not wanted:
+            return False
+        elsewhere = False
+        shards = await self._api.shards()
+        split = {parent for shard in shards for parent in shard.parents}
+        for entries in wanted:
+            key = entries[0].key_bytes
+            shard_id = next(
+                shard.shard_id
+                for shard in shards
+                if shard.shard_id not in split and holds(((shard.begin, shard.end),), key)
+            )
+            if shard_id in held():
+                async with self._turn(shard_id):
+                    await self._look_at(key, shard_id)
             else:
-                if back_off.failures:
-                    logger.info("shard %s goes on: the sink is back", batch.shard_id)
-                return refused
+                elsewhere = True
+        return elsewhere
+
+    async def _look_at(self, key: bytes, shard_id: str) -> None:
+        parked = self._target.parked
+        entries = parked.keys.get(key, [])
+        if entries and entries[0].wanted == SKIP:
+            await parked.remove(entries[0])
+            logger.info("skipped a parked row of stamp %d", entries[0].stamp)
+            if not self._target.every_change and not entries[0].later:
+                return
+            entries = entries[1:] or ([] if self._target.every_change else entries[:1])
+        if self._target.every_change:
+            for entry in entries:
+                if entry.row is None or not await self._tried(entry, entry.row, shard_id):
+                    return
+        elif entries:
+            row = await self._current(key)
+            if isinstance(row, SinkRow):
+                await self._tried(entries[0], row, shard_id)
+
+    async def _current(self, key: bytes) -> SinkRow | None:
+        """Return the row that a key has now; None where it is too large to be had."""
+        now = (await self._api.current([key]))[key]
+        if now.too_large:
+            return None
+        names = (await self._api.stream()).table.key_names
+        values = zip(names, key_order.decode(key), strict=True)
+        return SinkRow(
+            tuple((name.decode(), variant.decode(value)) for name, value in values),
+            key,
+            now.stamp,
+            None if now.cells is None else newest(now.cells),
+            DELETE if now.cells is None else UPDATE,
+        )
+
+    async def _tried(self, entry: Entry, row: SinkRow, shard_id: str) -> bool:
+        """Give a row to the sink; where it is taken, the entry goes."""
+        parked = self._target.parked
+        told = self.transformed([row])
+        refused = [*told.refused]
+        if told.rows:
+            table = await self._api.table_name()
+            refused += await self.applied(SinkBatch(table, shard_id, told.rows))
+        if refused:
+            if entry.key_bytes in parked.keys:
+                await parked.refuse_again(entry, refused[0].reason)
+            else:
+                await self._park([told.original(refused[0])], shard_id)
+            return False
+        await parked.remove(entry)
+        logger.info("took a parked row: %s", dict(row.key))
+        return True
 
 
-def _around(
-    covers: Range | None, rows: Sequence[SinkRow], left_out: set[bytes]
-) -> list[tuple[Range | None, Sequence[SinkRow]]]:
-    """Return rows with the ranges that they are all of; keys left out are in none of these."""
-    if covers is None or not left_out:
-        return [(covers, rows)]
-    found: list[tuple[Range | None, Sequence[SinkRow]]] = []
-    begin, last = covers
+@dataclass(slots=True)
+class Told:
+    """What a sink gets of ``made`` rows, and what is refused."""
+
+    made: Sequence[SinkRow]
+    rows: list[SinkRow] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    origins: dict[bytes, SinkRow] = field(default_factory=dict)
+    """Of rows that got another key: what they were made of."""
+
+    @property
+    def by_key(self) -> bool:
+        """Say whether rows have the keys that they had."""
+        return not self.origins
+
+    def add(self, row: SinkRow, origin: SinkRow) -> None:
+        """Take a row that was made of another."""
+        self.rows.append(row)
+        if row.key_bytes != origin.key_bytes:
+            self.origins[row.key_bytes] = origin
+
+    def original(self, refused: Refused) -> Refused:
+        """Return a refusal with the row as it was before it was transformed."""
+        row, reason = refused
+        origin = self.origins.get(row.key_bytes)
+        if origin is None:
+            same = (made for made in self.made if made.key_bytes == row.key_bytes)
+            origin = next((made for made in same if made.stamp == row.stamp), row)
+        return Refused(origin, reason)
+
+
+def _around(batch: SinkBatch, left_out: Collection[bytes]) -> list[SinkBatch]:
+    """Return a batch as batches that say nothing of the keys that are left out."""
+    if batch.covers is None or not left_out:
+        return [batch]
+    found: list[SinkBatch] = []
+    begin, last = batch.covers
     for key in sorted(left_out):
-        found.append(((begin, key), [row for row in rows if begin <= row.key_bytes < key]))
+        rows = [row for row in batch if begin <= row.key_bytes < key]
+        found.append(replace(batch, rows=rows, covers=(begin, key)))
         begin = key + b"\0"  # No key is the beginning of another.
-    found.append(((begin, last), [row for row in rows if begin <= row.key_bytes]))
-    return found
+    rows = [row for row in batch if begin <= row.key_bytes]
+    return [*found, replace(batch, rows=rows, covers=(begin, last))]

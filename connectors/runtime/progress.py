@@ -22,19 +22,18 @@ class Progress:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.changes = 0
-        self.rows = 0
         self.snapshot_rows = 0
-        self.parked = 0
         self.failures = 0
         self.last_error = ""
         self.last_error_us = 0
+        self.waiting: set[str] = set()
+        """Shards that wait for a sink which is away."""
         self._clock = clock
         self._past: deque[tuple[float, int]] = deque()
 
-    def passed_on(self, batch: Batch, rows: int) -> None:
-        """Count a batch of which the sink got so many rows."""
+    def passed_on(self, batch: Batch) -> None:
+        """Count a batch that is finished."""
         self.changes += len(batch)
-        self.rows += rows
         if batch.covers is not None:
             self.snapshot_rows += len(batch)
         now_s = self._clock()

@@ -16,7 +16,8 @@ from rowtide.connectors.rows import TableShape
 from rowtide.connectors.runtime.back_off import BackOff
 from rowtide.connectors.runtime.declaration import Declaration, begin_of
 from rowtide.connectors.runtime.declarations import group_of
-from rowtide.connectors.runtime.pipeline import Pipeline
+from rowtide.connectors.runtime.parking import ParkedRows
+from rowtide.connectors.runtime.pipeline import Pipeline, Target
 from rowtide.connectors.runtime.progress import Progress
 from rowtide.connectors.sink import Sink
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
@@ -63,6 +64,7 @@ class SinkRun:
         self.progress = Progress()
         self.state = "starting"
         self.source: ChangeSource | None = None
+        self.parked = ParkedRows(place.endpoint, declaration.name)
         self._place = place
         self._stopping = asyncio.Event()
         self._worker: ChangeWorker | None = None
@@ -116,7 +118,14 @@ class SinkRun:
     async def _feed(self, api: ApiSource, sink: Sink, back_off: BackOff) -> None:
         declaration = self.declaration
         assert self.source is not None, "it was made with the sink"
-        pipeline = Pipeline(api, sink, declaration.transforms, self.progress, self._stopping)
+        target = Target(
+            sink,
+            declaration.transforms,
+            declaration.transforms.load(),
+            self.parked,
+            declaration.parked_max,
+        )
+        pipeline = Pipeline(api, target, self.progress, self._stopping)
         failures: list[Exception] = []
 
         async def handle(batch: Batch) -> None:

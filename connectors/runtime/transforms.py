@@ -53,6 +53,11 @@ class Transforms:
         return cls(test, only, without, rename, function)
 
     @property
+    def any(self) -> bool:
+        """Say whether anything is done at all."""
+        return bool(self.test or self.only or self.without or self.rename or self.function)
+
+    @property
     def wanted(self) -> tuple[str, ...]:
         """Return the only columns that matter, beside the key's; none: all do."""
         if not self.only:

@@ -1,0 +1,177 @@
+"""Rows that a sink refuses, and what comes of their keys after them: the table ``rowtide_parked``.
+
+A key is parked while it has an entry: what comes of it waits, and every other key flows. Of a sink
+that wants each change every later one becomes an entry of its own. Of any other the first entry
+alone stays, and counts what came: what the row is by then the table itself will tell.
+
+Entries belong to the connector, not to a process. Whoever takes a shard reads them first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rowtide.connectors.rows import Refused, SinkRow
+from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
+from rowtide.connectors.runtime.row_text import read_row, row_text
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["PARKED_TABLE", "RETRY", "SKIP", "Entry", "ParkedRows", "TooManyParked"]
+
+PARKED_TABLE = "rowtide_parked"
+
+TEXT_BYTES_MAX = 1024 * 1024
+REASON_MAX = 2000
+
+RETRY, SKIP = "retry", "skip"
+"""What people ask for: try it again, or drop the first entry and try what came after it."""
+
+
+class TooManyParked(Exception):
+    """So many rows are refused that it is no longer one bad row: nothing of the batch is parked."""
+
+
+class Entry(NamedTuple):
+    """A parked row. ``text`` is empty where it is too large to keep; ``later`` counts changes that
+    came after it and have no entry of their own."""
+
+    key_bytes: bytes
+    stamp: int
+    reason: str
+    text: str
+    shard_id: str
+    parked_us: int
+    wanted: str = ""
+    later: int = 0
+
+    @property
+    def row(self) -> SinkRow | None:
+        """Return the row, where it was kept."""
+        return read_row(self.text, self.key_bytes) if self.text else None
+
+
+class ParkedRows:
+    """The entries of one connector; ``keys`` are those that are known to be parked."""
+
+    def __init__(self, endpoint: Endpoint, connector: str) -> None:
+        self._rows = KeptRows(
+            endpoint, PARKED_TABLE, (("connector", str), ("row", bytes), ("stamp", int))
+        )
+        self._connector = connector
+        self._changing = asyncio.Lock()
+        self.keys: dict[bytes, list[Entry]] = {}
+
+    async def load(self) -> None:
+        """Learn what is parked now."""
+        async with self._changing:
+            found: dict[bytes, list[Entry]] = {}
+            for entry in await self.all():
+                found.setdefault(entry.key_bytes, []).append(entry)
+            self.keys = found
+
+    async def all(self) -> list[Entry]:
+        """Return every entry, a key's in the order of their stamps."""
+        return [
+            _entry(key[1], key[2], columns)
+            for key, columns in await self._rows.scan(self._connector)
+        ]
+
+    async def park(self, refused: Sequence[Refused], shard_id: str, *, most: int) -> None:
+        """Park rows, each with its reason. Raises ``TooManyParked``."""
+        async with self._changing:
+            self._require_room(refused, most)
+            for row, reason in refused:
+                await self._put(row, reason, shard_id)
+
+    def _require_room(self, refused: Sequence[Refused], most: int) -> None:
+        new = {refusal.row.key_bytes for refusal in refused} - self.keys.keys()
+        if len(self.keys) + len(new) > most:
+            first = refused[0]
+            raise TooManyParked(
+                f"{len(new)} more rows are refused, {len(self.keys)} are parked, and parked_max is "
+                f"{most}. The first: {dict(first.row.key)}: {first.reason}"
+            )
+
+    async def wait_behind(
+        self, rows: Iterable[SinkRow], shard_id: str, *, every_change: bool
+    ) -> None:
+        """Put rows of parked keys behind what is parked of them."""
+        async with self._changing:
+            counts: dict[bytes, int] = {}
+            for row in rows:
+                entries = self.keys.get(row.key_bytes, [])
+                if any(entry.stamp >= row.stamp for entry in entries):
+                    continue  # It came before.
+                if every_change:
+                    await self._put(row, "", shard_id)
+                else:
+                    counts[row.key_bytes] = counts.get(row.key_bytes, 0) + 1
+            for key_bytes, count in counts.items():
+                await self._count_later(key_bytes, count)
+
+    async def _count_later(self, key_bytes: bytes, count: int) -> None:
+        entries = self.keys[key_bytes]
+        entries[0] = entries[0]._replace(later=entries[0].later + count)
+        key = (self._connector, key_bytes, entries[0].stamp)
+        await self._rows.update(key, {"later": entries[0].later})
+
+    async def refuse_again(self, entry: Entry, reason: str) -> None:
+        """Note that an entry was tried, and why it stays."""
+        columns: Columns = {"reason": reason[:REASON_MAX], "wanted": ""}
+        await self._rows.update((self._connector, entry.key_bytes, entry.stamp), columns)
+
+    async def want(self, entry: Entry, what: str) -> None:
+        """Ask for an entry to be tried again, or skipped."""
+        key = (self._connector, entry.key_bytes, entry.stamp)
+        await self._rows.update(key, {"wanted": what})
+
+    async def remove(self, entry: Entry) -> None:
+        """Forget an entry; with its last one a key is parked no more."""
+        async with self._changing:
+            await self._rows.delete((self._connector, entry.key_bytes, entry.stamp))
+            left = [e for e in self.keys.get(entry.key_bytes, []) if e.stamp != entry.stamp]
+            if left:
+                self.keys[entry.key_bytes] = left
+            else:
+                self.keys.pop(entry.key_bytes, None)
+
+    async def _put(self, row: SinkRow, reason: str, shard_id: str) -> None:
+        text = row_text(row)
+        entry = Entry(
+            row.key_bytes,
+            row.stamp,
+            reason[:REASON_MAX],
+            text if len(text.encode()) <= TEXT_BYTES_MAX else "",
+            shard_id,
+            time.time_ns() // 1000,
+        )
+        columns: Columns = {
+            "reason": entry.reason,
+            "text": entry.text,
+            "shard": shard_id,
+            "parked_us": entry.parked_us,
+            "wanted": "",
+            "later": 0,
+        }
+        await self._rows.put((self._connector, row.key_bytes, row.stamp), columns)
+        entries = self.keys.setdefault(row.key_bytes, [])
+        if all(known.stamp != row.stamp for known in entries):
+            entries.append(entry)
+
+
+def _entry(key_bytes: object, stamp: object, columns: Columns) -> Entry:
+    assert isinstance(key_bytes, bytes), "as the table was made"
+    assert isinstance(stamp, int), "as the table was made"
+    return Entry(
+        key_bytes,
+        stamp,
+        str(columns.get("reason", "")),
+        str(columns.get("text", "")),
+        str(columns.get("shard", "")),
+        int(columns.get("parked_us", 0)),
+        str(columns.get("wanted", "")),
+        int(columns.get("later", 0)),
+    )
