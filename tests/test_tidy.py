@@ -32,6 +32,7 @@ ONLY_IN = {
     "jgo": ("deploy/kafka/jars.py",),
     "mode": ("stream/faust_*.py",),
     "rocksdict": ("stream/*store*.py", "stream/rocks*.py"),
+    "tantivy": ("connectors/tantivy/*.py",),
 }
 MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "base", "misc", "manager"}
 LOOSE_TASK = {"create_task", "gather", "ensure_future"}

@@ -1,0 +1,136 @@
+"""What a user asks for, as tantivy's query: words, and columns by their names.
+
+    running shoes                  either word, in any text of a row; rows with both come first
+    carrier:UA AND dep_delay:>60   columns, by value and by range; AND, OR, NOT, ( )
+    title:"run shoes"~2            words that stand together, with two others between them at most
+    day:[2013-01-05 TO 2013-02-01} a range, ] and } with and without its end
+    tail:* -tail:N14228            rows that have a column, without those of a value
+    carrier:IN [UA AA]             any of these
+
+The syntax is tantivy's own, and so is its parser. Its tree is taken apart because a column is a
+path within one field of ours, which a user need not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tantivy
+
+__all__ = ["COLUMNS", "KEY", "STAMP", "TEXT", "QueryRefused", "built"]
+
+KEY, STAMP, TEXT, COLUMNS = "_key", "_stamp", "_text", "_columns"
+"""The fields of a document."""
+
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_OCCURS = {
+    "must": tantivy.Occur.Must,
+    "must_not": tantivy.Occur.MustNot,
+    "should": tantivy.Occur.Should,
+    None: tantivy.Occur.Should,
+}
+_HINT = "Values with other characters than letters and digits are written in double quotes."
+
+
+class QueryRefused(ValueError):
+    """A query that can't be read, or not be answered; the text says why."""
+
+
+def built(query: str, index: Any) -> Any:
+    """Return a query for ``index``. Raises ``QueryRefused``."""
+    try:
+        tree = tantivy.parse_query(query)
+    except ValueError as error:
+        raise QueryRefused(f"The query {query!r} can't be read. {_HINT}") from error
+    try:
+        return _built(tree, index)
+    except ValueError as error:
+        reason = str(error).rstrip(".")
+        raise QueryRefused(f"The query {query!r} can't be read: {reason}. {_HINT}") from error
+
+
+def _built(tree: Mapping[str, Any], index: Any) -> Any:
+    match tree["type"]:
+        case "bool":
+            return _every(tree["clauses"], index)
+        case "boost":
+            return tantivy.Query.boost_query(_built(tree["underlying"], index), tree["boost"])
+        case "all":
+            return tantivy.Query.all_query()
+        case "range":
+            return _range(tree, index)
+        case "set":
+            any_of = [("should", _literal(tree["field"], text)) for text in tree["elements"]]
+            return _every(any_of, index)
+        case kind:
+            return index.parse_query(_leaf(kind, tree), [TEXT], allow_regexes=True)
+
+
+def _every(clauses: Iterable[tuple[str | None, Mapping[str, Any]]], index: Any) -> Any:
+    built = [(_OCCURS[occurs], _built(tree, index)) for occurs, tree in clauses]
+    if not built:
+        return tantivy.Query.empty_query()
+    if all(occurs == tantivy.Occur.MustNot for occurs, _ in built):
+        # Alone, exclusions find nothing: they are meant to be of all rows.
+        built.append((tantivy.Occur.Must, tantivy.Query.all_query()))
+    return tantivy.Query.boolean_query(built)
+
+
+def _literal(column: str | None, text: str) -> Mapping[str, Any]:
+    """Return a part of a tree that asks for a text: its words are made as those of rows are."""
+    return {"type": "literal", "field_name": column, "phrase": text, "slop": 0, "prefix": False}
+
+
+def _leaf(kind: str, tree: Mapping[str, Any]) -> str:
+    """Return the text of a part of a query, with the column's path in place of its name."""
+    match kind:
+        case "literal":
+            return _path(tree["field_name"]) + _quoted(tree)
+        case "exists":
+            return f"{_path(tree['field'])}*"
+        case "regex":
+            return f"{_path(tree['field'])}/{tree['pattern']}/"
+    raise ValueError(f"{kind} is not known")
+
+
+def _path(column: str | None) -> str:
+    if column is None:
+        return ""
+    # The parser's tree has a name as it is, but for escaped points.
+    name = column.replace("\\.", ".")
+    return f"{COLUMNS}." + re.sub(r"([^\w.])", r"\\\1", name) + ":"
+
+
+def _quoted(tree: Mapping[str, Any]) -> str:
+    slop = f"~{tree['slop']}" if tree["slop"] else ""
+    return _in_quotes(tree["phrase"]) + ("*" if tree["prefix"] else slop)
+
+
+def _in_quotes(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _range(tree: Mapping[str, Any], index: Any) -> Any:
+    """Return a range; of days also as one of times, because texts that are times are kept so."""
+    bounds = [_bound(tree, "lower"), _bound(tree, "upper")]
+    texts = {_range_text(tree, *bounds), _range_text(tree, *map(_midnight, bounds))}
+    built = [(tantivy.Occur.Should, index.parse_query(text, [TEXT])) for text in sorted(texts)]
+    return built[0][1] if len(built) == 1 else tantivy.Query.boolean_query(built)
+
+
+def _bound(tree: Mapping[str, Any], side: str) -> str:
+    """Return an end of a range as it was written; the parser took it without quotes."""
+    return str(tree[side].get("value", "*"))
+
+
+def _midnight(bound: str) -> str:
+    return f"{bound}T00:00:00Z" if _DAY.fullmatch(bound) else bound
+
+
+def _range_text(tree: Mapping[str, Any], low: str, high: str) -> str:
+    opening = "[" if tree["lower"]["type"] == "inclusive" else "{"
+    closing = "]" if tree["upper"]["type"] == "inclusive" else "}"
+    return f"{_path(tree['field'])}{opening}{low} TO {high}{closing}"

@@ -1,0 +1,112 @@
+"""Histories of a table as a sink may be told them: in pieces, doubled, late, in any order.
+
+A history is what happened to a few keys, one change per stamp, and the batches that tell of it:
+pieces of the stream, and pages of snapshots as of some stamp. Every change is in a batch, so a sink
+that was told all of them, in whatever order, must hold what the table is at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hypothesis import strategies as st
+
+from rowtide.connectors.rows import SinkBatch, SinkRow, TableShape
+from rowtide.core import key as key_order
+from rowtide.core import variant
+from rowtide.core.change import DELETE, PUT_ROW, ROW
+from rowtide.core.key_ranges import Range, holds
+from rowtide.core.schema import STRING, KeyColumn
+from rowtide.core.variant import Scalar
+
+__all__ = ["TABLE", "Columns", "History", "columns", "histories", "key_bytes", "row"]
+
+TABLE = TableShape("things", (KeyColumn("id", STRING),))
+KEYS = "abcdef"
+
+Columns = Mapping[str, Scalar]
+
+NAMES = st.sampled_from(["kind", "size", "a.b", "a", "na me", "_id", "ü", "x@integer", "*"])
+VALUES = st.one_of(
+    st.text(max_size=8),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.booleans(),
+    st.binary(max_size=4),
+)
+columns = st.dictionaries(NAMES, VALUES, max_size=4)
+
+
+def key_bytes(name: str) -> bytes:
+    return key_order.encode([variant.encode(name)])
+
+
+def row(name: str, stamp: int, told: Columns | None, *, page: bool = False) -> SinkRow:
+    kind = ROW if page else DELETE if told is None else PUT_ROW
+    return SinkRow((("id", name),), key_bytes(name), stamp, told, kind)
+
+
+@dataclass
+class History:
+    """``changes[i]`` has the stamp i + 1. ``batches`` are as they come to the sink."""
+
+    changes: list[tuple[str, Columns | None]]
+    batches: list[SinkBatch]
+
+    def as_of(self, stamp: int) -> dict[bytes, Columns]:
+        """Return the rows that the table has at a stamp."""
+        rows: dict[bytes, Columns] = {}
+        for name, told in self.changes[:stamp]:
+            rows.pop(key_bytes(name), None)
+            if told is not None:
+                rows[key_bytes(name)] = told
+        return rows
+
+    @property
+    def end(self) -> dict[bytes, Columns]:
+        return self.as_of(len(self.changes))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    """Return a history with all of its changes told at least once."""
+    change = st.tuples(st.sampled_from(KEYS), st.one_of(st.none(), columns))
+    history = History(draw(st.lists(change, min_size=1, max_size=20)), [])
+    stream = _pieces(history, draw(st.sets(st.integers(1, len(history.changes)))))
+    pages = [
+        _page(history, draw(st.integers(1, len(history.changes))), draw(_ranges()))
+        for _ in range(draw(st.integers(0, 3)))
+    ]
+    told = [*stream, *pages]
+    again = draw(st.lists(st.sampled_from(told), max_size=4))
+    history.batches = list(draw(st.permutations([*told, *again])))
+    return history
+
+
+def _ranges() -> st.SearchStrategy[Range]:
+    bounds = st.lists(st.sampled_from(KEYS), min_size=2, max_size=2, unique=True).map(sorted)
+    inner = bounds.map(lambda pair: (key_bytes(pair[0]), key_bytes(pair[1])))
+    return st.one_of(st.just((b"", b"")), inner)
+
+
+def _pieces(history: History, cuts: set[int]) -> list[SinkBatch]:
+    rows = [row(name, at, told) for at, (name, told) in enumerate(history.changes, 1)]
+    bounds = [0, *sorted(cuts), len(rows)]
+    pieces = [rows[a:b] for a, b in pairwise(bounds)]
+    return [_batch(piece) for piece in pieces if piece]
+
+
+def _page(history: History, stamp: int, covered: Range) -> SinkBatch:
+    names = {key_bytes(name): name for name in KEYS}
+    rows = [
+        row(names[key], stamp, told, page=True)
+        for key, told in sorted(history.as_of(stamp).items())
+        if holds((covered,), key)
+    ]
+    return SinkBatch(TABLE.name, "shard", rows, covered, stamp)
+
+
+def _batch(rows: Sequence[SinkRow]) -> SinkBatch:
+    return SinkBatch(TABLE.name, "shard", rows)

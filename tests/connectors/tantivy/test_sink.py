@@ -1,0 +1,340 @@
+"""The embedded search index as a sink: durable, idempotent, held against a dictionary."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.rows import SinkBatch, SinkRow, TableShape
+from rowtide.connectors.sink import HeldRow
+from rowtide.connectors.tantivy.floors import Floors
+from rowtide.connectors.tantivy.folder import SearchFolder, WritableFolder
+from rowtide.connectors.tantivy.held_rows import HeldRows
+from rowtide.connectors.tantivy.sink import TantivySink
+from rowtide.core.errors import Rejected, Unavailable
+from rowtide.core.key_ranges import Range, holds
+from rowtide.core.schema import STRING, KeyColumn
+from tests.connectors.sink_histories import (
+    TABLE,
+    Columns,
+    History,
+    columns,
+    histories,
+    key_bytes,
+    row,
+)
+
+
+@asynccontextmanager
+async def opened(folder: Path, language: str = "none") -> AsyncIterator[TantivySink]:
+    sink = TantivySink(folder, language=language, refresh_s=60)
+    await sink.open(TABLE)
+    try:
+        yield sink
+    finally:
+        await sink.close()
+
+
+def batch(*rows: SinkRow, covers: Range | None = None, stamp: int = 0) -> SinkBatch:
+    return SinkBatch(TABLE.name, "shard", rows, covers, stamp)
+
+
+async def held(sink: TantivySink) -> dict[bytes, HeldRow]:
+    return {row.key_bytes: row for row in await sink.held(b"", b"", limit=100)}
+
+
+def same(one: object, other: object) -> bool:
+    """Say whether two values are the same, NaN and the sign of zero included."""
+    return repr(one) == repr(other)
+
+
+def found(folder: Path, query: str) -> list[str]:
+    """Return the ids that another reader of the folder finds, in order."""
+    searched = SearchFolder(folder)
+    try:
+        return sorted(str(row.key["id"]) for row in searched.search(query, limit=100).rows)
+    finally:
+        searched.close()
+
+
+async def test_a_row_is_found_updated_and_gone(tmp_path: Path) -> None:
+    async with opened(tmp_path) as sink:
+        await sink.apply(batch(row("a", 1, {"title": "Blue shoes"}), row("b", 2, {"n": 5})))
+        await sink.refresh()
+        assert found(tmp_path, "shoes") == ["a"]
+        await sink.apply(batch(row("a", 3, {"title": "Red hats"}), row("b", 4, None)))
+        await sink.refresh()
+        assert found(tmp_path, "shoes") == []
+        assert found(tmp_path, "title:hats") == ["a"]
+        assert found(tmp_path, "n:5") == []
+
+
+async def test_an_older_row_and_one_of_before_a_delete_change_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as sink:
+        await sink.apply(batch(row("a", 5, {"n": 5}), row("b", 6, None)))
+        await sink.apply(batch(row("a", 4, {"n": 4}), row("a", 5, {"n": 55}), row("b", 1, {})))
+        assert await held(sink) == {key_bytes("a"): HeldRow(key_bytes("a"), 5, {"n": 5})}
+    async with opened(tmp_path) as sink:
+        await sink.apply(batch(row("b", 5, {"late": True})))
+        assert key_bytes("b") not in await held(sink)
+
+
+async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(tmp_path: Path) -> None:
+    async with opened(tmp_path) as sink:
+        await sink.apply(batch(*(row(name, 1, {}) for name in "abc"), row("d", 9, {})))
+        page = batch(row("b", 5, {}, page=True), covers=(key_bytes("b"), b""), stamp=5)
+        await sink.apply(page)
+        assert set(await held(sink)) == {key_bytes("a"), key_bytes("b"), key_bytes("d")}
+        # One that was paused with an older page in hand, of a row that nobody ever saw deleted.
+        await sink.apply(batch(row("e", 4, {})))
+        assert key_bytes("e") not in await held(sink)
+    async with opened(tmp_path) as sink:
+        await sink.apply(batch(row("e", 4, {})))
+        await sink.apply(batch(row("0", 4, {})))
+        assert set(await held(sink)) == {key_bytes(name) for name in "0abd"}
+
+
+@given(history=histories())
+@settings(max_examples=60)
+def test_whatever_the_order_the_end_is_the_table(history: History) -> None:
+    async def told(folder: Path) -> None:
+        async with opened(folder) as sink:
+            for one in history.batches:
+                await sink.apply(one)
+            rows = await held(sink)
+            assert same(
+                {key: dict(row.columns) for key, row in sorted(rows.items())},
+                {key: dict(columns) for key, columns in sorted(history.end.items())},
+            )
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(told(Path(folder)))
+
+
+@st.composite
+def any_batches(draw: st.DrawFn) -> SinkBatch:
+    """Return a batch that need not be true of any table."""
+    names = draw(st.lists(st.sampled_from("abcdef"), max_size=4))
+    rows = [
+        row(name, draw(st.integers(1, 20)), draw(st.one_of(st.none(), columns))) for name in names
+    ]
+    if not draw(st.booleans()):
+        return batch(*sorted(rows, key=lambda row: row.stamp))
+    low, high = sorted(draw(st.lists(st.sampled_from("abcdef"), min_size=2, max_size=2)))
+    covers = (key_bytes(low), draw(st.sampled_from([key_bytes(high), b""])))
+    return batch(*rows, covers=covers, stamp=draw(st.integers(1, 20)))
+
+
+@given(batches=st.lists(any_batches(), max_size=12), reopened=st.sets(st.integers(0, 11)))
+@settings(max_examples=150)
+def test_rows_are_held_as_a_dictionary_would(batches: list[SinkBatch], reopened: set[int]) -> None:
+    model: dict[bytes, tuple[int, object]] = {}
+    floors: list[tuple[Range, int]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        rows = HeldRows(Path(folder), writes=True)
+        for at, told in enumerate(batches):
+            rows.apply([told])
+            _apply_to_model(told, model, floors)
+            if at in reopened:
+                rows.close()
+                rows = HeldRows(Path(folder), writes=True)
+            held = rows.living((b"", b""), limit=100)
+            got = [(r.key_bytes, r.stamp, r.document.columns) for r in held if r.document]
+            living = [(key, *was) for key, was in sorted(model.items()) if was[1] is not None]
+            assert same(got, living)
+        rows.close()
+
+
+def _apply_to_model(
+    told: SinkBatch, model: dict[bytes, tuple[int, object]], floors: list[tuple[Range, int]]
+) -> None:
+    if told.covers is not None:
+        named = {row.key_bytes for row in told}
+        for key, (stamp, columns) in list(model.items()):
+            absent = holds((told.covers,), key) and key not in named
+            if absent and stamp < told.stamp and columns is not None:
+                model[key] = (told.stamp, None)
+        floors.append((told.covers, told.stamp))
+    for one in told:
+        floor = max([s for covered, s in floors if holds((covered,), one.key_bytes)], default=0)
+        if one.stamp >= floor and one.stamp > model.get(one.key_bytes, (0, None))[0]:
+            columns = None if one.columns is None else dict(one.columns)
+            model[one.key_bytes] = (one.stamp, columns)
+
+
+@given(
+    lifts=st.lists(st.tuples(st.binary(max_size=2), st.binary(max_size=2), st.integers(1, 9))),
+    keys=st.lists(st.binary(max_size=3), min_size=1),
+)
+def test_a_floor_is_the_latest_page_of_a_key(
+    lifts: list[tuple[bytes, bytes, int]], keys: list[bytes]
+) -> None:
+    floors = Floors()
+    kept = [((a, b), stamp) for a, b, stamp in lifts if not b or a < b]
+    for covered, stamp in kept:
+        floors.lift(covered, stamp)
+    for key in keys:
+        assert floors.of(key) == max([s for c, s in kept if holds((c,), key)], default=0)
+    steps = list(floors.ranges())
+    assert all(a[0][1] != b[0][0] or a[1] != b[1] for a, b in pairwise(steps))
+
+
+@given(told=st.dictionaries(st.text(max_size=6), st.one_of(st.text(), st.floats()), max_size=5))
+@settings(max_examples=60)
+def test_no_name_and_no_value_loses_a_row(told: dict[str, str | float]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with WritableFolder(folder, TABLE, "english") as written:
+            written.apply([batch(row("a", 1, told))])
+            assert len(written.searched((b"", b""), limit=9)) == 1
+        assert found(folder, "*") == ["a"]
+
+
+async def test_values_come_back_as_they_were(tmp_path: Path) -> None:
+    told: Columns = {
+        "big": 2**63 - 1,
+        "low": -(2**63),
+        "half": 0.1,
+        "minus zero": -0.0,
+        "no number": math.nan,
+        "no end": -math.inf,
+        "bytes": b"\x00\xff",
+        "yes": True,
+        "": "an empty name",
+        "text": "\x00\ud7ff \U0001f600",
+    }
+    async with opened(tmp_path) as sink:
+        await sink.apply(batch(row("a", 1, told)))
+        [only] = await sink.held(b"", b"", limit=1)
+        assert same(dict(only.columns), dict(sink.expected(told)))
+
+
+async def test_what_is_searched_but_not_as_held_is_not_told_as_held(tmp_path: Path) -> None:
+    async with opened(tmp_path) as sink:
+        await sink.apply(batch(*(row(name, 1, {"n": 1}) for name in "abc")))
+        await sink.refresh()
+    rows = HeldRows(tmp_path, writes=True)
+    rows.apply([batch(row("b", 2, {"n": 2}))])
+    rows.indexed([key_bytes("b")])  # The index has the former row, and nobody knows.
+    rows.close()
+    async with opened(tmp_path) as sink:
+        assert [r.key_bytes for r in await sink.held(b"", b"", limit=2)] == [
+            key_bytes("a"),
+            key_bytes("c"),
+        ]
+
+
+async def test_batches_that_wait_together_are_all_durable(tmp_path: Path) -> None:
+    async with opened(tmp_path) as sink:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(50):
+                tasks.create_task(sink.apply(batch(row(f"{number:02}", 1, {"n": number}))))
+        assert len(await held(sink)) == 50
+
+
+async def test_another_language_makes_the_index_anew(tmp_path: Path) -> None:
+    async with opened(tmp_path) as sink:
+        await sink.apply(batch(row("a", 1, {"title": "running shoes"})))
+    assert found(tmp_path, "run") == []
+    async with opened(tmp_path, "english"):
+        assert found(tmp_path, "run shoe") == ["a"]
+
+
+async def test_a_damaged_index_is_made_anew_from_the_rows(tmp_path: Path) -> None:
+    async with opened(tmp_path) as sink:
+        await sink.apply(batch(row("a", 1, {"title": "shoes"})))
+    (tmp_path / "index" / "meta.json").write_text("{")
+    async with opened(tmp_path):
+        assert found(tmp_path, "shoes") == ["a"]
+
+
+async def test_one_process_writes_at_a_time_and_says_who(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        other = TantivySink(tmp_path, language="none", refresh_s=1)
+        with pytest.raises(Unavailable, match=f"is written by process {os.getpid()}"):
+            await other.open(TABLE)
+        await other.close()
+    async with opened(tmp_path):
+        pass
+
+
+async def test_a_folder_is_of_one_table(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    other = TantivySink(tmp_path, language="none", refresh_s=1)
+    with pytest.raises(Rejected, match="give this one another folder"):
+        await other.open(TableShape("others", (KeyColumn("id", STRING),)))
+    await other.close()
+
+
+def test_settings_are_read_strictly(tmp_path: Path) -> None:
+    place = Surroundings("search", str(tmp_path))
+    make_sink(Fields({"kind": "tantivy", "language": "english", "refresh_ms": 50}, "sink"), place)
+    with pytest.raises(SettingsRefused, match="language must be one of"):
+        make_sink(Fields({"kind": "tantivy", "language": "klingon"}, "sink"), place)
+    with pytest.raises(SettingsRefused, match="has no setting langauge"):
+        make_sink(Fields({"kind": "tantivy", "langauge": "english"}, "sink"), place)
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from rowtide.connectors.rows import SinkBatch
+from rowtide.connectors.tantivy.sink import TantivySink
+from tests.connectors.sink_histories import TABLE, row
+
+async def main():
+    sink = TantivySink(Path(sys.argv[1]), language="none", refresh_s=0.02)
+    await sink.open(TABLE)
+    for number in range(100_000):
+        rows = [row(f"{number:06}-{i}", number + 1, {"n": number}) for i in range(20)]
+        await sink.apply(SinkBatch(TABLE.name, "shard", rows))
+        print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def writer(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("batches", [1, 20, 57])
+async def test_what_was_applied_is_found_after_kill_9(batches: int, tmp_path: Path) -> None:
+    with writer(tmp_path) as process:
+        assert process.stdout is not None
+        for number in range(batches):
+            assert process.stdout.readline() == f"{number}\n"
+        process.kill()
+        more = process.stdout.read().split()
+    applied = batches + len(more)
+    async with opened(tmp_path) as sink:
+        rows = await sink.held(b"", b"", limit=1_000_000)
+        # The batch that was in hand may be there too, whole.
+        assert len(rows) in (20 * applied, 20 * (applied + 1))
+    assert len(found(tmp_path, f"n:{applied - 1}")) == 20
