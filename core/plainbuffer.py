@@ -39,6 +39,7 @@ __all__ = [
     "delete_cell",
     "encode_row",
     "extension",
+    "first_key_value",
     "increment_cell",
     "key_piece",
     "parse_cells",
@@ -59,6 +60,8 @@ _CELL_NAME = _CELL | _NAME << 8
 _CELL_HEAD = struct.Struct("<HI")  # Cell and name tags, length of the name.
 _CELL_END = struct.Struct("<BBHI")  # Checksum tag and checksum; the next cell's head.
 _TAG_LENGTH = struct.Struct("<BI")
+_KEY_START = struct.Struct("<BHI")  # The key's tag; its first cell's head.
+_KEY_NAME_AT = len(HEADER) + _KEY_START.size
 _VERSION_TAIL = struct.Struct("<BqB")  # Version tag, version, checksum tag.
 _INT64 = struct.Struct("<q")
 _LENGTH = struct.Struct("<I")
@@ -105,6 +108,7 @@ _AROUND_CELLS = 3 + len(_PADDING)
 _VALUES = frozenset(
     (variant.INTEGER, variant.DOUBLE, variant.BOOLEAN, variant.STRING, variant.BLOB)
 )
+_TEXTS = (variant.STRING, variant.BLOB)
 _KEY_VALUES = _VALUES | {variant.INF_MIN, variant.INF_MAX, variant.AUTO_INCREMENT}
 
 _FIXED_SIZES = tuple(9 if kind in (variant.INTEGER, variant.DOUBLE) else -1 for kind in range(256))
@@ -149,6 +153,26 @@ def decode_row(buffer: bytes) -> RowChange:
     if end != len(buffer):
         _check_rest(buffer, end)
     return row
+
+
+def first_key_value(buffer: bytes) -> bytes | None:
+    """Return the first key column's variant of a row, unchecked; None where it can't be told.
+
+    It says where a row goes, cheaply. Whoever takes the row holds it to the format.
+    """
+    try:
+        tag, tags, length = _KEY_START.unpack_from(buffer, len(HEADER))
+        if tag != _KEY or tags != _CELL_NAME:
+            return None
+        _, tag, size, kind, inner = _name_reader(length)(buffer, _KEY_NAME_AT)
+    except struct.error:
+        return None
+    at = _KEY_NAME_AT + length + _TAG_LENGTH.size
+    value = buffer[at : at + size]
+    if tag != _VALUE or len(value) != size:
+        return None
+    whole = inner == size - 5 if kind in _TEXTS else kind == variant.INTEGER and size == 9
+    return value if whole else None
 
 
 def decode_rows(buffer: bytes) -> list[RowChange]:

@@ -94,6 +94,11 @@ class Directory:
         """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
         return self.slot(shard.slot).followed(shard.shard_id)
 
+    def serves(self, number: int) -> bool:
+        """Say whether a slot is this worker's."""
+        slot = self._slots.get(number)
+        return slot is not None and not slot.foreign
+
     def slots(self) -> list[Slot]:
         """Return this worker's slots, open or not."""
         return list(self._slots.values())

@@ -75,17 +75,6 @@ class FanOut:
         self._owners = owners
         self._ask = ask
         self._address = address
-        self._known: Mapping[int, str] | None = None
-        self._alone = True
-
-    @property
-    def alone(self) -> bool:
-        """Say whether this worker serves every slot, as far as it knows."""
-        owners = self._owners()
-        if owners is not self._known:
-            self._known = owners
-            self._alone = set(owners.values()) <= {self._address}
-        return self._alone
 
     def knows(self, identity: Identity, operation: str, body: bytes) -> bool:
         """Say whether this worker knows every table of a batch, or it is none."""

@@ -18,7 +18,9 @@ import hmac
 import logging
 import os
 import socket
+from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from struct import Struct, error
 from typing import NamedTuple, cast
 
@@ -40,15 +42,20 @@ CALLS_MAX = 10_000
 FRAME_BYTES_MAX = 80 * 1024 * 1024
 UNSENT_BYTES_MAX = 128 * 1024 * 1024
 CONNECT_S = 2.0
-ANSWER_S = 30.0
+ANSWER_S = 30
 """After this long without an answer the outcome is unknown. The owner answers in 10 s."""
 
 NOBODY = Identity("", "", b"")
 """On whose behalf a worker asks another one for its own sake."""
 
+NAMES_KEPT = 1024
+"""Callers and operations whose names are kept encoded: encoding them costs as much as the rest."""
+
 NONCE_BYTES = 32
 _LENGTH = Struct(">I")
 _CALL = Struct(">QBBBB")
+_CALL_HEAD = Struct(">IQ")
+_NUMBER_BYTES = 8
 _ANSWER = Struct(">QBB")
 OK, REJECTED, UNAVAILABLE, UNKNOWN = range(4)
 _CLIENT, _SERVER = b"rowtide hop client", b"rowtide hop server"
@@ -74,26 +81,37 @@ def proof(secret: bytes, role: bytes, *nonces: bytes) -> bytes:
 
 def encode_call(call: Call) -> bytes:
     """Return a call's frame."""
-    names = (
-        call.identity.access_key_id.encode(),
-        call.identity.instance.encode(),
-        call.operation.encode(),
-    )
-    head = _CALL.pack(call.number, *(len(name) for name in names), 0)
-    size = len(head) + sum(map(len, names)) + len(call.body)
-    return b"".join((_LENGTH.pack(size), head, *names, call.body))
+    number, identity, operation, body = call
+    names = _names(identity.access_key_id, identity.instance, operation)
+    head = _CALL_HEAD.pack(_NUMBER_BYTES + len(names) + len(body), number)
+    return b"".join((head, names, body))
 
 
 def decode_call(frame: bytes) -> Call:
     """Take a call's frame apart, without its length."""
     number, *sizes, _ = _CALL.unpack_from(frame)
-    at = _CALL.size
-    names: list[str] = []
-    for size in sizes:
-        names.append(frame[at : at + size].decode())
+    at = _CALL.size + sum(sizes)
+    identity, operation = _named(frame[_NUMBER_BYTES:at])
+    return Call(number, identity, operation, frame[at:])
+
+
+@lru_cache(NAMES_KEPT)
+def _names(*names: str) -> bytes:
+    """Return on whose behalf a call is and what it asks for, as its frame has them."""
+    encoded = [name.encode() for name in names]
+    return b"".join((bytes((*map(len, encoded), 0)), *encoded))
+
+
+@lru_cache(NAMES_KEPT)
+def _named(names: bytes) -> tuple[Identity, str]:
+    """Return the same, read from a frame."""
+    at = _CALL.size - _NUMBER_BYTES
+    found: list[str] = []
+    for size in names[: at - 1]:
+        found.append(names[at : at + size].decode())
         at += size
-    key_id, instance, operation = names
-    return Call(number, Identity(key_id, instance, b""), operation, frame[at:])
+    key_id, instance, operation = found
+    return Identity(key_id, instance, b""), operation
 
 
 def encode_answer(number: int, told: bytes | StoreError) -> bytes:
@@ -131,6 +149,8 @@ class _Frames(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self._buffer = bytearray()
+        """The beginning of a frame, of which ``_needed`` bytes must be there to go on."""
+        self._needed = 0
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
 
@@ -141,20 +161,27 @@ class _Frames(asyncio.Protocol):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
-        buffer = self._buffer
-        buffer += data
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._needed:
+                return
+            data = bytes(self._buffer)
+            self._buffer.clear()
         at = 0
-        while len(buffer) - at >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(buffer, at)
+        while len(data) - at >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(data, at)
             if size > self.frame_bytes_max():
                 self.abort(f"a frame of {size} bytes")
                 return
             end = at + _LENGTH.size + size
-            if len(buffer) < end:
+            if len(data) < end:
+                self._needed = end - at
                 break
-            self.taken(bytes(memoryview(buffer)[at + _LENGTH.size : end]))
+            self.taken(data[at + _LENGTH.size : end])
             at = end
-        del buffer[:at]
+        else:
+            self._needed = _LENGTH.size
+        self._buffer += data[at:]
 
     def frame_bytes_max(self) -> int:
         """Return the largest frame that is taken now."""
@@ -318,10 +345,18 @@ class HopClient:
         Raises what it raised, ``Unavailable`` where it was never asked, ``OutcomeUnknown`` where
         it was asked and no answer came.
         """
+        return await self.ask(address, identity, operation, body)
+
+    def ask(
+        self, address: str, identity: Identity, operation: str, body: bytes
+    ) -> Awaitable[bytes]:
+        """Do the same, without a task where the worker is connected: a future tells the answer."""
         link = self._links.get(address)
         if link is None or link.lost:
             link = self._links[address] = _Link(address)
-        return await link.call(self._secret, identity, operation, body)
+        if link.caller is not None:
+            return link.caller.ask(identity, operation, body)
+        return link.first_call(self._secret, identity, operation, body)
 
     def close(self) -> None:
         """Cut every connection."""
@@ -335,28 +370,21 @@ class _Link:
     def __init__(self, address: str) -> None:
         self.address = address
         self.lost = False
+        self.caller: _Caller | None = None
+        """The connection, once both ends trust each other."""
         self._opening = asyncio.Lock()
-        self._caller: _Caller | None = None
 
-    async def call(
+    async def first_call(
         self,
         secret: Callable[[], bytes | None],
         identity: Identity,
         operation: str,
         body: bytes,
     ) -> bytes:
-        caller = self._caller
-        if caller is None:
-            async with self._opening:
-                caller = self._caller or await self._open(secret())
-        if caller.busy:
-            raise Unavailable("Server is busy.", "OTSServerBusy")
-        future = caller.ask(identity, operation, body)
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                return await future
-        except TimeoutError:
-            raise OutcomeUnknown from None
+        """Connect, unless somebody else just did, and call."""
+        async with self._opening:
+            caller = self.caller or await self._open(secret())
+        return await caller.ask(identity, operation, body)
 
     async def _open(self, secret: bytes | None) -> _Caller:
         if self.lost or secret is None:
@@ -372,14 +400,15 @@ class _Link:
             self.lost = True
             caller.close()
             raise Unavailable from failure
-        self._caller = caller
+        self.caller = caller
+        caller.sweep()
         return caller
 
     def close(self) -> None:
         """Cut the connection."""
         self.lost = True
-        if self._caller is not None:
-            self._caller.close()
+        if self.caller is not None:
+            self.caller.close()
 
 
 class _Caller(_Frames):
@@ -391,25 +420,38 @@ class _Caller(_Frames):
         self._secret = secret
         self._nonce = os.urandom(NONCE_BYTES)
         self._theirs: bytes | None = None
-        self.trusted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._loop = asyncio.get_running_loop()
+        self.trusted: asyncio.Future[None] = self._loop.create_future()
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        """Who waits for the answer to which call, in the calls' order."""
         self._number = 0
-
-    @property
-    def busy(self) -> bool:
-        """Say whether as much waits on this connection as may."""
-        return len(self.waiting) >= CALLS_MAX or self.unsent_bytes > UNSENT_BYTES_MAX
+        self._sent: deque[int] = deque(maxlen=ANSWER_S + 1)
+        """How many calls had been sent at each of the last sweeps."""
+        self._sweeper: asyncio.TimerHandle | None = None
 
     def ask(self, identity: Identity, operation: str, body: bytes) -> asyncio.Future[bytes]:
-        """Send a call; the future tells its answer."""
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        """Send a call; the future tells its answer. Raises ``Unavailable``: nothing was sent."""
         if self.transport is None or self.transport.is_closing():
-            future.set_exception(Unavailable())
-            return future
+            raise Unavailable
+        if len(self._waiting) >= CALLS_MAX or self.unsent_bytes > UNSENT_BYTES_MAX:
+            raise Unavailable("Server is busy.", "OTSServerBusy")
         self._number += 1
-        self.waiting[self._number] = future
+        future = self._waiting[self._number] = self._loop.create_future()
         self.send(encode_call(Call(self._number, identity, operation, body)))
         return future
+
+    def sweep(self) -> None:
+        """Tell once a second who has waited too long; so no call needs a timer of its own."""
+        self._sent.append(self._number)
+        if len(self._sent) == self._sent.maxlen:
+            for number in [number for number in self._waiting if number <= self._sent[0]]:
+                self._fail(self._waiting.pop(number))
+        if self.transport is not None:
+            self._sweeper = self._loop.call_later(1.0, self.sweep)
+
+    def _fail(self, future: asyncio.Future[bytes]) -> None:
+        if not future.done():
+            future.set_exception(OutcomeUnknown())
 
     def taken(self, frame: bytes) -> None:
         if self.trusted.done():
@@ -418,7 +460,7 @@ class _Caller(_Frames):
             except (ValueError, error) as malformed:
                 self.abort(f"a malformed answer: {malformed}")
                 return
-            future = self.waiting.pop(number, None)
+            future = self._waiting.pop(number, None)
             if future is None or future.done():
                 return
             if isinstance(told, StoreError):
@@ -438,10 +480,11 @@ class _Caller(_Frames):
         self._link.lost = True
         if not self.trusted.done():
             self.trusted.set_exception(Unavailable())
-        waiting, self.waiting = self.waiting, {}
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
-            if not future.done():
-                future.set_exception(OutcomeUnknown())
+            self._fail(future)
 
     def close(self) -> None:
         """Cut the connection."""

@@ -1,8 +1,9 @@
 """Sends a request to the worker that can answer it: this one, or one hop away.
 
-What concerns the catalog is answered by its owner. Everything else is tried here first: where a
-shard is another worker's the handler raises ``Elsewhere``, having done nothing, and the request
-goes there as it came. Whoever was asked by another worker does not pass on again.
+What concerns the catalog is answered by its owner. A request on one row goes where its first key
+says, unread. Everything else is tried here first: where a shard is another worker's the handler
+raises ``Elsewhere``, having done nothing, and the request goes there as it came. Whoever was asked
+by another worker does not pass on again.
 
 No worker says that something is absent before it has read the catalog to its present end, unless
 it serves the catalog under a lease that holds. It answers by the catalog that it knows first, and
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import Elsewhere, Rejected, Unavailable, invalid
 from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.destinations import Destination
 from rowtide.stream.fan_out import HERE, FanOut
 from rowtide.stream.hop import HopClient
 from rowtide.stream.http_edge import Handler
@@ -74,7 +76,7 @@ class Router:
     """Routes the operations of ``handlers``; those of ``among_workers`` are not for clients.
 
     ``owners`` tells each slot's worker by address, ``serving`` whether a slot is open and leased
-    here.
+    here, and ``destinations`` by operation where a request goes.
     """
 
     def __init__(
@@ -86,17 +88,21 @@ class Router:
         owners: Callable[[], Mapping[int, str]],
         serving: Callable[[int], bool],
         divided: Mapping[str, Divided],
+        destinations: Mapping[str, Destination],
         *,
         address: str,
     ) -> None:
         self._handlers = handlers
         self._among_workers = among_workers
         self._divided = divided
+        self._destinations = destinations
         self._catalog = catalog
         self._hop = hop
         self._owners = owners
         self._serving = serving
         self._address = address
+        self._known: Mapping[int, str] | None = None
+        self._all_here = True
 
     def routed(self) -> dict[str, Handler]:
         """Return the handlers for clients' requests."""
@@ -119,12 +125,14 @@ class Router:
             return self._by_catalog(handler, identity, body)
         return self._tried(operation, handler, identity, body)
 
-    async def forward(self, slot: int, operation: str, identity: Identity, body: bytes) -> bytes:
-        """Have the worker of ``slot`` answer."""
+    def forward(
+        self, slot: int, operation: str, identity: Identity, body: bytes
+    ) -> Awaitable[bytes]:
+        """Have the worker of ``slot`` answer. Raises ``Unavailable`` where there is none."""
         address = self._owners().get(slot)
         if address is None or address == self._address:
             raise Unavailable
-        return await self._hop.call(address, identity, operation, body)
+        return self._hop.ask(address, identity, operation, body)
 
     async def ask(self, address: str, operation: str, identity: Identity, body: bytes) -> bytes:
         """Have a worker answer, this one where the address is ``HERE``."""
@@ -150,14 +158,20 @@ class Router:
             return handler
 
         def route(identity: Identity, body: bytes) -> Awaited:
-            if divided.fan_out.alone or not divided.divisible(identity, body):
+            if self._alone or not divided.divisible(identity, body):
                 return handler(identity, body)
             return divided.answer(identity, body)
 
         return route
 
     def _of_rows(self, name: str, handler: Handler) -> Handler:
+        destination = self._destinations.get(name)
+
         def route(identity: Identity, body: bytes) -> Awaited:
+            if destination is not None and not self._alone:
+                slot = destination(identity, body)
+                if slot is not None:
+                    return self.forward(slot, name, identity, body)
             try:
                 result = self._tried(name, handler, identity, body)
             except Elsewhere as error:
@@ -175,6 +189,15 @@ class Router:
             return await result
         except Elsewhere as error:
             return await self.forward(error.slot, name, identity, body)
+
+    @property
+    def _alone(self) -> bool:
+        """Say whether this worker serves every slot, as far as it knows."""
+        owners = self._owners()
+        if owners is not self._known:
+            self._known = owners
+            self._all_here = set(owners.values()) <= {self._address}
+        return self._all_here
 
     # By which catalog they are answered.
 

@@ -28,6 +28,7 @@ from rowtide.stream.consumption import Consumption
 from rowtide.stream.consumption_file import ConsumptionFile
 from rowtide.stream.counts import Counts
 from rowtide.stream.defined_column_operations import DefinedColumnOperations
+from rowtide.stream.destinations import destinations
 from rowtide.stream.directory import Directory
 from rowtide.stream.exact_rows import ExactRows
 from rowtide.stream.fan_out import FanOut
@@ -310,6 +311,7 @@ class Worker:
             self._owners,
             self._serving,
             operations.divided(),
+            destinations(self.directory),
             address=self._hop_address,
         )
         self._bounded = BoundedReads(

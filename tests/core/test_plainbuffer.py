@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import plainbuffer, variant
+from rowtide.core import key, plainbuffer, variant
 from rowtide.core.cell import Cell
 from rowtide.core.errors import Rejected
 from rowtide.core.plainbuffer import (
@@ -20,6 +20,7 @@ from rowtide.core.plainbuffer import (
     decode_rows,
     delete_cell,
     encode_row,
+    first_key_value,
     increment_cell,
     put_cell,
 )
@@ -126,6 +127,21 @@ def test_the_page_shows_these_bytes() -> None:
 @given(st.lists(rows, max_size=3))
 def test_rows_come_back(changes: list[RowChange]) -> None:
     assert decode_rows(written(changes)) == changes
+
+
+@given(rows)
+def test_the_first_key_value_is_found_at_a_glance_or_not_at_all(change: RowChange) -> None:
+    found = first_key_value(written([change]))
+    first = change.key[0][1] if change.key else None
+    plain = first is not None and first[0] in (variant.INTEGER, variant.STRING, variant.BLOB)
+    assert found == (first if plain else None)
+
+
+@given(st.builds(lambda row, cut: written([row])[:cut], rows, st.integers(0, 60)))
+def test_a_first_key_value_that_is_cut_off_is_none(buffer: bytes) -> None:
+    found = first_key_value(buffer)
+    assert found is None or buffer.find(found) > 0
+    key.encode([found] if found else [])
 
 
 @given(rows, st.integers(0, 30))
@@ -301,3 +317,5 @@ def test_any_bytes_are_rows_or_are_refused(
 ) -> None:
     with contextlib.suppress(Rejected):
         decoder(buffer)
+    found = first_key_value(buffer)
+    assert found is None or key.encode([found])

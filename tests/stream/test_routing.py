@@ -60,6 +60,7 @@ class Follower:
             dict,
             lambda _slot: self.serving,
             {"BatchWriteRow": divided},
+            {},
             address="b:1",
         )
 
