@@ -34,7 +34,8 @@ class Lease(NamedTuple):
 
     ``owner`` is empty while nobody reads; ``wanted`` names who asked for it. ``position`` is the
     checkpoint, empty before the first; ``pending`` are the ranges whose rows are still to be read.
-    ``ended``: the shard is read to its end, and its children may be.
+    ``ended``: the shard is read to its end, and its children may be. ``epoch`` rises when the
+    consumer is rewound; a row of an earlier one says nothing but who may still be reading.
     """
 
     shard_id: str
@@ -44,6 +45,7 @@ class Lease(NamedTuple):
     position: str = ""
     pending: Ranges = ()
     ended: bool = False
+    epoch: int = 0
 
 
 class Leases(Protocol):
@@ -237,6 +239,7 @@ def _columns(lease: Lease) -> dict[str, Scalar]:
         "position": lease.position,
         "pending": pending,
         "ended": lease.ended,
+        "epoch": lease.epoch,
     }
 
 
@@ -253,6 +256,7 @@ def _lease(row: plainbuffer.RowChange) -> Lease:
             str(told[b"position"]),
             tuple((bytes.fromhex(begin), bytes.fromhex(end)) for begin, end in pending),
             bool(told[b"ended"]),
+            int(told.get(b"epoch", 0)),
         )
     except (KeyError, ValueError, StoreError) as error:
         raise Rejected("OTSParameterInvalid", f"A row of leases can't be read: {error}.") from error

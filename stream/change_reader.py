@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager
 
 from rowtide.stream.change_leases import Leases, MemoryLeases
 from rowtide.stream.change_source import ChangeSource
-from rowtide.stream.change_worker import Batch, Begin, ChangeWorker, FollowerSettings
+from rowtide.stream.change_start import Begin
+from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
 from rowtide.stream.shard_follower import Unfinished
 
 __all__ = ["read_changes"]

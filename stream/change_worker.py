@@ -8,11 +8,9 @@ have ended. See docs/change-reader.md for what may come twice, and when.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
 
 from rowtide.core.errors import (
     LogTrimmed,
@@ -24,38 +22,17 @@ from rowtide.core.errors import (
 from rowtide.core.key_ranges import Ranges, left_of, within
 from rowtide.stream.change_leases import START, Lease, Leases
 from rowtide.stream.change_source import ChangeSource, SourceShard
+from rowtide.stream.change_start import NOWHERE, Begin, Start, start_at
 from rowtide.stream.clock import lease_clock
 from rowtide.stream.lease_balance import planned, readable
 from rowtide.stream.shard_follower import Batch, FollowerSettings, Handle, ShardFollower
 
-__all__ = ["Batch", "Begin", "ChangeWorker", "FollowerSettings", "Handle"]
+__all__ = ["Batch", "ChangeWorker", "FollowerSettings", "Handle"]
 
 logger = logging.getLogger(__name__)
 
-Begin = int | Literal["oldest", "latest", "rows"]
-"""Where a consumer begins: at a time in Unix microseconds, with the oldest change that is kept,
-with what comes from now on, or with the rows as they are, followed by what changes."""
-
 DRIFT = 1.1
 """An observer waits this much longer than the owner of a lease relies on it."""
-
-
-class Start(NamedTuple):
-    """Where a consumer began in the shards that there were, and whose rows it was to read."""
-
-    positions: dict[str, str]
-    unread: frozenset[str]
-    snapshot: bool
-
-    def text(self) -> str:
-        """Return it as it is kept."""
-        return json.dumps([self.positions, sorted(self.unread), self.snapshot])
-
-    @classmethod
-    def parsed(cls, text: str) -> Start:
-        """Return what was kept."""
-        positions, unread, snapshot = json.loads(text)
-        return cls(positions, frozenset(unread), snapshot)
 
 
 class ChangeWorker:
@@ -85,7 +62,8 @@ class ChangeWorker:
         self._settings = settings or FollowerSettings()
         self._clock = clock
         self._begin = begin
-        self._start = Start({}, frozenset(), snapshot=False)
+        self._start = NOWHERE
+        self._epoch = 0
         self._followers: dict[str, ShardFollower] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._seen: dict[str, tuple[int, float]] = {}
@@ -123,33 +101,23 @@ class ChangeWorker:
         while not self._stopping:
             try:
                 await self._leases.open(await self._source.table_name())
-                self._start = await self._found_start()
+                started = await self._found_start()
+                self._start, self._epoch = Start.parsed(started.position), started.epoch
                 return
             except (Unavailable, OutcomeUnknown) as error:
                 logger.debug("consumer %s: %s", self.consumer, error)
                 await asyncio.sleep(self._beat_s)
 
-    async def _found_start(self) -> Start:
+    async def _found_start(self) -> Lease:
         """Return where the consumer began, or begin: one row says it for every shard at once.
 
         A shard that is listed later holds only what came later, and is read from its beginning.
         """
         started = (await self._leases.all()).get(START)
         if started is None:
-            since_us: int | None = None
-            if isinstance(self._begin, int):
-                since_us = self._begin
-            elif self._begin != "oldest":
-                since_us = await self._source.now_us()
-            shards = await self._source.shards()
-            names = [shard.shard_id for shard in shards]
-            positions = {name: await self._source.position(name, since_us) for name in names}
-            split = {parent for shard in shards for parent in shard.parents}
-            snapshot = self._begin == "rows"
-            unread = [name for name in positions if snapshot and name not in split]
-            start = Start(positions, frozenset(unread), snapshot)
+            start = await start_at(self._source, self._begin)
             started = await self._leases.create(Lease(START, position=start.text()))
-        return Start.parsed(started.position)
+        return started
 
     @property
     def _beat_s(self) -> float:
@@ -207,45 +175,64 @@ class ChangeWorker:
     async def _take(self, tasks: asyncio.TaskGroup) -> None:
         """Take what is our share, and ask for what is missing of it."""
         # The rows first: whatever they name was listed before.
-        leases = await self._leases.all()
+        rows = await self._leases.all()
         shards = await self._source.shards()
-        over = self._expired(leases) | {
+        over = self._expired(rows) | {
             lease.shard_id
-            for lease in leases.values()
+            for lease in rows.values()
             if lease.owner == self.id and lease.shard_id not in self._followers
         }
+        if not await self._same_epoch(rows, over):
+            return
+        leases = self._start.leases(self._epoch)
+        leases |= {name: lease for name, lease in rows.items() if lease.epoch == self._epoch}
         self._require_listed(leases, shards)
         plan = planned(self.id, readable(shards, leases), leases, over)
         for shard in plan.take:
             if shard.shard_id not in self._followers:
-                await self._take_one(tasks, shard, leases, shards)
+                await self._take_one(tasks, shard, rows.get(shard.shard_id), leases, shards)
         if plan.ask is not None:
             await self._leases.change(plan.ask, plan.ask._replace(wanted=self.id))
-        await self._forget(leases, shards)
+        await self._forget(rows, shards)
+
+    async def _same_epoch(self, rows: Mapping[str, Lease], over: set[str]) -> bool:
+        """Say whether all who read do so in the consumer's epoch; go over to it, and let go.
+
+        Only then is anything taken in it, so that nobody is given what is old between what is new.
+        """
+        started = rows.get(START)
+        if started is not None and started.epoch > self._epoch:
+            self._start, self._epoch = Start.parsed(started.position), started.epoch
+            for following in self._running.values():
+                following.cancel()
+            logger.info("consumer %s was rewound", self.consumer)
+            self._wake.set()
+            return False
+        old = [row for row in rows.values() if row.epoch < self._epoch and row.owner]
+        for row in old:
+            if row.owner == self.id and row.shard_id not in self._followers:
+                await self._leases.change(row, row._replace(owner=""))
+        return all(row.shard_id in over for row in old)
 
     async def _take_one(
         self,
         tasks: asyncio.TaskGroup,
         shard: SourceShard,
+        row: Lease | None,
         leases: Mapping[str, Lease],
         shards: Sequence[SourceShard],
     ) -> None:
-        lease = leases.get(shard.shard_id)
-        if lease is None:
-            position = self._start.positions.get(shard.shard_id)
-            if position is None:
-                position = await self._source.position(shard.shard_id, None)
-            pending = self._unread(shard, leases, shards)
-            made = Lease(shard.shard_id, position=position, pending=pending)
-            lease = await self._leases.create(made)
-            if lease != made:
+        lease = leases.get(shard.shard_id) or await self._first_lease(shard, leases, shards)
+        if row is None:
+            row = await self._leases.create(lease)
+            if row != lease:
                 return  # Somebody was faster.
         leased_s = self._clock()
-        mine = lease._replace(owner=self.id, wanted="")
-        if await self._leases.change(lease, mine) != mine._replace(counter=lease.counter + 1):
+        mine = lease._replace(counter=row.counter, owner=self.id, wanted="")
+        if await self._leases.change(row, mine) != mine._replace(counter=row.counter + 1):
             return
         follower = ShardFollower(
-            mine._replace(counter=lease.counter + 1),
+            mine._replace(counter=row.counter + 1),
             self._source,
             self._leases,
             self._handle,
@@ -265,6 +252,16 @@ class ChangeWorker:
         finally:
             del self._followers[follower.shard_id], self._running[follower.shard_id]
             self._wake.set()
+
+    async def _first_lease(
+        self, shard: SourceShard, leases: Mapping[str, Lease], shards: Sequence[SourceShard]
+    ) -> Lease:
+        """Return what the row of a shard says that nobody has read in this epoch."""
+        position = self._start.positions.get(shard.shard_id)
+        if position is None:
+            position = await self._source.position(shard.shard_id, None)
+        pending = self._unread(shard, leases, shards)
+        return Lease(shard.shard_id, position=position, pending=pending, epoch=self._epoch)
 
     def _unread(
         self, shard: SourceShard, leases: Mapping[str, Lease], shards: Sequence[SourceShard]
@@ -309,10 +306,11 @@ class ChangeWorker:
                     f"kept no more."
                 )
 
-    async def _forget(self, leases: Mapping[str, Lease], shards: Sequence[SourceShard]) -> None:
+    async def _forget(self, rows: Mapping[str, Lease], shards: Sequence[SourceShard]) -> None:
         """Remove the rows of shards that are read and kept no more, by whoever reads anything."""
-        listed = {shard.shard_id for shard in shards}
+        listed = {shard.shard_id for shard in shards} | {START}
         needed = {parent for shard in shards for parent in shard.parents}
-        for lease in leases.values():
-            if lease.ended and lease.shard_id not in listed | needed:
-                await self._leases.remove(lease)
+        for row in rows.values():
+            done = row.ended or row.epoch < self._epoch
+            if done and row.shard_id not in listed | needed:
+                await self._leases.remove(row)

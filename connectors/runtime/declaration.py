@@ -26,7 +26,7 @@ import yaml
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink, make_source
 from rowtide.connectors.runtime.transforms import Transforms
-from rowtide.stream.change_worker import Begin
+from rowtide.stream.change_start import Begin
 
 __all__ = ["Declaration", "begin_of", "judge", "parse_document", "parse_file"]
 

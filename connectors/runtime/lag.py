@@ -14,7 +14,7 @@ from rowtide.core.position import decode_position
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_leases import START, Leases
 from rowtide.stream.change_source import SourceShard
-from rowtide.stream.change_worker import Start
+from rowtide.stream.change_start import Start
 
 __all__ = ["Lag", "measured"]
 
@@ -47,11 +47,12 @@ async def measured(source: ApiSource, leases: Leases) -> Lag:
     rows = await leases.all()
     if START not in rows:
         return Lag(begun=False)
-    start = Start.parsed(rows[START].position)
+    start, epoch = Start.parsed(rows[START].position), rows[START].epoch
+    known = start.leases(epoch) | {name: row for name, row in rows.items() if row.epoch == epoch}
     records, seconds, lost = 0, 0.0, []
     unread: list[tuple[bytes, bytes]] = []
     for shard in await source.shards():
-        lease = rows.get(shard.shard_id)
+        lease = known.get(shard.shard_id)
         if lease is not None and lease.ended:
             continue
         if lease is not None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from rowtide.stream.change_leases import TableLeases
 from rowtide.stream.change_source import ChangeSource
-from rowtide.stream.change_worker import Batch, Begin, ChangeWorker, FollowerSettings
+from rowtide.stream.change_start import Begin
+from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
 from rowtide.stream.endpoint import Endpoint
 
 __all__ = ["SETTINGS", "Delivered", "Readers"]

@@ -21,7 +21,8 @@ from rowtide.stream.change_kafka import KafkaSource
 from rowtide.stream.change_leases import Lease, Leases, MemoryLeases, TableLeases
 from rowtide.stream.change_reader import read_changes
 from rowtide.stream.change_source import ChangeSource
-from rowtide.stream.change_worker import Batch, Begin, FollowerSettings
+from rowtide.stream.change_start import Begin
+from rowtide.stream.change_worker import Batch, FollowerSettings
 from rowtide.stream.endpoint import Endpoint
 from rowtide.stream.kafka_cluster import Cluster
 from tests.api.calls import key
