@@ -1,0 +1,346 @@
+"""A table in a real OpenSearch: idempotent, whatever comes late, whatever types meet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from demo.servers.opensearch import OpenSearch
+from rowtide.connectors.opensearch.cluster import ClusterRefused, ClusterSettings
+from rowtide.connectors.opensearch.generation import IndexSettings
+from rowtide.connectors.opensearch.sink import OpenSearchSink
+from rowtide.connectors.rows import SinkBatch, SinkRow, TableShape
+from rowtide.core.errors import Rejected, Unavailable
+from rowtide.core.key_ranges import Range
+from rowtide.core.variant import Scalar
+from tests.connectors.opensearch.busy_proxy import busy_proxy
+from tests.connectors.sink_histories import TABLE, Columns, History, histories, key_bytes, row
+
+pytestmark = pytest.mark.system
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def alias() -> str:
+    """A name that no other test has."""
+    return f"things{next(_numbers)}"
+
+
+def sink_of(server: OpenSearch, alias: str, *, url: str = "", **given: Any) -> OpenSearchSink:
+    own = {"fields_max", "request_bytes"}
+    index = IndexSettings(alias, **{name: value for name, value in given.items() if name in own})
+    rest = {name: value for name, value in given.items() if name not in own}
+    return OpenSearchSink(ClusterSettings(url or server.url), index, **rest)
+
+
+@asynccontextmanager
+async def opened(server: OpenSearch, alias: str, **given: Any) -> AsyncIterator[OpenSearchSink]:
+    sink = sink_of(server, alias, **given)
+    try:
+        await sink.open(TABLE)
+        yield sink
+    finally:
+        await sink.close()
+
+
+def batch(*rows: SinkRow, covers: Range | None = None, stamp: int = 0) -> SinkBatch:
+    return SinkBatch(TABLE.name, "shard", rows, covers, stamp)
+
+
+async def held(sink: OpenSearchSink) -> dict[bytes, Columns]:
+    rows = await sink.held(b"", b"", limit=10_000)
+    return {row.key_bytes: row.columns for row in rows}
+
+
+def found(server: OpenSearch, alias: str, query: str) -> list[str]:
+    """Return the ids that a user's query of the alias finds."""
+    server.call("POST", f"/{alias}/_refresh")
+    body = {"query": {"query_string": {"query": query}}, "size": 100}
+    hits = server.call("POST", f"/{alias}/_search", body)["hits"]["hits"]
+    return sorted(hit["_source"]["id"] for hit in hits)
+
+
+async def test_a_row_is_found_updated_and_gone(server: OpenSearch, alias: str) -> None:
+    async with opened(server, alias) as sink:
+        assert not await sink.apply(batch(row("a", 1, {"title": "Blue shoes"}), row("b", 2, {})))
+        assert found(server, alias, "shoes") == ["a"]
+        await sink.apply(batch(row("a", 3, {"title": "Red hats", "n": 7}), row("b", 4, None)))
+        assert found(server, alias, "shoes") == []
+        assert found(server, alias, "title:hats AND n:>6") == ["a"]
+        assert found(server, alias, "*") == ["a"]
+
+
+async def test_a_late_row_does_not_come_back_long_after_its_delete(
+    server: OpenSearch, alias: str
+) -> None:
+    async with opened(server, alias) as sink:
+        server.call("PUT", f"/{alias}-r1/_settings", {"index": {"gc_deletes": "0s"}})
+        await sink.apply(batch(row("a", 1, {}), row("a", 3, None)))
+        _wait_until_deletes_are_forgotten(server, f"/{alias}-r1")
+        await sink.apply(batch(row("a", 2, {"late": True})))
+        assert await held(sink) == {}
+
+
+def _wait_until_deletes_are_forgotten(server: OpenSearch, index: str) -> None:
+    """Delete a document as the cluster itself does, until a late one brings it back."""
+    url = f"{index}/_doc/told?version_type=external&version="
+    told = {"_rowtide": {"key": "00", "stamp": 1, "gone": True}}
+    server.call("PUT", f"{url}1", told)
+    server.call("DELETE", f"{url}3")
+    while True:
+        server.call("POST", f"{index}/_refresh")
+        try:
+            server.call("PUT", f"{url}2", told)
+        except HTTPError as error:
+            error.close()
+            if error.code != 409:
+                raise
+        else:
+            return
+
+
+async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(
+    server: OpenSearch, alias: str
+) -> None:
+    async with opened(server, alias) as sink:
+        await sink.apply(batch(*(row(name, 1, {}) for name in "abc"), row("d", 9, {})))
+        page = batch(row("b", 5, {}, page=True), covers=(key_bytes("b"), b""), stamp=5)
+        await sink.apply(page)
+        assert set(await held(sink)) == {key_bytes("a"), key_bytes("b"), key_bytes("d")}
+        await sink.apply(batch(row("c", 4, {})))
+        assert key_bytes("c") not in await held(sink)
+
+
+@given(history=histories())
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+def test_whatever_the_order_the_end_is_the_table(server: OpenSearch, history: History) -> None:
+    alias = f"history{next(_numbers)}"
+
+    async def told() -> None:
+        async with opened(server, alias) as sink:
+            for one in history.batches:
+                assert not await sink.apply(one)
+            rows = {key: sorted(columns.items()) for key, columns in (await held(sink)).items()}
+            end = {key: sorted(columns.items()) for key, columns in history.end.items()}
+            assert repr(sorted(rows.items())) == repr(sorted(end.items()))
+
+    asyncio.run(told())
+    server.call("DELETE", f"/{alias}-r1")
+
+
+async def test_types_that_clash_lose_no_row_and_stay_searchable(
+    server: OpenSearch, alias: str
+) -> None:
+    told: list[Columns] = [
+        {"size": 5},
+        {"size": "XL shirt"},
+        {"size": 5.5},
+        {"size": True},
+        {"size": b"\x00\xff"},
+        {"size": float("nan")},
+        {"size": 2**63 - 1},
+    ]
+    async with opened(server, alias) as sink:
+        rows = [row(str(i), i + 1, columns) for i, columns in enumerate(told)]
+        for one in rows:
+            assert not await sink.apply(batch(one))
+        assert repr(list((await held(sink)).values())) == repr(told)
+    assert found(server, alias, "size:>4") == ["0", "6"]
+    assert found(server, alias, r"size@string:shirt") == ["1"]
+    assert found(server, alias, r"size@double:[5 TO 6]") == ["2"]
+
+
+async def test_writers_that_meet_with_other_types_agree(server: OpenSearch, alias: str) -> None:
+    async with opened(server, alias) as one, opened(server, alias) as other:
+        values: list[Scalar] = [1, "text", 1.5, True, b"b"]
+        async with asyncio.TaskGroup() as tasks:
+            for i, value in enumerate(values * 2):
+                sink = one if i % 2 else other
+                tasks.create_task(sink.apply(batch(row(str(i), 1, {"x": value, f"y{i}": value}))))
+        rows = await held(one)
+        assert [columns["x"] for columns in rows.values()] == values * 2
+        assert await held(other) == rows
+
+
+async def test_more_columns_than_fields_lose_no_row(server: OpenSearch, alias: str) -> None:
+    told: Columns = {f"column{i}": f"word{i}" for i in range(100)}
+    async with opened(server, alias, fields_max=50) as sink:
+        assert not await sink.apply(batch(row("a", 1, told)))
+        assert await held(sink) == {key_bytes("a"): told}
+    assert found(server, alias, "word99") == ["a"]
+
+
+async def test_long_keys_and_large_rows_are_taken(server: OpenSearch, alias: str) -> None:
+    async with opened(server, alias, request_bytes=100_000) as sink:
+        long = [row("k" * 1000 + str(i), 1, {"text": "x" * 90_000}) for i in range(4)]
+        assert not await sink.apply(batch(*long, row("a", 1, {})))
+        assert len(await held(sink)) == 5
+
+
+async def test_what_the_cluster_will_never_take_is_refused_and_the_others_are_taken(
+    server: OpenSearch, alias: str
+) -> None:
+    async with opened(server, alias) as sink:
+        await sink.apply(batch(row("c", 1, {})))
+        # What no value of ours should meet: a field of the index that does not take it.
+        mapping = {"properties": {"place": {"type": "geo_point"}}}
+        server.call("PUT", f"/{alias}-r1/_mapping", mapping)
+        sink._mine._plan._chosen["place", "string"] = "place"
+        refused = await sink.apply(batch(row("a", 1, {"place": "nowhere"}), row("b", 2, {})))
+        assert [one.row.key_bytes for one in refused] == [key_bytes("a")]
+        assert "place" in refused[0].reason
+        assert set(await held(sink)) == {key_bytes("b"), key_bytes("c")}
+
+
+async def test_a_field_that_somebody_else_made_is_left_to_them(
+    server: OpenSearch, alias: str
+) -> None:
+    async with opened(server, alias) as sink:
+        mapping = {"properties": {"place": {"type": "geo_point"}}}
+        server.call("PUT", f"/{alias}-r1/_mapping", mapping)
+        assert not await sink.apply(batch(row("a", 1, {"place": "nowhere"})))
+        assert await held(sink) == {key_bytes("a"): {"place": "nowhere"}}
+
+
+async def test_rejected_items_alone_are_sent_again(server: OpenSearch, alias: str) -> None:
+    async with (
+        busy_proxy(server.url, busy=3) as proxy,
+        opened(server, alias, url=proxy.url) as sink,
+    ):
+        await sink.apply(batch(*(row(str(i), 1, {"n": i}) for i in range(100))))
+        assert len(await held(sink)) == 100
+    assert proxy.rejected > 0
+    assert proxy.documents < 400  # Each came once more for each time that it was rejected.
+
+
+async def test_a_cluster_that_stays_busy_is_unavailable(server: OpenSearch, alias: str) -> None:
+    async with (
+        busy_proxy(server.url, busy=1000) as proxy,
+        opened(server, alias, url=proxy.url) as sink,
+    ):
+        rows = batch(*(row(str(i), 1, {}) for i in range(100)))
+        with pytest.raises(Unavailable, match="too busy"):
+            await sink.apply(rows)
+        proxy.busy = 0
+        await sink.apply(rows)
+        assert len(await held(sink)) == 100
+
+
+async def test_bulks_that_kill_9_cut_off_are_made_good_by_the_same_bulks(
+    server: OpenSearch, alias: str
+) -> None:
+    async with opened(server, alias) as sink:
+        batches = [
+            batch(*(row(f"{i:03}-{n:03}", i + 1, {"n": n}) for n in range(100))) for i in range(40)
+        ]
+        done: list[int] = []
+        async with asyncio.TaskGroup() as tasks:
+            for place, one in enumerate(batches):
+                tasks.create_task(_applied(sink, one, place, done))
+            tasks.create_task(_killed_when(server, lambda: len(done) >= 10))
+        assert sorted(done) == list(range(40))
+        rows = await held(sink)
+        assert len(rows) == 4000
+
+
+async def _applied(sink: OpenSearchSink, one: SinkBatch, place: int, done: list[int]) -> None:
+    """Apply a batch as the runtime does: again, as long as the target is away."""
+    while True:
+        try:
+            await sink.apply(one)
+        except Unavailable:
+            await asyncio.sleep(0.05)
+        else:
+            done.append(place)
+            return
+
+
+async def _killed_when(server: OpenSearch, ready: Callable[[], bool]) -> None:
+    while not ready():  # noqa: ASYNC110 - the batches tell nobody else.
+        await asyncio.sleep(0.001)
+    server.kill()
+    await asyncio.to_thread(server.start)
+
+
+async def test_a_rebuild_fills_a_new_index_and_moves_the_alias_once_all_is_covered(
+    server: OpenSearch, alias: str
+) -> None:
+    middle = key_bytes("c")
+    async with opened(server, alias) as sink:
+        await sink.apply(batch(*(row(name, 1, {"n": 1}) for name in "abcd")))
+    async with opened(server, alias, rebuild=2) as sink, opened(server, alias, rebuild=2) as other:
+        page = batch(row("a", 5, {"n": 5}, page=True), covers=(b"", middle), stamp=5)
+        await sink.apply(page)
+        # What is searched meanwhile is the former index, kept as it should be.
+        assert _indices(server, alias) == [f"{alias}-r1"]
+        assert found(server, alias, "*") == ["a", "c", "d"]
+        await sink.apply(batch(row("d", 6, {"n": 6})))
+        assert found(server, alias, "n:6") == ["d"]
+        await other.apply(batch(row("d", 7, {"n": 7}, page=True), covers=(middle, b""), stamp=7))
+        assert _indices(server, alias) == [f"{alias}-r2"]
+        assert found(server, alias, "*") == ["a", "d"]
+        # The first does not know yet that the former index is gone.
+        await sink.apply(batch(row("e", 8, {"n": 8})))
+        assert found(server, alias, "*") == ["a", "d", "e"]
+    sink = sink_of(server, alias)
+    with pytest.raises(Rejected, match="Rebuild 2 of things"):
+        await sink.open(TABLE)
+    await sink.close()
+
+
+def _indices(server: OpenSearch, alias: str) -> Sequence[str]:
+    return list(server.call("GET", f"/_alias/{alias}"))
+
+
+async def test_a_writer_paused_while_its_index_was_removed_makes_none(
+    server: OpenSearch, alias: str
+) -> None:
+    async with opened(server, alias) as paused:
+        async with opened(server, alias, rebuild=2) as sink:
+            await sink.apply(batch(covers=(b"", b""), stamp=5))
+        with pytest.raises(ClusterRefused, match="no such index"):
+            await paused.apply(batch(row("a", 1, {})))
+    assert list(server.call("GET", f"/{alias}*/_alias")) == [f"{alias}-r2"]
+
+
+async def test_the_former_index_may_be_kept(server: OpenSearch, alias: str) -> None:
+    async with opened(server, alias):
+        pass
+    async with opened(server, alias, rebuild=2, keep_former=True) as sink:
+        await sink.apply(batch(covers=(b"", b""), stamp=5))
+    assert sorted(server.call("GET", f"/{alias}*/_alias")) == [f"{alias}-r1", f"{alias}-r2"]
+    assert _indices(server, alias) == [f"{alias}-r2"]
+
+
+async def test_deletes_are_forgotten_after_so_many_days(server: OpenSearch, alias: str) -> None:
+    async with opened(server, alias, deletes_days=1) as sink:
+        await sink._mine.apply(batch(row("a", 1, {}), row("b", 2**60, None)), TABLE)
+        await sink._mine.apply(batch(row("c", 3, None)), TABLE)
+        server.call("POST", f"/{alias}-r1/_refresh")
+        assert server.call("GET", f"/{alias}-r1/_count")["count"] == 3
+        await sink.apply(batch())
+        while server.call("GET", f"/{alias}-r1/_count")["count"] != 2:
+            server.call("POST", f"/{alias}-r1/_refresh")
+        assert set(await held(sink)) == {key_bytes("a")}
+
+
+async def test_an_index_of_another_table_is_left_alone(server: OpenSearch, alias: str) -> None:
+    async with opened(server, alias):
+        pass
+    sink = sink_of(server, alias)
+    with pytest.raises(Rejected, match="is of table things, not of others"):
+        await sink.open(TableShape("others", TABLE.key))
+    await sink.close()
+    server.call("PUT", f"/{alias}x-r1")
+    sink = sink_of(server, f"{alias}x")
+    with pytest.raises(Rejected, match="not made by rowtide"):
+        await sink.open(TABLE)
+    await sink.close()
