@@ -15,10 +15,13 @@ import pymysql
 from demo.servers.mariadb import MariaDB
 from demo.source import TABLES, Columns, Key, Row, Source, Table
 
-__all__ = ["DATABASE", "Changes", "load", "total_rows"]
+__all__ = ["COUNTER", "DATABASE", "Changes", "count_in", "load", "total_rows"]
 
 DATABASE = "nycflights"
 LOAD_ROWS = 1000
+COUNTER = "--"
+"""Key of the airline that counts transactions."""
+
 OPERATIONS_MAX = 60
 """The largest transaction; most are far smaller."""
 
@@ -63,6 +66,8 @@ class Changes:
         self._planes = [row.key for row in source.rows(TABLES[2])]
         self._gone: list[Key] = []
         self._connection: pymysql.connections.Connection[Cursor] | None = None
+        self.transactions = 0
+        """Those that were committed. The last row that each changes says which one it is."""
 
     def transaction(self) -> int:
         """Make one; return how many rows it changed. Raises ``pymysql.MySQLError``, undone."""
@@ -72,7 +77,10 @@ class Changes:
         try:
             with self._connection.cursor() as cursor:
                 changed = sum(self._change(cursor) for _ in range(operations))
+                number = self.transactions + 1
+                changed += min(1, cursor.execute(_COUNT, [COUNTER, f"transaction {number}"]))
             self._connection.commit()
+            self.transactions = number
         except pymysql.MySQLError:
             self._connection.close()
             self._connection = None
@@ -121,7 +129,16 @@ class Changes:
         )
 
 
+_COUNT = (
+    "INSERT INTO airlines (carrier, name) VALUES (%s, %s) "
+    "ON DUPLICATE KEY UPDATE name = VALUE(name)"
+)
 _WHERE = " AND ".join(f"{name} = %s" for name in TABLES[-1].key_names)
+
+
+def count_in(name: str) -> int:
+    """Return how many transactions the counting row tells of."""
+    return int(name.rpartition(" ")[2] or 0)
 
 
 def _columns(table: Table, rows: Iterable[Row]) -> dict[str, str]:

@@ -69,17 +69,16 @@ class Systems:
         self._closing.callback(up.stop)
         self.ready = up.start()
 
-    def apply(self) -> Path:
-        """Declare the connectors; return the file."""
+    def _apply(self) -> None:
         file = self.folder / "replication.yaml"
         file.write_text(declared(self.origin.port, self.replica.port, self.search.port))
         done = self._run("connector", "apply", str(file))
         if done:
             raise RuntimeError(f"rowtide connector apply ended with {done}, see {self._log('cli')}")
-        return file
 
     def start_connectors(self) -> None:
-        """Start a process for each of ``RUNNERS``."""
+        """Declare the connectors, and start a process for each of ``RUNNERS``."""
+        self._apply()
         for name, connectors in RUNNERS.items():
             arguments = command("connector", "run", *connectors)
             arguments += ["--folder", str(self.folder / "connectors")]

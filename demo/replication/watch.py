@@ -1,0 +1,97 @@
+"""How far each system is, asked once a second by a thread of its own; nothing relies on it.
+
+The origin's transactions are counted by a row that each of them changes; rowtide has come as far as
+that row says there. What a sink lacks are the records that its connectors have not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from demo.replication.declarations import SINKS, named
+from demo.replication.origin import COUNTER, count_in
+from demo.source import TABLES
+from rowtide.connectors.runtime.declarations import group_of
+from rowtide.connectors.runtime.lag import Lag, measured
+from rowtide.connectors.verify.table_rows import TableSide
+from rowtide.core import key, variant
+from rowtide.core.errors import StoreError
+from rowtide.deploy.up import Ready
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.change_leases import TableLeases
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["Seen", "Watch"]
+
+LOOK_S = 1.0
+
+
+class Seen(NamedTuple):
+    """What was seen last. ``behind`` is by sink: records, or None where its rows are not read."""
+
+    counted: int
+    behind: Mapping[str, int | None]
+
+    @property
+    def caught_up(self) -> bool:
+        """Say whether every sink has all that rowtide has."""
+        return bool(self.behind) and not any(b is None or b for b in self.behind.values())
+
+
+class Watch:
+    """Looks until ``stop``."""
+
+    def __init__(self, ready: Ready) -> None:
+        self.seen = Seen(0, {})
+        self._ready = ready
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def until(
+        self, holds: Callable[[Seen], bool], *, s_max: float, show: Callable[[], None]
+    ) -> bool:
+        """Wait for something, showing what there is meanwhile; say whether it came."""
+        for _ in range(int(s_max / LOOK_S)):
+            if holds(self.seen):
+                return True
+            show()
+            self._ended.wait(LOOK_S)
+        return holds(self.seen)
+
+    def _run(self) -> None:
+        asyncio.run(self._look())
+
+    async def _look(self) -> None:
+        async with Endpoint(**self._ready._asdict()) as endpoint:
+            while not self._ended.is_set():
+                try:
+                    async with asyncio.timeout(10):
+                        self.seen = await _seen(endpoint)
+                except (StoreError, TimeoutError):
+                    pass  # Something was killed; it comes back.
+                await asyncio.sleep(LOOK_S)
+
+
+async def _seen(endpoint: Endpoint) -> Seen:
+    behind: dict[str, int | None] = {}
+    for sink in SINKS:
+        lags = [await _lag(endpoint, named(sink, t.name), t.name) for t in TABLES]
+        unread = any(lag.unread or not lag.begun for lag in lags)
+        behind[sink] = None if unread else sum(lag.records for lag in lags)
+    side = TableSide(ApiSource(endpoint, "airlines"))
+    counter = key.encode([variant.encode(COUNTER)])
+    row = (await side.look_up([counter])).get(counter, {})
+    return Seen(count_in(str(row.get("name", ""))), behind)
+
+
+async def _lag(endpoint: Endpoint, connector: str, table: str) -> Lag:
+    return await measured(ApiSource(endpoint, table), TableLeases(endpoint, group_of(connector)))
