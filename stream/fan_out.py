@@ -101,11 +101,15 @@ class FanOut:
 
     def _worker_of(self, table: Table, row: bytes) -> str:
         """Return whose a row is, by its wire bytes."""
+        shard = self._shard_of(table, row)
+        return HERE if shard is None else self._worker(shard)
+
+    def _shard_of(self, table: Table, row: bytes) -> ShardRange | None:
+        """Return the shard of a row; None where it is refused wherever it is looked at."""
         found = plainbuffer.decode_row(row).key
         if not found:
-            return HERE  # It is refused wherever it is looked at.
-        encoded = key.encode([found[0][1]])
-        return self._worker(self._directory.catalog.shard_for(table, encoded))
+            return None
+        return self._directory.catalog.shard_for(table, key.encode([found[0][1]]))
 
     # Batches.
 
@@ -160,17 +164,25 @@ class FanOut:
         table = await self._table(identity, request.table_name)
         parts: dict[str, pb.BulkImportRequest] = {}
         places: list[Place] = []
+        shards: dict[str, dict[str, None]] = {}
         for row in request.rows:
-            address = self._worker_of(table, row.row_change) if table else HERE
+            shard = self._shard_of(table, row.row_change) if table else None
+            address = HERE if shard is None else self._worker(shard)
             part = parts.get(address)
             if part is None:
                 part = parts[address] = pb.BulkImportRequest(table_name=request.table_name)
-                if request.HasField("source"):
-                    part.source = request.source
+            if shard is not None:
+                shards.setdefault(address, {})[shard.shard_id] = None
             places.append(Place(address, 0, len(part.rows)))
             part.rows.append(row)
         if len(parts) <= 1:
             return await self._ask(next(iter(parts), HERE), "BulkImport", identity, body)
+        if request.HasField("source"):
+            # A shard skips what is behind the rows it has, so it must get all or none: a worker
+            # with another catalog may find rows of one shard where this one has seen two.
+            for address, part in parts.items():
+                part.source = request.source
+                part.only_shards.extend(shards.get(address, ()))
         answers = await self._answers("BulkImport", parts, identity, pb.BulkImportResponse)
         whole = pb.BulkImportResponse(table_name=request.table_name)
         _join(whole, places, answers)

@@ -7,6 +7,10 @@ request whose outcome is unknown may be made again, and again.
 Each row has its own result. A row that is refused holds up those behind it, in its shard or, where
 its shard can't be told, in all: they are told ``Unavailable``, for they may be written once the
 source has left that row out, or mended it.
+
+Of the rows of a shard a request has all or none. Where several workers have a part each, the part
+names the shards of which it has all: of any other shard, by this worker's catalog, nothing is
+written.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from functools import partial
 from itertools import pairwise
 
 from rowtide.core.cell import DELETE_ALL, PUT, Cell
-from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, invalid
+from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable, invalid
 from rowtide.core.limits import VERSION_END, Limits
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.row_form import PackedCells
@@ -70,11 +74,14 @@ def write_source(
     results: list[Told | None] = [None] * len(request.rows)
     parts: dict[ShardOwner, list[int]] = {}
     changes: dict[int, Change] = {}
+    divided = frozenset(request.only_shards)
     for index, item in enumerate(request.rows):
         try:
             directory.require_space()
             change = _source_change(item, change_of)
             owner = directory.owner(table, change.key)
+            if divided and owner.shard.shard_id not in divided:
+                raise Unavailable("The request was divided by an older catalog.")
         except StoreError as error:
             results[index] = error
             if not _may_follow(error):

@@ -878,14 +878,16 @@ class ReadRowsResponse(_message.Message):
     def __init__(self, consumed: _Optional[_Union[ConsumedCapacity, _Mapping]] = ..., rows: _Optional[_Iterable[bytes]] = ..., commit_stamp: _Optional[int] = ..., too_large: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BulkImportRequest(_message.Message):
-    __slots__ = ("table_name", "rows", "source")
+    __slots__ = ("table_name", "rows", "source", "only_shards")
     TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
+    ONLY_SHARDS_FIELD_NUMBER: _ClassVar[int]
     table_name: str
     rows: _containers.RepeatedCompositeFieldContainer[RowInBulkImportRequest]
     source: str
-    def __init__(self, table_name: _Optional[str] = ..., rows: _Optional[_Iterable[_Union[RowInBulkImportRequest, _Mapping]]] = ..., source: _Optional[str] = ...) -> None: ...
+    only_shards: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, table_name: _Optional[str] = ..., rows: _Optional[_Iterable[_Union[RowInBulkImportRequest, _Mapping]]] = ..., source: _Optional[str] = ..., only_shards: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RowInBulkImportRequest(_message.Message):
     __slots__ = ("type", "row_change", "position", "time_ms")
