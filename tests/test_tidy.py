@@ -25,7 +25,10 @@ NOT_IN_CORE = re.compile(
 )
 READS_A_CLOCK = {"datetime.now", "datetime.utcnow", "date.today"}
 ONLY_IN = {
-    "aiohttp": ("connectors/opensearch/cluster.py",),
+    "deltalake": ("connectors/lake/*.py",),
+    "duckdb": ("connectors/duckdb/*.py",),
+    "pyarrow": ("connectors/columnar/arrow_*.py", "connectors/lake/*.py"),
+    "aiohttp": ("connectors/clickhouse/server.py", "connectors/opensearch/cluster.py"),
     "aiokafka": ("stream/kafka_*.py", "stream/faust_*.py"),
     "faust": ("stream/faust_*.py",),
     "httptools": ("stream/http_*.py",),

@@ -1,0 +1,67 @@
+"""What snapshots have said: below its stamp nothing in a range of keys is news any more.
+
+A page of a snapshot is all there is in its range as of a stamp, so a row of a lower stamp that
+comes later, out of a process that was paused, is old; also where the target knows nothing of its
+key. Targets keep these floors for good, beside the rows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+__all__ = ["Floor", "Floors"]
+
+_NONE = -1
+
+
+class Floor(NamedTuple):
+    """Keys from ``begin`` on, before ``end`` (empty: unbounded), as of ``stamp``."""
+
+    begin: bytes
+    end: bytes
+    stamp: int
+
+
+class Floors:
+    """The highest floor at each key: a step function over the keys. Values never change."""
+
+    def __init__(self, floors: Iterable[Floor] = ()) -> None:
+        # From starts[i] on, up to starts[i + 1], it is stamps[i].
+        self._starts: list[bytes] = [b""]
+        self._stamps: list[int] = [_NONE]
+        for floor in floors:
+            self._raise(floor)
+
+    def raised(self, floors: Iterable[Floor]) -> Floors:
+        """Return these floors and others."""
+        copy = Floors()
+        copy._starts, copy._stamps = list(self._starts), list(self._stamps)
+        for floor in floors:
+            copy._raise(floor)
+        return copy
+
+    def at(self, key: bytes) -> int:
+        """Return the stamp below which rows of a key are old; -1 where none is."""
+        return self._stamps[bisect_right(self._starts, key) - 1]
+
+    def hides(self, floor: Floor) -> bool:
+        """Say whether higher floors stand everywhere on this one: it may be forgotten."""
+        first = bisect_right(self._starts, floor.begin) - 1
+        last = bisect_left(self._starts, floor.end) if floor.end else len(self._starts)
+        return min(self._stamps[first:last]) > floor.stamp
+
+    def _raise(self, floor: Floor) -> None:
+        first = self._cut(floor.begin)
+        last = self._cut(floor.end) if floor.end else len(self._starts)
+        for place in range(first, last):
+            self._stamps[place] = max(self._stamps[place], floor.stamp)
+
+    def _cut(self, key: bytes) -> int:
+        """Return the place of the step that begins at a key, made where there is none."""
+        place = bisect_left(self._starts, key)
+        if place == len(self._starts) or self._starts[place] != key:
+            self._starts.insert(place, key)
+            self._stamps.insert(place, self._stamps[place - 1])
+        return place

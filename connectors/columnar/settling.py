@@ -1,0 +1,44 @@
+"""Of batches to what a target is told: the newest row of each key, and what snapshots have said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from rowtide.connectors.columnar.floors import Floor, Floors
+from rowtide.connectors.rows import Refused, SinkBatch, SinkRow
+
+__all__ = ["floors_of", "refusals_of", "settled", "told"]
+
+
+def floors_of(batches: Iterable[SinkBatch]) -> list[Floor]:
+    """Return what the batches say of ranges."""
+    return [Floor(*batch.covers, batch.stamp) for batch in batches if batch.covers is not None]
+
+
+def told(batches: Iterable[SinkBatch]) -> list[SinkRow]:
+    """Return every row. One of a snapshot's page is as of the page's stamp, at least."""
+    return [
+        replace(row, stamp=batch.stamp)
+        if batch.covers is not None and row.stamp < batch.stamp
+        else row
+        for batch in batches
+        for row in batch.rows
+    ]
+
+
+def settled(batches: Iterable[SinkBatch], floors: Floors) -> list[SinkRow]:
+    """Return the newest row of each key, those left out that floors say are old."""
+    newest: dict[bytes, SinkRow] = {}
+    for row in told(batches):
+        held = newest.get(row.key_bytes)
+        if (held is None or held.stamp < row.stamp) and row.stamp >= floors.at(row.key_bytes):
+            newest[row.key_bytes] = row
+    return list(newest.values())
+
+
+def refusals_of(batch: SinkBatch, refused: Sequence[Refused]) -> list[Refused]:
+    """Return which of a batch's own rows were refused: the last of each key that was."""
+    reasons = {refusal.row.key_bytes: refusal.reason for refusal in refused}
+    last = {row.key_bytes: row for row in batch.rows if row.key_bytes in reasons}
+    return [Refused(row, reasons[key]) for key, row in last.items()]

@@ -1,0 +1,54 @@
+"""A table's changes as Parquet files: an export that only grows, for whatever reads Parquet.
+
+Writing files blocks: it is done in one thread. Batches that come together become one file, and few
+rows wait a moment for others. What the files say, and how to read the rows as they are now:
+``parquet_files.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rowtide.connectors.columnar.blocking_sink import BlockingSink
+from rowtide.connectors.columnar.gathering import Pace
+from rowtide.connectors.fields import Fields
+from rowtide.connectors.lake.parquet_files import ParquetFiles
+from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.rows import TableShape
+
+__all__ = ["ParquetSettings", "ParquetSink", "make_sink"]
+
+ROWS_ENOUGH = 100
+"""So many waiting rows are written at once; fewer wait for ``file_every_ms``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetSettings:
+    """Where the files go, and how often there is a new one."""
+
+    folder: Path
+    file_every_ms: int = 1000
+    columns_max: int = 1000
+    """Rows that bring more are refused: every file describes every column."""
+
+
+def make_sink(fields: Fields, surroundings: Surroundings) -> ParquetSink:
+    """Return the sink that settings describe."""
+    return ParquetSink(
+        ParquetSettings(
+            folder=Path(fields.text("folder", str(Path(surroundings.folder) / "parquet"))),
+            file_every_ms=fields.integer("file_every_ms", 1000, least=0, most=3_600_000),
+            columns_max=fields.integer("columns_max", 1000, least=1, most=10_000),
+        )
+    )
+
+
+class ParquetSink(BlockingSink):
+    """One table in one folder. Several processes may write it at the same time."""
+
+    def __init__(self, settings: ParquetSettings) -> None:
+        def make(table: TableShape) -> ParquetFiles:
+            return ParquetFiles(settings.folder, table, columns_max=settings.columns_max)
+
+        super().__init__(make, Pace(settings.file_every_ms / 1000, ROWS_ENOUGH))
