@@ -132,18 +132,20 @@ class Clients:
             except StoreError as error:
                 heard(error)
 
-        self._send(worker, ask)
+        self.send(worker, ask)
         return attempt
 
-    def _way_s(self) -> float:
+    def way_s(self) -> float:
+        """Return how long a message takes, this time."""
         return self.network.chance.uniform(0.0003, 0.005)
 
-    def _send(self, worker: SimulatedWorker, ask: Callable[[], None]) -> None:
+    def send(self, worker: SimulatedWorker, ask: Callable[[], None]) -> None:
+        """Have something asked in a worker's process, a little later."""
         loop = asyncio.get_running_loop()
-        loop.call_later(self._way_s(), ask, context=worker.process.context)
+        loop.call_later(self.way_s(), ask, context=worker.process.context)
 
     def _answered(self, attempt: Attempt, told: Outcome | StoreError) -> None:
-        self.network.later(self._way_s(), self._heard, attempt, told)
+        self.network.later(self.way_s(), self._heard, attempt, told)
 
     def _heard(self, attempt: Attempt, told: Outcome | StoreError) -> None:
         assert attempt.told is None, f"answered twice: {attempt}"
@@ -153,9 +155,13 @@ class Clients:
         if isinstance(told, Rejected):
             self._check_refusal(attempt, model)
         elif isinstance(told, Outcome) and attempt.mark is not None:
-            valid = model.stood.get(attempt.mark)
-            assert valid is not None, f"acknowledged, but not in the log: {attempt}"
-            self.acknowledged[place] = max(self.acknowledged[place], valid.stamp)
+            self.acknowledge(place, attempt.mark)
+
+    def acknowledge(self, place: Place, mark: str) -> None:
+        """Hold an acknowledged change to the log; reads from now on must see it."""
+        valid = self.model(place.table).stood.get(mark)
+        assert valid is not None, f"acknowledged, but not in the log: {mark} of {place}"
+        self.acknowledged[place] = max(self.acknowledged[place], valid.stamp)
 
     def _check_refusal(self, attempt: Attempt, model: TableModel) -> None:
         """A refusal is a strong read: at some moment since it was asked, the row was like that."""
@@ -176,9 +182,9 @@ class Clients:
             except StoreError:
                 return
             row = row_in(owner.rows, place)
-            self.network.later(self._way_s(), self._read, worker, place, low, row)
+            self.network.later(self.way_s(), self._read, worker, place, low, row)
 
-        self._send(worker, ask)
+        self.send(worker, ask)
 
     def _read(self, worker: SimulatedWorker, place: Place, low: int, row: Columns | None) -> None:
         """A read shows the row as of some moment between its question and its answer."""

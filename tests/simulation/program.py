@@ -50,6 +50,15 @@ ACTIONS: dict[str, tuple[int, list[tuple[int, int]]]] = {
 }
 """Per action its weight and the bounds of its arguments, inclusive."""
 
+SOURCE_ACTIONS: tuple[Action, ...] = (
+    *(("source", (which, count)) for which in (0, 1) for count in (1, 3, 8)),
+    ("source_restart", (0,)),
+    ("source_restart", (1,)),
+)
+"""What sources do, in runs of even seeds, beside the actions: those stay a seed's own."""
+
+SOURCES_OFTEN = 0.4
+
 WAITS_S = (0.0, 0.0, 0.001, 0.005, 0.02, 0.1, 0.3, 1.0, 2.0)
 STEPS = 120
 
@@ -99,6 +108,7 @@ def simulate(seed: int, steps: int = STEPS) -> Run:
 async def _run(seed: int, steps: int, worlds: list[World]) -> None:
     chance = random.Random(seed)
     workers, slots = chance.choice(((2, 1), (2, 2), (3, 2), (3, 3)))
+    sourced = random.Random(f"sources {seed}") if seed % 2 == 0 else None
     async with world_of(seed, workers=workers, slots=slots) as world:
         worlds.append(world)
         await world.begin()
@@ -107,6 +117,8 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
             machine.wheel.rate = chance.uniform(0.98, 1.02)
         for _ in range(steps):
             await perform(world, _action(chance))
+            if sourced is not None and sourced.random() < SOURCES_OFTEN:
+                await perform(world, sourced.choice(SOURCE_ACTIONS))
             await asyncio.sleep(chance.choice(WAITS_S))
             world.check()
         await world.settle()
@@ -173,7 +185,7 @@ def _action(chance: random.Random) -> Action:
 async def perform(world: World, action: Action) -> None:
     """Do one action. Workers are numbered round: a run may have fewer."""
     name, arguments = action
-    if arguments and ACTIONS[name][1][0] == (0, 2):
+    if arguments and name in ACTIONS and ACTIONS[name][1][0] == (0, 2):
         arguments = (arguments[0] % len(world.machines), *arguments[1:])
     world.trace.add("do", f"{name}{arguments}")
     done = getattr(world, name)(*arguments)

@@ -63,6 +63,8 @@ class ShardLog:
     seal: int | None = None
     floor: int = 0
     """The highest stamp of its parents' seals."""
+    positions: dict[str, bytes] = field(default_factory=dict)
+    """How far it says that it has each source."""
 
 
 class TableModel:
@@ -103,6 +105,10 @@ class TableModel:
             for child in json.loads(body.plan).get("children", ()):
                 floor = max(self._floors.get(child["shard"], 0), envelope.stamp)
                 self._floors[child["shard"]] = floor
+        elif isinstance(body, record.SourcePosition):
+            before = log.positions.get(body.source, b"")
+            assert before < body.position, f"{shard_id} goes back to {body} from {before!r}"
+            log.positions[body.source] = body.position
         elif isinstance(body, Changing):
             self._take(log, Valid(shard_id, envelope.at, envelope.stamp, body))
 

@@ -36,6 +36,7 @@ from tests.simulation.invariants import (
 from tests.simulation.memory_rows import Disk
 from tests.simulation.network import FAULTS, Network, Weather
 from tests.simulation.simulated_worker import TOPICS, Machine, Shared, SimulatedWorker
+from tests.simulation.sources import Sources
 from tests.simulation.tables import ADMIN, INSTANCE, PLACES, TABLES, Place, cut, documents
 from tests.simulation.trace import Trace
 
@@ -60,6 +61,7 @@ class World:
         self.network = Network(self.broker, random.Random(seed + 1))
         self.shared = Shared(self.network, Group(self.network, slots), Hop(self.network))
         self.clients = Clients(self.network, self.trace)
+        self.sources = Sources(self.clients, random.Random(seed + 2))
         self.machines = [Machine(number) for number in range(workers)]
         self.workers: list[SimulatedWorker | None] = [None] * workers
         self.copies: dict[int, dict[int, Disk]] = {}
@@ -355,6 +357,14 @@ class World:
             if worker is not None:
                 self.clients.write(worker, place, self.chance)
 
+    def source(self, which: int, count: int) -> None:
+        """Let a source give more rows."""
+        self.sources.write(which, count, self.live())
+
+    def source_restart(self, which: int) -> None:
+        """Let another process be a source, which goes on from an earlier place."""
+        self.sources.restart(which)
+
     def read(self, number: int) -> None:
         """Ask every worker for some row, whoever it takes for its owner."""
         place = self.chance.choice(PLACES)
@@ -402,6 +412,7 @@ class World:
             raise AssertionError(f"{worker.address} opens not all: {closed}") from None
         self.check()
         check_outcomes(self.clients)
+        self.sources.check()
         self.settled_catalog = worker.catalog
         for owner in worker.followed():
             limits = (1, 3, 1000) if number == 0 else (1000,)
