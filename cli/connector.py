@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
+import re
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,156 +13,245 @@ import click
 
 from rowtide.cli.client import Client
 from rowtide.cli.command_group import CommandGroup
+from rowtide.cli.confirmation import confirm, yes_option
 from rowtide.cli.connection import ClientCommand
-from rowtide.cli.endpoint_call import asked, endpoint_of
+from rowtide.cli.connector_parked import parked
+from rowtide.cli.connector_run import run
+from rowtide.cli.connector_status import list_connectors, logs, status
+from rowtide.cli.endpoint_call import asked
 from rowtide.cli.exits import Refused
-from rowtide.cli.log_format import LOG_FORMATS, set_up_logging
-from rowtide.cli.more_workers import watch_parent
-from rowtide.cli.output import Output, emit_json, emit_table
-from rowtide.cli.serving import kafka_config
-from rowtide.cli.settings import SettingsError, load_settings
+from rowtide.cli.output import Output, emit_json
+from rowtide.cli.stream import since_us
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import Declaration, judge, parse_file
 from rowtide.connectors.runtime.declarations import Declarations, Declared
-from rowtide.connectors.runtime.host import Host
-from rowtide.connectors.runtime.sink_run import Place
+from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.planning import Plan, planned
+from rowtide.connectors.runtime.removal import begin_again, delete
+from rowtide.stream.change_start import Begin, ShardPlace
 from rowtide.stream.endpoint import Endpoint
-from rowtide.stream.kafka_cluster import Cluster, KafkaConfig
 
 __all__ = ["connector"]
+
+_PLACE = re.compile(r"([A-Za-z0-9-]{1,64}):(\d{1,18})")
+
+_file = click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+_name = click.argument("name")
+_names = click.argument("names", nargs=-1, required=True, metavar="NAME...")
+_prune = click.option("--prune", is_flag=True, help="Delete the connectors that FILE lacks.")
 
 
 @click.group(cls=CommandGroup)
 def connector() -> None:
     """Move changes between tables and other systems.
 
-    Connectors are declared in a YAML file; see docs/connectors.md.
+    Connectors are declared in a YAML file, and run beside the workers of `rowtide up`, or by
+    `rowtide connector run` anywhere.
     """
 
 
-_file = click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-
-
-@connector.command("apply", cls=ClientCommand, writes=True, prints=False)
+@connector.command("validate")
 @_file
-def apply(client: Client, file: Path) -> None:
-    """Declare the connectors of FILE."""
-    declarations = _parsed(file)
-    for declaration in declarations:
-        _judge(declaration)
+def validate(file: Path) -> None:
+    """Check FILE without reaching anything.
 
-    async def declare(endpoint: Endpoint) -> None:
-        kept = Declarations(endpoint)
-        for declaration in declarations:
-            await kept.declare(declaration)
-
-    asked(client, declare)
-    for declaration in declarations:
-        click.echo(f"Declared {declaration.name}.")
+    Settings that name variables which are not set here are checked where the connector runs.
+    """
+    declarations = _judged(file)
+    click.echo(f"{file} declares {_counted(len(declarations))}.")
 
 
-def _parsed(file: Path) -> list[Declaration]:
-    try:
-        return parse_file(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, UnicodeDecodeError, SettingsRefused) as error:
-        raise click.UsageError(str(error)) from error
+@connector.command("plan", cls=ClientCommand)
+@_file
+@_prune
+def plan(client: Client, file: Path, output: Output, *, prune: bool) -> None:
+    """Show what `apply` would change."""
+    found = _planned(client, _judged(file), prune=prune)
+    if output == "json":
+        emit_json(_plan_document(found))
+    else:
+        _print_plan(found)
 
 
-def _judge(declaration: Declaration) -> None:
+@connector.command("apply", cls=ClientCommand, writes=True)
+@_file
+@_prune
+@yes_option
+def apply(client: Client, file: Path, output: Output, *, prune: bool, yes: bool) -> None:
+    """Declare the connectors of FILE: make what is missing, change what differs.
+
+    Connectors that FILE lacks are left alone, unless --prune deletes them.
+    """
+    found = _planned(client, _judged(file), prune=prune)
+    if found.deleted:
+        confirm(f"Delete {', '.join(found.deleted)}?", yes=yes)
+
+    async def carry_out(endpoint: Endpoint) -> None:
+        declarations = Declarations(endpoint)
+        for declaration in found.to_declare:
+            await declarations.declare(declaration)
+        declared = await declarations.all()
+        for name in found.deleted:
+            await delete(endpoint, declared[name])
+
+    asked(client, carry_out)
+    if output == "json":
+        emit_json(_plan_document(found))
+    else:
+        _print_plan(found, done=True)
+
+
+def _judged(file: Path) -> list[Declaration]:
+    """Return what a file declares; print what can't be judged here."""
     sys.path.insert(0, str(Path.cwd()))
     try:
-        for doubt in judge(declaration, os.environ):
-            click.echo(doubt, err=True)
-    except SettingsRefused as error:
+        declarations = parse_file(file.read_text(encoding="utf-8"), str(file))
+        for declaration in declarations:
+            for doubt in judge(declaration, os.environ):
+                click.echo(f"{doubt}.", err=True)
+    except (OSError, UnicodeDecodeError, SettingsRefused) as error:
         raise click.UsageError(str(error)) from error
+    return declarations
 
 
-@connector.command("status", cls=ClientCommand)
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-def status(client: Client, names: tuple[str, ...], output: Output) -> None:
-    """Show how connectors get on."""
-    found = asked(client, lambda endpoint: Declarations(endpoint).all())
-    for name in names:
-        if name not in found:
-            raise Refused(f"There is no connector {name}")
-    shown = [_shown(declared) for name, declared in found.items() if not names or name in names]
-    if output == "json":
-        emit_json(shown)
-        return
-    header = ("name", "table", "kind", "state")
-    emit_table(header, [[item[name] for name in header] for item in shown])
+def _planned(client: Client, declarations: list[Declaration], *, prune: bool) -> Plan:
+    declared = asked(client, lambda endpoint: Declarations(endpoint).all())
+    return planned(declarations, declared, prune=prune)
 
 
-def _shown(declared: Declared) -> dict[str, object]:
-    declaration = declared.declaration
+def _print_plan(plan: Plan, *, done: bool = False) -> None:
+    for declaration in plan.made:
+        click.echo(f"+ {declaration.name}: {declaration.described}")
+    for declaration, changes in plan.changed:
+        click.echo(f"~ {declaration.name}")
+        for place, old, new in changes:
+            click.echo(f"    {place}: {old or '(none)'} -> {new or '(none)'}")
+    for name in plan.deleted:
+        click.echo(f"- {name}")
+    counts = (len(plan.made), len(plan.changed), len(plan.deleted), len(plan.same))
+    words = "{} made, {} changed, {} deleted, {} as before." if done else _TO_DO
+    click.echo(words.format(*counts))
+    if plan.others:
+        click.echo(f"Not in the file, and left alone: {', '.join(plan.others)}.")
+    for name in plan.to_send_again:
+        click.echo(
+            f"What {name} sent before stays as it was: `rowtide connector rewind {name} rows` "
+            f"sends all rows again."
+        )
+
+
+_TO_DO = "{} to make, {} to change, {} to delete, {} as before."
+
+
+def _plan_document(plan: Plan) -> dict[str, Any]:
     return {
-        "name": declared.name,
-        "table": declaration.table if declaration else None,
-        "kind": declaration.kind if declaration else None,
-        "state": "paused" if declared.paused else "declared",
+        "make": [declaration.name for declaration in plan.made],
+        "change": {
+            declaration.name: [change._asdict() for change in changes]
+            for declaration, changes in plan.changed
+        },
+        "delete": plan.deleted,
+        "same": plan.same,
+        "others": plan.others,
     }
 
 
-@connector.command("run", cls=ClientCommand, prints=False)
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--kafka", metavar="HOST:PORT", help="Read the logs from Kafka, not from the server.")
-@click.option("--topic-prefix", help="As `rowtide up` has it.")
-@click.option("--config", type=click.Path(path_type=Path), help="The file of `rowtide up`.")
-@click.option(
-    "--folder",
-    type=click.Path(path_type=Path, resolve_path=True),
-    default=Path("rowtide-connectors"),
-    show_default=True,
-    help="Where connectors keep what is theirs on this machine.",
-)
-@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Lines for eyes, or JSON.")
-@click.option("-v", "--verbose", count=True, help="Log details and tracebacks.")
-def run(
-    client: Client,
-    names: tuple[str, ...],
-    config: Path | None,
-    folder: Path,
-    verbose: int,
-    **flags: Any,
-) -> None:
-    """Run connectors here, all or those named, until Ctrl-C.
+def _counted(number: int) -> str:
+    return "1 connector" if number == 1 else f"{number} connectors"
 
-    Start it as often as you like, here and elsewhere: the shards of tables are shared.
+
+connector.add_command(list_connectors)
+connector.add_command(status)
+
+
+@connector.command("pause", cls=ClientCommand, writes=True, prints=False)
+@_names
+def pause(client: Client, names: tuple[str, ...]) -> None:
+    """Let connectors rest where they are."""
+    _rest(client, names, paused=True)
+
+
+@connector.command("resume", cls=ClientCommand, writes=True, prints=False)
+@_names
+def resume(client: Client, names: tuple[str, ...]) -> None:
+    """Let connectors go on."""
+    _rest(client, names, paused=False)
+
+
+def _rest(client: Client, names: tuple[str, ...], *, paused: bool) -> None:
+    async def rest(endpoint: Endpoint) -> None:
+        for name in names:
+            if not await Declarations(endpoint).pause(name, paused=paused):
+                raise Refused(f"There is no connector {name}")
+
+    asked(client, rest)
+    click.echo(f"{'Paused' if paused else 'Resumed'} {', '.join(names)}.")
+
+
+@connector.command("rewind", cls=ClientCommand, writes=True, prints=False)
+@_name
+@click.argument("to")
+def rewind(client: Client, name: str, to: str) -> None:
+    """Let connector NAME begin again at TO, while it runs or not.
+
+    TO is `rows` (all rows, then what changes), `oldest` (the oldest change that is kept), `latest`,
+    a time (10m ago, or 2026-01-31T12:00), or SHARD:SEQUENCE, which moves that shard alone. Targets
+    drop what they have.
     """
-    import uvloop
+    place = _place(to)
+
+    async def again(endpoint: Endpoint) -> None:
+        declared = (await Declarations(endpoint).all()).get(name)
+        await begin_again(Place(endpoint, os.environ, ""), _readable(name, declared), place)
 
     sys.path.insert(0, str(Path.cwd()))
     try:
-        settings = load_settings(config, os.environ, flags)
-    except SettingsError as error:
+        asked(client, again)
+    except SettingsRefused as error:
         raise click.UsageError(str(error)) from error
-    set_up_logging(verbose, settings.log_format)
-    kafka = kafka_config(settings, settings.kafka) if settings.kafka else None
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(client, names, kafka, folder))
+    click.echo(f"Rewound {name} to {to}.")
 
 
-async def _run(
-    client: Client, names: tuple[str, ...], config: KafkaConfig | None, folder: Path
-) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with (
-        endpoint_of(client) as endpoint,
-        _reached(config) as cluster,
-        asyncio.TaskGroup() as tasks,
-    ):
-        parent = tasks.create_task(watch_parent(stop), name="parent")
-        place = Place(endpoint, os.environ, str(folder), cluster)
-        await Host(place, names).run(stop)
-        parent.cancel()
+def _place(text: str) -> Begin | ShardPlace:
+    if text == "rows":
+        return "rows"
+    if text == "oldest":
+        return "oldest"
+    if text == "latest":
+        return "latest"
+    try:
+        return since_us(text, time.time_ns() // 1000)
+    except ValueError as error:
+        if found := _PLACE.fullmatch(text):
+            return ShardPlace(found[1], int(found[2]))
+        raise click.UsageError(f"{error}, nor rows, oldest, latest or SHARD:SEQUENCE.") from error
 
 
-@asynccontextmanager
-async def _reached(config: KafkaConfig | None) -> AsyncIterator[Cluster | None]:
-    if config is None:
-        yield None
-        return
-    async with Cluster(config) as cluster:
-        yield cluster
+def _readable(name: str, declared: Declared | None) -> Declaration:
+    if declared is None:
+        raise Refused(f"There is no connector {name}")
+    if declared.declaration is None:
+        raise Refused(f"The declaration of {name} can't be read: {declared.failure}")
+    return declared.declaration
+
+
+@connector.command("delete", cls=ClientCommand, writes=True, prints=False)
+@_name
+@yes_option
+def delete_one(client: Client, name: str, *, yes: bool) -> None:
+    """Delete connector NAME: how far it is, and what it parked. The target keeps what it has."""
+    confirm(f"Delete connector {name}?", yes=yes)
+
+    async def gone(endpoint: Endpoint) -> None:
+        declared = (await Declarations(endpoint).all()).get(name)
+        if declared is None:
+            raise Refused(f"There is no connector {name}")
+        await delete(endpoint, declared)
+
+    asked(client, gone)
+    click.echo(f"Deleted {name}.")
+
+
+connector.add_command(logs)
+connector.add_command(parked)
+connector.add_command(run)

@@ -86,11 +86,15 @@ class ConnectorProcess:
         )
 
     def _command(self) -> list[str]:
+        # Whoever runs this has a worker.
+        from rowtide.stream.worker import METRICS_BESIDE
+
         settings = self._settings
         command = [sys.executable, "-c", RUN, "connector", "run"]
         command += ["--data-dir", str(settings.data_dir), "--kafka", self._bootstrap]
         command += ["--topic-prefix", settings.topic_prefix, "--log-format", settings.log_format]
         command += ["--folder", str(settings.connector_folder)]
+        command += ["--metrics-file", str(settings.data_dir / METRICS_BESIDE)]
         if self._config is not None:
             command += ["--config", str(self._config)]
         return command

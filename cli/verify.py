@@ -18,7 +18,7 @@ from rowtide.cli.value_syntax import plain_text, to_json
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import Declaration
 from rowtide.connectors.runtime.declarations import Declarations
-from rowtide.connectors.runtime.sink_run import Place
+from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.verify.comparison import Compared, Difference, Verdict
 from rowtide.connectors.verify.pairs import verify_sink, verify_source
 from rowtide.core import key, variant

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rowtide.connectors.rows import SourceRow, TableShape
 from rowtide.core.errors import Rejected, StoreError
 from rowtide.core.variant import Scalar
 
-__all__ = ["ComparableSource", "RowRefused", "Source", "SourceSide", "SourceTarget"]
+__all__ = ["ComparableSource", "Repeatable", "RowRefused", "Source", "SourceSide", "SourceTarget"]
 
 
 class RowRefused(Rejected):
@@ -64,6 +64,18 @@ class Source(Protocol):
 
     def stop(self) -> None:
         """Let ``run`` end at the next place from which nothing is repeated."""
+        ...
+
+
+@runtime_checkable
+class Repeatable(Protocol):
+    """A source that can be made to copy everything once more."""
+
+    def begin_again(self, checkpoint: bytes) -> bytes:
+        """Return the checkpoint of a source that kept this one and is to copy its rows again.
+
+        Its positions must go on rising: shards skip what is not above what they have.
+        """
         ...
 
 

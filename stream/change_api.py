@@ -166,6 +166,25 @@ class ApiSource:
             following = _encoded(plainbuffer.decode_row(told.next_start_primary_key))
         return RowPage(rows, told.commit_stamp, following)
 
+    async def first_and_last(self) -> tuple[bytes, bytes]:
+        """Return the encoded keys of the table's first and last row; empty where it has none."""
+        names = (await self.stream()).table.key_names
+        low, high = _bound(names, b"", variant.V_INF_MIN), _bound(names, b"", variant.V_INF_MAX)
+        found: list[bytes] = []
+        for direction, start, end in ((pb.FORWARD, low, high), (pb.BACKWARD, high, low)):
+            request = pb.GetRangeRequest(
+                table_name=self._table,
+                direction=direction,
+                max_versions=1,
+                limit=1,
+                columns_to_get=[names[0].decode()],
+                inclusive_start_primary_key=start,
+                exclusive_end_primary_key=end,
+            )
+            told = await self.endpoint.call("GetRange", request, pb.GetRangeResponse)
+            found += [_encoded(row) for row in _rows(told.rows)] or [b""]
+        return found[0], found[1]
+
     async def current(self, keys: Iterable[bytes]) -> dict[bytes, CurrentRow]:
         """Return what the rows of encoded keys are now, each as of a commit stamp of its shard.
 

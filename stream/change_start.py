@@ -9,6 +9,7 @@ before all have done so, or their leases have ended.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from rowtide.core.errors import Rejected
@@ -17,7 +18,7 @@ from rowtide.core.position import decode_position, encode_position
 from rowtide.stream.change_leases import START, Lease, Leases
 from rowtide.stream.change_source import ChangeSource, SourceShard
 
-__all__ = ["NOWHERE", "Begin", "ShardPlace", "Start", "rewind", "start_at"]
+__all__ = ["NOWHERE", "Begin", "ShardPlace", "Start", "current_leases", "rewind", "start_at"]
 
 Begin = int | Literal["oldest", "latest", "rows"]
 """Where a consumer begins: at a time in Unix microseconds, with the oldest change that is kept,
@@ -34,25 +35,27 @@ class ShardPlace(NamedTuple):
 class Start(NamedTuple):
     """Where a consumer began in the shards that there were, and whose rows it was to read.
 
-    ``kept`` are the shards that it went on with where it was, when others were rewound.
+    ``kept`` are the shards that it went on with where it was, when others were rewound;
+    ``began_us`` is when, on the server's clock.
     """
 
     positions: dict[str, str]
     unread: frozenset[str]
     snapshot: bool
     kept: dict[str, Lease]
+    began_us: int = 0
 
     def text(self) -> str:
         """Return it as it is kept."""
         kept = {name: _kept_text(lease) for name, lease in self.kept.items()}
-        return json.dumps([self.positions, sorted(self.unread), self.snapshot, kept])
+        return json.dumps([self.positions, sorted(self.unread), self.snapshot, kept, self.began_us])
 
     @classmethod
     def parsed(cls, text: str) -> Start:
         """Return what was kept."""
-        positions, unread, snapshot, *more = json.loads(text)
-        kept = {name: _kept(name, *told) for name, told in more[0].items()} if more else {}
-        return cls(positions, frozenset(unread), snapshot, kept)
+        positions, unread, snapshot, kept, began_us = json.loads(text)
+        leases = {name: _kept(name, *told) for name, told in kept.items()}
+        return cls(positions, frozenset(unread), snapshot, leases, began_us)
 
     def leases(self, epoch: int) -> dict[str, Lease]:
         """Return what the rows of kept shards would say, had they been read in this epoch."""
@@ -63,19 +66,27 @@ NOWHERE = Start({}, frozenset(), snapshot=False, kept={})
 """Before it is known."""
 
 
+def current_leases(rows: Mapping[str, Lease]) -> dict[str, Lease]:
+    """Return the rows of a consumer's shards as they are in its present epoch."""
+    started = rows.get(START)
+    if started is None:
+        return {}
+    found = Start.parsed(started.position).leases(started.epoch)
+    return found | {
+        name: row for name, row in rows.items() if row.epoch == started.epoch and name != START
+    }
+
+
 async def start_at(source: ChangeSource, begin: Begin) -> Start:
     """Return what a beginning means for the shards that there are."""
-    since_us: int | None = None
-    if isinstance(begin, int):
-        since_us = begin
-    elif begin != "oldest":
-        since_us = await source.now_us()
+    now_us = await source.now_us()
+    since_us = begin if isinstance(begin, int) else None if begin == "oldest" else now_us
     shards = await source.shards()
     positions = {s.shard_id: await source.position(s.shard_id, since_us) for s in shards}
     split = {parent for shard in shards for parent in shard.parents}
     snapshot = begin == "rows"
     unread = [name for name in positions if snapshot and name not in split]
-    return Start(positions, frozenset(unread), snapshot, {})
+    return Start(positions, frozenset(unread), snapshot, {}, now_us)
 
 
 async def rewind(source: ChangeSource, leases: Leases, to: Begin | ShardPlace) -> None:
@@ -104,10 +115,8 @@ async def rewind(source: ChangeSource, leases: Leases, to: Begin | ShardPlace) -
 
 
 async def _moved(source: ChangeSource, rows: dict[str, Lease], to: ShardPlace) -> Start:
-    started = rows.get(START)
+    started, known = rows.get(START), current_leases(rows)
     old = Start.parsed(started.position) if started is not None else NOWHERE
-    epoch = started.epoch if started is not None else 0
-    known = old.leases(epoch) | {n: row for n, row in rows.items() if row.epoch == epoch}
     shards = await source.shards()
     if all(shard.shard_id != to.shard_id for shard in shards):
         raise Rejected("OTSObjectNotExist", f"There is no shard '{to.shard_id}' to read any more.")
@@ -127,7 +136,8 @@ async def _moved(source: ChangeSource, rows: dict[str, Lease], to: ShardPlace) -
             kept[name] = Lease(name, position=position or "", pending=lease.pending, ended=ended)
         elif position is not None:
             positions[name] = position
-    return Start(positions, old.unread & positions.keys(), old.snapshot, kept)
+    unread = old.unread & positions.keys()
+    return Start(positions, unread, old.snapshot, kept, old.began_us)
 
 
 def _descendants(shards: list[SourceShard], name: str) -> set[str]:

@@ -10,7 +10,9 @@ The library is imported with the first scrape: 40 ms and 3 MB that most workers 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rowtide.stream.histogram import Histogram
@@ -25,6 +27,9 @@ __all__ = ["COUNTER", "GAUGE", "Family", "Metrics", "Sample", "histogram"]
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 PREFIX = "rowtide_"
+
+BESIDE_S_MAX = 10.0
+"""Metrics of a process beside this one that are older are of one that ended."""
 
 
 class Sample(NamedTuple):
@@ -50,10 +55,22 @@ def histogram(name: str, text: str, counted: Histogram) -> Family:
 
 
 class Metrics:
-    """The page. ``families`` reads every number; it is called in the event loop."""
+    """The page. ``families`` reads every number; it is called in the event loop.
 
-    def __init__(self, families: Callable[[], Iterable[Family]]) -> None:
+    ``of_process`` adds memory, CPU and files of the process. ``beside`` is a file of such metrics
+    that a process beside this one writes; an old one counts no more.
+    """
+
+    def __init__(
+        self,
+        families: Callable[[], Iterable[Family]],
+        *,
+        of_process: bool = True,
+        beside: Path | None = None,
+    ) -> None:
         self._families = families
+        self._of_process = of_process
+        self._beside = beside
         self._registry: CollectorRegistry | None = None
         self._read: list[Family] = []
         self._writing = asyncio.Lock()
@@ -62,21 +79,41 @@ class Metrics:
         """Answer ``/metrics``."""
         async with self._writing:
             self._read = list(self._families())
-            return await asyncio.to_thread(self._text)
+            return await asyncio.to_thread(self._page)
 
-    def _text(self) -> PageAnswer:
-        from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+    def text(self) -> bytes:
+        """Return the numbers of now, without those beside."""
+        self._read = list(self._families())
+        return self._written()
+
+    def _page(self) -> PageAnswer:
+        from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+        text = self._written() + self._told_beside()
+        return PageAnswer(200, CONTENT_TYPE_PLAIN_0_0_4.encode(), text)
+
+    def _told_beside(self) -> bytes:
+        try:
+            if self._beside is None or time.time() - self._beside.stat().st_mtime > BESIDE_S_MAX:
+                return b""
+            return self._beside.read_bytes()
+        except OSError:
+            return b""
+
+    def _written(self) -> bytes:
+        from prometheus_client.exposition import generate_latest
 
         if self._registry is None:
             self._registry = self._new_registry()
-        return PageAnswer(200, CONTENT_TYPE_PLAIN_0_0_4.encode(), generate_latest(self._registry))
+        return generate_latest(self._registry)
 
     def _new_registry(self) -> CollectorRegistry:
         """Return a registry of our own: memory, CPU and files of the process, and our numbers."""
         from prometheus_client import CollectorRegistry, ProcessCollector
 
         registry = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=registry)
+        if self._of_process:
+            ProcessCollector(registry=registry)
         registry.register(self)
         return registry
 

@@ -70,9 +70,12 @@ from rowtide.stream.worker_metrics import WorkerParts, families
 from rowtide.stream.worker_operations import WorkerOperations
 from rowtide.stream.worker_status import ClusterStatus, WorkerStatus
 
-__all__ = ["Worker"]
+__all__ = ["METRICS_BESIDE", "Worker"]
 
 logger = logging.getLogger(__name__)
+
+METRICS_BESIDE = "connectors.prom"
+"""File of metrics in the data directory that the process of connectors writes."""
 
 DRAIN_S = 20.0
 GRACE_S = 0.5
@@ -368,7 +371,9 @@ class Worker:
         )
         self._edge.pages |= {b"/healthz": self._health.live, b"/readyz": self._health.ready}
         if watching.metrics:
-            self._edge.pages[b"/metrics"] = Metrics(lambda: families(parts)).page
+            self._edge.pages[b"/metrics"] = Metrics(
+                lambda: families(parts), beside=config.data_dir / METRICS_BESIDE
+            ).page
 
     def _metered(self) -> Consumption:
         clock = self._clock

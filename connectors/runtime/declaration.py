@@ -45,6 +45,7 @@ class Declaration:
 
     ``batch_rows`` bounds what is applied at once; ``parked_max`` how many rows may be parked before
     the connector counts as failing; ``lease_ms`` is how long the work of a crashed process rests.
+    Tables that a source makes keep ``max_versions``, and their stream for ``stream_hours``.
     """
 
     name: str
@@ -56,12 +57,19 @@ class Declaration:
     batch_rows: int
     parked_max: int
     lease_ms: int
+    max_versions: int
+    stream_hours: int
     document: Mapping[str, object]
 
     @property
     def kind(self) -> str:
         """Return which connector it is."""
         return str((self.sink or self.source)["kind"])
+
+    @property
+    def described(self) -> str:
+        """Return what it does, in a few words."""
+        return f"{self.table} to {self.kind}" if self.sink else f"{self.kind} to tables"
 
     @property
     def text(self) -> str:
@@ -110,18 +118,22 @@ def parse_document(name: object, document: object) -> Declaration:
     plain = _plain(document)
     fields = Fields(plain, f"connectors.{name}")
     source = fields.mapping("source")
+    table, begin, transforms = "", "rows", Transforms()
+    sink: Mapping[str, object] = {}
+    batch_rows, parked_max, max_versions, stream_hours = 1000, 1000, 1, 168
     if source:
-        table, sink, begin, transforms = "", {}, "rows", Transforms()
         _kind_of(source, f"{fields.where}.source")
+        max_versions = fields.integer("max_versions", 1, least=1, most=2**31 - 1)
+        stream_hours = fields.integer("stream_hours", 168, least=1, most=168)
     else:
         table = fields.text("table")
-        sink = dict(fields.mapping("sink"))
+        sink = fields.mapping("sink")
         _kind_of(sink, f"{fields.where}.sink")
         begin = fields.text("begin", "rows")
         begin_of(begin, f"{fields.where}.begin")
         transforms = Transforms.parsed(fields)
-    batch_rows = fields.integer("batch_rows", 1000, least=1, most=BATCH_ROWS_MAX)
-    parked_max = fields.integer("parked_max", 1000, least=0, most=PARKED_MAX)
+        batch_rows = fields.integer("batch_rows", 1000, least=1, most=BATCH_ROWS_MAX)
+        parked_max = fields.integer("parked_max", 1000, least=0, most=PARKED_MAX)
     lease_ms = fields.integer("lease_ms", 5000, least=500, most=60_000)
     fields.done()
     return Declaration(
@@ -134,6 +146,8 @@ def parse_document(name: object, document: object) -> Declaration:
         batch_rows,
         parked_max,
         lease_ms,
+        max_versions,
+        stream_hours,
         cast(Mapping[str, object], plain),
     )
 

@@ -67,6 +67,12 @@ class Declarations:
         """Let a connector rest, or go on; return whether there is one."""
         return await self._rows.update((name, _PART), {"paused": paused})
 
+    async def ask(self, name: str) -> None:
+        """Ask whoever runs a connector to look at its parked rows."""
+        declared = (await self.all()).get(name)
+        if declared is not None:
+            await self._rows.update((name, _PART), {"asked": declared.asked + 1})
+
     async def remove(self, name: str) -> None:
         """Forget a connector's declaration."""
         await self._rows.delete((name, _PART))

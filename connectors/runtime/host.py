@@ -1,16 +1,22 @@
 """Runs an instance's connectors in this process, as they are declared from moment to moment.
 
-Each is a task of its own: what happens to one is no other's business.
+Each is a task of its own: what happens to one is no other's business. How each gets on is told to
+the status board, and what it logs to the log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
+from rowtide.connectors.runtime.connector_log import ConnectorLog, Gathered, of_connector
+from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.declarations import Declarations, Declared
-from rowtide.connectors.runtime.sink_run import Place, SinkRun
+from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.sink_run import SinkRun
+from rowtide.connectors.runtime.source_run import SourceRun
+from rowtide.connectors.runtime.status_board import StatusBoard, report_of
 from rowtide.core.errors import StoreError
 
 __all__ = ["Host"]
@@ -18,45 +24,66 @@ __all__ = ["Host"]
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
+TELL_S = 2.0
 
 
 class Host:
-    """Runs those of ``names``, or all."""
+    """Runs those of ``names``, or all. ``told`` is given what runs, measured, now and then."""
 
-    def __init__(self, place: Place, names: Collection[str] = ()) -> None:
-        self._declarations = Declarations(place.endpoint)
+    def __init__(
+        self,
+        place: Place,
+        names: Collection[str] = (),
+        told: Callable[[Collection[ConnectorRun]], None] | None = None,
+    ) -> None:
         self._place = place
         self._names = frozenset(names)
-        self._runs: dict[str, SinkRun] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-
-    @property
-    def runs(self) -> dict[str, SinkRun]:
-        """Return what runs now, by name."""
-        return dict(self._runs)
+        self._told = told
+        self._declarations = Declarations(place.endpoint)
+        self._board = StatusBoard(place.endpoint)
+        self._log = ConnectorLog(place.endpoint)
+        self._gathered = Gathered()
+        self._runs: dict[str, ConnectorRun] = {}
+        self._asked: dict[str, int] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set."""
-        async with asyncio.TaskGroup() as tasks:
-            while not stop.is_set():
-                try:
-                    self._fit(await self._declarations.all(), tasks)
-                except StoreError as error:
+        ours = logging.getLogger("rowtide")
+        ours.addHandler(self._gathered)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                telling = tasks.create_task(self._tell_often(), name="status")
+                async with asyncio.TaskGroup() as runs:
+                    await self._fit_often(stop, runs)
+                telling.cancel()
+            await self._tell()
+        finally:
+            ours.removeHandler(self._gathered)
+
+    async def _fit_often(self, stop: asyncio.Event, tasks: asyncio.TaskGroup) -> None:
+        failing = False
+        while not stop.is_set():
+            try:
+                self._fit(await self._declarations.all(), tasks)
+                failing = False
+            except StoreError as error:
+                if not failing:
                     logger.warning("the declarations can't be read: %s", error)
-                try:
-                    async with asyncio.timeout(LOOK_S):
-                        await stop.wait()
-                except TimeoutError:
-                    pass
-            for run in self._runs.values():
-                run.stop()
+                failing = True
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await stop.wait()
+            except TimeoutError:
+                pass
+        for run in self._runs.values():
+            run.stop()
 
     def _fit(self, declared: dict[str, Declared], tasks: asyncio.TaskGroup) -> None:
         """Stop what is not wanted so any more, and start what is and does not run."""
         wanted = {
             name: found.declaration
             for name, found in declared.items()
-            if found.declaration is not None and found.declaration.sink and not found.paused
+            if found.declaration is not None and not found.paused
             if not self._names or name in self._names
         }
         for name, run in self._runs.items():
@@ -64,15 +91,57 @@ class Host:
             if found is None or found.text != run.declaration.text:
                 run.stop()
         for name, declaration in wanted.items():
+            asked = declared[name].asked
             if name not in self._runs:
-                run = self._runs[name] = SinkRun(declaration, self._place)
-                self._tasks[name] = tasks.create_task(self._run(run), name=f"connector {name}")
+                kind = SinkRun if declaration.sink else SourceRun
+                run = self._runs[name] = kind(declaration, self._place)
+                tasks.create_task(self._run(run), name=f"connector {name}")
+            elif self._asked.get(name) != asked:
+                self._runs[name].look_at_parked()
+            self._asked[name] = asked
 
-    async def _run(self, run: SinkRun) -> None:
+    async def _run(self, run: ConnectorRun) -> None:
         name = run.declaration.name
-        logger.info("%s starts", name)
+        of_connector.set(name)
+        logger.info("%s starts: %s", name, run.declaration.described)
         try:
             await run.run()
         finally:
-            del self._runs[name], self._tasks[name]
+            del self._runs[name]
         logger.info("%s stopped", name)
+        try:
+            await self._board.withdraw(name, self._place.process)
+        except StoreError as error:
+            logger.debug("the report of %s stays: %s", name, error)
+
+    # Telling.
+
+    async def _tell_often(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_S)
+            await self._tell()
+
+    async def _tell(self) -> None:
+        """Tell how all get on; that it fails is no reason to run any less."""
+        try:
+            async with asyncio.timeout(TELL_S * 2):
+                for name, run in list(self._runs.items()):
+                    now_us = self._place.endpoint.answered_us
+                    report = report_of(run, self._place.process, now_us)
+                    await self._board.tell(name, report)
+                for name, lines in self._gathered.taken().items():
+                    for line in lines:
+                        await self._log.write(name, line, self._place.process)
+        except (StoreError, TimeoutError) as error:
+            logger.debug("status is told later: %s", error)
+        if self._told is not None:
+            await self._measure()
+            self._told(list(self._runs.values()))
+
+    async def _measure(self) -> None:
+        try:
+            async with asyncio.timeout(TELL_S * 2):
+                for run in list(self._runs.values()):
+                    await run.measure()
+        except (StoreError, TimeoutError) as error:
+            logger.debug("lag is measured later: %s", error)

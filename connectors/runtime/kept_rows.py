@@ -55,8 +55,11 @@ class KeptRows:
             raise
         return _columns(plainbuffer.decode_row(told.row)) if told.row else None
 
-    async def scan(self, *first: Scalar) -> list[tuple[KeptKey, Columns]]:
-        """Return the rows whose keys begin so, in their order."""
+    async def scan(self, *first: Scalar, after: int | None = None) -> list[tuple[KeptKey, Columns]]:
+        """Return the rows whose keys begin so, in their order.
+
+        With ``after`` those whose next key column is above it.
+        """
         request = pb.GetRangeRequest(
             table_name=self._table,
             direction=pb.FORWARD,
@@ -64,6 +67,9 @@ class KeptRows:
             inclusive_start_primary_key=self._bound(first, variant.V_INF_MIN),
             exclusive_end_primary_key=self._bound(first, variant.V_INF_MAX),
         )
+        if after is not None:
+            start = self._bound((*first, after), variant.V_INF_MAX)
+            request.inclusive_start_primary_key = start
         found: list[tuple[KeptKey, Columns]] = []
         while True:
             try:

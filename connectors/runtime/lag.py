@@ -14,7 +14,7 @@ from rowtide.core.position import decode_position
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_leases import START, Leases
 from rowtide.stream.change_source import SourceShard
-from rowtide.stream.change_start import Start
+from rowtide.stream.change_start import Start, current_leases
 
 __all__ = ["Lag", "measured"]
 
@@ -24,8 +24,10 @@ END_US = 2**63 - 1
 class Lag(NamedTuple):
     """What is left to read. ``seconds`` is the age of the oldest change that is not handled.
 
-    ``unread`` are the ranges whose rows are still to be read; ``lost`` names shards whose changes
-    are kept no more though they were not read: only a rewind helps.
+    ``unread`` are the ranges whose rows are still to be read, ``read`` the part of the table's keys
+    that is not in them (between 0 and 1), and ``left_s`` how long they may take, -1 where nobody
+    knows. ``lost`` names shards whose changes are kept no more though they were not read: only a
+    rewind helps.
     """
 
     begun: bool
@@ -33,6 +35,8 @@ class Lag(NamedTuple):
     seconds: float = 0.0
     unread: Ranges = ()
     lost: tuple[str, ...] = ()
+    read: float = 1.0
+    left_s: float = -1.0
 
     @property
     def none(self) -> bool:
@@ -47,8 +51,7 @@ async def measured(source: ApiSource, leases: Leases) -> Lag:
     rows = await leases.all()
     if START not in rows:
         return Lag(begun=False)
-    start, epoch = Start.parsed(rows[START].position), rows[START].epoch
-    known = start.leases(epoch) | {name: row for name, row in rows.items() if row.epoch == epoch}
+    start, known = Start.parsed(rows[START].position), current_leases(rows)
     records, seconds, lost = 0, 0.0, []
     unread: list[tuple[bytes, bytes]] = []
     for shard in await source.shards():
@@ -67,7 +70,38 @@ async def measured(source: ApiSource, leases: Leases) -> Lag:
             continue
         records += count
         seconds = max(seconds, age_s)
-    return Lag(True, records, seconds, tuple(sorted(unread)), tuple(lost))
+    lag = Lag(True, records, seconds, tuple(sorted(unread)), tuple(lost))
+    return await _with_progress(source, lag, start.began_us) if unread else lag
+
+
+async def _with_progress(source: ApiSource, lag: Lag, began_us: int) -> Lag:
+    """Tell how much of the rows is read, by where their keys lie between the first and the last."""
+    first, last = await source.first_and_last()
+    if not first or not last or first == last:
+        return lag._replace(read=0.0)
+    whole = last + b"\0"  # The last one is within.
+    left = sum(
+        _place(min(end or whole, whole), first, last) - _place(max(begin, first), first, last)
+        for begin, end in lag.unread
+        if begin <= last and (not end or end > first)
+    )
+    read = min(1.0, max(0.0, 1.0 - left))
+    passed_s = (source.endpoint.answered_us - began_us) / 1_000_000
+    left_s = passed_s * left / read if read > 0.01 else -1.0
+    return lag._replace(read=read, left_s=left_s)
+
+
+def _place(key: bytes, first: bytes, last: bytes) -> float:
+    """Return where a key lies between two others, as if keys were spread evenly."""
+    shared = next(i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
+    low, high, at = (_number(bytes_[shared:]) for bytes_ in (first, last, key))
+    if key[:shared] != first[:shared]:
+        return 0.0 if key < first else 1.0
+    return min(1.0, max(0.0, (at - low) / (high - low))) if high > low else 1.0
+
+
+def _number(key: bytes) -> int:
+    return int.from_bytes(key[:16].ljust(16, b"\0"), "big")
 
 
 async def _behind(source: ApiSource, shard: SourceShard, position: str | None) -> tuple[int, float]:

@@ -33,11 +33,15 @@ class Progress:
 
     def passed_on(self, batch: Batch) -> None:
         """Count a batch that is finished."""
-        self.changes += len(batch)
         if batch.covers is not None:
             self.snapshot_rows += len(batch)
+        self.counted(len(batch))
+
+    def counted(self, changes: int) -> None:
+        """Count changes that are finished."""
+        self.changes += changes
         now_s = self._clock()
-        self._past.append((now_s, len(batch)))
+        self._past.append((now_s, changes))
         self._cut(now_s)
 
     def failed(self, what: str) -> None:

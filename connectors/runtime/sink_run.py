@@ -1,158 +1,162 @@
 """One sink connector in this process: opened, fed, and begun again when it fails.
 
-Its shards are shared, by their leases, with every other process that runs the same connector.
+Its shards are shared, by their leases, with every other process that runs the same connector. A
+sink whose target is files of one machine (``Traits.alone``) runs in one process at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings, make_sink
-from rowtide.connectors.rows import TableShape
-from rowtide.connectors.runtime.back_off import BackOff
+from rowtide.connectors.fields import Fields
+from rowtide.connectors.registry import make_sink
+from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.declaration import Declaration, begin_of
 from rowtide.connectors.runtime.declarations import group_of
+from rowtide.connectors.runtime.home import at_home
+from rowtide.connectors.runtime.lag import measured
 from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.pipeline import Pipeline, Target
-from rowtide.connectors.runtime.progress import Progress
-from rowtide.connectors.sink import Sink
+from rowtide.connectors.runtime.place import Place, table_shape
+from rowtide.connectors.sink import Sink, traits_of
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.core.schema import KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_kafka import KafkaSource
 from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.change_source import ChangeSource
 from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
-from rowtide.stream.endpoint import Endpoint
-from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.shard_follower import Unfinished
 
-__all__ = ["Place", "SinkRun"]
+__all__ = ["SinkRun"]
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where connectors run: what they reach, and what of this machine is theirs.
-
-    ``environment`` resolves ``${NAME}``; ``folder`` holds a folder for each connector; ``cluster``
-    is Kafka, where this process reaches it.
-    """
-
-    endpoint: Endpoint
-    environment: Mapping[str, str]
-    folder: str
-    cluster: Cluster | None = None
-
-    def surroundings(self, name: str) -> Surroundings:
-        """Return what a connector may know of it."""
-        kafka = self.cluster.config.bootstrap if self.cluster is not None else ""
-        return Surroundings(name, f"{self.folder}/{name}", kafka)
+LOOK_AGAIN_S = 2.0
 
 
-class SinkRun:
-    """Runs ``declaration`` until stopped."""
+class SinkRun(ConnectorRun):
+    """Runs a sink's ``declaration``."""
 
     def __init__(self, declaration: Declaration, place: Place) -> None:
-        self.declaration = declaration
-        self.progress = Progress()
-        self.state = "starting"
-        self.source: ChangeSource | None = None
-        self.parked = ParkedRows(place.endpoint, declaration.name)
-        self._place = place
-        self._stopping = asyncio.Event()
+        super().__init__(declaration, place)
+        self._api = ApiSource(
+            place.endpoint, declaration.table, columns=declaration.transforms.wanted
+        )
+        self._leases = TableLeases(place.endpoint, group_of(declaration.name))
+        self._parked = ParkedRows(place.endpoint, declaration.name)
+        self._look.set()
         self._worker: ChangeWorker | None = None
+        self._failures: list[Exception] = []
 
     @property
     def shards(self) -> list[str]:
         """Return the shards that are read here now."""
         return self._worker.shards if self._worker is not None else []
 
+    @property
+    def parked(self) -> int:
+        """Return how many keys are parked, as far as is known here."""
+        return len(self._parked.keys)
+
+    async def measure(self) -> None:
+        """Find out how far the connector is behind."""
+        leases = TableLeases(self._place.endpoint, group_of(self.declaration.name))
+        self.measured = await measured(self._api, leases)
+
     def stop(self) -> None:
         """Let ``run`` end after the batches in hand, whose shards others may go on with."""
-        self._stopping.set()
+        super().stop()
         if self._worker is not None:
             self._worker.stop()
 
-    async def run(self) -> None:
-        """Run until stopped; whatever fails is tried again after a pause."""
-        back_off = BackOff()
-        while not self._stopping.is_set():
-            self.state = "starting"
-            try:
-                await self._once(back_off)
-            except Exception as error:  # noqa: BLE001 - of sinks and transforms, whatever it is.
-                self._failed(error)
-                await back_off.pause(self._stopping)
-        self.state = "stopped"
-
-    def _failed(self, error: Exception) -> None:
-        self.state = "failed"
-        self.progress.failed(f"{type(error).__name__}: {error}")
-        known = isinstance(error, StoreError | SettingsRefused)
-        name = self.declaration.name
-        logger.warning("%s failed: %s", name, error, exc_info=None if known else error)
-
-    async def _once(self, back_off: BackOff) -> None:
+    async def _once(self) -> None:
         declaration, place = self.declaration, self._place
-        transforms = declaration.transforms
-        api = ApiSource(place.endpoint, declaration.table, columns=transforms.wanted)
-        self.source = api if place.cluster is None else KafkaSource(api, place.cluster)
-        shape = transforms.shape(await table_shape(place.endpoint, declaration.table))
+        # A stream of its own each time: the table may have been made anew meanwhile.
+        self._api = ApiSource(
+            place.endpoint, declaration.table, columns=declaration.transforms.wanted
+        )
+        shape = declaration.transforms.shape(await table_shape(place.endpoint, declaration.table))
         where = f"connectors.{declaration.name}.sink"
         fields = Fields(declaration.sink, where, environment=place.environment)
         sink = make_sink(fields, place.surroundings(declaration.name))
-        try:
-            await sink.open(shape)
-            await self._feed(api, sink, back_off)
-        finally:
-            self._worker = None
-            await sink.close()
-
-    async def _feed(self, api: ApiSource, sink: Sink, back_off: BackOff) -> None:
-        declaration = self.declaration
-        assert self.source is not None, "it was made with the sink"
-        target = Target(
-            sink,
-            declaration.transforms,
-            declaration.transforms.load(),
-            self.parked,
-            declaration.parked_max,
-        )
-        pipeline = Pipeline(api, target, self.progress, self._stopping)
-        failures: list[Exception] = []
-
-        async def handle(batch: Batch) -> None:
+        async with self._at_home(sink):
+            if self._stopping.is_set():
+                return
             try:
-                await pipeline.handle(batch)
-                back_off.succeeded()
-            except (Unavailable, OutcomeUnknown, Unfinished):
-                raise
-            except Exception as error:
-                # The leases are given up at once: another process may have more luck.
-                failures.append(error)
-                worker.stop()
-                raise Unfinished from error
+                await sink.open(shape)
+                await self._feed(sink)
+            finally:
+                self._worker = None
+                await sink.close()
 
+    @asynccontextmanager
+    async def _at_home(self, sink: Sink) -> AsyncIterator[None]:
+        """Be the only process that runs the sink, where it must be the only one."""
+        if not traits_of(sink).alone:
+            yield
+            return
+        self.state = "waiting"
+        async with at_home(self._place, self.declaration, self._api, self._stopping):
+            yield
+
+    async def _feed(self, sink: Sink) -> None:
+        declaration, cluster = self.declaration, self._place.cluster
+        transforms, self._failures = declaration.transforms, []
+        target = Target(sink, transforms, transforms.load(), self._parked, declaration.parked_max)
+        pipeline = Pipeline(self._api, target, self.progress, self._stopping)
         worker = self._worker = ChangeWorker(
-            self.source,
-            TableLeases(self._place.endpoint, group_of(declaration.name)),
-            handle,
+            self._api if cluster is None else KafkaSource(self._api, cluster),
+            self._leases,
+            lambda batch: self._handle(pipeline, batch),
             begin=begin_of(declaration.begin, "begin"),
             settings=follower_settings(declaration),
         )
         if self._stopping.is_set():
             worker.stop()
         self.state = "running"
-        await worker.run()
-        if failures:
-            raise failures[0]
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(self._look_often(pipeline, worker), name="parked rows")
+            await worker.run()
+            looking.cancel()
+        if self._failures:
+            raise self._failures[0]
+
+    async def _handle(self, pipeline: Pipeline, batch: Batch) -> None:
+        try:
+            await pipeline.handle(batch)
+        except (Unavailable, OutcomeUnknown, Unfinished):
+            raise
+        except Exception as error:
+            self._fail(error)
+            raise Unfinished from error
+        self.back_off.succeeded()
+
+    def _fail(self, error: Exception) -> None:
+        """End the worker; its leases are given up at once: another process may have more luck."""
+        self._failures.append(error)
+        if self._worker is not None:
+            self._worker.stop()
+
+    async def _look_often(self, pipeline: Pipeline, worker: ChangeWorker) -> None:
+        while True:
+            await self._look.wait()
+            self._look.clear()
+            try:
+                if await pipeline.look_at_parked(lambda: worker.shards):
+                    # Of a shard that is another process's, or will be ours in a moment.
+                    await asyncio.sleep(LOOK_AGAIN_S)
+                    self._look.set()
+            except Unfinished:
+                return
+            except StoreError as error:
+                logger.warning("parked rows are looked at later: %s", error)
+                await asyncio.sleep(LOOK_AGAIN_S)
+                self._look.set()
+            except Exception as error:  # noqa: BLE001 - raised when the worker has ended.
+                self._fail(error)
+                return
 
 
 def follower_settings(declaration: Declaration) -> FollowerSettings:
@@ -163,11 +167,3 @@ def follower_settings(declaration: Declaration) -> FollowerSettings:
         checkpoint_s=min(1.0, lease_s / 5),
         batch_changes_max=declaration.batch_rows,
     )
-
-
-async def table_shape(endpoint: Endpoint, table: str) -> TableShape:
-    """Return a table's name and key. Raises OTSObjectNotExist."""
-    asked = pb.DescribeTableRequest(table_name=table)
-    told = await endpoint.call("DescribeTable", asked, pb.DescribeTableResponse)
-    key = [KeyColumn(column.name, column.type) for column in told.table_meta.primary_key]
-    return TableShape(table, tuple(key))

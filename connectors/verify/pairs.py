@@ -14,7 +14,7 @@ from rowtide.connectors.registry import make_sink, make_source
 from rowtide.connectors.rows import SinkRow, TableShape
 from rowtide.connectors.runtime.declaration import Declaration
 from rowtide.connectors.runtime.declarations import group_of
-from rowtide.connectors.runtime.sink_run import Place, table_shape
+from rowtide.connectors.runtime.place import Place, table_shape
 from rowtide.connectors.runtime.transforms import Transforms
 from rowtide.connectors.sink import Comparable
 from rowtide.connectors.source import ComparableSource

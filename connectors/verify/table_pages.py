@@ -20,6 +20,7 @@ from rowtide.core.key_ranges import Range
 from rowtide.core.position import decode_position
 from rowtide.stream.change_leases import Lease, Leases
 from rowtide.stream.change_source import ChangeSource
+from rowtide.stream.change_start import current_leases
 
 __all__ = ["Prepare", "TablePages"]
 
@@ -80,7 +81,7 @@ class TablePages:
             wanted[place.shard_id] = max(place.offset, wanted.get(place.shard_id, 0))
         until_s = self._clock() + self._wait_s
         while True:
-            behind = _behind(wanted, await self._leases.all())
+            behind = _behind(wanted, current_leases(await self._leases.all()))
             if not behind:
                 return
             if self._clock() > until_s:

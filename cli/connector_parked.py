@@ -1,0 +1,169 @@
+"""``rowtide connector parked``: rows that a sink refuses, and what comes of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from rowtide.cli.client import Client
+from rowtide.cli.command_group import CommandGroup
+from rowtide.cli.connection import ClientCommand
+from rowtide.cli.endpoint_call import asked
+from rowtide.cli.exits import Refused
+from rowtide.cli.output import Output, emit_fields, emit_json, emit_table, time_text
+from rowtide.cli.value_syntax import json_text
+from rowtide.connectors.runtime.declarations import Declarations
+from rowtide.connectors.runtime.parking import RETRY, SKIP, Entry, ParkedRows
+from rowtide.core import key as key_order
+from rowtide.core import variant
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["parked"]
+
+REASON_SHOWN = 80
+
+_name = click.argument("name")
+_ids = click.argument("ids", nargs=-1, metavar="[ID]...")
+_all = click.option("--all", "every", is_flag=True, help="All that are parked.")
+
+
+@click.group("parked", cls=CommandGroup)
+def parked() -> None:
+    """Look at the rows that a sink refuses, try them again, or skip them.
+
+    What comes of a parked row's key waits until it is retried or skipped; all other rows flow.
+    """
+
+
+@parked.command("list", cls=ClientCommand)
+@_name
+def list_parked(client: Client, name: str, output: Output) -> None:
+    """List the rows that connector NAME has parked, one line per key."""
+    found = _parked(client, name)
+    if output == "json":
+        emit_json([_document(entries) for entries in found.values()])
+        return
+    header = ("id", "key", "since", "waiting", "reason")
+    rows = [
+        (
+            _id(entries[0]),
+            _key_text(entries[0]),
+            time_text(entries[0].parked_us),
+            _waiting(entries),
+            f"{entries[0].wanted}: " * bool(entries[0].wanted) + _short(entries[0].reason),
+        )
+        for entries in found.values()
+    ]
+    emit_table(header, rows)
+
+
+@parked.command("show", cls=ClientCommand)
+@_name
+@click.argument("id_", metavar="ID")
+def show(client: Client, name: str, id_: str, output: Output) -> None:
+    """Show one parked row as it was refused, and why."""
+    entries = _one(_parked(client, name), id_)
+    document = _document(entries)
+    if output == "json":
+        emit_json(document)
+        return
+    row = document.pop("row")
+    emit_fields((name, _shown(value)) for name, value in document.items())
+    click.echo(json_text(row, indent=2) if row else "The row is too large to be kept here.")
+
+
+@parked.command("retry", cls=ClientCommand, writes=True, prints=False)
+@_name
+@_ids
+@_all
+def retry(client: Client, name: str, ids: tuple[str, ...], *, every: bool) -> None:
+    """Let parked rows be tried again, as they are now."""
+    _want(client, name, ids, RETRY, every=every)
+
+
+@parked.command("skip", cls=ClientCommand, writes=True, prints=False)
+@_name
+@_ids
+@_all
+def skip(client: Client, name: str, ids: tuple[str, ...], *, every: bool) -> None:
+    """Drop parked rows; what came of their keys after them goes on."""
+    _want(client, name, ids, SKIP, every=every)
+
+
+def _want(client: Client, name: str, ids: Sequence[str], what: str, *, every: bool) -> None:
+    if bool(ids) == every:
+        raise click.UsageError("Give the ids that `parked list` shows, or --all.")
+    found = _parked(client, name)
+    wanted = list(found.values()) if every else [_one(found, id_) for id_ in ids]
+
+    async def ask(endpoint: Endpoint) -> None:
+        rows = ParkedRows(endpoint, name)
+        for entries in wanted:
+            await rows.want(entries[0], what)
+        await Declarations(endpoint).ask(name)
+
+    asked(client, ask)
+    verb = "tried again" if what == RETRY else "skipped"
+    click.echo(f"{len(wanted)} to be {verb} by the process that runs {name}.")
+
+
+def _parked(client: Client, name: str) -> dict[bytes, list[Entry]]:
+    async def found(endpoint: Endpoint) -> list[Entry]:
+        if name not in await Declarations(endpoint).all():
+            raise Refused(f"There is no connector {name}")
+        return await ParkedRows(endpoint, name).all()
+
+    by_key: dict[bytes, list[Entry]] = {}
+    for entry in asked(client, found):
+        by_key.setdefault(entry.key_bytes, []).append(entry)
+    return by_key
+
+
+def _one(found: dict[bytes, list[Entry]], id_: str) -> list[Entry]:
+    for entries in found.values():
+        if _id(entries[0]) == id_:
+            return entries
+    raise Refused(f"No row {id_} is parked")
+
+
+def _id(entry: Entry) -> str:
+    """Return a short name of a key."""
+    return hashlib.sha256(entry.key_bytes).hexdigest()[:10]
+
+
+def _waiting(entries: Sequence[Entry]) -> int:
+    return len(entries) - 1 + entries[0].later
+
+
+def _key_text(entry: Entry) -> str:
+    if entry.text:
+        return json_text(json.loads(entry.text)["key"])
+    values = [variant.decode(value) for value in key_order.decode(entry.key_bytes)]
+    return json_text([v.hex() if isinstance(v, bytes) else v for v in values])
+
+
+def _short(reason: str) -> str:
+    line = " ".join(reason.split())
+    return line if len(line) <= REASON_SHOWN else line[: REASON_SHOWN - 3] + "..."
+
+
+def _document(entries: Sequence[Entry]) -> dict[str, Any]:
+    first = entries[0]
+    return {
+        "id": _id(first),
+        "reason": first.reason,
+        "parked": time_text(first.parked_us),
+        "shard": first.shard_id,
+        "stamp": first.stamp,
+        "waiting": _waiting(entries),
+        "wanted": first.wanted or None,
+        "row": json.loads(first.text) if first.text else None,
+    }
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,107 @@
+"""``rowtide connector run``: connectors in this process, beside others that run them too."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rowtide.cli.client import Client
+from rowtide.cli.connection import ClientCommand
+from rowtide.cli.endpoint_call import endpoint_of
+from rowtide.cli.log_format import LOG_FORMATS, set_up_logging
+from rowtide.cli.more_workers import watch_parent
+from rowtide.cli.serving import kafka_config
+from rowtide.cli.settings import SettingsError, load_settings
+from rowtide.connectors.runtime.connector_metrics import MetricsFile
+from rowtide.connectors.runtime.host import Host
+from rowtide.connectors.runtime.place import Place
+from rowtide.stream.kafka_cluster import Cluster, KafkaConfig
+
+__all__ = ["run"]
+
+
+@click.command("run", cls=ClientCommand, prints=False)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--kafka", metavar="HOST:PORT", help="Read the logs from Kafka, not from the server.")
+@click.option("--topic-prefix", help="As `rowtide up` has it.")
+@click.option("--config", type=click.Path(path_type=Path), help="The file of `rowtide up`.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, resolve_path=True),
+    default=Path("rowtide-connectors"),
+    show_default=True,
+    help="Where connectors keep what is theirs on this machine.",
+)
+@click.option(
+    "--metrics-file",
+    type=click.Path(path_type=Path, resolve_path=True),
+    help="Write Prometheus metrics there, every other second.",
+)
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Lines for eyes, or JSON.")
+@click.option("-v", "--verbose", count=True, help="Log details and tracebacks.")
+def run(
+    client: Client,
+    names: tuple[str, ...],
+    config: Path | None,
+    folder: Path,
+    metrics_file: Path | None,
+    verbose: int,
+    **flags: Any,
+) -> None:
+    """Run connectors here, all or those named, until Ctrl-C.
+
+    Start it as often as you like, here and elsewhere: the shards of tables are shared. The server
+    of `rowtide up` does the same by itself, beside each worker.
+    """
+    import uvloop
+
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        settings = load_settings(config, os.environ, flags)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    set_up_logging(verbose, settings.log_format)
+    kafka = kafka_config(settings, settings.kafka) if settings.kafka else None
+    metrics = MetricsFile(metrics_file) if metrics_file is not None else None
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(client, names, kafka, str(folder), metrics))
+
+
+async def _run(
+    client: Client,
+    names: tuple[str, ...],
+    config: KafkaConfig | None,
+    folder: str,
+    metrics: MetricsFile | None,
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with (
+        endpoint_of(client) as endpoint,
+        _reached(config) as cluster,
+        asyncio.TaskGroup() as tasks,
+    ):
+        parent = tasks.create_task(watch_parent(stop), name="parent")
+        process = f"{socket.gethostname()}:{os.getpid()}"
+        place = Place(endpoint, os.environ, folder, cluster, process)
+        await Host(place, names, metrics).run(stop)
+        parent.cancel()
+
+
+@asynccontextmanager
+async def _reached(config: KafkaConfig | None) -> AsyncIterator[Cluster | None]:
+    if config is None:
+        yield None
+        return
+    async with Cluster(config) as cluster:
+        yield cluster

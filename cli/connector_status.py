@@ -1,0 +1,147 @@
+"""``rowtide connector list|status|logs``: what there is, how it gets on, and what it said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from rowtide.cli.client import Client
+from rowtide.cli.connection import ClientCommand
+from rowtide.cli.endpoint_call import asked
+from rowtide.cli.exits import Refused
+from rowtide.cli.output import Output, clock_text, emit_json, emit_table, time_text
+from rowtide.cli.stream import since_us
+from rowtide.cli.value_syntax import json_text
+from rowtide.connectors.runtime.connector_log import ConnectorLog, Line
+from rowtide.connectors.runtime.declarations import Declarations, Declared
+from rowtide.connectors.runtime.standing import Standing, standings
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["list_connectors", "logs", "status"]
+
+FOLLOW_S = 1.0
+
+
+@click.command("list", cls=ClientCommand)
+def list_connectors(client: Client, output: Output) -> None:
+    """List the connectors of the instance."""
+    declared = asked(client, lambda endpoint: Declarations(endpoint).all())
+    shown = [_declared(found) for found in declared.values()]
+    if output == "json":
+        emit_json(shown)
+        return
+    header = ("name", "from", "to", "paused")
+    rows = [
+        (item["name"], item["from"], item["to"], "yes" if item["paused"] else "") for item in shown
+    ]
+    emit_table(header, rows)
+
+
+def _declared(found: Declared) -> dict[str, Any]:
+    declaration = found.declaration
+    ends: tuple[str | None, str | None] = (None, None)
+    if declaration is not None and declaration.sink:
+        ends = (declaration.table, declaration.kind)
+    elif declaration is not None:
+        ends = (declaration.kind, "tables")
+    return {"name": found.name, "from": ends[0], "to": ends[1], "paused": found.paused}
+
+
+@click.command("status", cls=ClientCommand)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def status(client: Client, names: tuple[str, ...], output: Output) -> None:
+    """Show how connectors get on: all, or those named.
+
+    Lag is what they have not handled yet, in records of the log and in seconds since the oldest of
+    these changes. What fails is shown below, the last error of each process.
+    """
+    found = asked(client, lambda endpoint: standings(endpoint, names))
+    for name in names:
+        if name not in found:
+            raise Refused(f"There is no connector {name}")
+    if output == "json":
+        emit_json([standing.document() for standing in found.values()])
+        return
+    header = ("name", "state", "lag", "seconds", "per second", "parked", "runs on")
+    emit_table(header, [_row(standing) for standing in found.values()])
+    for standing in found.values():
+        _print_troubles(standing)
+
+
+def _row(standing: Standing) -> Sequence[object]:
+    lag = standing.lag
+    begun = lag is not None and lag.begun
+    return (
+        standing.name,
+        _state(standing),
+        lag.records if lag is not None and begun else None,
+        round(lag.seconds, 1) if lag is not None and begun else None,
+        round(standing.rate),
+        standing.parked,
+        ", ".join(report.process for report in standing.reports) or "-",
+    )
+
+
+def _state(standing: Standing) -> str:
+    lag = standing.lag
+    if standing.state != "snapshot" or lag is None:
+        return standing.state
+    left = f", {_span(lag.left_s)} left" if lag.left_s >= 0 else ""
+    return f"snapshot {lag.read:.0%}{left}"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+
+
+def _print_troubles(standing: Standing) -> None:
+    for trouble in standing.troubles:
+        click.echo(f"{standing.name}: {trouble}")
+    for report in standing.reports:
+        if report.last_error:
+            at = time_text(report.last_error_us)
+            click.echo(f"{standing.name}: {at} {report.process}: {report.last_error}")
+
+
+@click.command("logs", cls=ClientCommand)
+@click.argument("name")
+@click.option("--follow", "-f", is_flag=True, help="Wait for more, until Ctrl-C.")
+@click.option("--since", default="7d", show_default=True, help="10m (ago), or 2026-01-31T12:00.")
+@click.option("--lines", type=click.IntRange(min=1), default=100, show_default=True)
+def logs(
+    client: Client, name: str, since: str, lines: int, output: Output, *, follow: bool
+) -> None:
+    """Show what connector NAME logged, wherever it ran. Lines are kept for a week."""
+    try:
+        after_us = since_us(since, time.time_ns() // 1000)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if name not in asked(client, lambda endpoint: Declarations(endpoint).all()):
+        raise Refused(f"There is no connector {name}")
+    found = asked(client, lambda endpoint: _read(endpoint, name, after_us))[-lines:]
+    try:
+        while True:
+            for line in found:
+                click.echo(json_text(line._asdict()) if output == "json" else _text(line))
+                after_us = line.at_us
+            if not follow:
+                return
+            time.sleep(FOLLOW_S)
+            found = asked(client, lambda endpoint: _read(endpoint, name, after_us))  # noqa: B023
+    except KeyboardInterrupt:
+        return  # Nothing else ends it, so it is no failure.
+
+
+async def _read(endpoint: Endpoint, name: str, after_us: int) -> list[Line]:
+    return await ConnectorLog(endpoint).read(name, since_us=after_us)
+
+
+def _text(line: Line) -> str:
+    mark = "" if line.level == "INFO" else f"{line.level} "
+    return f"{clock_text(line.at_us)}  {line.process}  {mark}{line.text}"

@@ -1,0 +1,94 @@
+"""What connectors of this process count, as a file in the Prometheus text format.
+
+The worker beside which they run adds it to its own page; alone, a collector of text files takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from rowtide.connectors.runtime.connector_run import STATES, ConnectorRun
+from rowtide.stream.metrics import COUNTER, GAUGE, Family, Metrics, Sample
+
+__all__ = ["MetricsFile", "families"]
+
+
+class MetricsFile:
+    """Written anew each time it is called with what runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._runs: Collection[ConnectorRun] = ()
+        self._metrics = Metrics(lambda: families(self._runs), of_process=False)
+
+    def __call__(self, runs: Collection[ConnectorRun]) -> None:
+        """Write the file; a reader finds the old one or the new one, whole."""
+        self._runs = runs
+        draft = self._path.with_name(self._path.name + ".new")
+        draft.write_bytes(self._metrics.text())
+        draft.replace(self._path)
+
+
+def families(runs: Collection[ConnectorRun]) -> list[Family]:
+    """Return the numbers of what runs."""
+    return [
+        _family(
+            COUNTER,
+            "connector_changes",
+            "Changes that a connector finished here.",
+            runs,
+            lambda run: run.progress.changes,
+        ),
+        _family(
+            COUNTER,
+            "connector_failures",
+            "Failures, of a sink that is away too.",
+            runs,
+            lambda run: run.progress.failures,
+        ),
+        _family(GAUGE, "connector_shards", "Shards read here.", runs, lambda run: len(run.shards)),
+        _family(
+            GAUGE,
+            "connector_parked_rows",
+            "Keys that are parked, as far as is known here.",
+            runs,
+            lambda run: run.parked,
+        ),
+        _family(
+            GAUGE,
+            "connector_lag_records",
+            "Records that the connector has not handled, wherever it runs.",
+            runs,
+            lambda run: run.measured.records if run.measured else 0,
+        ),
+        _family(
+            GAUGE,
+            "connector_lag_seconds",
+            "Age of the oldest change that it has not handled.",
+            runs,
+            lambda run: run.measured.seconds if run.measured else 0,
+        ),
+        _states(runs),
+    ]
+
+
+def _family(
+    kind: str,
+    name: str,
+    text: str,
+    runs: Collection[ConnectorRun],
+    value: Callable[[ConnectorRun], float],
+) -> Family:
+    samples: Sequence[Sample] = [Sample((r.declaration.name,), value(r)) for r in runs]
+    return Family(kind, name, text, ("connector",), samples)
+
+
+def _states(runs: Collection[ConnectorRun]) -> Family:
+    samples = [
+        Sample((run.declaration.name, state), float(run.state == state))
+        for run in runs
+        for state in STATES
+    ]
+    text = "1 for the state that the connector is in here."
+    return Family(GAUGE, "connector_state", text, ("connector", "state"), samples)

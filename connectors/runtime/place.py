@@ -1,0 +1,42 @@
+"""Where connectors run: what they reach from there, and what of the machine is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.rows import TableShape
+from rowtide.core.schema import KeyColumn
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.kafka_cluster import Cluster
+
+__all__ = ["Place", "table_shape"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One process. ``environment`` resolves ``${NAME}``; ``folder`` holds one for each connector.
+
+    ``cluster`` is Kafka, where this process reaches it; ``process`` names the process to people.
+    """
+
+    endpoint: Endpoint
+    environment: Mapping[str, str]
+    folder: str
+    cluster: Cluster | None = None
+    process: str = ""
+
+    def surroundings(self, name: str) -> Surroundings:
+        """Return what a connector may know of it."""
+        kafka = self.cluster.config.bootstrap if self.cluster is not None else ""
+        return Surroundings(name, f"{self.folder}/{name}", kafka)
+
+
+async def table_shape(endpoint: Endpoint, table: str) -> TableShape:
+    """Return a table's name and key. Raises OTSObjectNotExist."""
+    asked = pb.DescribeTableRequest(table_name=table)
+    told = await endpoint.call("DescribeTable", asked, pb.DescribeTableResponse)
+    key = [KeyColumn(column.name, column.type) for column in told.table_meta.primary_key]
+    return TableShape(table, tuple(key))

@@ -1,0 +1,102 @@
+"""What changes a connector for good: rewinding it, and deleting it with all that is kept of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Sequence
+
+from rowtide.connectors.fields import Fields
+from rowtide.connectors.registry import make_source
+from rowtide.connectors.runtime.connector_log import ConnectorLog
+from rowtide.connectors.runtime.declaration import Declaration
+from rowtide.connectors.runtime.declarations import Declarations, Declared, group_of
+from rowtide.connectors.runtime.parking import ParkedRows
+from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.source_lease import SOURCE_TABLE
+from rowtide.connectors.runtime.status_board import FRESH_S, StatusBoard
+from rowtide.connectors.source import Repeatable
+from rowtide.core.errors import Unavailable, invalid
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.change_leases import TableLeases
+from rowtide.stream.change_start import Begin, ShardPlace, rewind
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["begin_again", "delete"]
+
+STOPPED_S_MAX = 30.0
+LOOK_S = 0.2
+
+
+async def begin_again(place: Place, declaration: Declaration, to: Begin | ShardPlace) -> None:
+    """Rewind a connector, whether it runs or not. Raises ``StoreError``."""
+    if declaration.sink:
+        source = ApiSource(place.endpoint, declaration.table)
+        await rewind(source, TableLeases(place.endpoint, group_of(declaration.name)), to)
+        return
+    if to != "rows":
+        raise invalid("A source begins again with its rows or goes on, nothing else.")
+    where = f"connectors.{declaration.name}.source"
+    fields = Fields(declaration.source, where, environment=place.environment)
+    found = make_source(fields, place.surroundings(declaration.name))
+    if not isinstance(found, Repeatable):
+        raise invalid(f"A {declaration.kind} source can't be made to copy its rows again.")
+    leases = TableLeases(place.endpoint, declaration.name, table=SOURCE_TABLE)
+    await leases.open("")
+    for lease in (await leases.all()).values():
+        kept = found.begin_again(base64.b64decode(lease.position))
+        # Who is the source now learns that it is no more, and goes on with this checkpoint.
+        position = base64.b64encode(kept).decode()
+        await leases.change(lease, lease._replace(position=position, owner=""))
+
+
+async def delete(endpoint: Endpoint, declared: Declared) -> None:
+    """Stop a connector wherever it runs, and forget it. The target keeps what it has.
+
+    A source's checkpoint stays: shards know how far they have it, by its name, and one that began
+    anew under the same name would give them what they take for old. Raises ``Unavailable`` where a
+    process doesn't stop; then the connector rests, and may be deleted later.
+    """
+    name, declarations = declared.name, Declarations(endpoint)
+    await declarations.pause(name, paused=True)
+    await _stopped(endpoint, name)
+    leases = TableLeases(endpoint, group_of(name))
+    for table in ("", *_tables(declared)):
+        await _remove_leases(leases, table)
+    parked = ParkedRows(endpoint, name)
+    for entry in await parked.all():
+        await parked.remove(entry)
+    board = StatusBoard(endpoint)
+    for report in (await board.all()).get(name, []):
+        await board.withdraw(name, report.process)
+    await ConnectorLog(endpoint).remove(name)
+    await declarations.remove(name)
+
+
+def _tables(declared: Declared) -> Sequence[str]:
+    declaration = declared.declaration
+    return (declaration.table,) if declaration is not None and declaration.table else ()
+
+
+async def _stopped(endpoint: Endpoint, name: str) -> None:
+    """Return once no process says that it runs the connector."""
+    board, until_s = StatusBoard(endpoint), time.monotonic() + STOPPED_S_MAX
+    while True:
+        reports = (await board.all()).get(name, [])
+        now_us = endpoint.answered_us
+        running = [r.process for r in reports if now_us - r.told_us < FRESH_S * 1_000_000]
+        if not running:
+            return
+        if time.monotonic() > until_s:
+            raise Unavailable(
+                f"Connector {name} still runs on {', '.join(running)}", "OTSServerBusy"
+            )
+        await asyncio.sleep(LOOK_S)
+
+
+async def _remove_leases(leases: TableLeases, table: str) -> None:
+    await leases.open(table)
+    while rows := await leases.all():
+        for row in rows.values():
+            await leases.remove(row)

@@ -1,0 +1,110 @@
+"""How a connector stands, put together from its declaration, its processes' reports and its lag."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rowtide.connectors.runtime.declarations import Declarations, Declared, group_of
+from rowtide.connectors.runtime.lag import Lag, measured
+from rowtide.connectors.runtime.parking import ParkedRows
+from rowtide.connectors.runtime.status_board import FRESH_S, Report, StatusBoard
+from rowtide.core.errors import Rejected
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.change_leases import TableLeases
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["Standing", "standings"]
+
+
+@dataclass(slots=True)
+class Standing:
+    """One connector. ``reports`` are of the processes that run it now.
+
+    ``state``: paused, not running (no process tells of it), failed, sink away, starting, waiting
+    (each process waits for another), snapshot, running, or unreadable.
+    """
+
+    name: str
+    state: str
+    kind: str = ""
+    table: str = ""
+    lag: Lag | None = None
+    rate: float = 0.0
+    parked: int = 0
+    reports: list[Report] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Return it for programs."""
+        lag = self.lag
+        told: dict[str, Any] | None = None
+        if lag is not None and lag.begun:
+            told = {"records": lag.records, "seconds": lag.seconds, "lost_shards": list(lag.lost)}
+            if lag.unread:
+                told["snapshot"] = {"read": lag.read, "seconds_left": lag.left_s}
+        return {
+            "name": self.name,
+            "state": self.state,
+            "kind": self.kind,
+            "table": self.table or None,
+            "lag": told,
+            "changes_per_s": self.rate,
+            "parked": self.parked,
+            "processes": [asdict(report) for report in self.reports],
+            "troubles": self.troubles,
+        }
+
+
+async def standings(endpoint: Endpoint, names: Collection[str] = ()) -> dict[str, Standing]:
+    """Return how connectors stand, all or those named. Raises ``StoreError``."""
+    declared = await Declarations(endpoint).all()
+    reports = await StatusBoard(endpoint).all()
+    now_us = endpoint.answered_us
+    found: dict[str, Standing] = {}
+    for name, one in declared.items():
+        if names and name not in names:
+            continue
+        fresh = [r for r in reports.get(name, []) if now_us - r.told_us < FRESH_S * 1_000_000]
+        found[name] = await _standing(endpoint, one, fresh)
+    return found
+
+
+async def _standing(endpoint: Endpoint, declared: Declared, reports: list[Report]) -> Standing:
+    declaration = declared.declaration
+    standing = Standing(declared.name, "", reports=reports)
+    standing.rate = sum(report.rate for report in reports)
+    if declaration is None:
+        standing.state = "unreadable"
+        standing.troubles.append(declared.failure)
+        return standing
+    standing.kind, standing.table = declaration.kind, declaration.table
+    if declaration.sink:
+        entries = await ParkedRows(endpoint, declared.name).all()
+        standing.parked = len({entry.key_bytes for entry in entries})
+        try:
+            leases = TableLeases(endpoint, group_of(declared.name))
+            standing.lag = await measured(ApiSource(endpoint, declaration.table), leases)
+        except Rejected as error:
+            standing.troubles.append(f"table {declaration.table}: {error.message}")
+    if standing.lag is not None and standing.lag.lost:
+        standing.troubles.append(
+            f"changes were dropped before they were read, of shard {', '.join(standing.lag.lost)}: "
+            f"`rowtide connector rewind {declared.name} rows` makes up for it"
+        )
+    standing.state = "paused" if declared.paused else _state(standing)
+    return standing
+
+
+def _state(standing: Standing) -> str:
+    states = {report.state for report in standing.reports}
+    if "running" in states:
+        if any(report.waiting for report in standing.reports):
+            return "sink away"
+        lag = standing.lag
+        return "snapshot" if lag is not None and lag.unread else "running"
+    for state in ("failed", "starting", "waiting"):
+        if state in states:
+            return state
+    return "not running"

@@ -1,0 +1,87 @@
+"""What each process tells of the connectors that it runs: the table ``rowtide_connector_status``.
+
+A row per connector and process, written every other second. One that is old is of a process that
+ended without saying so; the table forgets it after a day.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from rowtide.connectors.runtime.connector_run import ConnectorRun
+from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
+from rowtide.stream.endpoint import Endpoint
+
+__all__ = ["FRESH_S", "STATUS_TABLE", "Report", "StatusBoard", "report_of"]
+
+STATUS_TABLE = "rowtide_connector_status"
+
+FRESH_S = 10.0
+"""A report that is older is of a process that is gone, or can't reach the server."""
+
+DAY_S = 86_400
+
+
+@dataclass(slots=True)
+class Report:
+    """One process's word on one connector. Times are the server's Unix microseconds."""
+
+    process: str
+    told_us: int
+    state: str
+    shards: int
+    changes: int
+    rate: float
+    failures: int
+    last_error: str
+    last_error_us: int
+    waiting: bool
+    """For a sink that is away."""
+    snapshot_rows: int
+
+
+def report_of(run: ConnectorRun, process: str, now_us: int) -> Report:
+    """Return what a process has to say of a run."""
+    progress = run.progress
+    return Report(
+        process,
+        now_us,
+        run.state,
+        len(run.shards),
+        progress.changes,
+        round(progress.rate, 1),
+        progress.failures,
+        progress.last_error[:1000],
+        progress.last_error_us,
+        bool(progress.waiting),
+        progress.snapshot_rows,
+    )
+
+
+class StatusBoard:
+    """The table."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        key = (("connector", str), ("process", str))
+        self._rows = KeptRows(endpoint, STATUS_TABLE, key, ttl_s=DAY_S)
+
+    async def tell(self, connector: str, report: Report) -> None:
+        """Write a report over the one before."""
+        columns: Columns = {"report": json.dumps(asdict(report))}
+        await self._rows.put((connector, report.process), columns)
+
+    async def withdraw(self, connector: str, process: str) -> None:
+        """Remove the report of a process that runs the connector no more."""
+        await self._rows.delete((connector, process))
+
+    async def all(self) -> dict[str, list[Report]]:
+        """Return the reports by connector, old ones too."""
+        found: dict[str, list[Report]] = {}
+        for key, columns in await self._rows.scan():
+            try:
+                report = Report(**json.loads(str(columns["report"])))
+            except (KeyError, TypeError, ValueError):
+                continue  # Of another version of ours: it says nothing that we know.
+            found.setdefault(str(key[0]), []).append(report)
+        return found
