@@ -37,6 +37,7 @@ COMMANDS = {
     "consumption": _Place(
         "rowtide.cli.consumption", "consumption", "Show the capacity units that were consumed."
     ),
+    "search": _Place("rowtide.cli.search", "search", "Find rows by words and by columns."),
     "stream": _Place("rowtide.cli.stream", "stream", "Follow the changes of a table."),
     "connector": _Place(
         "rowtide.cli.connector",

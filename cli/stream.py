@@ -21,7 +21,7 @@ from rowtide.cli.value_syntax import assignment_text, json_text, to_json
 from rowtide.cli.wire_row import Put
 from rowtide.core.wire import ots_pb2 as pb
 
-__all__ = ["since_us", "stream"]
+__all__ = ["since_us", "stream", "stream_id_of"]
 
 IDLE_S_MIN, IDLE_S_MAX = 0.02, 0.5
 """Pause after a round that found nothing: doubled from round to round."""
@@ -58,7 +58,7 @@ def list_streams(client: Client, output: Output) -> None:
 @table_argument
 def describe(client: Client, table: str, output: Output) -> None:
     """Show the stream of TABLE and its shards."""
-    found = client.describe_stream(_stream_id(client, table))
+    found = client.describe_stream(stream_id_of(client, table))
     shards = [_shard(shard) for shard in found.shards]
     fields = {
         "stream": found.stream_id,
@@ -129,7 +129,7 @@ def tail(
     if from_start and since is not None:
         raise click.UsageError("--from-start and --since exclude each other.")
     start_us = None if from_start else END if since is None else since
-    follower = Follower(client, _stream_id(client, table), start_us)
+    follower = Follower(client, stream_id_of(client, table), start_us)
     try:
         for number, change in enumerate(_changes(follower, follow=follow), 1):
             click.echo(json_text(document(change)) if output == "json" else line(change))
@@ -204,7 +204,8 @@ def _change_text(cell: Any) -> str:
     return f"-{name}" if cell.version_ms is None else f"-{name}@{cell.version_ms}"
 
 
-def _stream_id(client: Client, table: str) -> str:
+def stream_id_of(client: Client, table: str) -> str:
+    """Return the id of a table's stream; where it has none, tell how it gets one."""
     found = stream_of(client, table)
     if found is None:
         client.describe_table(table)  # An absent table is another failure.

@@ -105,12 +105,7 @@ class OpenSearchSink:
 
     async def open(self, table: TableShape) -> None:
         """Make the index, and the alias unless an earlier generation has it."""
-        self._table = table
-        if not self._settings.alias:
-            self._settings = replace(self._settings, alias=_alias_of(table))
-        self._alias = self._settings.alias
-        self._cluster = Cluster(self._cluster_settings, connections=2 * self._requests_at_once)
-        self._mine = self._generation(self._rebuild)
+        self._connect(table)
         live = await self._live()
         if live and max(live) > self._rebuild:
             raise Rejected(
@@ -125,6 +120,20 @@ class OpenSearchSink:
                 await self._move_alias()
         elif not live:
             await self._move_alias()
+
+    async def open_to_read(self, table: TableShape) -> None:
+        """Make nothing. Raises ``Rejected`` where there is no index."""
+        self._connect(table)
+        if not await self._mine.exists():
+            raise Rejected("OTSObjectNotExist", f"There is no index {self._mine.index}.")
+
+    def _connect(self, table: TableShape) -> None:
+        self._table = table
+        if not self._settings.alias:
+            self._settings = replace(self._settings, alias=_alias_of(table))
+        self._alias = self._settings.alias
+        self._cluster = Cluster(self._cluster_settings, connections=2 * self._requests_at_once)
+        self._mine = self._generation(self._rebuild)
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
         """Put a batch's rows; during a rebuild into the former index as well."""

@@ -72,6 +72,10 @@ class SearchFolder:
                 told.append(FoundRow(row.document.key, row.document.columns, hit.score))
         return FoundRows(told, found.total)
 
+    def searched(self, covered: Range, *, limit: int) -> list[StoredRow]:
+        """Return the first living rows of a range, without those that the index lacks for good."""
+        return _searched(self._rows, self._index, covered, limit)
+
     def close(self) -> None:
         """Let go of the files."""
         self._rows.close()
@@ -121,14 +125,7 @@ class WritableFolder:
     def searched(self, covered: Range, *, limit: int) -> list[StoredRow]:
         """Return the first living rows of a range that searches find, once and as they are."""
         self.refresh()
-        begin, end = covered
-        found: list[StoredRow] = []
-        while len(found) < limit and (rows := self.rows.living((begin, end), limit=limit)):
-            following = rows[-1].key_bytes + b"\x00"
-            stamps = self._index.within((begin, following))
-            found += [row for row in rows if stamps.get(row.key_bytes) == [row.stamp]]
-            begin = following
-        return found[:limit]
+        return _searched(self.rows, self._index, covered, limit)
 
     def close(self) -> None:
         """Let searches see everything, and another process write."""
@@ -174,6 +171,22 @@ class WritableFolder:
                 self._index.put(held.get(key, StoredRow(key, 0, None)))
             self._pending = list(keys)
             self.refresh()
+
+
+def _searched(rows: HeldRows, index: TextIndex, covered: Range, limit: int) -> list[StoredRow]:
+    """Return rows that the index has once and as they are, or is still to get."""
+    begin, end = covered
+    found: list[StoredRow] = []
+    while len(found) < limit and (held := rows.living((begin, end), limit=limit)):
+        following = held[-1].key_bytes + b"\x00"
+        stamps = index.within((begin, following))
+        found += [
+            row
+            for row in held
+            if stamps.get(row.key_bytes) == [row.stamp] or rows.is_unindexed(row.key_bytes)
+        ]
+        begin = following
+    return found[:limit]
 
 
 def _language(rows: HeldRows) -> str:

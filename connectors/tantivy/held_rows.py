@@ -163,6 +163,11 @@ class HeldRows:
         found = self._file.execute("SELECT key FROM unindexed LIMIT ?", (limit,))
         return [key for (key,) in found]
 
+    def is_unindexed(self, key: bytes) -> bool:
+        """Say whether the index may not have the row of a key."""
+        found = self._file.execute("SELECT 1 FROM unindexed WHERE key = ?", (key,))
+        return found.fetchone() is not None
+
     def indexed(self, keys: Iterable[bytes]) -> None:
         """Note that the index has the rows of these keys, on disk."""
         self._file.execute("BEGIN IMMEDIATE")

@@ -18,7 +18,7 @@ from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.connectors.sink import HeldRow
-from rowtide.connectors.tantivy.folder import WritableFolder
+from rowtide.connectors.tantivy.folder import SearchFolder, WritableFolder
 from rowtide.connectors.tantivy.text_index import LANGUAGES
 from rowtide.core.variant import Scalar
 
@@ -47,12 +47,15 @@ class _Waiting:
 class TantivySink:
     """One table's index in ``folder``."""
 
+    alone = True
+
     def __init__(self, folder: Path, *, language: str, refresh_s: float) -> None:
         self._path = folder
         self._language = language
         self._refresh_s = refresh_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="search index")
         self._folder: WritableFolder | None = None
+        self._read: SearchFolder | None = None
         self._waiting: list[_Waiting] = []
         self._turn = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -61,6 +64,10 @@ class TantivySink:
     async def open(self, table: TableShape) -> None:
         """Lock the folder, and index what a crash left out of the index."""
         self._folder = await self._run(lambda: WritableFolder(self._path, table, self._language))
+
+    async def open_to_read(self, _table: TableShape) -> None:
+        """Read what another process writes. Raises ``Unavailable`` where there is nothing."""
+        self._read = await self._run(lambda: SearchFolder(self._path))
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
         """Apply a batch, together with those that wait. No row is refused."""
@@ -88,6 +95,8 @@ class TantivySink:
         if self._folder is not None:
             folder, self._folder = self._folder, None
             await self._run(folder.close)
+        if self._read is not None:
+            await self._run(self._read.close)
         self._thread.shutdown()
 
     def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
@@ -96,7 +105,8 @@ class TantivySink:
 
     async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return rows that are held and that searches find."""
-        rows = await self._run(lambda: self._opened().searched((begin, end), limit=limit))
+        folder = self._read or self._opened()
+        rows = await self._run(lambda: folder.searched((begin, end), limit=limit))
         return [
             HeldRow(row.key_bytes, row.stamp, row.document.columns)
             for row in rows

@@ -12,7 +12,9 @@ from rowtide.deploy.kafka.errors import JarsUnavailable
 
 
 @pytest.fixture(scope="session")
-def server(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSearch]:
+def search_server(
+    cache_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OpenSearch]:
     """Start it once for the run."""
     running = OpenSearch(tmp_path_factory.mktemp("opensearch"), cache_dir)
     try:

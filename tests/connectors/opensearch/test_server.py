@@ -9,13 +9,13 @@ from demo.servers.opensearch import VERSION, OpenSearch
 pytestmark = pytest.mark.system
 
 
-def test_a_document_acknowledged_is_there_after_kill_9(server: OpenSearch) -> None:
-    url = server.url
-    server.call("PUT", "/killed/_doc/1", {"kept": True})
-    server.kill()
-    server.start()
-    assert server.url == url
-    assert server.call("GET", "/")["version"]["number"] == VERSION
-    server.call("GET", "/_cluster/health/killed?wait_for_status=yellow")
-    assert server.call("GET", "/killed/_doc/1")["_source"] == {"kept": True}
-    server.call("DELETE", "/killed")
+def test_a_document_acknowledged_is_there_after_kill_9(search_server: OpenSearch) -> None:
+    url = search_server.url
+    search_server.call("PUT", "/killed/_doc/1", {"kept": True})
+    search_server.kill()
+    search_server.start()
+    assert search_server.url == url
+    assert search_server.call("GET", "/")["version"]["number"] == VERSION
+    search_server.call("GET", "/_cluster/health/killed?wait_for_status=yellow")
+    assert search_server.call("GET", "/killed/_doc/1")["_source"] == {"kept": True}
+    search_server.call("DELETE", "/killed")

@@ -29,6 +29,12 @@ _numbers = count(1)
 
 
 @pytest.fixture
+def server(search_server: OpenSearch) -> OpenSearch:
+    """The search server; no other has a part here."""
+    return search_server
+
+
+@pytest.fixture
 def alias() -> str:
     """A name that no other test has."""
     return f"things{next(_numbers)}"

@@ -1,0 +1,20 @@
+"""Whatever happens to rows, shards and processes, the documents end as the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from demo.servers.opensearch import OpenSearch
+from rowtide.deploy.up import Ready
+from tests.connectors.histories import check_history
+
+pytestmark = pytest.mark.system
+
+
+def test_any_history_ends_in_the_table(
+    server: Ready, search_server: OpenSearch, tmp_path: Path
+) -> None:
+    settings = {"kind": "opensearch", "url": search_server.url, "index": tmp_path.name.lower()}
+    check_history(server, tmp_path, settings, mixed=True, processes_max=3, steps=15)
