@@ -4,8 +4,9 @@ Behind the view with the table's name stands NAME__rows: a row for each key ever
 marked, so that a late update cannot bring one back. NAME__covers has the floors
 (``columnar/floors.py``). A batch is one transaction of both, and of new columns.
 
-DuckDB lets one process hold a file. Whoever else wants to read asks a copy (``copy``), which has
-the living rows alone, as a plain table.
+DuckDB lets one process hold a file. ``close`` may be called at any time: the next call opens it
+again. Whoever wants to read meanwhile asks a copy (``copy``), which has the living rows alone, as a
+plain table.
 """
 
 from __future__ import annotations
@@ -45,8 +46,17 @@ _KEY_KINDS = {schema.INTEGER: "key integer", schema.STRING: "key text", schema.B
 class Database:
     """The rows of ``table`` in ``file``, shown as ``view``, with at most so many columns."""
 
-    def __init__(self, file: Path, table: TableShape, view: str, *, columns_max: int) -> None:
+    def __init__(
+        self,
+        file: Path,
+        table: TableShape,
+        view: str,
+        *,
+        columns_max: int,
+        read_only: bool = False,
+    ) -> None:
         self.file = file
+        self._read_only = read_only
         self._table = table
         self._view = view
         self._columns_max = columns_max
@@ -106,19 +116,26 @@ class Database:
             os.replace(staging, target)
 
     def _connect(self) -> None:
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = duckdb.connect(str(self.file))
+        if not self._read_only:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = duckdb.connect(str(self.file), read_only=self._read_only)
         with self._transaction():
             layout = Layout(self._table, _OWN, statements.NAMING)
-            for statement in statements.create(self._view, layout, self._table):
-                self._connection.execute(statement)
+            if not self._read_only:
+                for statement in statements.create(self._view, layout, self._table):
+                    self._connection.execute(statement)
             self._read_columns(layout)
             self._layout = layout
-            self._floors = Floors(self._stored_floors())
-            self._large = set()
-            for column in presentation.mixed_numbers(layout):
-                self._judge(column)
-            self._show()
+            if not self._read_only:
+                self._read_rest()
+
+    def _read_rest(self) -> None:
+        """Read what a writer needs to know besides, and show the columns there are."""
+        self._floors = Floors(self._stored_floors())
+        self._large = set()
+        for column in presentation.mixed_numbers(self._layout):
+            self._judge(column)
+        self._show()
 
     def _read_columns(self, layout: Layout) -> None:
         """Take over the columns there are; refuse a file that has another table by this name."""

@@ -60,6 +60,8 @@ class DeltaSink(BlockingSink):
 
     def __init__(self, settings: DeltaSettings) -> None:
         self._settings = settings
+        # A folder is on this machine, and connectors run on several.
+        self.alone = "://" not in settings.place
         self._delta: DeltaRows | None = None
         self._commits = 0
         pace = Pace(settings.commit_every_ms / 1000, ROWS_ENOUGH)

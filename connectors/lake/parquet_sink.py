@@ -47,6 +47,10 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> ParquetSink:
 class ParquetSink(BlockingSink):
     """One table in one folder. Several processes may write it at the same time."""
 
+    alone = True
+    """The folder is on this machine, and connectors run on several."""
+    every_change = True
+
     def __init__(self, settings: ParquetSettings) -> None:
         def make(table: TableShape) -> ParquetFiles:
             return ParquetFiles(settings.folder, table, columns_max=settings.columns_max)

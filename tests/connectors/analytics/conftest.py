@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from demo.servers.clickhouse import Clickhouse, NotToBeHad, find_program
+from tests.connectors.analytics.targets import MAKERS, Target, clickhouse_target
 
-__all__ = ["clickhouse", "clickhouse_program"]
+__all__ = ["clickhouse", "clickhouse_program", "target"]
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +31,12 @@ def clickhouse(
     """A server that lives as long as the test run."""
     with Clickhouse(tmp_path_factory.mktemp("clickhouse"), clickhouse_program) as server:
         yield server
+
+
+@pytest.fixture(params=[*MAKERS, pytest.param("clickhouse", marks=pytest.mark.system)])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    """An empty target of each kind."""
+    if request.param != "clickhouse":
+        return MAKERS[request.param](tmp_path)
+    server: Clickhouse = request.getfixturevalue("clickhouse")
+    return clickhouse_target(server, f"t_{secrets.token_hex(4)}")

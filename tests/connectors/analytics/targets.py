@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -25,10 +26,13 @@ class AnySink(Sink, Comparable, Protocol):
 
 
 class Target(NamedTuple):
-    """One place for one table. ``make`` gives one more sink on it, as another process has one;
-    ``keys_seen`` is the keys that people see with a query of their own, in any order."""
+    """One place for one table.
 
-    make: Callable[[], AnySink]
+    ``make`` gives one more sink on it, as another process has one, with other settings where they
+    are named. ``keys_seen`` is the keys that people see with a query of their own, in any order.
+    """
+
+    make: Callable[..., AnySink]
     keys_seen: Callable[[], list[tuple[object, ...]]]
     several: bool = True
     """Whether several sinks may have it open at a time."""
@@ -49,7 +53,9 @@ def duckdb_target(folder: Path) -> Target:
     settings = DuckdbSettings(folder / "t.duckdb", folder / "copy.duckdb", copy_every_s=0)
     query = 'SELECT customer, "Number", "order" FROM orders'
     return Target(
-        lambda: DuckdbSink(settings), lambda: query_duckdb(settings.file, query), several=False
+        make=lambda **other: DuckdbSink(replace(settings, **other)),
+        keys_seen=lambda: query_duckdb(settings.file, query),
+        several=False,
     )
 
 
@@ -63,7 +69,7 @@ def delta_target(folder: Path) -> Target:
         found = pa.table(engine.execute(living))
         return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
-    return Target(lambda: DeltaSink(settings), keys_seen)
+    return Target(lambda **other: DeltaSink(replace(settings, **other)), keys_seen)
 
 
 def parquet_target(folder: Path) -> Target:
@@ -77,7 +83,7 @@ def parquet_target(folder: Path) -> Target:
         living = f'SELECT customer, "Number", "order" FROM ({newest})'
         return query_duckdb(Path(), living)
 
-    return Target(lambda: ParquetSink(settings), keys_seen)
+    return Target(lambda **other: ParquetSink(replace(settings, **other)), keys_seen)
 
 
 def clickhouse_target(server: Clickhouse, view: str) -> Target:
@@ -90,7 +96,7 @@ def clickhouse_target(server: Clickhouse, view: str) -> Target:
         found = [line.split("\t") for line in lines]
         return [(bytes.fromhex(a).decode(), int(b), bytes.fromhex(c)) for a, b, c in found]
 
-    return Target(lambda: ClickhouseSink(settings), keys_seen)
+    return Target(lambda **other: ClickhouseSink(replace(settings, **other)), keys_seen)
 
 
 MAKERS: dict[str, Callable[[Path], Target]] = {

@@ -1,0 +1,98 @@
+"""A process that writes is killed in the middle: what it said is there, and going on is right."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rowtide.connectors.sink import HeldRow
+from tests.connectors.analytics.facts import SHAPE, STAMP_FIRST, Model, comparable
+from tests.connectors.analytics.targets import MAKERS, Target
+from tests.connectors.analytics.writer_process import BATCH, batch, state
+
+ROOT = Path(__file__).resolve().parents[3]
+WRITER = Path(__file__).with_name("writer_process.py")
+KILLS = 2
+BATCHES_MAX = 12
+ALL = 1_000
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("kind", [*MAKERS])
+def test_a_killed_writer_loses_nothing_and_goes_on(kind: str, tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201  To play it again.
+    chance = random.Random(seed)
+    target, told = MAKERS[kind](tmp_path), 0
+    for _ in range(KILLS):
+        # It begins a little before, as a reader does whose checkpoint is older than its last batch.
+        told = _write_and_kill(kind, tmp_path, max(0, told - 2 * BATCH), chance)
+        asyncio.run(_holds_what_was_told(target, told))
+    asyncio.run(_goes_on(target, told))
+
+
+def _write_and_kill(kind: str, folder: Path, first: int, chance: random.Random) -> int:
+    """Let a process write some batches; return the first change that it was not told is durable."""
+    command = [sys.executable, str(WRITER), kind, str(folder), str(first)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
+        try:
+            assert writer.stdout is not None
+            for _ in range(chance.randrange(2, BATCHES_MAX)):
+                told = int(writer.stdout.readline())
+        finally:
+            writer.kill()
+        # What it said before it ended counts too.
+        rest = writer.stdout.read().splitlines()
+    return int(rest[-1]) if rest else told
+
+
+async def _holds_what_was_told(target: Target, told: int) -> None:
+    held = {row.key_bytes: row for row in await _held(target)}
+    for row in held.values():
+        change = state(row.stamp - STAMP_FIRST)
+        assert comparable([row]) == comparable(
+            [HeldRow(row.key_bytes, change.stamp, change.columns or {})]
+        )
+    model = Model()
+    for first in range(0, told, BATCH):
+        model.deliver(batch(first))
+    for wanted in model.living():
+        newer = held.get(wanted.key_bytes)
+        # The batch under way when it was killed may be there, and may have deleted the row.
+        assert newer is None or newer.stamp >= wanted.stamp
+        later = range(told, told + BATCH)
+        if newer is None:
+            assert any(
+                state(n).key == model.told[wanted.key_bytes].key and state(n).columns is None
+                for n in later
+            )
+
+
+async def _goes_on(target: Target, told: int) -> None:
+    model = Model()
+    sink = target.make()
+    await sink.open(SHAPE)
+    try:
+        for first in range(0, told + 5 * BATCH, BATCH):
+            model.deliver(batch(first))
+            if first >= told - 3 * BATCH:
+                await sink.apply(batch(first))
+    finally:
+        await sink.close()
+    assert comparable(await _held(target)) == comparable(model.living())
+
+
+async def _held(target: Target) -> list[HeldRow]:
+    sink = target.make()
+    await sink.open(SHAPE)
+    try:
+        return await sink.held(b"", b"", limit=ALL)
+    finally:
+        await sink.close()
