@@ -93,8 +93,8 @@ class Ownership:
 class LeaseView:
     """The fold of one lease partition as one reader has read it."""
 
-    def __init__(self) -> None:
-        self.end = 0
+    def __init__(self, end: int = 0) -> None:
+        self.end = end
         self._ownerships: dict[int, Ownership] = {}
 
     def read(self, offset: int, value: bytes, read_s: float) -> None:

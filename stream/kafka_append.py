@@ -19,11 +19,11 @@ from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_channel import Channel
 from rowtide.stream.kafka_errors import BrokerError, append_outcome, too_large
+from rowtide.stream.kafka_fetch import Place
 
-__all__ = ["Append", "Entries", "Place", "record_batch"]
+__all__ = ["Append", "Entries", "record_batch"]
 
 Entries = Sequence[tuple[bytes, bytes]]
-Place = tuple[str, int]
 
 ALL_IN_SYNC = -1
 """acks=all: the leader answers when every replica in sync has the batch."""

@@ -23,8 +23,9 @@ from rowtide.stream.kafka_changelog import KafkaChangelogReader, KafkaChangelogW
 from rowtide.stream.kafka_config import KafkaConfig, TopicSpec, required_settings, topic_settings
 from rowtide.stream.kafka_errors import BrokerError
 from rowtide.stream.kafka_fetch import Partition
-from rowtide.stream.kafka_log import KafkaLog, append_many
-from rowtide.stream.log_cluster import Appends
+from rowtide.stream.kafka_log import KafkaLog, append_many, read_many
+from rowtide.stream.log import Entry
+from rowtide.stream.log_cluster import Appends, Reads
 
 __all__ = ["Cluster", "KafkaConfig", "TopicSpec"]
 
@@ -75,6 +76,14 @@ class Cluster:
         ours = [(log, entries) for log, entries in items if isinstance(log, KafkaLog)]
         assert len(ours) == len(items), "the logs are Kafka's"
         return await append_many(ours, deadline_s=deadline_s)
+
+    async def read_many(
+        self, items: Reads, *, bytes_max: int, wait_s: float
+    ) -> list[list[Entry] | StoreError]:
+        """Read several logs with one request per leader, see ``LogCluster``."""
+        ours = [(log, offset) for log, offset in items if isinstance(log, KafkaLog)]
+        assert len(ours) == len(items), "the logs are Kafka's"
+        return await read_many(ours, bytes_max=bytes_max, wait_s=wait_s)
 
     def changelog_writer(
         self, topic: str, partition: int, transactional_id: str

@@ -24,6 +24,7 @@ __all__ = [
     "OFFSET_OUT_OF_RANGE",
     "Fetched",
     "Partition",
+    "Place",
     "Told",
     "fetch_many",
     "record_batches",
@@ -37,6 +38,10 @@ EARLIEST = -2
 LATEST = -1
 OFFSET_OUT_OF_RANGE = 1
 THROTTLED = 89
+
+
+Place = tuple[str, int]
+"""A topic and a partition of it."""
 
 
 class Fetched(NamedTuple):
@@ -138,24 +143,30 @@ class Partition:
 async def fetch_many(
     brokers: Brokers,
     leader: Address,
-    offsets: Mapping[str, int],
+    offsets: Mapping[Place, int],
     *,
     bytes_each: int,
     bytes_max: int,
     wait_s: float,
-) -> dict[str, Told]:
-    """Return what partition 0 of each topic has from its offset on, by topic, in one request.
+) -> dict[Place, Told]:
+    """Return what each topic's partition has from its offset on, in one request.
 
-    A topic that the answer passes over has nothing to tell now. ``bytes_max`` bounds the whole,
+    A partition that the answer passes over has nothing to tell now. ``bytes_max`` bounds the whole,
     which is filled in the order of ``offsets``. Raises ``BrokerError`` or one of ``LOST``.
     """
-    wanted = [(topic, [(0, offset, bytes_each)]) for topic, offset in offsets.items()]
-    request = FetchRequest(int(wait_s * 1000), 1, bytes_max, EVERYTHING, wanted)
+    by_topic: dict[str, list[tuple[int, int, int]]] = {}
+    for (topic, partition), offset in offsets.items():
+        by_topic.setdefault(topic, []).append((partition, offset, bytes_each))
+    wanted = [*by_topic.items()]
+    wait_ms = int(min(wait_s, brokers.config.request_s / 2) * 1000)
+    request = FetchRequest(wait_ms, 1, bytes_max, EVERYTHING, wanted)
     response = await brokers.ask(leader, request)
     if getattr(response, "error_code", 0):
         raise BrokerError(response.error_code, f"fetch from {leader[0]}:{leader[1]}")
     return {
-        topic: Told(fields[1], fields[2], fields[-1] or b"") for topic, [fields] in response.topics
+        (topic, fields[0]): Told(fields[1], fields[2], fields[-1] or b"")
+        for topic, partitions in response.topics
+        for fields in partitions
     }
 
 

@@ -8,20 +8,30 @@ cluster's deadline.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from aiokafka.protocol.admin import DeleteRecordsRequest
 
 from rowtide.core.errors import StoreError, Unavailable
-from rowtide.stream.kafka_append import Append, Entries, Place, record_batch
+from rowtide.stream.kafka_append import Append, Entries, record_batch
 from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError
-from rowtide.stream.kafka_fetch import OFFSET_OUT_OF_RANGE, Partition, record_batches
+from rowtide.stream.kafka_fetch import (
+    OFFSET_OUT_OF_RANGE,
+    Partition,
+    Place,
+    Told,
+    fetch_many,
+    record_batches,
+)
 from rowtide.stream.log import Entry
 
-__all__ = ["KafkaLog", "append_many"]
+__all__ = ["KafkaLog", "append_many", "read_many"]
+
+logger = logging.getLogger(__name__)
 
 
 class KafkaLog:
@@ -83,6 +93,10 @@ class KafkaLog:
                 await self._reader.refuse(before)
             raise Unavailable(f"trim: {error}") from error
 
+    async def refuse(self, offset: int) -> None:
+        """Raise the failure that says on which side of the log ``offset`` lies."""
+        await self._reader.refuse(offset)
+
     async def disconnect(self) -> None:
         """Drop the connection of an append in flight; whoever awaits it learns at once."""
         if self._in_flight is not None:
@@ -138,6 +152,68 @@ async def _by_leader(
                 except (*LOST, BrokerError) as error:
                     outcomes[log.place] = Unavailable(f"append to {log.name}: {error}")
     return {leader: Append(items[0][0].brokers, found) for leader, found in batches.items()}
+
+
+async def read_many(
+    items: Sequence[tuple[KafkaLog, int]], *, bytes_max: int, wait_s: float
+) -> list[list[Entry] | StoreError]:
+    """Read several logs, each from its offset on, see ``LogCluster``: one request per leader."""
+    brokers = items[0][0].brokers
+    groups: dict[Address, dict[Place, int]] = {}
+    found: dict[Place, Told | StoreError] = {}
+    try:
+        for log, offset in items:
+            try:
+                groups.setdefault(await brokers.leader(*log.place), {})[log.place] = offset
+            except BrokerError as error:
+                found[log.place] = Unavailable(f"read: {error}")
+    except LOST as error:  # Whoever follows in the list is not reached, either.
+        logger.debug("logs are read later: %s", error)
+    async with asyncio.TaskGroup() as tasks:
+        for leader, offsets in groups.items():
+            told = _tell(brokers, leader, offsets, found, bytes_max=bytes_max, wait_s=wait_s)
+            tasks.create_task(told, name=f"read_many {leader}")
+    return [await _read(log, offset, found.get(log.place)) for log, offset in items]
+
+
+async def _tell(
+    brokers: Brokers,
+    leader: Address,
+    offsets: Mapping[Place, int],
+    found: dict[Place, Told | StoreError],
+    *,
+    bytes_max: int,
+    wait_s: float,
+) -> None:
+    """Add what one broker tells of its logs to ``found``."""
+    try:
+        found |= await fetch_many(
+            brokers, leader, offsets, bytes_each=bytes_max, bytes_max=bytes_max, wait_s=wait_s
+        )
+    except (*LOST, BrokerError) as error:
+        for place in offsets:
+            brokers.forget_leader(*place)
+            found[place] = Unavailable(f"read: {error or type(error).__name__}")
+
+
+async def _read(
+    log: KafkaLog, offset: int, told: Told | StoreError | None
+) -> list[Entry] | StoreError:
+    """Return what was told of one log from ``offset`` on, or why it is not known."""
+    try:
+        if isinstance(told, StoreError):
+            return told
+        if told is not None and told.error == OFFSET_OUT_OF_RANGE:
+            await log.refuse(offset)
+        if told is not None and told.error:
+            log.brokers.forget_leader(*log.place)
+        elif told is not None:
+            entries = decoded(told.batches, offset, log.name)
+            if entries or told.end <= offset:
+                return entries
+        return Unavailable(f"read: {log.name} at {offset} was passed over")
+    except StoreError as error:
+        return error
 
 
 def decoded(batches: bytes, offset: int, where: str) -> list[Entry]:

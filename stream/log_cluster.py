@@ -11,12 +11,15 @@ from typing import Protocol
 
 from rowtide.core.errors import StoreError
 from rowtide.stream.changelog import ChangelogReader, ChangelogWriter
-from rowtide.stream.log import Log
+from rowtide.stream.log import Entry, Log
 
-__all__ = ["Appends", "LogCluster"]
+__all__ = ["Appends", "LogCluster", "Reads"]
 
 Appends = Sequence[tuple[Log, Sequence[tuple[bytes, bytes]]]]
 """What goes out together: per log the (key, value) pairs of one batch."""
+
+Reads = Sequence[tuple[Log, int]]
+"""What is read together: logs, and from which offset on each."""
 
 
 class LogCluster(Protocol):
@@ -31,6 +34,17 @@ class LogCluster(Protocol):
 
         Failures are returned, not raised: one log's says nothing of another's. No log may occur
         twice.
+        """
+        ...
+
+    async def read_many(
+        self, items: Reads, *, bytes_max: int, wait_s: float
+    ) -> list[list[Entry] | StoreError]:
+        """Read several logs of this cluster at once; one result each, in order.
+
+        Where none has entries at its offset they are waited for, at most ``wait_s``; those of the
+        first may come alone. An empty list says that the log ended there when or after the call
+        began. Failures are returned, not raised: one log's says nothing of another's.
         """
         ...
 

@@ -22,7 +22,7 @@ from rowtide.core.errors import LogTrimmed, StoreError, Unavailable
 from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError
-from rowtide.stream.kafka_fetch import OFFSET_OUT_OF_RANGE, Partition, Told, fetch_many
+from rowtide.stream.kafka_fetch import OFFSET_OUT_OF_RANGE, Partition, Place, Told, fetch_many
 from rowtide.stream.kafka_log import decoded
 from rowtide.stream.log import Entry
 
@@ -140,7 +140,7 @@ class LogTails:
                     told = await fetch_many(
                         self._brokers,
                         leader,
-                        {topic: tail.offset for topic, tail in asked.items()},
+                        {(topic, 0): tail.offset for topic, tail in asked.items()},
                         bytes_each=BYTES_EACH,
                         bytes_max=BYTES_MAX,
                         wait_s=WAIT_S,
@@ -158,12 +158,12 @@ class LogTails:
         self,
         group: dict[str, Tail],
         asked: dict[str, Tail],
-        told: dict[str, Told],
+        told: dict[Place, Told],
         asked_s: float,
     ) -> bool:
         """Hand over what a fetch brought; return whether there were entries."""
         any_entries = False
-        for topic, answer in told.items():
+        for (topic, _), answer in told.items():
             tail = asked[topic]
             try:
                 entries = await self._entries(tail, answer)

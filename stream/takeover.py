@@ -24,7 +24,7 @@ __all__ = ["Takeover", "order"]
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 0.05
+LOOK_S, LOOK_S_MAX = 0.05, 0.25
 STEP_S = 1.0
 """How much later than the one before it each further worker acts."""
 
@@ -52,7 +52,8 @@ class Takeover:
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            # Leases are renewed long before they end: mostly there is nothing to look for.
+            await asyncio.sleep(min(max(LOOK_S, self._leases.next_end_s()), LOOK_S_MAX))
             if self._ready():
                 for slot in range(self._slots):
                     self._look(slot)

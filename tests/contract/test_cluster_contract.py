@@ -5,14 +5,17 @@ What only Kafka can show (batches on the wire, other clients) is in ``test_chang
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
 
+from rowtide.core.errors import LogTrimmed, Unavailable
 from rowtide.stream.changelog import Change, ChangelogEntry, ChangelogWriter, Fenced
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
+from rowtide.stream.log import Entry, Log
 from rowtide.stream.log_cluster import LogCluster
 from tests.simulation.broker import Broker
 from tests.simulation.memory_cluster import MemoryCluster
@@ -106,3 +109,40 @@ async def test_many_logs_take_one_batch_each_and_answer_for_themselves(
     both = [(other, [(b"k", b"2")]), (one, [(b"k", b"3"), (b"k", b"4")])]
     assert await some.append_many(both, deadline_s=10) == [0, 1]
     assert [e.value for e in await one.read(0, bytes_max=1000)] == [b"1", b"3", b"4"]
+
+
+async def two_logs(cluster: LogCluster, topic: str) -> list[Log]:
+    """Return two logs, with one entry each."""
+    logs = [cluster.log(f"{topic}-log", partition) for partition in range(2)]
+    for number, log in enumerate(logs):
+        assert await log.append([(b"k", b"%d" % number)], deadline_s=10) == 0
+    return logs
+
+
+async def test_several_logs_are_read_at_once_each_from_its_offset(
+    some: LogCluster, topic: str
+) -> None:
+    first, second = await two_logs(some, topic)
+    told = await some.read_many([(second, 0), (first, 1)], bytes_max=1 << 20, wait_s=0.1)
+    assert told == [[Entry(0, b"k", b"1")], []]
+
+
+async def test_the_first_entries_of_any_log_end_the_wait(some: LogCluster, topic: str) -> None:
+    first, second = await two_logs(some, topic)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        items = [(first, 1), (second, 1)]
+        told = tasks.create_task(some.read_many(items, bytes_max=1 << 20, wait_s=2.0), name="read")
+        await second.append([(b"k", b"2")], deadline_s=10)
+    assert told.result() == [[], [Entry(1, b"k", b"2")]]
+
+
+async def test_a_log_that_is_trimmed_or_ends_earlier_says_so_and_the_other_is_read(
+    some: LogCluster, topic: str
+) -> None:
+    first, second = await two_logs(some, topic)
+    await first.trim(1)
+    told = await some.read_many([(first, 0), (second, 0)], bytes_max=1 << 20, wait_s=0.1)
+    assert isinstance(told[0], LogTrimmed)
+    assert told[1] == [Entry(0, b"k", b"1")]
+    [beyond] = await some.read_many([(second, 7)], bytes_max=1 << 20, wait_s=0.1)
+    assert isinstance(beyond, Unavailable)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -12,7 +13,7 @@ from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailabl
 from rowtide.stream.changelog import Change, ChangelogEntry, Fenced
 from rowtide.stream.kafka_config import TopicSpec
 from rowtide.stream.log import Entry
-from rowtide.stream.log_cluster import Appends
+from rowtide.stream.log_cluster import Appends, Reads
 from tests.simulation.broker import Changelog, Pairs, Partition, Place
 from tests.simulation.network import Fate, Link, Reply, Work, resolve
 
@@ -256,6 +257,31 @@ class MemoryCluster:
             except StoreError as error:
                 answers.append(error)
         return answers
+
+    async def read_many(
+        self, items: Reads, *, bytes_max: int, wait_s: float
+    ) -> list[list[Entry] | StoreError]:
+        """Read several logs at once, see ``LogCluster``."""
+        ours = [(log, offset) for log, offset in items if isinstance(log, SimulatedLog)]
+        assert len(ours) == len(items), "the logs are the simulation's"
+
+        def read() -> list[list[Entry] | StoreError]:
+            return [told_by(partial(log.partition.read, at, bytes_max)) for log, at in ours]
+
+        def work(reply: Reply) -> None:
+            if any(offset != log.partition.end for log, offset in ours):
+                reply(read())
+                return
+            once = _Once(lambda: reply(read()))
+            for log, _ in ours:
+                log.partition.waiters.append(once)
+            self.link.network.later(wait_s, once)
+
+        try:
+            told: list[list[Entry] | StoreError] = await self.link.ask("read many", work)
+        except StoreError as error:
+            return [error] * len(items)
+        return told
 
     def changelog_writer(self, topic: str, partition: int, transactional_id: str) -> MemoryWriter:
         """Return a writer; whoever fences last may flush."""
