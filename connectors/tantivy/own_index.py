@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rowtide.connectors.rows import Refused, SinkBatch
+from rowtide.connectors.runtime.place import table_shape
 from rowtide.connectors.runtime.row_making import RowMaker
-from rowtide.connectors.runtime.sink_run import table_shape
 from rowtide.connectors.tantivy.sink import TantivySink
 from rowtide.connectors.verify.table_pages import TablePages
 from rowtide.core.errors import LogTrimmed, StoreError, Unavailable, first_failure

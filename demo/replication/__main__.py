@@ -29,7 +29,7 @@ from demo.replication.systems import Systems
 from demo.replication.watch import Seen, Watch
 from demo.source import TABLES, Source
 from rowtide.connectors.runtime.declarations import Declarations
-from rowtide.connectors.runtime.sink_run import Place
+from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.verify.comparison import Verdict
 from rowtide.connectors.verify.pairs import verify_sink, verify_source
 from rowtide.core.errors import StoreError
