@@ -3,17 +3,19 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-wheel bench tools lint format format-check types proto clean
+.PHONY: help demo demo-replication test test-all test-wheel bench tools lint format format-check types proto clean
 
 PYTHON ?= python3
 ROWS ?= january
 ONCE ?=
+CHANGES ?= 50000
 BENCH ?=
 HELM := v3.22.0
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO := $(VENV)/.demo
+REPLICATION := $(VENV)/.replication
 TEST := $(VENV)/.test
 # The wheel is tested from an empty folder in an environment of its own: it borrows the installed
 # dependencies of .venv by a plain path, so that .venv's link to the source tree does not follow.
@@ -21,10 +23,13 @@ WHEEL := build/wheel
 WHEEL_TESTS := not slow and not kafka and not system
 
 help: ## Show the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: $(DEMO) ## Load a year's flights, follow the stream, compare (ROWS=all: the whole year, ONCE=1: stop at the end)
 	ROWS=$(ROWS) ONCE=$(ONCE) $(BIN)/python -m demo.flights
+
+demo-replication: $(REPLICATION) ## MariaDB to a search index, an analytics file, another MariaDB; everything is killed; compare
+	ROWS=$(ROWS) CHANGES=$(CHANGES) $(BIN)/python -m demo.replication
 
 test: format-check lint types ## The gate: format, lint, types, tests, then tests on the built wheel
 	$(BIN)/python -m pytest -q -m "not slow"
@@ -81,6 +86,10 @@ $(BIN)/python:
 
 $(DEMO): pyproject.toml | $(BIN)/python
 	$(PIP) install -q -e '.[demo]'
+	@touch $@
+
+$(REPLICATION): pyproject.toml | $(BIN)/python
+	$(PIP) install -q -e '.[demo,connectors]'
 	@touch $@
 
 $(TEST): pyproject.toml | $(BIN)/python

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from demo.replication.declarations import RUNNERS, declared
+from demo.replication.origin import DATABASE
 from demo.replication.processes import Kept, command, tethered
 from demo.servers.mariadb import MariaDB
 from demo.servers.opensearch import OpenSearch
@@ -23,6 +24,9 @@ from rowtide.deploy.kafka.tether import TetheredProcess
 from rowtide.deploy.up import Ready, Up
 
 __all__ = ["Systems"]
+
+ALONE = ("--connectors", "false")
+"""Connectors run in processes of their own here, so that each can be killed alone."""
 
 BACK_S = 1.0
 """A killed server stays away for so long."""
@@ -61,11 +65,12 @@ class Systems:
         """Start what the rows go to."""
         self._closing.enter_context(self.replica)
         self._closing.enter_context(self.search)
+        self.replica.execute(f"CREATE DATABASE {DATABASE}")
 
     def start_rowtide(self) -> None:
         """Start rowtide on an embedded broker."""
         output = self._closing.enter_context((self.folder / "rowtide.log").open("ab"))
-        up = self._up = Up(self.folder / "rowtide", options=("--port", "0"), output=output)
+        up = self._up = Up(self.folder / "rowtide", options=("--port", "0", *ALONE), output=output)
         self._closing.callback(up.stop)
         self.ready = up.start()
 
@@ -119,7 +124,7 @@ class Systems:
         self._up.kill()
         time.sleep(BACK_S)
         port = self.ready.endpoint.rpartition(":")[2]
-        self._up.options = ("--port", port)
+        self._up.options = ("--port", port, *ALONE)
         self._up.start()
 
     def _kill_broker(self) -> None:
