@@ -80,8 +80,7 @@ def write_source(
             directory.require_space()
             change = _source_change(item, change_of)
             owner = directory.owner(table, change.key)
-            if divided and owner.shard.shard_id not in divided:
-                raise Unavailable("The request was divided by an older catalog.")
+            _require_all(owner, divided)
         except StoreError as error:
             results[index] = error
             if not _may_follow(error):
@@ -100,6 +99,12 @@ def write_source(
             reply.told(batch, indexes, error)
     reply.finish()
     return reply.future
+
+
+def _require_all(owner: ShardOwner, divided: frozenset[str]) -> None:
+    """Raise ``Unavailable`` where rows of the shard may have gone elsewhere."""
+    if divided and owner.shard.shard_id not in divided:
+        raise Unavailable("The request was divided by another catalog.")
 
 
 def _may_follow(error: StoreError) -> bool:

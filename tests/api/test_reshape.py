@@ -101,8 +101,12 @@ def followed(client: Client, table: str) -> list[Change]:
     assert stream_id is not None
     follower = Follower(client, stream_id, None)
     found: list[Change] = []
-    while page := [change for changes in follower.poll() for change in changes]:
+    quiet = 0
+    # A shard may have ended without a change: its children are open only at the next look.
+    while quiet <= len(shards(client, table)):
+        page = [change for changes in follower.poll() for change in changes]
         found += page
+        quiet = 0 if page else quiet + 1
     return found
 
 

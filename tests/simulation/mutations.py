@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from rowtide.core import record, reshape
+from rowtide.core import record, reshape, shard
 from rowtide.core.chunk import DELETED, header
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.core.fold import Writes
@@ -24,6 +24,8 @@ from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.reshape import Sealed
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import Replayed, Shard
+from rowtide.core.shard_state import options_body
+from rowtide.core.source_position import SourcePositions
 from rowtide.stream import changelog_recovery, row_store, shard_owner, slot_reshapes
 from rowtide.stream import slot as slot_module
 from rowtide.stream.appender import Appended, Appender
@@ -38,7 +40,7 @@ from rowtide.stream.slot_reshapes import SlotReshapes
 from rowtide.stream.slot_trim import SlotTrim
 from tests.simulation.broker import Changelog
 
-__all__ = ["MUTATIONS", "RESHAPING", "UNFOUND", "Mutation", "planted"]
+__all__ = ["MUTATIONS", "RESHAPING", "SOURCES", "UNFOUND", "Mutation", "planted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Mutation:
     patches: Sequence[tuple[Any, str, Any]]
     seeds_max: int = 120
     """Within so many it is found: a few times as many as it took when it was planted."""
+    every: int = 1
+    """Of which only these are tried: every second one has sources."""
 
 
 @contextmanager
@@ -335,6 +339,24 @@ async def _base_anywhere(self: ShardCopy) -> None:
             await self._append_rows(entries)
 
 
+def _no_writes(*_arguments: object) -> list[Any]:
+    return []
+
+
+def _all_keys(_self: object) -> tuple[bytes, bytes]:
+    return b"", b""
+
+
+async def _base_of_rows(self: ShardCopy) -> None:
+    self._source.watches.append(self._written)
+    await self._append(options_body(self._source.shard.state))
+    for low, high in self._ranges:  # And not the positions.
+        at: bytes | None = low
+        while at is not None:
+            entries, at = self._slice(at, high)
+            await self._append_rows(entries)
+
+
 async def _pass(*_arguments: object, **_named: object) -> None:
     return None
 
@@ -410,6 +432,19 @@ RESHAPING = [
     Mutation("let an ended log go before a flush", [(SlotTrim, "trim_ended", _forget_at_once)]),
 ]
 """Faults of split, merge and move."""
+
+SOURCES = [
+    Mutation("forget a source's position on recovery", [(shard, "further", _no_writes)], 20, 2),
+    Mutation("inherit no position of a source", [(SourcePositions, "_found", _no_writes)], 10, 2),
+    Mutation(
+        "note a source's position for keys of other shards",
+        [(SourcePositions, "_keys", _all_keys)],
+        10,
+        2,
+    ),
+    Mutation("copy no position of a source", [(ShardCopy, "base", _base_of_rows)], 60, 2),
+]
+"""Faults of what sources write."""
 
 UNFOUND = [
     Mutation("complete a copy without what came last", [(ShardCopy, "complete", _complete_early)]),

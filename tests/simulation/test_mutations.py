@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation import test_interleavings as stories
-from tests.simulation.mutations import MUTATIONS, RESHAPING, Mutation, planted
+from tests.simulation.mutations import MUTATIONS, RESHAPING, SOURCES, Mutation, planted
 from tests.simulation.program import Found, simulate
 
 QUICK = 10
@@ -31,7 +31,7 @@ STORIES: dict[str, Callable[[], None]] = {
 
 def first_found(mutation: Mutation) -> int | None:
     """Return the first seed that finds a fault."""
-    for seed in range(1, mutation.seeds_max + 1):
+    for seed in range(mutation.every, mutation.seeds_max + 1, mutation.every):
         try:
             with planted(mutation):
                 simulate(seed)
@@ -42,7 +42,7 @@ def first_found(mutation: Mutation) -> int | None:
 
 def cases(*, quick: bool) -> list[Mutation]:
     """Return the faults that are found soon, or the others."""
-    planted_ones = [m for m in (*MUTATIONS, *RESHAPING) if m.name not in STORIES]
+    planted_ones = [m for m in (*MUTATIONS, *RESHAPING, *SOURCES) if m.name not in STORIES]
     return [m for m in planted_ones if (m.seeds_max <= QUICK) == quick]
 
 

@@ -119,9 +119,7 @@ def test_changes_survive_the_death_of_any_worker(workers: Workers, seed: int) ->
     repeated(partial(ask, clients[0], create("moved")))
     with writing(workers) as writers:
         for _ in range(ROUNDS):
-            asked = threading.Thread(
-                target=_ask_for_change, args=(workers, chance.randrange(2**32))
-            )
+            asked = threading.Thread(target=ask_for_change, args=(workers, chance.randrange(2**32)))
             asked.start()
             time.sleep(chance.random() * 0.3)  # Anywhere within the change.
             victim = chance.randrange(2)
@@ -137,7 +135,8 @@ def test_changes_survive_the_death_of_any_worker(workers: Workers, seed: int) ->
     assert once == {name: list(range(1, last + 1)) for name, last in written.items()}
 
 
-def _ask_for_change(workers: Workers, seed: int) -> None:
+def ask_for_change(workers: Workers, seed: int) -> None:
+    """Ask any worker for a change, until one has heard of it."""
     until = time.monotonic() + SERVED_S_MAX
     while time.monotonic() < until:
         with suppress(NoAnswer, ServerError), ExitStack() as closing:

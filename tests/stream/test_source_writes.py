@@ -1,0 +1,307 @@
+"""A source's requests at one worker: what is written, what is told, what a repetition finds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from rowtide.core import plainbuffer, record, variant
+from rowtide.core.authentication import Identity
+from rowtide.core.catalog import TABLE, Document, table_content, table_id
+from rowtide.core.errors import Rejected
+from rowtide.core.limits import Limits
+from rowtide.core.plainbuffer import HEADER, increment_cell, put_cell
+from rowtide.core.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
+from rowtide.core.shard import Shard
+from rowtide.core.shard_state import ShardState
+from rowtide.core.source_position import positions_of
+from rowtide.core.transaction_id import TransactionId
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.bulk_operations import BulkOperations
+from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.directory import Directory
+from rowtide.stream.fan_out import FanOut
+from rowtide.stream.memory_log import Fault, MemoryLog
+from rowtide.stream.row_store import RowStore
+from rowtide.stream.shard_owner import Reply, ShardOwner, ShardSettings
+from tests.core.shard_model import NOW_US
+
+ANN = Identity("key-of-ann", "shop", b"")
+MIDDLE = variant.encode("m")
+LEFT, RIGHT = ShardRange("s1", 1, b"", b"\x04m"), ShardRange("s2", 2, b"\x04m", b"")
+SHOP = Table(
+    "shop", "t", 7, (KeyColumn("pk", STRING),), TableOptions(), None, 0, 0, 1, 1, (LEFT, RIGHT)
+)
+
+
+@dataclass(slots=True)
+class OpenSlot:
+    """A slot's open shards."""
+
+    shards: dict[str, ShardOwner] = field(default_factory=dict)
+    foreign: bool = False
+
+    def owner(self, shard_id: str) -> ShardOwner:
+        return self.shards[shard_id]
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker with both shards of a table, each with a log in memory."""
+
+    operations: BulkOperations
+    directory: Directory
+    logs: dict[str, MemoryLog]
+    owners: dict[str, ShardOwner]
+
+    async def write(self, *rows: tuple[str, int], only: tuple[str, ...] = ()) -> str:
+        """Write a source's rows, each a name and its position; return a letter for each row.
+
+        ``w`` is written, or was before; ``u`` not written, ``r`` refused, ``?`` unknown.
+        """
+        return await self.ask(request(*[part(name, at) for name, at in rows], only=only))
+
+    async def ask(self, asked: pb.BulkImportRequest) -> str:
+        answer = await self.operations.bulk_import(ANN, asked.SerializeToString())
+        letters = {"": "w", "OTSTimeout": "?", "OTSParameterInvalid": "r", "OTSInvalidPK": "r"}
+        told = pb.BulkImportResponse.FromString(answer).rows
+        return "".join(letters.get(row.error.code, "u") for row in told)
+
+    def logged(self, shard_id: str) -> list[str]:
+        """Return a shard's log: the positions of its rows, and behind ``=`` those reached."""
+        found: list[str] = []
+        for entry in self.logs[shard_id]._storage.entries:
+            envelope, body = record.decode_record(entry.value)
+            if envelope.at != entry.offset:
+                continue
+            if isinstance(body, record.SourcePosition):
+                found.append(f"={int.from_bytes(body.position, 'big')}")
+            elif isinstance(body, record.Put):
+                found.append(str(variant.decode(body.cells[0].variant)))
+        return found
+
+
+def part(name: str, at: int, **more: object) -> pb.RowInBulkImportRequest:
+    cells = [put_cell(b"v", variant.encode(at), None)]
+    row = HEADER + plainbuffer.encode_row([(b"pk", variant.encode(name))], cells)
+    made = pb.RowInBulkImportRequest(type=pb.PUT, row_change=row, position=at.to_bytes(2, "big"))
+    made.time_ms = 1000
+    for field_name, value in more.items():
+        setattr(made, field_name, value)
+    return made
+
+
+def request(*parts: pb.RowInBulkImportRequest, only: tuple[str, ...] = ()) -> pb.BulkImportRequest:
+    asked = pb.BulkImportRequest(table_name="t", source="mysql", only_shards=only)
+    asked.rows.extend(parts)
+    return asked
+
+
+@asynccontextmanager
+async def running(path: Path, logs: Mapping[str, MemoryLog] | None = None) -> AsyncIterator[Worker]:
+    """Open both shards on what their logs have, and serve them."""
+    catalog = MemoryLog()
+    known = CatalogOwner(catalog.twin(), catalog.twin(), owner=b"ownerid1", clock_us=lambda: 1)
+    await known.open(1)
+    await known.change(lambda _, __: [Document(TABLE, table_id(SHOP), table_content(SHOP))])
+    found = dict(logs or {"s1": MemoryLog("s1"), "s2": MemoryLog("s2")})
+    rows = RowStore(path)
+    clock = iter(range(NOW_US, NOW_US + 10**9, 1000))
+    owners: dict[str, ShardOwner] = {}
+    for shard_id, log in found.items():
+        shard = Shard(shard_id, SHOP, rows, ShardState(SHOP.options), limits=Limits())
+        shard.claimed(1, b"ownerid8")
+        owner = owners[shard_id] = ShardOwner(
+            shard,
+            log,
+            rows,
+            clock_us=lambda: next(clock),
+            readable=lambda: True,
+            settings=ShardSettings(),
+        )
+        _, end = await log.bounds()
+        owner.replay(await log.read(0, bytes_max=1 << 20) if end else [])
+        owner.open()
+    slots = {1: OpenSlot({"s1": owners["s1"]}), 2: OpenSlot({"s2": owners["s2"]})}
+    directory = Directory(known.catalog, slots, Limits(), lambda: NOW_US)  # type: ignore[arg-type]
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            runs = [tasks.create_task(owner.run()) for owner in owners.values()]
+            yield Worker(BulkOperations(directory), directory, found, owners)
+            for run in runs:
+                run.cancel()
+    finally:
+        rows.close()
+
+
+async def test_rows_and_their_position_are_one_group_of_each_shard(tmp_path: Path) -> None:
+    async with running(tmp_path) as worker:
+        assert await worker.write(("a", 1), ("z", 2), ("b", 3)) == "www"
+        assert worker.logged("s1") == ["1", "3", "=3"]
+        assert worker.logged("s2") == ["2", "=2"]
+        groups = [
+            record.decode_envelope(entry.value).group
+            for entry in worker.logs["s1"]._storage.entries
+        ]
+        assert groups == [record.FIRST, 0, record.LAST]
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_ANSWER, Fault.REFUSED])
+async def test_a_request_that_met_a_fault_is_made_again(tmp_path: Path, fault: Fault) -> None:
+    async with running(tmp_path) as worker:
+        worker.logs["s1"].fault = fault
+        first = worker.write(("a", 1), ("b", 2))
+        second = worker.write(("a", 1), ("b", 2))
+        assert [*await asyncio.gather(first, second)] == ["ww", "ww"]
+        assert await worker.write(("a", 1), ("b", 2), ("c", 3)) == "www"
+        assert worker.logged("s1") == ["1", "2", "=2", "3", "=3"]
+
+
+async def test_positions_are_found_in_the_rows_and_in_the_log(tmp_path: Path) -> None:
+    async with running(tmp_path / "a") as worker:
+        await worker.write(("a", 5), ("z", 6))
+        logs = {name: log.twin() for name, log in worker.logs.items()}
+    for folder in ("a", "b"):  # With the rows there were, and with none.
+        async with running(tmp_path / folder, logs) as worker:
+            assert await worker.write(("a", 5), ("z", 6)) == "ww"
+            assert worker.logged("s1") == ["5", "=5"]
+            assert worker.logged("s2") == ["6", "=6"]
+
+
+async def test_a_row_with_a_fault_of_its_own_holds_up_those_behind_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as worker:
+        wrong = part("b", 2, row_change=HEADER + plainbuffer.encode_row([(b"x", MIDDLE)], []))
+        rows = part("a", 1), wrong, part("z", 3), part("c", 4)
+        assert await worker.ask(request(*rows)) == "wruu"
+        assert await worker.ask(request(*rows)) == "wruu"
+        assert await worker.ask(request(rows[0], *rows[2:])) == "www"
+        assert worker.logged("s1") == ["1", "=1", "4", "=4"]
+
+
+async def test_an_open_transaction_holds_up_all_rows_of_its_shard(tmp_path: Path) -> None:
+    async with running(tmp_path) as worker:
+        owner = worker.owners["s1"]
+        begun = Reply(asyncio.get_running_loop())
+        transaction = TransactionId("s1", NOW_US, 1)
+        owner.begin(transaction, variant.encode("b"), begun)
+        await begun.future
+        rows = ("a", 1), ("b", 2), ("z", 3)
+        assert await worker.write(*rows) == "uuw"
+        owner.abort(transaction)
+        assert await worker.write(*rows) == "www"
+        assert worker.logged("s1") == ["1", "2", "=2"]
+        assert worker.logged("s2") == ["3", "=3"]
+
+
+async def test_nothing_is_written_to_a_shard_that_another_catalog_did_not_see(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as worker:
+        # Whoever divided this saw "a" and "b" in two shards: the other worker has "a", perhaps.
+        assert await worker.write(("b", 2), ("z", 3), only=("s9", "s2")) == "uw"
+        assert await worker.write(("a", 1), ("b", 2), only=("s1",)) == "ww"
+        assert worker.logged("s1") == ["1", "2", "=2"]
+
+
+async def test_a_divided_request_names_the_shards_of_each_part(tmp_path: Path) -> None:
+    asked: dict[str, pb.BulkImportRequest] = {}
+
+    async def ask(address: str, _operation: str, _identity: Identity, body: bytes) -> bytes:
+        asked[address] = pb.BulkImportRequest.FromString(body)
+        answer = pb.BulkImportResponse(table_name="t")
+        for _ in asked[address].rows:
+            answer.rows.add(is_ok=True)
+        return answer.SerializeToString()
+
+    async def refresh() -> None:
+        pass
+
+    async with running(tmp_path) as worker:
+        addresses = {1: "a:1", 2: "b:1"}
+        fan_out = FanOut(worker.directory, lambda: addresses, ask, refresh, address="c:1")
+        rows = request(part("a", 1), part("z", 2), part("b", 3))
+        await fan_out.load(ANN, rows.SerializeToString())
+    told = {at: (one.source, list(one.only_shards)) for at, one in asked.items()}
+    assert told == {"a:1": ("mysql", ["s1"]), "b:1": ("mysql", ["s2"])}
+    assert [row.position for row in asked["a:1"].rows] == [b"\0\1", b"\0\3"]
+
+
+INCREMENT = HEADER + plainbuffer.encode_row(
+    [(b"pk", MIDDLE)], [increment_cell(b"v", variant.encode(1))]
+)
+VERSIONED = HEADER + plainbuffer.encode_row(
+    [(b"pk", MIDDLE)], [put_cell(b"v", variant.encode(1), 5)]
+)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        part("a", 1, time_ms=-1),
+        part("a", 1, type=pb.UPDATE, row_change=INCREMENT),
+        part("a", 1, row_change=VERSIONED),
+        part("a", 1, row_change=b"x"),
+    ],
+    ids=["a time below 0", "an increment", "a version of its own", "no row at all"],
+)
+async def test_a_row_that_no_source_writes_is_refused(
+    tmp_path: Path, wrong: pb.RowInBulkImportRequest
+) -> None:
+    async with running(tmp_path) as worker:
+        assert await worker.ask(request(wrong)) == "r"
+        assert worker.logged("s1") == worker.logged("s2") == []
+
+
+@pytest.mark.parametrize(
+    ("positions", "source", "why"),
+    [
+        pytest.param("2 1", "mysql", "must rise from row to row", id="falling positions"),
+        pytest.param("1 1", "mysql", "must rise from row to row", id="a position twice"),
+        pytest.param("1", "", "name must have 1 to 255 bytes, not 0", id="no name"),
+        pytest.param("1", "x" * 256, "name must have 1 to 255 bytes, not 256", id="a long name"),
+    ],
+)
+async def test_a_request_that_no_source_makes_is_refused_whole(
+    tmp_path: Path, positions: str, source: str, why: str
+) -> None:
+    async with running(tmp_path) as worker:
+        asked = request(*[part("a", int(at)) for at in positions.split()])
+        asked.source = source
+        with pytest.raises(Rejected, match=why):
+            await worker.ask(asked)
+
+
+@pytest.mark.parametrize("length", [0, 1025])
+async def test_a_position_has_a_length(tmp_path: Path, length: int) -> None:
+    async with running(tmp_path) as worker:
+        asked = request(part("a", 1, position=b"\x01" * length))
+        with pytest.raises(Rejected, match=f"must have 1 to 1024 bytes, not {length}"):
+            await worker.ask(asked)
+
+
+async def test_more_rows_than_fit_are_refused(tmp_path: Path) -> None:
+    limits = replace(Limits(), source_write_rows_max=2)
+    async with running(tmp_path) as worker:
+        worker.operations._limits = limits
+        with pytest.raises(Rejected, match="Rows count exceeds the upper limit: 2"):
+            await worker.write(("a", 1), ("a", 2), ("a", 3))
+
+
+def test_the_changelog_never_lowers_a_position_and_those_of_dropped_tables_go(
+    tmp_path: Path,
+) -> None:
+    rows = RowStore(tmp_path)
+    [low, _] = positions_of(7)
+    position_key = low + b"\0\1m" + b"\0\0"
+    rows.apply_changelog([(1, position_key, b"5"), (2, position_key, b"4")])
+    assert rows.get(position_key) == b"5"
+    assert rows.left_over(lambda number: number == 7) == []
+    assert rows.left_over(lambda number: number == 8) == [position_key]
+    rows.apply_changelog([(3, position_key, None)])
+    assert rows.get(position_key) is None
+    rows.close()
