@@ -10,6 +10,7 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.connectors.rows import SourceRow, TableShape
+from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.source import RowRefused
 from rowtide.core import plainbuffer, variant
@@ -18,8 +19,10 @@ from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.variant import Scalar
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.change_api import ApiSource
+from rowtide.stream.change_leases import TableLeases
 from rowtide.stream.change_reader import read_changes
 from rowtide.stream.endpoint import Endpoint
+from tests.api.test_reshape import followed, living, merge, split
 
 pytestmark = pytest.mark.system
 
@@ -155,3 +158,91 @@ async def test_a_table_with_another_key_is_refused(endpoint: Endpoint, shape: Ta
         await target.ensure_table(shape)
         with pytest.raises(Rejected, match="has another primary key"):
             await target.ensure_table(TableShape(shape.name, KEY[:1]))
+
+
+def silent(endpoint: Endpoint, source: str, lease_s: float) -> SourceLease:
+    """Return a lease that nobody renews, as of a process that was stopped."""
+    leases = TableLeases(endpoint, source, table=SOURCE_TABLE)
+    return SourceLease(leases, lease_s=lease_s)
+
+
+async def test_a_silent_process_is_taken_over_and_can_keep_nothing_more(endpoint: Endpoint) -> None:
+    stopped = silent(endpoint, "silent", 0.5)
+    await stopped.take()
+    await stopped.keep(b"1")
+    async with TableTarget(endpoint, "silent", lease_s=0.5) as target:
+        assert await target.checkpoint() == b"1"
+        assert target.term > stopped.term
+        await target.keep(b"2")
+        with pytest.raises(Rejected, match="Another process is source 'silent'"):
+            await stopped.keep(b"3")
+        await stopped.release()  # It has nothing to release, and takes nothing away.
+        await target.keep(b"4")
+        assert await target.checkpoint() == b"4"
+
+
+async def test_what_runs_as_the_source_ends_when_another_takes_over(endpoint: Endpoint) -> None:
+    async def run() -> None:
+        async with TableTarget(endpoint, "ended", lease_s=0.5):
+            other = silent(endpoint, "ended", 0.0)  # It waits for nobody.
+            await other.take()
+            await asyncio.Event().wait()
+
+    with pytest.raises(Rejected, match="Another process is source 'ended'"):
+        await run()
+
+
+async def test_what_a_late_process_sends_does_no_harm(
+    endpoint: Endpoint, shape: TableShape
+) -> None:
+    async with TableTarget(endpoint, "late", lease_s=0.5) as target:
+        await target.ensure_table(shape)
+        await target.write([row(shape, "a", {"n": number}, number) for number in (1, 2, 3)])
+        late = TableTarget(endpoint, "late")  # It never knew that it was taken over.
+        await late.write([row(shape, "a", {"n": number}, number) for number in (2, 3)])
+        await target.write([row(shape, "a", {"n": 4}, 4)])
+        await late.write([row(shape, "a", {"n": 3}, 3)])
+    assert await stored(endpoint, shape) == {"a": [("n", 4, 1003)]}
+
+
+async def test_rows_of_several_tables_go_out_together(client: Client, endpoint: Endpoint) -> None:
+    shapes = [TableShape(f"sourced_{next(_numbers)}", KEY) for _ in range(3)]
+    async with TableTarget(endpoint, "several") as target:
+        for table in shapes:
+            await target.ensure_table(table)
+        await target.write([row(shapes[n % 3], f"r{n}", {"n": n}, n) for n in range(1, 1900)])
+    for number, table in enumerate(shapes):
+        expected = {f"r{n}": [("n", n, 1000)] for n in range(1, 1900) if n % 3 == number}
+        assert await stored(endpoint, table) == expected
+        client.delete_table(table.name)
+
+
+async def test_rows_stay_once_through_splits_and_merges(
+    client: Client, endpoint: Endpoint, shape: TableShape
+) -> None:
+    given = [row(shape, f"{'abcdefgh'[n % 8]}", {"n": n}, n, whole=False) for n in range(1, 400)]
+
+    async def write(target: TableTarget, until: int) -> None:
+        # From the start: every shard skips what it has.
+        await target.write(given[:until])
+
+    async with TableTarget(endpoint, "reshaped", max_versions=1000) as target:
+        await target.ensure_table(shape)
+        await write(target, 100)
+        [first] = await asyncio.to_thread(living, client, shape.name)
+        left, right = await asyncio.to_thread(split, client, shape.name, first, "e")
+        await write(target, 150)
+        # The right one goes on alone: parents of the merge are at different places.
+        await target.write([r for r in given[:200] if str(r.key[0][1]) >= "e"])
+        await asyncio.to_thread(merge, client, shape.name, left, right)
+        await write(target, 300)
+        [whole] = await asyncio.to_thread(living, client, shape.name)
+        await asyncio.to_thread(split, client, shape.name, whole, "c")
+        await write(target, 399)
+    rows = await stored(endpoint, shape, versions=1000)
+    numbers = {name: [number for _, number, _ in cells][::-1] for name, cells in rows.items()}
+    assert numbers == {
+        name: [n for n in range(1, 400) if "abcdefgh"[n % 8] == name] for name in "abcdefgh"
+    }
+    changes = await asyncio.to_thread(followed, client, shape.name)
+    assert len(changes) == 399
