@@ -32,6 +32,8 @@ class Limits:
     batch_write_bytes_max: int = 4 * 1024 * 1024
     source_write_rows_max: int = 2000
     """Of one request that a source makes, which no SDK does."""
+    source_write_bytes_max: int = 8 * 1024 * 1024
+    """Of one such request's rows as they are sent, where it has more than one."""
     source_position_bytes_max: int = 1024
     range_rows_max: int = 5000
     range_bytes_max: int = 4 * 1024 * 1024

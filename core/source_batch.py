@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rowtide.core import key, record
-from rowtide.core.errors import Rejected, StoreError, Unavailable
+from rowtide.core.errors import Rejected, StoreError, Unavailable, invalid
 from rowtide.core.fold import Writes
 from rowtide.core.group import ENVELOPE_BYTES, grouped
 from rowtide.core.mutation import Change, Outcome
@@ -24,6 +24,10 @@ SKIPPED = Outcome(b"", 0, 0)
 
 GROUP_BYTES_MAX = 8 * 1024 * 1024
 """Of the records of one group. A row beyond it is left for the next request, unless it is alone."""
+
+
+POSITION_BYTES = 8192
+"""What the record of a position takes in a group, at most: a name, two keys, a position."""
 
 
 class SourceBatch:
@@ -58,9 +62,12 @@ class SourceBatch:
             except Rejected as error:
                 self.outcomes.append(error)
                 break
-            body = evaluated.body
-            if body is not None:
-                size += len(body) + len(encoded) + ENVELOPE_BYTES
+            if evaluated.body is not None:
+                bytes_here = len(evaluated.body) + len(encoded) + ENVELOPE_BYTES
+                if bytes_here + POSITION_BYTES > shard.limits.record_bytes_max:
+                    self.outcomes.append(_too_large(shard, bytes_here))
+                    break
+                size += bytes_here
                 if group and size > GROUP_BYTES_MAX:
                     break
                 view.add(evaluated.writes)
@@ -81,6 +88,13 @@ class SourceBatch:
 def not_reached() -> Unavailable:
     """Return what is told of a row that waits for one before it."""
     return Unavailable("A row before it was not written.")
+
+
+def _too_large(shard: Shard, size: int) -> Rejected:
+    limit = shard.limits.record_bytes_max - POSITION_BYTES
+    return invalid(
+        f"The size of the row change exceeds the limit, limit size: {limit}, data size: {size}."
+    )
 
 
 def _position_record(shard: Shard, source: str, position: bytes, now_us: int) -> Evaluated:

@@ -52,6 +52,12 @@ def check_source_request(request: pb.BulkImportRequest, limits: Limits) -> None:
         )
     if len(request.rows) > limits.source_write_rows_max:
         raise invalid(f"Rows count exceeds the upper limit: {limits.source_write_rows_max}.")
+    size = sum(len(row.row_change) for row in request.rows)
+    if size > limits.source_write_bytes_max and len(request.rows) > 1:
+        raise invalid(
+            f"The total data size of BulkImport request exceeds the limit, "
+            f"limit size: {limits.source_write_bytes_max}, data size: {size}."
+        )
     positions = [row.position for row in request.rows]
     longest = max(map(len, positions))
     if not positions[0] or longest > limits.source_position_bytes_max:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rowtide.core import variant
 from rowtide.core.errors import Rejected, Unavailable
+from rowtide.core.limits import Limits
 from rowtide.core.mutation import DELETE, EXPECT_PRESENT, PUT, UPDATE, Outcome
 from rowtide.core.plainbuffer import put_cell
 from rowtide.core.record import CopyEntry
@@ -18,6 +20,7 @@ from rowtide.core.source_batch import SourceBatch
 from rowtide.core.source_position import positions_of, range_of, table_of
 from tests.core.sourced_shards import Kept, Row, SourcedTable, change_of, position_of
 
+ROOT = Path(__file__).resolve().parents[2]
 LETTERS = "abcdefgh"
 
 # A step is what a source "m" writes (row and position), or what becomes of the shards. ``wrote``
@@ -148,6 +151,26 @@ def test_a_batch_beyond_what_a_group_may_hold_is_written_in_part() -> None:
     written = sum(isinstance(told, Outcome) for told in batch.outcomes)
     assert len(group) == written + 1 == 5
     assert all(isinstance(told, Unavailable) for told in batch.outcomes[written:])
+
+
+def test_a_row_too_large_for_any_group_is_refused_by_itself() -> None:
+    table = SourcedTable()
+    shard = table.shards["s1"]
+    shard.limits = Limits(record_bytes_max=20_000)
+    changes = [change_of("m", number, Row("a")) for number in (1, 2, 3)]
+    changes[1].cells = [put_cell(b"w", variant.encode(b"x" * 12_000), None)]
+    batch = SourceBatch("m", changes, [position_of(number) for number in (1, 2, 3)])
+    batch.evaluate(shard, 10**15)
+    assert [type(told) for told in batch.outcomes] == [Outcome, Rejected, Unavailable]
+
+
+def test_the_page_shows_how_a_position_is_kept() -> None:
+    table = SourcedTable()
+    table.split("e")
+    table.write("mysql", table.shard_of("f").shard_id, [(7, Row("f"))])
+    [(position_key, position)] = table.stores[0].scan(*positions_of(1))
+    page = (ROOT / "docs/formats/chunk.md").read_text(encoding="utf-8")
+    assert f"`{position_key.hex()}`, value `{position.hex()}`" in page
 
 
 def test_what_is_evaluated_counts_before_it_stands_and_not_when_it_is_lost() -> None:

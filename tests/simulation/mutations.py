@@ -434,7 +434,7 @@ RESHAPING = [
 """Faults of split, merge and move."""
 
 SOURCES = [
-    Mutation("forget a source's position on recovery", [(shard, "further", _no_writes)], 20, 2),
+    Mutation("forget a source's position on recovery", [(shard, "further", _no_writes)], 10, 2),
     Mutation("inherit no position of a source", [(SourcePositions, "_found", _no_writes)], 10, 2),
     Mutation(
         "note a source's position for keys of other shards",

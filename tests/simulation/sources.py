@@ -123,7 +123,7 @@ class Sources:
         self, source: Source, worker: SimulatedWorker, numbers: Sequence[int], catalog: Catalog
     ) -> None:
         """Ask a worker for the rows of some shards, table by table."""
-        for name in {source.given[number].place.table for number in numbers}:
+        for name in dict.fromkeys(source.given[number].place.table for number in numbers):
             ours = [number for number in numbers if source.given[number].place.table == name]
             table = catalog.tables[INSTANCE, name]
             shards = {
@@ -192,8 +192,8 @@ def _import(
     except StoreError as error:
         heard(error)
     else:
-        future = asyncio.ensure_future(answer)
-        future.add_done_callback(partial(_tell, heard))
+        assert isinstance(answer, asyncio.Future)
+        answer.add_done_callback(partial(_tell, heard))
 
 
 def _tell(heard: Callable[[bytes | StoreError], None], done: asyncio.Future[bytes]) -> None:

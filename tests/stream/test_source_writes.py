@@ -155,9 +155,10 @@ async def test_rows_and_their_position_are_one_group_of_each_shard(tmp_path: Pat
 async def test_a_request_that_met_a_fault_is_made_again(tmp_path: Path, fault: Fault) -> None:
     async with running(tmp_path) as worker:
         worker.logs["s1"].fault = fault
-        first = worker.write(("a", 1), ("b", 2))
-        second = worker.write(("a", 1), ("b", 2))
-        assert [*await asyncio.gather(first, second)] == ["ww", "ww"]
+        async with asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(worker.write(("a", 1), ("b", 2)))
+            second = tasks.create_task(worker.write(("a", 1), ("b", 2)))
+        assert (first.result(), second.result()) == ("ww", "ww")
         assert await worker.write(("a", 1), ("b", 2), ("c", 3)) == "www"
         assert worker.logged("s1") == ["1", "2", "=2", "3", "=3"]
 
@@ -290,6 +291,15 @@ async def test_more_rows_than_fit_are_refused(tmp_path: Path) -> None:
         worker.operations._limits = limits
         with pytest.raises(Rejected, match="Rows count exceeds the upper limit: 2"):
             await worker.write(("a", 1), ("a", 2), ("a", 3))
+
+
+async def test_more_bytes_than_fit_are_refused_unless_they_are_of_one_row(tmp_path: Path) -> None:
+    limits = replace(Limits(), source_write_bytes_max=10)
+    async with running(tmp_path) as worker:
+        worker.operations._limits = limits
+        assert await worker.write(("a", 1)) == "w"
+        with pytest.raises(Rejected, match="total data size of BulkImport request exceeds"):
+            await worker.write(("a", 2), ("a", 3))
 
 
 def test_the_changelog_never_lowers_a_position_and_those_of_dropped_tables_go(
