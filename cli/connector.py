@@ -27,7 +27,7 @@ from rowtide.connectors.runtime.declaration import Declaration, judge, parse_fil
 from rowtide.connectors.runtime.declarations import Declarations, Declared
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.planning import Plan, planned
-from rowtide.connectors.runtime.removal import begin_again, delete
+from rowtide.connectors.runtime.removal import begin_again, delete, rest
 from rowtide.stream.change_start import Begin, ShardPlace
 from rowtide.stream.endpoint import Endpoint
 
@@ -167,25 +167,29 @@ connector.add_command(status)
 @connector.command("pause", cls=ClientCommand, writes=True, prints=False)
 @_names
 def pause(client: Client, names: tuple[str, ...]) -> None:
-    """Let connectors rest where they are."""
-    _rest(client, names, paused=True)
+    """Let connectors rest where they are; return once no process runs them."""
+
+    async def paused(endpoint: Endpoint) -> None:
+        for name in names:
+            if not await rest(endpoint, name):
+                raise Refused(f"There is no connector {name}")
+
+    asked(client, paused)
+    click.echo(f"Paused {', '.join(names)}.")
 
 
 @connector.command("resume", cls=ClientCommand, writes=True, prints=False)
 @_names
 def resume(client: Client, names: tuple[str, ...]) -> None:
     """Let connectors go on."""
-    _rest(client, names, paused=False)
 
-
-def _rest(client: Client, names: tuple[str, ...], *, paused: bool) -> None:
-    async def rest(endpoint: Endpoint) -> None:
+    async def resumed(endpoint: Endpoint) -> None:
         for name in names:
-            if not await Declarations(endpoint).pause(name, paused=paused):
+            if not await Declarations(endpoint).pause(name, paused=False):
                 raise Refused(f"There is no connector {name}")
 
-    asked(client, rest)
-    click.echo(f"{'Paused' if paused else 'Resumed'} {', '.join(names)}.")
+    asked(client, resumed)
+    click.echo(f"Resumed {', '.join(names)}.")
 
 
 @connector.command("rewind", cls=ClientCommand, writes=True, prints=False)

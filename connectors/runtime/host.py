@@ -103,16 +103,36 @@ class Host:
     async def _run(self, run: ConnectorRun) -> None:
         name = run.declaration.name
         of_connector.set(name)
-        logger.info("%s starts: %s", name, run.declaration.described)
         try:
-            await run.run()
+            if await self._announced(run):
+                logger.info("%s starts: %s", name, run.declaration.described)
+                await run.run()
+                logger.info("%s stopped", name)
         finally:
             del self._runs[name]
-        logger.info("%s stopped", name)
         try:
             await self._board.withdraw(name, self._place.process)
         except StoreError as error:
             logger.debug("the report of %s stays: %s", name, error)
+
+    async def _announced(self, run: ConnectorRun) -> bool:
+        """Tell that a connector runs here; say whether it still should.
+
+        Whoever has it rest looks for reports after the declaration is changed, and we look the
+        other way round: one sees the other.
+        """
+        name = run.declaration.name
+        try:
+            await self._tell_one(run)
+            found = (await self._declarations.all()).get(name)
+        except StoreError as error:
+            logger.debug("%s starts later: %s", name, error)
+            return False
+        return found is not None and not found.paused and found.text == run.declaration.text
+
+    async def _tell_one(self, run: ConnectorRun) -> None:
+        now_us, process = self._place.endpoint.answered_us, self._place.process
+        await self._board.tell(run.declaration.name, report_of(run, process, now_us))
 
     # Telling.
 
@@ -125,10 +145,8 @@ class Host:
         """Tell how all get on; that it fails is no reason to run any less."""
         try:
             async with asyncio.timeout(TELL_S * 2):
-                for name, run in list(self._runs.items()):
-                    now_us = self._place.endpoint.answered_us
-                    report = report_of(run, self._place.process, now_us)
-                    await self._board.tell(name, report)
+                for run in list(self._runs.values()):
+                    await self._tell_one(run)
                 for name, lines in self._gathered.taken().items():
                     for line in lines:
                         await self._log.write(name, line, self._place.process)

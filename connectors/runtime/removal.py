@@ -1,4 +1,4 @@
-"""What changes a connector for good: rewinding it, and deleting it with all that is kept of it."""
+"""Changes of a connector beside its document: resting, beginning again, being deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rowtide.stream.change_leases import TableLeases
 from rowtide.stream.change_start import Begin, ShardPlace, rewind
 from rowtide.stream.endpoint import Endpoint
 
-__all__ = ["begin_again", "delete"]
+__all__ = ["begin_again", "delete", "rest"]
 
 STOPPED_S_MAX = 30.0
 LOOK_S = 0.2
@@ -51,6 +51,27 @@ async def begin_again(place: Place, declaration: Declaration, to: Begin | ShardP
         await leases.change(lease, lease._replace(position=position, owner=""))
 
 
+async def rest(endpoint: Endpoint, name: str) -> bool:
+    """Let a connector rest; return once no process runs it, or False where there is none.
+
+    Raises ``Unavailable`` where a process takes too long; the connector rests once it is done.
+    """
+    if not await Declarations(endpoint).pause(name, paused=True):
+        return False
+    board, until_s = StatusBoard(endpoint), time.monotonic() + STOPPED_S_MAX
+    while True:
+        reports = (await board.all()).get(name, [])
+        now_us = endpoint.answered_us
+        running = [r.process for r in reports if now_us - r.told_us < FRESH_S * 1_000_000]
+        if not running:
+            return True
+        if time.monotonic() > until_s:
+            raise Unavailable(
+                f"Connector {name} still runs on {', '.join(running)}", "OTSServerBusy"
+            )
+        await asyncio.sleep(LOOK_S)
+
+
 async def delete(endpoint: Endpoint, declared: Declared) -> None:
     """Stop a connector wherever it runs, and forget it. The target keeps what it has.
 
@@ -59,8 +80,7 @@ async def delete(endpoint: Endpoint, declared: Declared) -> None:
     process doesn't stop; then the connector rests, and may be deleted later.
     """
     name, declarations = declared.name, Declarations(endpoint)
-    await declarations.pause(name, paused=True)
-    await _stopped(endpoint, name)
+    await rest(endpoint, name)
     leases = TableLeases(endpoint, group_of(name))
     for table in ("", *_tables(declared)):
         await _remove_leases(leases, table)
@@ -77,22 +97,6 @@ async def delete(endpoint: Endpoint, declared: Declared) -> None:
 def _tables(declared: Declared) -> Sequence[str]:
     declaration = declared.declaration
     return (declaration.table,) if declaration is not None and declaration.table else ()
-
-
-async def _stopped(endpoint: Endpoint, name: str) -> None:
-    """Return once no process says that it runs the connector."""
-    board, until_s = StatusBoard(endpoint), time.monotonic() + STOPPED_S_MAX
-    while True:
-        reports = (await board.all()).get(name, [])
-        now_us = endpoint.answered_us
-        running = [r.process for r in reports if now_us - r.told_us < FRESH_S * 1_000_000]
-        if not running:
-            return
-        if time.monotonic() > until_s:
-            raise Unavailable(
-                f"Connector {name} still runs on {', '.join(running)}", "OTSServerBusy"
-            )
-        await asyncio.sleep(LOOK_S)
 
 
 async def _remove_leases(leases: TableLeases, table: str) -> None:

@@ -1,7 +1,24 @@
-"""A server whose tables connectors read and write."""
+"""A server whose tables connectors read and write; it runs none itself, the tests do."""
 
 from __future__ import annotations
 
-from tests.api.conftest import client, make_table, server
+from collections.abc import Iterator
+
+import pytest
+
+from rowtide.deploy.up import Ready, Up
+from tests.api.conftest import client, make_table
 
 __all__ = ["client", "make_table", "server"]
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
+    """How to reach a server that lives as long as the test run: a process of its own."""
+    folder = tmp_path_factory.mktemp("server")
+    options = ["--port", "0", "--table-operations-per-s", "0", "--connectors", "false"]
+    with (
+        (folder / "output").open("wb") as output,
+        Up(folder / "data", options=options, output=output) as up,
+    ):
+        yield up.start()

@@ -4,9 +4,10 @@
         check_history(server, tmp_path, {"kind": "duckdb"})
 
 The sink is run by processes of ``rowtide connector run``, which are stopped and killed while rows
-are written and shards split, merge and move. A sink that can be compared (``Comparable``) is read
-back through its own ``held``, once no process has it open; for others ``read`` returns its living
-rows by their encoded keys. A failure names its seed: ROWTIDE_HISTORY_SEED plays it again.
+are written, shards split, merge and move, and the connector is made to begin again. A sink that
+can be compared (``Comparable``) is read back through its own ``held``, once no process has it open;
+for others ``read`` returns its living rows by their encoded keys. A failure names its seed:
+ROWTIDE_HISTORY_SEED plays it again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.variant import Scalar
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
-from tests.connectors.processes import ConnectorProcesses, declare, lag_of, until, yaml_of
+from tests.connectors.processes import ConnectorProcesses, declare, lag_of, rewind, until, yaml_of
 from tests.workers.conftest import UNAVAILABLE, Retrying
 
 __all__ = ["Columns", "History", "check_history"]
@@ -139,6 +140,8 @@ class _Play:
             self._processes.kill(self._chance.randrange(running))
         elif what < 0.35:
             self._settle_a_little()
+        elif what < 0.4:
+            self._rewind()
         elif what < 0.75:
             self._write(self._chance.choice([1, 10, 60]))
         else:
@@ -158,6 +161,10 @@ class _Play:
             s_max=SETTLED_S_MAX,
             told=lag,
         )
+
+    def _rewind(self) -> None:
+        """Have everything, or some of it, told again; whoever has it drops it."""
+        rewind(self._server, self._name, self._chance.choice(["rows", "rows", "oldest"]))
 
     # Rows.
 

@@ -17,12 +17,15 @@ import yaml
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.declarations import Declarations, group_of
 from rowtide.connectors.runtime.lag import Lag, measured
+from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.removal import begin_again
 from rowtide.deploy.up import Ready
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_leases import TableLeases
+from rowtide.stream.change_start import Begin
 from rowtide.stream.endpoint import Endpoint
 
-__all__ = ["ConnectorProcesses", "declare", "lag_of", "until"]
+__all__ = ["ConnectorProcesses", "declare", "lag_of", "rewind", "until", "yaml_of"]
 
 ROOT = Path(__file__).resolve().parents[2]
 STOP_S_MAX = 30.0
@@ -102,6 +105,18 @@ def lag_of(server: Ready, name: str, table: str) -> Lag:
             return await measured(ApiSource(endpoint, table), leases)
 
     return asyncio.run(asked())
+
+
+def rewind(server: Ready, name: str, to: Begin) -> None:
+    """Let a connector begin again, whether it runs or not."""
+
+    async def rewound() -> None:
+        async with Endpoint(**server._asdict()) as endpoint:
+            declared = (await Declarations(endpoint).all())[name]
+            assert declared.declaration is not None, declared.failure
+            await begin_again(Place(endpoint, os.environ, ""), declared.declaration, to)
+
+    asyncio.run(rewound())
 
 
 def until(
