@@ -2,8 +2,8 @@
 
 A broker and a worker are children of this process, which runs one connector per kind, as
 ``rowtide connector run`` would, from the oldest change until the sink has all. The rows are those
-of the other benchmarks: two key columns and 12 cells. ``--updates`` writes each row once more with an
-update of one column, so that rows have to be asked for. The kind ``none`` takes everything and
+of the other benchmarks: two key columns and 12 cells. ``--updates`` writes each row once more, with
+an update of one column, so that rows have to be asked for. The kind ``none`` takes everything and
 keeps nothing: what is left is the pipeline. Servers of sinks are not started here: settings lead to
 one that runs, ``--set opensearch.url=http://...``.
 """

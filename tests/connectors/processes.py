@@ -25,7 +25,7 @@ from rowtide.stream.change_leases import TableLeases
 from rowtide.stream.change_start import Begin
 from rowtide.stream.endpoint import Endpoint
 
-__all__ = ["ConnectorProcesses", "declare", "lag_of", "rewind", "until", "yaml_of"]
+__all__ = ["ROOT", "ConnectorProcesses", "declare", "lag_of", "rewind", "until", "yaml_of"]
 
 ROOT = Path(__file__).resolve().parents[2]
 STOP_S_MAX = 30.0

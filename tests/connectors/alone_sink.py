@@ -1,0 +1,23 @@
+"""The SQLite sink as one whose file is this machine's: in the connector's own folder."""
+
+from __future__ import annotations
+
+from rowtide.connectors.fields import Fields
+from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.sink import Sink
+from tests.connectors.sqlite_sink import SqliteSink
+
+__all__ = ["KIND", "make_sink"]
+
+KIND = "tests.connectors.alone_sink"
+
+
+def make_sink(fields: Fields, surroundings: Surroundings) -> Sink:
+    """Return a sink into the connector's folder."""
+    return AloneSink(f"{surroundings.folder}/rows.db")
+
+
+class AloneSink(SqliteSink):
+    """One process at a time."""
+
+    alone = True
