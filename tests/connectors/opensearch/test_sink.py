@@ -326,6 +326,16 @@ async def test_the_former_index_may_be_kept(server: OpenSearch, alias: str) -> N
     assert _indices(server, alias) == [f"{alias}-r2"]
 
 
+async def test_reading_makes_nothing(server: OpenSearch, alias: str) -> None:
+    reader = sink_of(server, alias)
+    with pytest.raises(Rejected, match=f"There is no index {alias}-r1"):
+        await reader.open_to_read(TABLE)
+    async with opened(server, alias) as sink:
+        await sink.apply(batch(row("a", 1, {"n": 1})))
+        assert await held(reader) == {key_bytes("a"): {"n": 1}}
+    await reader.close()
+
+
 async def test_deletes_are_forgotten_after_so_many_days(server: OpenSearch, alias: str) -> None:
     async with opened(server, alias, deletes_days=1) as sink:
         await sink._mine.apply(batch(row("a", 1, {}), row("b", 2**60, None)), TABLE)

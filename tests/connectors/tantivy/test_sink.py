@@ -25,6 +25,7 @@ from rowtide.connectors.tantivy.floors import Floors
 from rowtide.connectors.tantivy.folder import SearchFolder, WritableFolder
 from rowtide.connectors.tantivy.held_rows import HeldRows
 from rowtide.connectors.tantivy.sink import TantivySink
+from rowtide.connectors.tantivy.text_index import LANGUAGES
 from rowtide.core.errors import Rejected, Unavailable
 from rowtide.core.key_ranges import Range, holds
 from rowtide.core.schema import STRING, KeyColumn
@@ -272,6 +273,27 @@ async def test_one_process_writes_at_a_time_and_says_who(tmp_path: Path) -> None
         pass
 
 
+async def test_another_process_reads_what_is_held_while_one_writes(tmp_path: Path) -> None:
+    reader = TantivySink(tmp_path, language="none", refresh_s=60)
+    with pytest.raises(Unavailable, match="has no search index yet"):
+        await reader.open_to_read(TABLE)
+    async with opened(tmp_path) as sink:
+        await sink.apply(batch(row("a", 1, {"n": 1})))
+        await reader.open_to_read(TABLE)
+        # What the index is still to get is held for certain.
+        assert await held(reader) == await held(sink)
+        await sink.apply(batch(row("b", 2, {"n": 2}), row("a", 3, None)))
+        assert set(await held(reader)) == {key_bytes("b")}
+    await reader.close()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_language_has_its_endings(language: str, tmp_path: Path) -> None:
+    with WritableFolder(tmp_path, TABLE, language) as written:
+        written.apply([batch(row("a", 1, {"title": "Straßen 漢字 words"}))])
+    assert found(tmp_path, "words") == ["a"]
+
+
 async def test_a_folder_is_of_one_table(tmp_path: Path) -> None:
     async with opened(tmp_path):
         pass
@@ -295,6 +317,7 @@ import asyncio, sys
 from pathlib import Path
 from rowtide.connectors.rows import SinkBatch
 from rowtide.connectors.tantivy.sink import TantivySink
+from rowtide.connectors.tantivy.text_index import LANGUAGES
 from tests.connectors.sink_histories import TABLE, row
 
 async def main():
