@@ -1,0 +1,136 @@
+"""What is in a DuckDB file, who may open it and when, and what people see."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rowtide.connectors.duckdb.sink import RELEASE_S, DuckdbSettings, DuckdbSink
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.core.errors import Unavailable
+from rowtide.core.variant import Scalar
+from tests.connectors.analytics.facts import KEYS, SHAPE, State, batch_of
+from tests.connectors.analytics.targets import query_duckdb
+
+HOLDER = """
+import duckdb, sys
+held = duckdb.connect(sys.argv[1])
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+def settings(folder: Path, *, copy_every_s: int = 0) -> DuckdbSettings:
+    return DuckdbSettings(folder / "t.duckdb", folder / "copy.duckdb", copy_every_s=copy_every_s)
+
+
+async def shown(folder: Path, *values: Scalar) -> list[Scalar]:
+    """Return what people see of an attribute that has these values in so many rows."""
+    sink = DuckdbSink(settings(folder))
+    await sink.open(SHAPE)
+    for at, value in enumerate(values):
+        await sink.apply(batch_of(State(KEYS[at], 10 + at, {"v": value})))
+    await sink.close()
+    return [row[0] for row in query_duckdb(folder / "t.duckdb", "SELECT v FROM orders")]
+
+
+SEEN: list[tuple[list[Scalar], set[object]]] = [
+    ([1, 2], {1, 2}),
+    ([1, 1.5], {1.0, 1.5}),
+    ([2**53 + 1, 1.5], {"9007199254740993", "1.5"}),
+    ([1.5, 1, 2**53 + 1], {"9007199254740993", "1.5", "1"}),
+    ([1, "one"], {"1", "one"}),
+    ([True, b"\x00\xff", 0.5], {"true", "\\x00ff", "0.5"}),
+]
+
+
+@pytest.mark.parametrize(("values", "seen"), SEEN)
+async def test_a_view_shows_the_values_that_were_written(
+    values: list[Scalar], seen: set[object], tmp_path: Path
+) -> None:
+    assert set(await shown(tmp_path, *values)) == seen
+
+
+async def test_a_large_integer_in_the_file_is_seen_after_it_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    assert await shown(tmp_path, 1.5, 2**53 + 1) != []
+    assert set(await shown(tmp_path, 1.5)) >= {"9007199254740993", "1.5"}
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has the file open until it reads a line."""
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "t.duckdb")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
+
+
+async def test_a_file_that_another_process_holds_is_unavailable(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    sink = DuckdbSink(settings(tmp_path))
+    with pytest.raises(Unavailable, match=f"PID {holder.pid}"):
+        await sink.open(SHAPE)
+    holder.communicate(b"\n")
+    await sink.open(SHAPE)
+    await sink.apply(batch_of(State(KEYS[0], 1, {"a": 1})))
+    await sink.close()
+
+
+async def test_a_copy_may_be_read_while_the_file_is_held(tmp_path: Path) -> None:
+    sink = DuckdbSink(settings(tmp_path, copy_every_s=3600))
+    await sink.open(SHAPE)
+    await sink.apply(batch_of(State(KEYS[0], 1, {"a": 1}), State(KEYS[1], 2, {"a": "two"})))
+    await sink.apply(batch_of(State(KEYS[1], 3, None)))
+    assert sink._copy_timer is not None
+    sink._begin_copy()
+    await sink.held(b"", b"", limit=1)  # In the same thread: the copy is there when it returns.
+    await sink.apply(batch_of(State(KEYS[0], 4, {"a": 4})))
+    assert query_duckdb(tmp_path / "copy.duckdb", "SELECT a FROM orders") == [("1",)]
+    await sink.close()
+    assert query_duckdb(tmp_path / "copy.duckdb", "SELECT a FROM orders") == [("4",)]
+
+
+async def test_a_file_is_let_go_when_no_change_comes(tmp_path: Path) -> None:
+    writer, reader = DuckdbSink(settings(tmp_path)), DuckdbSink(settings(tmp_path))
+    await writer.open(SHAPE)
+    await writer.apply(batch_of(State(KEYS[0], 1, {"a": 1})))
+    assert writer._release_timer is not None
+    assert writer._release_timer.when() <= asyncio.get_running_loop().time() + RELEASE_S
+    # Both are in this process, where DuckDB tells a file that is held for writing by its settings.
+    writer._release()
+    await reader.open_to_read(SHAPE)
+    (row,) = await reader.held(b"", b"", limit=9)
+    assert row.columns == {"a": 1}
+    await reader.close()
+    writer._release()
+    await writer.apply(batch_of(State(KEYS[0], 2, {"a": 2})))
+    (row,) = await writer.held(b"", b"", limit=9)
+    assert row.columns == {"a": 2}
+    await writer.close()
+
+
+async def test_names_are_what_the_settings_say(tmp_path: Path) -> None:
+    given = {"kind": "duckdb", "view": "Odd name", "copy_every_s": 0}
+    sink = make_sink(Fields(given, "connectors.x.sink"), Surroundings("x", str(tmp_path)))
+    await sink.open(SHAPE)
+    await sink.apply(batch_of(State(KEYS[0], 1, {"select": 1, "a b": 2, "customer": 3})))
+    await sink.close()
+    query = 'SELECT "select", "a b", customer__integer FROM "Odd name"'
+    assert query_duckdb(tmp_path / "rows.duckdb", query) == [(1, 2, 3)]
+
+
+def test_a_setting_with_a_typing_error_is_refused(tmp_path: Path) -> None:
+    fields = Fields({"kind": "duckdb", "fiel": "x"}, "connectors.x.sink")
+    with pytest.raises(SettingsRefused, match="fiel"):
+        make_sink(fields, Surroundings("x", str(tmp_path)))

@@ -1,0 +1,98 @@
+"""What Delta tables and Parquet folders consist of."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from rowtide.connectors.lake.delta_sink import DeltaSettings, DeltaSink
+from rowtide.connectors.lake.parquet_sink import ParquetSettings, ParquetSink
+from rowtide.connectors.rows import SinkBatch
+from tests.connectors.analytics.facts import KEYS, SHAPE, STAMP_FIRST, State, batch_of, row_of
+from tests.connectors.analytics.targets import query_duckdb
+
+DAY = 86_400_000_000
+
+
+def state(at: int, value: object, *, key: int = 0) -> State:
+    return State(KEYS[key], STAMP_FIRST + at, {"v": value})  # type: ignore[dict-item]
+
+
+async def test_a_delta_table_is_compacted_and_old_files_go(tmp_path: Path) -> None:
+    place = tmp_path / "orders"
+    sink = DeltaSink(DeltaSettings(str(place), commit_every_ms=0, compact_every=4))
+    await sink.open(SHAPE)
+    for at in range(3):
+        await sink.apply(batch_of(state(at, at, key=at)))
+    assert len(DeltaTable(place).file_uris()) == 3
+    await sink.apply(batch_of(state(3, 3, key=3)))
+    assert len(DeltaTable(place).file_uris()) == 1
+    assert [row.columns for row in await sink.held(b"", b"", limit=9)] == [
+        {"v": at} for at in (0, 1, 2, 3)
+    ]
+    await sink.close()
+
+
+async def test_a_commit_of_delta_holds_the_batches_of_all_shards(tmp_path: Path) -> None:
+    place = tmp_path / "orders"
+    sink = DeltaSink(DeltaSettings(str(place), commit_every_ms=0))
+    await sink.open(SHAPE)
+    await sink.apply(batch_of(state(0, 0)))
+    before = DeltaTable(place).version()
+    async with asyncio.TaskGroup() as tasks:
+        for at in range(1, 6):
+            tasks.create_task(sink.apply(batch_of(state(at, at, key=at), shard=f"s{at}")))
+    assert DeltaTable(place).version() <= before + 2
+    await sink.close()
+
+
+async def test_the_same_batch_is_the_same_file(tmp_path: Path) -> None:
+    sink = ParquetSink(ParquetSettings(tmp_path, file_every_ms=0))
+    await sink.open(SHAPE)
+    first, second = batch_of(state(0, 1)), batch_of(state(DAY, 2), state(DAY + 1, 3))
+    for batch in (first, second, first, second):
+        await sink.apply(batch)
+    files = files_in(tmp_path)
+    assert [path.parent.name for path in files] == ["date=2023-11-14", "date=2023-11-15"]
+    assert [path.name.split("-")[:2] for path in files] == [
+        [str(STAMP_FIRST), str(STAMP_FIRST)],
+        [str(STAMP_FIRST + DAY), str(STAMP_FIRST + DAY + 1)],
+    ]
+    await sink.close()
+
+
+async def test_every_change_is_in_the_files(tmp_path: Path) -> None:
+    sink = ParquetSink(ParquetSettings(tmp_path, file_every_ms=0))
+    await sink.open(SHAPE)
+    await sink.apply(batch_of(state(0, 1), state(1, "x"), State(KEYS[0], STAMP_FIRST + 2, None)))
+    await sink.close()
+    query = f"SELECT v, v__text, _rowtide_deleted FROM '{tmp_path}/date=*/*.parquet'"
+    assert query_duckdb(Path(), f"{query} ORDER BY _rowtide_stamp") == [
+        (1, None, False),
+        (None, "x", False),
+        (None, None, True),
+    ]
+
+
+async def test_the_query_beside_the_files_gives_the_rows_as_they_are(tmp_path: Path) -> None:
+    sink = ParquetSink(ParquetSettings(tmp_path, file_every_ms=0))
+    await sink.open(SHAPE)
+    await sink.apply(batch_of(state(0, 1), state(1, 2, key=1), state(2, 3)))
+    rows = [row_of(state(5, "five", key=2))]
+    await sink.apply(
+        SinkBatch(SHAPE.name, "s1", rows, covers=(rows[0].key_bytes, b""), stamp=STAMP_FIRST + 5)
+    )
+    await sink.apply(batch_of(state(4, "late", key=3)))
+    await sink.close()
+    found = query_duckdb(Path(), newest_sql(tmp_path))
+    assert {row[3:] for row in found} == {(3, None), (2, None), (None, "five")}
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted(path.relative_to(folder) for path in folder.glob("date=*/*"))
+
+
+def newest_sql(folder: Path) -> str:
+    return (folder / "newest.sql").read_text()
