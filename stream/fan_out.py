@@ -16,6 +16,8 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from rowtide.core import key, plainbuffer
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
@@ -43,8 +45,8 @@ _BATCHES: Mapping[str, Any] = {
 }
 """Messages of the operations whose answers tell row by row that there is no such table."""
 
-Ask = Callable[[str, str, Identity, bytes], Awaitable[bytes]]
-"""Has the worker at an address (or HERE) answer an operation."""
+Ask = Callable[[str, str, Identity, bytes], Awaitable[bytes] | bytes]
+"""Has the worker at an address (or HERE) answer an operation. May raise what it raises."""
 
 
 class Place(NamedTuple):
@@ -81,7 +83,10 @@ class FanOut:
         message = _BATCHES.get(operation)
         if message is None:
             return True
-        request = parse(message, body)
+        try:
+            request = message.FromString(body)
+        except DecodeError:
+            return True  # The handler refuses it.
         named = request.tables if hasattr(request, "tables") else [request]
         catalog = self._directory.catalog
         return all(catalog.table(identity.instance, one.table_name) for one in named)
@@ -106,16 +111,16 @@ class FanOut:
 
     def _shard_of(self, table: Table, row: bytes) -> ShardRange | None:
         """Return the shard of a row; None where it is refused wherever it is looked at."""
-        found = plainbuffer.decode_row(row).key
-        if not found:
+        value = plainbuffer.first_key_value(row)
+        if value is None:
             return None
-        return self._directory.catalog.shard_for(table, key.encode([found[0][1]]))
+        return self._directory.catalog.shard_for(table, key.encode((value,)))
 
     # Batches.
 
     async def write(self, identity: Identity, body: bytes) -> bytes:
         """Answer a BatchWriteRow that was found to be in order."""
-        request = parse(pb.BatchWriteRowRequest, body)
+        request = pb.BatchWriteRowRequest.FromString(body)
         places: list[list[Place]] = []
         parts: dict[str, pb.BatchWriteRowRequest] = {}
         for wanted in request.tables:
@@ -131,13 +136,13 @@ class FanOut:
                 places[-1].append(_placed(part, wanted.table_name, address))
                 part.tables[-1].rows.append(row)
         if len(parts) == 1:
-            return await self._ask(next(iter(parts)), "BatchWriteRow", identity, body)
+            return await self._asked(next(iter(parts)), "BatchWriteRow", identity, body)
         answers = await self._answers("BatchWriteRow", parts, identity, pb.BatchWriteRowResponse)
         return _joined(request, places, answers, pb.BatchWriteRowResponse())
 
     async def read(self, identity: Identity, body: bytes) -> bytes:
         """Answer a BatchGetRow that was found to be in order."""
-        request = parse(pb.BatchGetRowRequest, body)
+        request = pb.BatchGetRowRequest.FromString(body)
         places: list[list[Place]] = []
         parts: dict[str, pb.BatchGetRowRequest] = {}
         for wanted in request.tables:
@@ -154,13 +159,13 @@ class FanOut:
                 part.tables[-1].primary_key.append(row)
                 part.tables[-1].token.append(token)
         if len(parts) <= 1:
-            return await self._ask(next(iter(parts), HERE), "BatchGetRow", identity, body)
+            return await self._asked(next(iter(parts), HERE), "BatchGetRow", identity, body)
         answers = await self._answers("BatchGetRow", parts, identity, pb.BatchGetRowResponse)
         return _joined(request, places, answers, pb.BatchGetRowResponse())
 
     async def load(self, identity: Identity, body: bytes) -> bytes:
         """Answer a BulkImport that was found to be in order."""
-        request = parse(pb.BulkImportRequest, body)
+        request = pb.BulkImportRequest.FromString(body)
         table = await self._table(identity, request.table_name)
         parts: dict[str, pb.BulkImportRequest] = {}
         places: list[Place] = []
@@ -176,7 +181,7 @@ class FanOut:
             places.append(Place(address, 0, len(part.rows)))
             part.rows.append(row)
         if len(parts) <= 1:
-            return await self._ask(next(iter(parts), HERE), "BulkImport", identity, body)
+            return await self._asked(next(iter(parts), HERE), "BulkImport", identity, body)
         if request.HasField("source"):
             # A shard skips what is behind the rows it has, so it must get all or none: a worker
             # with another catalog may find rows of one shard where this one has seen two.
@@ -194,21 +199,39 @@ class FanOut:
         """Return each worker's answer, or what went wrong with it."""
         async with asyncio.TaskGroup() as tasks:
             asked = {
-                address: tasks.create_task(
-                    self._part(address, operation, identity, part.SerializeToString(), kind),
-                    name=f"part[{address}]",
-                )
+                address: self._begun(tasks, address, operation, identity, part.SerializeToString())
                 for address, part in parts.items()
             }
-        return {address: task.result() for address, task in asked.items()}
+            return {address: await _told(answer, kind) for address, answer in asked.items()}
 
-    async def _part(
-        self, address: str, operation: str, identity: Identity, body: bytes, kind: Any
-    ) -> Any:
-        try:
-            return kind.FromString(await self._ask(address, operation, identity, body))
-        except StoreError as error:
-            return error
+    def _begun(
+        self,
+        tasks: asyncio.TaskGroup,
+        address: str,
+        operation: str,
+        identity: Identity,
+        body: bytes,
+    ) -> Awaitable[bytes | StoreError] | StoreError:
+        """Have a part answered; another worker that is connected needs no task for it."""
+        if address != HERE:
+            try:
+                answer = self._ask(address, operation, identity, body)
+            except StoreError as error:
+                return error
+            if isinstance(answer, asyncio.Future):
+                return answer
+        else:
+            answer = self._here(operation, identity, body)
+        return tasks.create_task(_kept(answer), name=f"part[{address}]")
+
+    async def _here(self, operation: str, identity: Identity, body: bytes) -> bytes:
+        """Answer this worker's part, once what others are asked has left."""
+        await asyncio.sleep(0)
+        return await self._asked(HERE, operation, identity, body)
+
+    async def _asked(self, address: str, operation: str, identity: Identity, body: bytes) -> bytes:
+        answer = self._ask(address, operation, identity, body)
+        return answer if isinstance(answer, bytes) else await answer
 
     # Ranges.
 
@@ -253,10 +276,10 @@ class FanOut:
         if len(segments) <= 1:
             # A shard that is not known here may be by now; otherwise that is the answer.
             address = segments[0][0] if segments else HERE
-            return await self._ask(address, operation, identity, request.SerializeToString())
+            return await self._asked(address, operation, identity, request.SerializeToString())
         for number, (address, shards) in enumerate(segments):
             body = _part_body(shards, request)
-            answer = kind.FromString(await self._ask(address, part, identity, body))
+            answer = kind.FromString(await self._asked(address, part, identity, body))
             if answer.next_start_primary_key or number == len(segments) - 1:
                 return bytes(answer.SerializeToString())
             if _has_rows(answer):
@@ -279,13 +302,30 @@ class FanOut:
             limit=1,
         )
         for address, shards in segments:
-            told = await self._ask(address, PART_OF_RANGE, identity, _part_body(shards, probe))
+            told = await self._asked(address, PART_OF_RANGE, identity, _part_body(shards, probe))
             answer = pb.GetRangeResponse.FromString(told)
             for row in plainbuffer.decode_rows(answer.rows) if answer.rows else ():
                 return plainbuffer.HEADER + plainbuffer.encode_row(row.key, [])
             if answer.next_start_primary_key:
                 return answer.next_start_primary_key
         return b""
+
+
+async def _kept(answer: Awaitable[bytes] | bytes) -> bytes | StoreError:
+    """Return an answer or the failure to get one, which must not end the other parts."""
+    try:
+        return answer if isinstance(answer, bytes) else await answer
+    except StoreError as error:
+        return error
+
+
+async def _told(answer: Awaitable[bytes | StoreError] | StoreError, kind: Any) -> Any:
+    """Return a part's answer, or what went wrong with it."""
+    try:
+        told = answer if isinstance(answer, StoreError) else await answer
+    except StoreError as error:
+        return error
+    return told if isinstance(told, StoreError) else kind.FromString(told)
 
 
 def part_handler(answer: Callable[[Identity, bytes, frozenset[str]], Any]) -> Handler:

@@ -134,12 +134,11 @@ class Router:
             raise Unavailable
         return self._hop.ask(address, identity, operation, body)
 
-    async def ask(self, address: str, operation: str, identity: Identity, body: bytes) -> bytes:
+    def ask(self, address: str, operation: str, identity: Identity, body: bytes) -> Awaited:
         """Have a worker answer, this one where the address is ``HERE``."""
         if address != HERE:
-            return await self._hop.call(address, identity, operation, body)
-        answer = self.passed_on(identity, operation, body)
-        return answer if isinstance(answer, bytes) else await answer
+            return self._hop.ask(address, identity, operation, body)
+        return self.passed_on(identity, operation, body)
 
     # Where clients' requests go.
 

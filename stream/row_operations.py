@@ -106,7 +106,9 @@ class RowOperations:
     def check_batch_write(self, identity: Identity, body: bytes) -> bool:
         """Hold a BatchWriteRow to what refuses it whole; say whether it may be divided."""
         request = parse(pb.BatchWriteRowRequest, body)
-        self._check_batch_size(self._batch_rows(identity, request))
+        rows = self._batch_rows(identity, request)
+        if len(body) > self._limits.batch_write_bytes_max:
+            self._check_batch_size(rows)
         return not request.transaction_id
 
     def batch_write_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:

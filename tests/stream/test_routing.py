@@ -64,8 +64,8 @@ class Follower:
             address="b:1",
         )
 
-    async def router_ask(self, at: str, operation: str, identity: Identity, body: bytes) -> bytes:
-        return await self.router.ask(at, operation, identity, body)
+    def router_ask(self, at: str, operation: str, identity: Identity, body: bytes) -> Awaited:
+        return self.router.ask(at, operation, identity, body)
 
     def put_row(self, identity: Identity, body: bytes) -> bytes:
         if self.owner.catalog.table(identity.instance, body.decode()) is None:
