@@ -52,8 +52,7 @@ class SourceBatch:
         fresh = False
         last = b""
         for change, position in zip(self.changes, self.positions, strict=True):
-            encoded = key.encode([value for _, value in change.key])
-            if reached.holds(encoded, position):
+            if position <= reached.all_above and reached.holds(_encoded(change), position):
                 self.outcomes.append(SKIPPED)
                 last = position
                 continue
@@ -63,7 +62,7 @@ class SourceBatch:
                 self.outcomes.append(error)
                 break
             if evaluated.body is not None:
-                bytes_here = len(evaluated.body) + len(encoded) + ENVELOPE_BYTES
+                bytes_here = len(evaluated.body) + len(evaluated.log_key) + ENVELOPE_BYTES
                 if bytes_here + POSITION_BYTES > shard.limits.record_bytes_max:
                     self.outcomes.append(_too_large(shard, bytes_here))
                     break
@@ -88,6 +87,10 @@ class SourceBatch:
 def not_reached() -> Unavailable:
     """Return what is told of a row that waits for one before it."""
     return Unavailable("A row before it was not written.")
+
+
+def _encoded(change: Change) -> bytes:
+    return key.encode([value for _, value in change.key])
 
 
 def _too_large(shard: Shard, size: int) -> Rejected:

@@ -27,6 +27,7 @@ from rowtide.core.mutation import Change, Outcome
 from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import Table
 from rowtide.core.source_batch import SourceBatch, not_reached
+from rowtide.core.variant import V_AUTO_INCREMENT
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.directory import Directory
 from rowtide.stream.http_tally import UnknownWithin
@@ -125,6 +126,8 @@ def _source_change(item: pb.RowInBulkImportRequest, change_of: ChangeOf) -> Chan
         raise invalid("Timestamp must be in range [0, INT64_MAX/1000).")
     if type(change.cells) is not PackedCells and not all(map(_is_plain, change.cells)):
         raise invalid("Cells of a source are puts without a version, or deletes of all versions.")
+    if any(value == V_AUTO_INCREMENT for _, value in change.key):
+        raise invalid("A source gives every column of a primary key.")
     change.time_ms = time_ms
     return change
 
