@@ -1,0 +1,156 @@
+"""What a connector makes of rows before its sink gets them, and which filters there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.rows import SinkRow, TableShape
+from rowtide.connectors.runtime.row_test import parse_test
+from rowtide.connectors.runtime.row_text import read_row, row_text
+from rowtide.connectors.runtime.transforms import Transforms
+from rowtide.core.change import PUT_ROW, UPDATE
+from rowtide.core.schema import STRING, KeyColumn
+from rowtide.core.variant import Scalar
+
+ROW: Mapping[str, Scalar] = {
+    "id": "a",
+    "status": "open",
+    "amount": 10,
+    "rate": 1.5,
+    "urgent": True,
+    "odd name": "it's",
+}
+
+TESTS = """
+status = 'open'                                     | yes
+status = "open"                                     | refused
+status != 'open'                                    | no
+status <> 'done'                                    | yes
+missing != 'open'                                   | no
+not missing = 'open'                                | yes
+amount = '10'                                       | no
+amount = 10.0                                       | yes
+amount > 9 and rate <= 1.5                          | yes
+amount > 9 and rate < 1.5                           | no
+amount = 1 or status = 'open' and urgent = true     | yes
+(amount = 1 or status = 'open') and urgent = false  | no
+not amount = 1 and status = 'open'                  | yes
+NOT (amount = 10 OR status = 'done')                | no
+amount in (1, 10)                                   | yes
+not status in ('a', 'b')                            | yes
+urgent in ('true')                                  | no
+amount >= 1e1                                       | yes
+amount = -10                                        | no
+missing is null                                     | yes
+status is not null                                  | yes
+"odd name" = 'it''s'                                | yes
+id = 'a'                                            | yes
+status =                                            | refused
+status = 'open' amount = 1                          | refused
+and = 1                                             | refused
+status like 'o'                                     | refused
+(status = 'open'                                    | refused
+status = 'open                                      | refused
+amount in ()                                        | refused
+"""
+
+
+@pytest.mark.parametrize("line", [line for line in TESTS.splitlines() if line])
+def test_a_filter_says_which_rows_stay(line: str) -> None:
+    text, expected = (part.strip() for part in line.rsplit("|", 1))
+    try:
+        found = "yes" if parse_test(text, "filter").holds(ROW) else "no"
+    except SettingsRefused:
+        found = "refused"
+    assert found == expected
+
+
+def test_a_filter_that_is_nested_without_end_is_refused() -> None:
+    with pytest.raises(SettingsRefused, match="nested"):
+        parse_test("(" * 500 + "a = 1" + ")" * 500, "filter")
+
+
+def transforms(**settings: object) -> Transforms:
+    fields = Fields(settings, "connectors.c")
+    found = Transforms.parsed(fields)
+    fields.done()
+    return found
+
+
+def row(**columns: Scalar) -> SinkRow:
+    return SinkRow((("id", "k"),), b"k", 5, columns, PUT_ROW)
+
+
+def made(done: Transforms, given: SinkRow) -> list[SinkRow]:
+    return list(done.made(given, done.load()))
+
+
+def test_columns_are_chosen_and_renamed_and_the_key_stays() -> None:
+    done = transforms(columns={"only": ["a", "b"], "rename": {"a": "x", "id": "key"}})
+    [found] = made(done, row(a=1, b=2, c=3))
+    assert (found.key, found.columns, found.stamp) == ((("key", "k"),), {"x": 1, "b": 2}, 5)
+    shape = done.shape(TableShape("t", (KeyColumn("id", STRING),)))
+    assert shape.key == (KeyColumn("key", STRING),)
+
+
+def test_columns_may_be_left_out() -> None:
+    [found] = made(transforms(columns={"without": ["a"]}), row(a=1, b=2))
+    assert found.columns == {"b": 2}
+
+
+def test_a_row_that_the_filter_leaves_out_does_not_exist_for_the_sink() -> None:
+    done = transforms(filter="a = 1 and id = 'k'")
+    assert made(done, row(a=1))[0].columns == {"a": 1}
+    [gone] = made(done, row(a=2))
+    assert (gone.columns, gone.stamp) == (None, 5)
+
+
+def test_the_filter_sees_columns_that_the_sink_does_not_get() -> None:
+    done = transforms(filter="a = 1", columns={"only": ["b"]})
+    assert done.wanted == ("a", "b")
+    assert made(done, row(a=1, b=2))[0].columns == {"b": 2}
+
+
+def doubled(given: SinkRow) -> SinkRow | None:
+    """Be the function of a test."""
+    if given.columns is None or "n" not in given.columns:
+        return None
+    given.columns = {"n": int(given.columns["n"]) * 2}
+    return given
+
+
+def test_a_function_makes_rows_of_rows_and_none_is_a_deletion() -> None:
+    done = transforms(transform=f"{__name__}:doubled")
+    assert made(done, row(n=2))[0].columns == {"n": 4}
+    assert made(done, row(m=2))[0].columns is None
+
+
+@pytest.mark.parametrize("text", ["no-colon", "no.such.module:f", f"{__name__}:nothing", ":f"])
+def test_a_function_that_can_not_be_had_is_refused(text: str) -> None:
+    with pytest.raises(SettingsRefused):
+        transforms(transform=text).load()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"only": ["a"], "without": ["b"]},
+        {"rename": {"a": "x", "b": "x"}},
+        {"rename": {"a": 1}},
+        {"onlly": ["a"]},
+    ],
+)
+def test_wrong_columns_are_refused(columns: object) -> None:
+    with pytest.raises(SettingsRefused):
+        transforms(columns=columns)
+
+
+def test_a_row_is_read_again_as_it_was_written() -> None:
+    columns: dict[str, Scalar] = {"i": 1, "d": 1.0, "b": b"\x00\xff", "t": "ä", "y": True}
+    given = SinkRow((("id", b"\x01"),), b"k", 7, {**columns, "inf": float("inf")}, UPDATE, columns)
+    assert read_row(row_text(given), b"k") == given
+    gone = SinkRow((("id", 1),), b"k", 7, None, UPDATE)
+    assert read_row(row_text(gone), b"k") == gone
