@@ -1,0 +1,29 @@
+"""The commands of connectors against a real server, word for word, as tests/cli has the others."""
+
+from __future__ import annotations
+
+from difflib import unified_diff
+from pathlib import Path
+
+import pytest
+
+from rowtide.deploy.up import Ready
+from tests.cli.test_transcript import played
+from tests.connectors.processes import environment
+
+FOLDER = Path(__file__).parent
+TRANSCRIPT = FOLDER / "transcript.txt"
+
+
+@pytest.mark.system
+def test_every_command_answers_as_written(server: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(server).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.syspath_prepend(str(FOLDER.parents[2]))
+    monkeypatch.chdir(FOLDER)
+    kept = TRANSCRIPT.read_text(encoding="utf-8")
+    commands = [line[2:] for line in kept.splitlines() if line.startswith("$ ")]
+    given = "".join(map(played, commands))
+    difference = unified_diff(kept.splitlines(), given.splitlines(), "kept", "given", lineterm="")
+    if different := "\n".join(difference):
+        pytest.fail(different)
