@@ -10,6 +10,7 @@ versions of deleted documents after a minute.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ from rowtide.core.errors import Rejected
 from rowtide.core.variant import Scalar
 
 __all__ = ["OpenSearchSink", "make_sink"]
+
+logger = logging.getLogger(__name__)
 
 PURGE_EVERY_S = 3600.0
 DAY_US = 86_400 * 1_000_000
@@ -205,7 +208,11 @@ class OpenSearchSink:
     async def _purge_now_and_then(self) -> None:
         if self._deletes_days and time.monotonic() - self._purged_s > PURGE_EVERY_S:
             self._purged_s = time.monotonic()
-            await self._mine.purge(time.time_ns() // 1000 - self._deletes_days * DAY_US)
+            try:
+                await self._mine.purge(time.time_ns() // 1000 - self._deletes_days * DAY_US)
+            except ClusterRefused as error:
+                # Not every user may: then they stay, which harms nothing but space.
+                logger.warning("deleted rows stay in %s: %s", self._mine.index, error)
 
 
 def _alias_of(table: TableShape) -> str:

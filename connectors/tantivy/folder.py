@@ -14,6 +14,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -57,8 +58,8 @@ class SearchFolder:
         try:
             self._rows = HeldRows(path, writes=False)
             self.table = self._rows.fact("table")
-            self._index = TextIndex(path / "index", _language(self._rows))
-        except sqlite3.OperationalError as error:
+            self._index = TextIndex(path / "index", _language(self._rows), writes=False)
+        except (sqlite3.OperationalError, ValueError) as error:  # ValueError is tantivy's.
             raise Unavailable(f"The search index in {path} can't be read: {error}.") from error
 
     def search(self, query: str, *, limit: int) -> FoundRows:
@@ -87,16 +88,16 @@ class WritableFolder:
     def __init__(self, path: Path, table: TableShape, language: str) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._lock = _locked(path)
-        try:
+        self._pending: list[bytes] = []
+        with ExitStack() as undone:
+            self._lock = _locked(path)
+            undone.callback(os.close, self._lock)
             self.rows = HeldRows(path, writes=True)
-            self._pending: list[bytes] = []
+            undone.callback(self.rows.close)
             self._require_table(table)
             self._index = self._fitting_index(language)
             self._index_marked()
-        except BaseException:
-            os.close(self._lock)
-            raise
+            undone.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -154,14 +155,14 @@ class WritableFolder:
         folder = self._path / "index"
         if self.rows.fact("index") == made:
             try:
-                return TextIndex(folder, language)
+                return TextIndex(folder, language, writes=True)
             except ValueError:  # tantivy's, of whatever it can't read.
                 pass
         TextIndex.remove(folder)
         self.rows.index_anew()
         self.rows.note("language", language)
         self.rows.note("index", made)
-        return TextIndex(folder, language)
+        return TextIndex(folder, language, writes=True)
 
     def _index_marked(self) -> None:
         """Index what a process had not when it ended."""

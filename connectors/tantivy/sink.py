@@ -3,7 +3,8 @@
     sink: {kind: tantivy, language: english}
 
 Batches that wait together become durable together, with one sync. Searches see them ``refresh_ms``
-later, or sooner. A thread of its own does the work; two calls never overlap in it.
+later, or sooner. A thread of its own does the work; two calls never overlap in it. The files are in
+the connector's own folder: the runtime knows which machine has the one that is filled.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _T = TypeVar("_T")
 
 
 def make_sink(fields: Fields, surroundings: Surroundings) -> TantivySink:
-    """Return the sink of settings ``language``, ``refresh_ms`` and ``folder``."""
+    """Return the sink of settings ``language`` and ``refresh_ms``."""
     return TantivySink(
-        Path(fields.text("folder", surroundings.folder)),
+        Path(surroundings.folder),
         language=fields.choice("language", LANGUAGES, "none"),
         refresh_s=fields.integer("refresh_ms", 1000, least=0, most=60_000) / 1000,
     )

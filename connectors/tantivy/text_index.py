@@ -55,13 +55,17 @@ class Found(NamedTuple):
 
 
 class TextIndex:
-    """The index in ``folder``, made where it is missing."""
+    """The index in ``folder``; with ``writes`` it is made where it is missing.
 
-    def __init__(self, folder: Path, language: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
-        self._schema = _schema()
-        self._index = tantivy.Index(self._schema, path=str(folder))
+    Raises ValueError where it can't be opened.
+    """
+
+    def __init__(self, folder: Path, language: str, *, writes: bool) -> None:
+        if writes:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._index = tantivy.Index(_schema(), path=str(folder))
+        else:
+            self._index = tantivy.Index.open(str(folder))
         self._index.register_tokenizer(_WORDS, _analyzer(language))
         # A column's values as they are: ranges compare them, whole.
         whole = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.raw()).build()
