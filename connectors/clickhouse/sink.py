@@ -4,7 +4,7 @@ Behind the view with the table's name stands NAME__rows, a ReplacingMergeTree by
 adds, and of the rows of a key the one with the highest stamp counts, deleted ones being marked. So
 an insert that is repeated, late, or of unknown outcome changes nothing.
 
-NAME__covers has the floors (``columnar/floors.py``). No transaction joins the two tables, so the
+NAME__covers has the floors (``connectors/floors.py``). No transaction joins the two tables, so the
 order makes it safe, whoever stands still for however long: a floor is written before the rows
 below it are looked for; rows are written before floors are asked for. Of two processes one sees
 the other.
@@ -21,11 +21,11 @@ from rowtide.connectors.clickhouse import statements
 from rowtide.connectors.clickhouse.native_format import NativeColumn, encoded
 from rowtide.connectors.clickhouse.server import ClickhouseRefused, Server
 from rowtide.connectors.columnar import presentation
-from rowtide.connectors.columnar.floors import Floor, Floors
 from rowtide.connectors.columnar.gathering import Gathering
 from rowtide.connectors.columnar.layout import Cells, Column, Layout, Seen, cells_of, within_limit
 from rowtide.connectors.columnar.settling import floors_of, settled
 from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow

@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
-from rowtide.connectors.columnar.floors import Floor
 from rowtide.connectors.columnar.layout import Column, Kind, Layout, first_come
 from rowtide.connectors.columnar.presentation import EXACT_MAX, Shown
+from rowtide.connectors.floors import Floor
 from rowtide.connectors.rows import TableShape
 from rowtide.core import key as key_order
 from rowtide.core import schema, variant

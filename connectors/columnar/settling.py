@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rowtide.connectors.columnar.floors import Floor, Floors
+from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow
 
 __all__ = ["floors_of", "refusals_of", "settled", "told"]

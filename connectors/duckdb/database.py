@@ -2,7 +2,7 @@
 
 Behind the view with the table's name stands NAME__rows: a row for each key ever seen, deleted ones
 marked, so that a late update cannot bring one back. NAME__covers has the floors
-(``columnar/floors.py``). A batch is one transaction of both, and of new columns.
+(``connectors/floors.py``). A batch is one transaction of both, and of new columns.
 
 DuckDB lets one process hold a file. ``close`` may be called at any time: the next call opens it
 again. Whoever wants to read meanwhile asks a copy (``copy``), which has the living rows alone, as a
@@ -22,11 +22,11 @@ import duckdb
 
 from rowtide.connectors.columnar import presentation
 from rowtide.connectors.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows
-from rowtide.connectors.columnar.floors import Floor, Floors
 from rowtide.connectors.columnar.layout import KINDS, Cells, Column, Layout, cells_of, within_limit
 from rowtide.connectors.columnar.settling import floors_of, settled
 from rowtide.connectors.duckdb import statements
 from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow
 from rowtide.core import schema

@@ -20,7 +20,6 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
 from rowtide.connectors.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows, held_rows
-from rowtide.connectors.columnar.floors import Floor, Floors
 from rowtide.connectors.columnar.layout import (
     KINDS,
     Column,
@@ -32,6 +31,7 @@ from rowtide.connectors.columnar.layout import (
 )
 from rowtide.connectors.columnar.settling import floors_of, settled
 from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.lake import lake_rows
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow

@@ -1,6 +1,6 @@
 """What Delta tables and Parquet files have in common: rows and floors in one table, as Arrow.
 
-A floor (``columnar/floors.py``) is a row of its own kind: it has ``_rowtide_from`` and
+A floor (``connectors/floors.py``) is a row of its own kind: it has ``_rowtide_from`` and
 ``_rowtide_until``, and no key column. It counts as deleted, so that whoever asks for what is not
 deleted never sees one.
 """
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rowtide.connectors.columnar.arrow_rows import DELETED, KEY, STAMP, key_types, type_of
-from rowtide.connectors.columnar.floors import Floor
 from rowtide.connectors.columnar.layout import Layout, first_come
+from rowtide.connectors.floors import Floor
 from rowtide.connectors.rows import TableShape
 
 __all__ = [

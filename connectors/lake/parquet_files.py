@@ -27,10 +27,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from rowtide.connectors.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows, held_rows
-from rowtide.connectors.columnar.floors import Floor, Floors
 from rowtide.connectors.columnar.layout import Column, Layout, Seen, cells_of, within_limit
 from rowtide.connectors.columnar.settling import floors_of, told
 from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.lake import lake_rows
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow

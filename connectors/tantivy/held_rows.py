@@ -6,7 +6,7 @@ mark. Deleted rows stay, without a document, so that a late one can't come back.
 
     rows        key, stamp, document; document is NULL where the row is gone
     unindexed   keys whose rows the index may not have as they are
-    floors      ranges of keys that a snapshot told as of a stamp (``floors.py``)
+    floors      ranges of keys that a snapshot told as of a stamp (``connectors/floors.py``)
     facts       the table, its key, how the index was made
 
 One thread uses an object of this module. Readers in other processes open the file read-only.
@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.rows import SinkBatch
-from rowtide.connectors.tantivy.floors import Floors
 from rowtide.core.key_ranges import Range
 from rowtide.core.variant import Scalar
 
@@ -106,7 +106,6 @@ class HeldRows:
             self._file.execute("COMMIT")
         except BaseException:
             self._file.execute("ROLLBACK")
-            self._floors = Floors()
             self._load_floors()
             raise
         return changed
@@ -114,7 +113,7 @@ class HeldRows:
     def _apply_one(self, batch: SinkBatch) -> Iterator[StoredRow]:
         if batch.covers is not None:
             yield from self._cover(batch, batch.covers)
-        floor = self._floors.of
+        floor = self._floors.at
         for row in batch.rows:
             key, stamp = row.key_bytes, row.stamp
             if stamp < floor(key):
@@ -134,8 +133,9 @@ class HeldRows:
             ((batch.stamp, key) for key in older),
         )
         yield from (StoredRow(key, batch.stamp, None) for key in older)
-        self._floors.lift(covers, batch.stamp)
-        self._file.execute("INSERT INTO floors VALUES (?, ?, ?)", (low, high, batch.stamp))
+        floor = Floor(low, high, batch.stamp)
+        self._floors.add(floor)
+        self._file.execute("INSERT INTO floors VALUES (?, ?, ?)", floor)
 
     def _mark(self, keys: Iterable[bytes]) -> None:
         self._file.executemany(
@@ -183,14 +183,11 @@ class HeldRows:
 
     def _load_floors(self) -> None:
         """Read the floors, and keep them as few as they are by now."""
-        for low, high, stamp in self._file.execute("SELECT low, high, stamp FROM floors"):
-            self._floors.lift((low, high), stamp)
+        kept = self._file.execute("SELECT low, high, stamp FROM floors")
+        self._floors = Floors(Floor(*floor) for floor in kept)
         self._file.execute("BEGIN IMMEDIATE")
         self._file.execute("DELETE FROM floors")
-        self._file.executemany(
-            "INSERT INTO floors VALUES (?, ?, ?)",
-            ((low, high, stamp) for (low, high), stamp in self._floors.ranges()),
-        )
+        self._file.executemany("INSERT INTO floors VALUES (?, ?, ?)", self._floors.fewest())
         self._file.execute("COMMIT")
 
 

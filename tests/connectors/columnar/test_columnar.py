@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.connectors.columnar.floors import Floor, Floors
 from rowtide.connectors.columnar.gathering import Gathering, Pace
 from rowtide.connectors.columnar.layout import Layout, first_come
 from rowtide.connectors.columnar.presentation import EXACT_MAX, inexact, mixed_numbers, shown
+from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.core import schema
 from rowtide.core.schema import KeyColumn

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow
-from rowtide.connectors.tantivy.floors import Floors
 from rowtide.connectors.tantivy.folder import SearchFolder, WritableFolder
 from rowtide.connectors.tantivy.held_rows import HeldRows
 from rowtide.connectors.tantivy.sink import TantivySink
@@ -175,23 +173,6 @@ def _apply_to_model(
         if one.stamp >= floor and one.stamp > model.get(one.key_bytes, (0, None))[0]:
             columns = None if one.columns is None else dict(one.columns)
             model[one.key_bytes] = (one.stamp, columns)
-
-
-@given(
-    lifts=st.lists(st.tuples(st.binary(max_size=2), st.binary(max_size=2), st.integers(1, 9))),
-    keys=st.lists(st.binary(max_size=3), min_size=1),
-)
-def test_a_floor_is_the_latest_page_of_a_key(
-    lifts: list[tuple[bytes, bytes, int]], keys: list[bytes]
-) -> None:
-    floors = Floors()
-    kept = [((a, b), stamp) for a, b, stamp in lifts if not b or a < b]
-    for covered, stamp in kept:
-        floors.lift(covered, stamp)
-    for key in keys:
-        assert floors.of(key) == max([s for c, s in kept if holds((c,), key)], default=0)
-    steps = list(floors.ranges())
-    assert all(a[0][1] != b[0][0] or a[1] != b[1] for a, b in pairwise(steps))
 
 
 @given(told=st.dictionaries(st.text(max_size=6), st.one_of(st.text(), st.floats()), max_size=5))

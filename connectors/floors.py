@@ -8,7 +8,7 @@ key. Targets keep these floors for good, beside the rows.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 __all__ = ["Floor", "Floors"]
@@ -25,22 +25,40 @@ class Floor(NamedTuple):
 
 
 class Floors:
-    """The highest floor at each key: a step function over the keys. Values never change."""
+    """The highest floor at each key: a step function over the keys."""
 
     def __init__(self, floors: Iterable[Floor] = ()) -> None:
         # From starts[i] on, up to starts[i + 1], it is stamps[i].
         self._starts: list[bytes] = [b""]
         self._stamps: list[int] = [_NONE]
         for floor in floors:
-            self._raise(floor)
+            self.add(floor)
 
     def raised(self, floors: Iterable[Floor]) -> Floors:
-        """Return these floors and others."""
+        """Return these floors and others; these stay as they are."""
         copy = Floors()
         copy._starts, copy._stamps = list(self._starts), list(self._stamps)
         for floor in floors:
-            copy._raise(floor)
+            copy.add(floor)
         return copy
+
+    def add(self, floor: Floor) -> None:
+        """Add a floor to these."""
+        first = self._cut(floor.begin)
+        last = self._cut(floor.end) if floor.end else len(self._starts)
+        for place in range(first, last):
+            self._stamps[place] = max(self._stamps[place], floor.stamp)
+
+    def fewest(self) -> Iterator[Floor]:
+        """Yield the fewest floors that say as much, in keys' order."""
+        begin, stamp = b"", self._stamps[0]
+        for start, other in zip(self._starts[1:], self._stamps[1:], strict=True):
+            if other != stamp:
+                if stamp != _NONE:
+                    yield Floor(begin, start, stamp)
+                begin, stamp = start, other
+        if stamp != _NONE:
+            yield Floor(begin, b"", stamp)
 
     def at(self, key: bytes) -> int:
         """Return the stamp below which rows of a key are old; -1 where none is."""
@@ -51,12 +69,6 @@ class Floors:
         first = bisect_right(self._starts, floor.begin) - 1
         last = bisect_left(self._starts, floor.end) if floor.end else len(self._starts)
         return min(self._stamps[first:last]) > floor.stamp
-
-    def _raise(self, floor: Floor) -> None:
-        first = self._cut(floor.begin)
-        last = self._cut(floor.end) if floor.end else len(self._starts)
-        for place in range(first, last):
-            self._stamps[place] = max(self._stamps[place], floor.stamp)
 
     def _cut(self, key: bytes) -> int:
         """Return the place of the step that begins at a key, made where there is none."""
