@@ -12,6 +12,7 @@ the other.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
@@ -59,13 +60,19 @@ class ClickhouseSettings:
 def make_sink(fields: Fields, surroundings: Surroundings) -> ClickhouseSink:
     """Return the sink that settings describe."""
     del surroundings  # It keeps nothing on this machine.
+    names = {"database": fields.text("database", "default"), "view": fields.text("view", "")}
+    for setting, name in names.items():
+        if not re.fullmatch(r"\w*", name):
+            raise SettingsRefused(
+                f"{fields.where}.{setting} must consist of letters, digits and underscores, "
+                f"but is {name!r}."
+            )
     return ClickhouseSink(
         ClickhouseSettings(
             url=fields.text("url"),
-            database=fields.text("database", "default"),
+            **names,
             user=fields.text("user", "default"),
             password=fields.text("password", ""),
-            view=fields.text("view", ""),
             time_s=fields.integer("time_s", 60, least=1, most=3600),
             columns_max=fields.integer("columns_max", 1000, least=1, most=10000),
         )

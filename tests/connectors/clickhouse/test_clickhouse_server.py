@@ -116,10 +116,3 @@ async def _applied(sink: ClickhouseSink, first: int) -> bool:
     except Unavailable:
         return False
     return True
-
-
-async def test_a_server_that_is_not_there_is_unavailable() -> None:
-    sink = ClickhouseSink(ClickhouseSettings("http://127.0.0.1:1"))
-    with pytest.raises(Unavailable, match="127"):
-        await sink.open(SHAPE)
-    await sink.close()
