@@ -39,6 +39,11 @@ class Brokers:
         self._nodes: dict[int, Address] = {}
         self._leaders: dict[tuple[str, int], int] = {}
 
+    @property
+    def count(self) -> int:
+        """How many brokers the last metadata named."""
+        return len(self._nodes)
+
     async def leader(self, topic: str, partition: int) -> Address:
         """Return the leader's address. Raises ``BrokerError`` or one of ``LOST``."""
         node = self._leaders.get((topic, partition))

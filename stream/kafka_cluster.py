@@ -7,7 +7,7 @@ after it can't meet a broker that has not heard of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -122,6 +122,30 @@ class Cluster:
         await self._administer("create topic", request, TOPIC_EXISTS)
         for spec in specs:
             await self._await_leaders(spec)
+
+    async def create_topic(
+        self, name: str, *, partitions: int, replicas: int, settings: Mapping[str, str]
+    ) -> int:
+        """Create a topic that is not for logs of ours; return its number of partitions.
+
+        One that exists keeps its settings and its partitions. ``replicas`` 0 are three, or as many
+        as there are brokers.
+        """
+        await self.brokers.metadata([])
+        replicas = replicas or min(3, self.brokers.count)
+        wanted: list[Any] = [(name, partitions, replicas, [], [*settings.items()])]
+        request = CreateTopicsRequest(wanted, int(self.config.request_s * 1000), False)
+        await self._administer("create topic", request, TOPIC_EXISTS)
+
+        async def found() -> int:
+            [(code, _name, _internal, there)] = await self.brokers.metadata([name])
+            if code or not there:
+                raise BrokerError(code or UNKNOWN_TOPIC, name)
+            return len(there)
+
+        number = await self.brokers.until_deadline(f"topic {name}", found)
+        await self._await_leaders(TopicSpec(name, number))
+        return number
 
     async def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics with all they hold."""
