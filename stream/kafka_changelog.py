@@ -19,7 +19,7 @@ from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.stream.changelog import Change, ChangelogEntry
 from rowtide.stream.kafka_brokers import Brokers
 from rowtide.stream.kafka_errors import BrokerError
-from rowtide.stream.kafka_fetch import COMMITTED, Fetched, Partition, record_batches
+from rowtide.stream.kafka_fetch import COMMITTED, NOT_YET, Fetched, Partition, record_batches
 from rowtide.stream.kafka_transaction import Transactions
 
 __all__ = ["KafkaChangelogReader", "KafkaChangelogWriter"]
@@ -27,8 +27,6 @@ __all__ = ["KafkaChangelogReader", "KafkaChangelogWriter"]
 BATCH_BYTES = 4 << 20
 FETCH_BYTES = 2 << 20
 """Decoding this much holds the event loop for about 10 ms."""
-NOT_YET = 78
-"""OFFSET_NOT_AVAILABLE, one of the codes after which a question is asked again."""
 ABORT_MARKER = 0
 
 

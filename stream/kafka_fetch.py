@@ -37,6 +37,8 @@ COMMITTED = 1
 EARLIEST = -2
 LATEST = -1
 OFFSET_OUT_OF_RANGE = 1
+NOT_YET = 78
+"""OFFSET_NOT_AVAILABLE, one of the codes after which a question is asked again."""
 THROTTLED = 89
 
 
@@ -80,6 +82,17 @@ class Partition:
     async def end(self, isolation: int = EVERYTHING) -> int:
         """Return the next offset, or with COMMITTED the last stable offset."""
         return await self._offset(LATEST, isolation)
+
+    async def decided_end(self) -> int:
+        """Return the end as of the call, once every transaction that began before it has ended."""
+        end = await self.end()
+
+        async def once() -> None:
+            if await self.end(COMMITTED) < end:
+                raise BrokerError(NOT_YET, self.name)
+
+        await self.brokers.until_deadline(f"open transactions on {self.name}", once)
+        return end
 
     async def fetch(
         self, offset: int, *, bytes_max: int, wait_s: float, isolation: int = EVERYTHING

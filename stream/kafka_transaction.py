@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from aiokafka.partitioner import murmur2
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import (
@@ -28,23 +29,21 @@ from aiokafka.protocol.transaction import (
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from rowtide.core.errors import OutcomeUnknown, Unavailable
-from rowtide.stream.changelog import Fenced
+from rowtide.stream.changelog import Change, Fenced
 from rowtide.stream.kafka_append import ALL_IN_SYNC, MAGIC, UNCOMPRESSED, Place
 from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError, too_large
 
-__all__ = ["Headers", "Record", "Transactions"]
-
-Headers = Sequence[tuple[str, bytes]]
-Record = tuple[bytes, bytes | None, Headers]
-"""Key, value (None is a tombstone) and headers."""
+__all__ = ["Transactions", "partition_of"]
 
 TRANSACTION = 1
 FENCED = frozenset({47, 90})
 """INVALID_PRODUCER_EPOCH and PRODUCER_FENCED: another has taken the transactional id over."""
 SEQUENCES = 1 << 31
 """Sequence numbers begin again at 0 after this many records."""
+
+POSITIVE = 0x7FFFFFFF
 
 
 @dataclass(slots=True)
@@ -90,7 +89,7 @@ class Transactions:
         """Use the id no more before it is fenced again."""
         self._tenure = None
 
-    async def write(self, parts: Mapping[Place, Sequence[Record]]) -> dict[Place, int]:
+    async def write(self, parts: Mapping[Place, Sequence[Change]]) -> dict[Place, int]:
         """Write records to partitions in one transaction; return each one's last offset.
 
         Raises ``Fenced`` where the id was taken over and ``Unavailable`` before the commit: nothing
@@ -120,7 +119,7 @@ class Transactions:
         await self._coordinate(request, first_code)
 
     async def _produce_all(
-        self, tenure: Tenure, parts: Mapping[Place, Sequence[Record]]
+        self, tenure: Tenure, parts: Mapping[Place, Sequence[Change]]
     ) -> dict[Place, int]:
         """Send every batch, a partition's one after the other; return the last offsets."""
         left = {place: self._batches(tenure, place, parts[place]) for place in parts}
@@ -177,7 +176,7 @@ class Transactions:
         return bases
 
     def _batches(
-        self, tenure: Tenure, place: Place, records: Sequence[Record]
+        self, tenure: Tenure, place: Place, records: Sequence[Change]
     ) -> Iterator[tuple[bytes, int]]:
         """Yield record batches of bounded size with their numbers of records."""
         at = 0
@@ -242,6 +241,11 @@ class Transactions:
             raise Unavailable(f"transaction {self._id}: {error}") from error
         except LOST as error:
             raise Unavailable(f"transaction {self._id}: {error or type(error).__name__}") from error
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Return the partition that every Kafka client gives a key, so that topics can be joined."""
+    return int(murmur2(key) & POSITIVE) % partitions
 
 
 def _error_code(answer: Any) -> int:
