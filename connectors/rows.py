@@ -37,7 +37,9 @@ class SinkRow:
 
     ``key_bytes`` are the key in the keys' order: two keys are equal, or less, as these bytes are.
     ``kind`` is what was done; ``before`` the original columns, where the table's stream keeps them;
-    ``sequence`` the place in the shard's log, -1 for a row of a snapshot.
+    ``sequence`` the place in the shard's log, -1 for a row of a snapshot and for one that is told
+    out of its turn (a parked row that is tried again): a sink that keeps how far a shard is must
+    not take it for a repetition.
     """
 
     key: Key
