@@ -1,0 +1,236 @@
+"""Keys and envelopes in Avro, in Confluent's wire format: a zero byte, the schema's id, the datum.
+
+The schema lives in a registry under ``TOPIC-key`` and ``TOPIC-value``. Each column is a field that
+may be null, a union of every type that it has had, so no value changes on its way; a new column or
+type is a new version of the schema, which reads what all before it wrote. The registry's latest
+version is where the columns are known from after a restart, and in other processes.
+
+Avro's names are letters, digits and underscores: any other character of a column's name is written
+``_uHHHH`` by its code points (UTF-16), and an underscore that would read as the begin of one too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import fastavro
+
+from rowtide.connectors.kafka import envelope
+from rowtide.connectors.kafka.columns import Columns
+from rowtide.connectors.kafka.envelope import Names, RowColumns
+from rowtide.connectors.kafka.registry_client import RegistryClient
+from rowtide.connectors.rows import SinkRow
+from rowtide.core.errors import Rejected
+from rowtide.core.variant import Scalar
+
+__all__ = ["AvroForm", "avro_name", "column_name"]
+
+_AVRO = {
+    "boolean": "boolean",
+    "integer": "long",
+    "double": "double",
+    "string": "string",
+    "binary": "bytes",
+}
+_KIND = {avro: kind for kind, avro in _AVRO.items()}
+_BRANCH: Mapping[type, str] = {
+    bool: "boolean",
+    int: "long",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+}
+MAGIC = b"\x00"
+ID_BYTES = 4
+_FOREIGN = re.compile(r"[^A-Za-z0-9_]|_(?=u[0-9a-f]{4})|^[0-9]")
+_ESCAPED = re.compile(r"(?:_u[0-9a-f]{4})+")
+
+
+class AvroForm:
+    """One table's keys and values in Avro."""
+
+    def __init__(
+        self, columns: Columns, names: Names, topic: str, registry: RegistryClient
+    ) -> None:
+        self.columns = columns
+        self.registry = registry
+        self._names = names
+        self._topic = topic
+        self._space = ".".join(re.sub("[^A-Za-z0-9_]", "_", name) for name in names if name)
+        self._registering = asyncio.Lock()
+        self._version = -1
+        self._key_writer: _Writer | None = None
+        self._value_writer: _Writer | None = None
+        self._readers: dict[int, Any] = {}
+        self._fields: dict[str, str] = {}
+
+    async def prepare(self, rows: Iterable[SinkRow]) -> None:
+        """Learn the columns of rows to come, and register what is new."""
+        async with self._registering:
+            self.columns.learn([c for row in rows for c in (row.columns, row.before)])
+            if self._value_writer is None or self._version != self.columns.version:
+                await self._register()
+
+    def key(self, row: SinkRow) -> bytes:
+        """Return a record's key."""
+        assert self._key_writer is not None, "prepared before"
+        return self._key_writer.encoded({avro_name(name): value for name, value in row.key})
+
+    def value(self, row: SinkRow, shard: str, now_ms: int) -> bytes:
+        """Return a record's value."""
+        assert self._value_writer is not None, "prepared before"
+        return self._value_writer.encoded(
+            {
+                "before": self._row(envelope.before(row)),
+                "after": self._row(envelope.after(row)),
+                "source": envelope.source(row, self._names, shard),
+                "op": envelope.op(row),
+                "ts_ms": now_ms,
+            }
+        )
+
+    async def row_read(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]:
+        """Return key and columns of a record; None: it was deleted."""
+        key_columns = _named(await self._decoded(key))
+        after = (await self._decoded(value))["after"]
+        if after is None:
+            return key_columns, None
+        found = _named(after)
+        return key_columns, {n: v for n, v in found.items() if n not in key_columns}
+
+    def expected(self, columns: RowColumns) -> RowColumns:
+        """Return columns as they can be read back: as they are."""
+        return columns
+
+    def _row(self, columns: RowColumns | None) -> tuple[str, dict[str, object]] | None:
+        if columns is None:
+            return None
+        fields, key = self._fields, self.columns.key
+        # Types are named, so that nothing is guessed: an integer also fits a double.
+        return f"{self._space}.Value", {
+            fields[name]: value if name in key else (_BRANCH[type(value)], value)
+            for name, value in columns.items()
+        }
+
+    async def _register(self) -> None:
+        subject = f"{self._topic}-value"
+        latest = await self.registry.latest(subject)
+        if latest is not None:
+            self.columns.merge(_known(latest.schema, self.columns.key))
+        version = self.columns.version
+        key = self._key_schema()
+        value = self._value_schema()
+        key_id = await self.registry.register(f"{self._topic}-key", key)
+        value_id = await self.registry.register(subject, value)
+        self._fields = {name: avro_name(name) for name in self.columns.key | self.columns.types}
+        self._key_writer, self._value_writer = _Writer(key_id, key), _Writer(value_id, value)
+        self._version = version
+
+    def _key_schema(self) -> dict[str, Any]:
+        fields = [_field(name, _AVRO[kind]) for name, kind in self.columns.key.items()]
+        return {"type": "record", "name": "Key", "namespace": self._space, "fields": fields}
+
+    def _value_schema(self) -> dict[str, Any]:
+        row = [_field(name, _AVRO[kind]) for name, kind in self.columns.key.items()]
+        for name, kinds in self.columns.types.items():
+            row.append(_field(name, ["null", *(_AVRO[kind] for kind in kinds)]) | {"default": None})
+        record = {"type": "record", "name": "Value", "fields": row}
+        return {
+            "type": "record",
+            "name": "Envelope",
+            "namespace": self._space,
+            "fields": [
+                {"name": "before", "type": ["null", record], "default": None},
+                {"name": "after", "type": ["null", "Value"], "default": None},
+                {"name": "source", "type": _SOURCE},
+                {"name": "op", "type": "string"},
+                {"name": "ts_ms", "type": ["null", "long"], "default": None},
+            ],
+        }
+
+    async def _decoded(self, message: bytes) -> Any:
+        at = len(MAGIC) + ID_BYTES
+        schema_id = int.from_bytes(message[len(MAGIC) : at])
+        if message[: len(MAGIC)] != MAGIC:
+            raise Rejected("OTSParameterInvalid", f"{self._topic}: a record is not in Avro")
+        if schema_id not in self._readers:
+            schema = await self.registry.schema(schema_id)
+            self._readers[schema_id] = fastavro.parse_schema(schema)
+        return fastavro.schemaless_reader(io.BytesIO(message[at:]), self._readers[schema_id], None)
+
+
+class _Writer:
+    """Writes data of one registered schema."""
+
+    def __init__(self, schema_id: int, schema: dict[str, Any]) -> None:
+        self._head = MAGIC + schema_id.to_bytes(ID_BYTES)
+        self._schema = fastavro.parse_schema(schema)
+
+    def encoded(self, datum: object) -> bytes:
+        out = io.BytesIO()
+        out.write(self._head)
+        fastavro.schemaless_writer(out, self._schema, datum)
+        return out.getvalue()
+
+
+def avro_name(name: str) -> str:
+    """Return a name that Avro takes; two names never become one."""
+    return _FOREIGN.sub(lambda found: _escaped(found[0]), name)
+
+
+def column_name(field: str) -> str:
+    """Return the column that a field is named after."""
+
+    def plain(found: re.Match[str]) -> str:
+        units = bytes.fromhex(found[0].replace("_u", ""))
+        return units.decode("utf-16-be")
+
+    return _ESCAPED.sub(plain, field)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"_u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _field(name: str, kind: object) -> dict[str, Any]:
+    return {"name": avro_name(name), "type": kind}
+
+
+def _named(fields: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
+    return {column_name(name): value for name, value in fields.items() if value is not None}
+
+
+def _known(schema: dict[str, Any], key: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the columns that an envelope's schema has."""
+    try:
+        [before] = [field for field in schema["fields"] if field["name"] == "before"]
+        fields = before["type"][1]["fields"]
+        found = {column_name(field["name"]): field["type"] for field in fields}
+        return {
+            name: tuple(_KIND[kind] for kind in kinds if kind != "null")
+            for name, kinds in found.items()
+            if name not in key
+        }
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise Rejected(
+            "OTSParameterInvalid", f"the registry's schema is not an envelope of rowtide's: {error}"
+        ) from error
+
+
+_SOURCE = {
+    "type": "record",
+    "name": "Source",
+    "namespace": "io.rowtide.connector",
+    "fields": [
+        *(_field(name, "string") for name in ("version", "connector", "name")),
+        *(_field(name, "long") for name in ("ts_ms", "ts_us")),
+        *(_field(name, "string") for name in ("snapshot", "db", "table", "shard")),
+        _field("sequence", ["null", "string"]) | {"default": None},
+        _field("stamp", "long"),
+    ],
+}

@@ -1,0 +1,78 @@
+"""A row as Debezium's envelope says it: before, after, source, op, ts_ms.
+
+``op`` is ``r`` for a snapshot's row, ``d`` where there is no row any more, ``u`` for an update, and
+for a put ``u`` where the stream kept what was before it, else ``c``: whether there was a row is not
+known then. ``before`` are the original columns where the stream keeps them; a delete has at least
+the key, as Debezium's own of a table without old values. Values are rowtide's: a form turns them
+into bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rowtide.connectors.rows import SinkRow
+from rowtide.core.change import DELETE, PUT_ROW, ROW
+from rowtide.core.variant import Scalar
+
+__all__ = ["NAME", "Names", "RowColumns", "after", "before", "op", "source"]
+
+NAME = "rowtide"
+"""What ``source.connector`` says."""
+VERSION = "1"
+"""Of what stands in ``source``."""
+
+RowColumns = Mapping[str, Scalar]
+
+
+class Names(NamedTuple):
+    """Debezium's words for where a row comes from: ``topic.prefix``, database and table."""
+
+    prefix: str
+    instance: str
+    table: str
+
+    @property
+    def topic(self) -> str:
+        return ".".join(name for name in self if name)
+
+
+def op(row: SinkRow) -> str:
+    """Return Debezium's letter for what was done."""
+    if row.columns is None or row.kind == DELETE:
+        return "d"
+    if row.kind == ROW:
+        return "r"
+    if row.kind == PUT_ROW and not row.before:
+        return "c"
+    return "u"
+
+
+def before(row: SinkRow) -> RowColumns | None:
+    """Return the row before the change, as far as it is known."""
+    if row.before:
+        return dict(row.key) | dict(row.before)
+    return dict(row.key) if row.columns is None else None
+
+
+def after(row: SinkRow) -> RowColumns | None:
+    """Return the row after the change, None where there is none."""
+    return None if row.columns is None else dict(row.key) | dict(row.columns)
+
+
+def source(row: SinkRow, names: Names, shard: str) -> dict[str, str | int | None]:
+    """Return where a row comes from."""
+    return {
+        "version": VERSION,
+        "connector": NAME,
+        "name": names.prefix,
+        "ts_ms": row.stamp // 1000,
+        "ts_us": row.stamp,
+        "snapshot": "true" if row.kind == ROW else "false",
+        "db": names.instance,
+        "table": names.table,
+        "shard": shard,
+        "sequence": f'["{row.sequence}"]' if row.sequence >= 0 else None,
+        "stamp": row.stamp,
+    }

@@ -1,0 +1,213 @@
+"""Keys and envelopes in JSON, as Kafka Connect's JsonConverter writes and reads them.
+
+Bytes are base64, and a double that JSON has no word for is the text NaN, Infinity or -Infinity.
+With schemas each message carries its own: every column known so far, of one type, null where the
+row lacks it. A column of several types is ``double`` for integers and doubles, as long as every
+integer is one exactly, and ``string`` otherwise: numbers and booleans as JSON has them, 7.0 as 7.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
+
+from rowtide.connectors.kafka import envelope
+from rowtide.connectors.kafka.columns import Columns, type_of
+from rowtide.connectors.kafka.envelope import Names, RowColumns
+from rowtide.connectors.rows import SinkRow
+from rowtide.core.variant import Scalar
+
+__all__ = ["JsonForm"]
+
+_CONNECT = {
+    "boolean": "boolean",
+    "integer": "int64",
+    "double": "double",
+    "string": "string",
+    "binary": "bytes",
+}
+EXACT = 1 << 53
+"""Integers up to here are doubles exactly."""
+GREAT = "great"
+"""Kept among a column's types: an integer that is no double exactly."""
+_dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+Json = str | int | float | bool | None
+
+
+class JsonForm:
+    """One table's keys and values in JSON."""
+
+    def __init__(self, columns: Columns, names: Names, *, schemas: bool) -> None:
+        self.columns = columns
+        self._names = names
+        self._schemas = schemas
+        self._version = -1
+        self._schema = ""
+        self._types: dict[str, str] = {}
+        self._key_schema = _dump(_record(f"{names.topic}.Key", columns.key, optional=()))
+
+    async def prepare(self, rows: Iterable[SinkRow]) -> None:
+        """Learn the columns of rows to come."""
+        if self._schemas:
+            self.columns.learn([c for row in rows for c in (row.columns, row.before)], _kind)
+
+    def key(self, row: SinkRow) -> bytes:
+        """Return a record's key."""
+        payload = _dump({name: _plain(value) for name, value in row.key})
+        if not self._schemas:
+            return payload.encode()
+        return f'{{"schema":{self._key_schema},"payload":{payload}}}'.encode()
+
+    def value(self, row: SinkRow, shard: str, now_ms: int) -> bytes:
+        """Return a record's value."""
+        payload = _dump(
+            {
+                "before": self._row(envelope.before(row)),
+                "after": self._row(envelope.after(row)),
+                "source": envelope.source(row, self._names, shard),
+                "op": envelope.op(row),
+                "ts_ms": now_ms,
+            }
+        )
+        if not self._schemas:
+            return payload.encode()
+        return f'{{"schema":{self._schema},"payload":{payload}}}'.encode()
+
+    async def row_read(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]:
+        """Return key and columns of a record as ``expected`` gives them; None: it was deleted."""
+        key_payload, payload = json.loads(key), json.loads(value)
+        if self._schemas:
+            key_payload, payload = key_payload["payload"], payload["payload"]
+        key_columns = {
+            name: b64decode(value) if self.columns.key[name] == "binary" else value
+            for name, value in key_payload.items()
+        }
+        after = payload["after"]
+        if after is None:
+            return key_columns, None
+        found = {n: v for n, v in after.items() if n not in key_columns and v is not None}
+        return key_columns, self.expected(found)
+
+    def expected(self, columns: RowColumns) -> RowColumns:
+        """Return columns as they can be read back, by the types known now."""
+        if not self._schemas:
+            return {name: _required(_plain(value)) for name, value in columns.items()}
+        self._use_schema()
+        return {
+            name: _required(_as(value, self._types.get(name))) for name, value in columns.items()
+        }
+
+    def _row(self, columns: RowColumns | None) -> Mapping[str, Json] | None:
+        if columns is None:
+            return None
+        if not self._schemas:
+            return {name: _plain(value) for name, value in columns.items()}
+        self._use_schema()
+        row: dict[str, Json] = {name: _plain(columns[name]) for name in self.columns.key}
+        get = columns.get
+        for name, kind in self._types.items():
+            row[name] = _as(get(name), kind)
+        return row
+
+    def _use_schema(self) -> None:
+        if self._version == self.columns.version:
+            return
+        self._types = {name: _one(kinds) for name, kinds in self.columns.types.items()}
+        types = self.columns.key | self._types
+        row = _record(f"{self._names.topic}.Value", types, optional=self._types)
+        schema = {
+            "type": "struct",
+            "name": f"{self._names.topic}.Envelope",
+            "version": 2,
+            "optional": False,
+            "fields": [
+                {**row, "field": "before", "optional": True},
+                {**row, "field": "after", "optional": True},
+                _SOURCE,
+                _field("op", "string", optional=False),
+                _field("ts_ms", "integer", optional=True),
+            ],
+        }
+        self._schema = _dump(schema)
+        self._version = self.columns.version
+
+
+def _field(name: str, kind: str, *, optional: bool) -> dict[str, object]:
+    return {"field": name, "type": _CONNECT[kind], "optional": optional}
+
+
+def _record(name: str, types: Mapping[str, str], *, optional: Iterable[str]) -> dict[str, object]:
+    nullable = set(optional)
+    fields = [_field(column, kind, optional=column in nullable) for column, kind in types.items()]
+    return {"type": "struct", "name": name, "optional": False, "fields": fields}
+
+
+_SOURCE_TYPES: Mapping[str, str] = {
+    "version": "string",
+    "connector": "string",
+    "name": "string",
+    "ts_ms": "integer",
+    "ts_us": "integer",
+    "snapshot": "string",
+    "db": "string",
+    "table": "string",
+    "shard": "string",
+    "sequence": "string",
+    "stamp": "integer",
+}
+_SOURCE = _record("io.rowtide.connector.Source", _SOURCE_TYPES, optional=("sequence",)) | {
+    "field": "source"
+}
+
+
+def _kind(value: Scalar) -> str:
+    """Return a value's type as JSON can tell it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "string"
+    if isinstance(value, int) and abs(value) > EXACT:
+        return GREAT
+    return type_of(value)
+
+
+def _one(kinds: Sequence[str]) -> str:
+    """Return the one type for a column that has had these."""
+    met = set(kinds)
+    if met <= {"integer", GREAT}:
+        return "integer"
+    if met <= {"integer", "double"}:
+        return "double"
+    return kinds[0] if len(met) == 1 else "string"
+
+
+def _plain(value: Scalar) -> Json:
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return _not_finite(value)
+    return value
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _as(value: Json | bytes, kind: str | None) -> Json:
+    """Return a value as a column's type tells it."""
+    if value is None:
+        return None
+    plain = _plain(value)
+    if kind == "double" and isinstance(plain, int):
+        return float(plain)
+    if kind == "string" and not isinstance(plain, str):
+        # A number looks the same whether it was an integer or a double in an earlier message.
+        if isinstance(plain, float) and plain.is_integer() and abs(plain) <= EXACT:
+            return str(int(plain))
+        return json.dumps(plain)
+    return plain
+
+
+def _required(value: Json) -> Scalar:
+    assert value is not None, "a column that is there has a value"
+    return value

@@ -1,0 +1,87 @@
+"""How far each shard's changes stand in the topic: what makes a repetition no repetition.
+
+A mark is written in the transaction of the rows that it stands for, to a compacted topic of its
+own, one record per shard. A change is told by its place in the shard's log, a page of a snapshot by
+its stamp and where it ends; what is not above the mark stands in the topic already. Rows without a
+place (-1, in no page) come out of their turn and are always new.
+
+The value is JSON: ``sequence``, ``page`` ([stamp, end in hex]) and ``columns`` (name: types).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rowtide.connectors.rows import SinkBatch, SinkRow
+from rowtide.stream.changelog import Change
+from rowtide.stream.kafka_brokers import Brokers
+from rowtide.stream.kafka_changelog import KafkaChangelogReader
+from rowtide.stream.kafka_fetch import Partition
+
+__all__ = ["MARKS", "Mark", "read_marks"]
+
+MARKS = ".rowtide-marks"
+"""Ends the name of the topic that has a topic's marks."""
+
+
+@dataclass(slots=True)
+class Mark:
+    """How far one shard is. ``page`` is the last page's (stamp, end of its range)."""
+
+    sequence: int = -1
+    page: tuple[int, bytes] | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def new(self, batch: SinkBatch) -> Sequence[SinkRow]:
+        """Return the rows of a batch that are not in the topic yet."""
+        if batch.covers is not None:
+            return () if self._has_page(batch.stamp, batch.covers[0]) else batch.rows
+        return [row for row in batch.rows if row.sequence < 0 or row.sequence > self.sequence]
+
+    def after(self, batch: SinkBatch, columns: Mapping[str, tuple[str, ...]]) -> Mark:
+        """Return the mark that goes with a batch."""
+        if batch.covers is not None:
+            return Mark(self.sequence, (batch.stamp, batch.covers[1]), columns)
+        highest = max((row.sequence for row in batch.rows), default=-1)
+        return Mark(max(self.sequence, highest), self.page, columns)
+
+    def record(self, shard: str) -> Change:
+        """Return the mark as a record."""
+        page = None if self.page is None else [self.page[0], self.page[1].hex()]
+        value = {"sequence": self.sequence, "page": page, "columns": self.columns}
+        return shard.encode(), json.dumps(value).encode(), []
+
+    def _has_page(self, stamp: int, begin: bytes) -> bool:
+        if self.page is None:
+            return False
+        held, end = self.page
+        # Pages of a shard go from low keys to high, and their stamps never fall.
+        return stamp < held or (stamp == held and (not end or begin < end))
+
+
+async def read_marks(brokers: Brokers, topic: str) -> dict[str, Mark]:
+    """Return every shard's mark. Raises ``Unavailable``.
+
+    All that was written before the call is decided first: a transaction that another process
+    left open holds this up until it is taken over or times out.
+    """
+    end = await Partition(brokers, topic, 0).decided_end()
+    reader = KafkaChangelogReader(brokers, topic, 0)
+    marks: dict[str, Mark] = {}
+    async for entries in reader.read(await reader.start(), end):
+        for entry in entries:
+            if entry.value is not None:
+                marks[entry.key.decode()] = _mark(entry.value)
+    return marks
+
+
+def _mark(value: bytes) -> Mark:
+    told = json.loads(value)
+    page = told["page"]
+    return Mark(
+        told["sequence"],
+        None if page is None else (page[0], bytes.fromhex(page[1])),
+        {name: tuple(kinds) for name, kinds in told["columns"].items()},
+    )

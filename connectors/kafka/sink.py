@@ -1,0 +1,235 @@
+"""A Kafka topic with every change of a table, in Debezium's envelope.
+
+A record's key is the primary key, so a row's records are in one partition, in order. A delete is an
+envelope with ``op`` d and, behind it, a tombstone. Each record carries its stamp in the header
+``rowtide.stamp``. How repetitions are told: ``marks.py``, ``shard_writer.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.kafka.avro_form import AvroForm
+from rowtide.connectors.kafka.columns import Columns, declared
+from rowtide.connectors.kafka.envelope import Names
+from rowtide.connectors.kafka.json_form import JsonForm
+from rowtide.connectors.kafka.marks import MARKS, read_marks
+from rowtide.connectors.kafka.registry_client import RegistryClient
+from rowtide.connectors.kafka.shard_writer import ShardWriter
+from rowtide.connectors.kafka.topic_rows import STAMP, TopicRows
+from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
+from rowtide.connectors.sink import HeldRow
+from rowtide.core.variant import Scalar
+from rowtide.stream.changelog import Change
+from rowtide.stream.kafka_append import Place
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.kafka_config import KafkaConfig, Security
+from rowtide.stream.kafka_transaction import partition_of
+
+__all__ = ["KafkaSink", "Settings", "make_sink"]
+
+Form = Literal["json", "json-schemas", "avro"]
+RECORD_OVERHEAD = 1024
+"""More than what a record batch adds to its only record, headers included."""
+BATCH_BYTES_MAX = 1 << 20
+RECORD_BYTES_NEW = 16 << 20
+"""``max.message.bytes`` of a topic that is made here; an existing one keeps its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the topic is and what it looks like.
+
+    ``partitions``, ``replicas`` (0: three, or as many as there are brokers) and ``compacted`` are
+    of a topic that is made; one that exists stays as it is.
+    """
+
+    kafka: KafkaConfig
+    prefix: str
+    instance: str
+    topic: str = ""
+    form: Form = "json"
+    registry: RegistryClient | None = None
+    columns: Mapping[str, tuple[str, ...]] | None = None
+    tombstones: bool = True
+    compacted: bool = False
+    partitions: int = 1
+    replicas: int = 0
+
+
+class KafkaSink:
+    """One table's topic. Batches of several shards go at once, each in a transaction."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._opened: Cluster | None = None
+        self._form: JsonForm | AvroForm | None = None
+        self._rows: TopicRows | None = None
+        self._writers: dict[str, ShardWriter] = {}
+        self._topic = ""
+        self._partitions = 0
+        self._record_bytes_max = 0
+
+    @property
+    def _cluster(self) -> Cluster:
+        assert self._opened is not None, "opened before"
+        return self._opened
+
+    async def open(self, table: TableShape) -> None:
+        """Make the topic, and the one for its marks, where they are missing."""
+        settings = self._settings
+        names = Names(settings.prefix, settings.instance, table.name)
+        self._topic = settings.topic or names.topic
+        await self.close()
+        # Made here, because it reads the files of certificates.
+        self._opened = Cluster(settings.kafka)
+        await self._cluster.start()
+        await self._make_topics()
+        found = await self._cluster.settings(self._topic)
+        self._record_bytes_max = int(found["max.message.bytes"]) - RECORD_OVERHEAD
+        columns = Columns(table.key, settings.columns or {})
+        if settings.registry is not None:
+            self._form = AvroForm(columns, names, self._topic, settings.registry)
+        else:
+            schemas = settings.form == "json-schemas"
+            self._form = JsonForm(columns, names, schemas=schemas)
+        brokers = self._cluster.brokers
+        self._rows = TopicRows(brokers, self._topic, self._partitions, self._form)
+        self._writers = {}
+
+    async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
+        """Write a batch; the rows that are larger than the topic takes are refused."""
+        form = self._form
+        assert form is not None, "opened before"
+        writer = self._writer(batch.shard_id)
+        async with writer.turn:
+            rows = await writer.new(batch, form.columns.merge)
+            if not rows:
+                return []
+            await form.prepare(rows)
+            records, refused = self._records(form, rows, batch.shard_id)
+            kept = form.columns.types if self._settings.form == "json-schemas" else {}
+            await writer.write(batch, records, kept)
+        return refused
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        if self._opened is not None:
+            await self._opened.stop()
+        if self._settings.registry is not None:
+            await self._settings.registry.close()
+
+    def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        """Return columns as they are read back, see ``Comparable``."""
+        assert self._form is not None, "opened before"
+        return self._form.expected(columns)
+
+    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+        """Return what the topic's records amount to, see ``Comparable``."""
+        assert self._rows is not None, "opened before"
+        assert self._form is not None, "opened before"
+        marks = f"{self._topic}{MARKS}"
+        for mark in (await read_marks(self._cluster.brokers, marks)).values():
+            self._form.columns.merge(mark.columns)
+        return await self._rows.held(begin, end, limit=limit)
+
+    async def _make_topics(self) -> None:
+        settings = self._settings
+        policy = {"cleanup.policy": "compact" if settings.compacted else "delete"}
+        self._partitions = await self._cluster.create_topic(
+            self._topic,
+            partitions=settings.partitions,
+            replicas=settings.replicas,
+            settings=policy | {"max.message.bytes": str(RECORD_BYTES_NEW)},
+        )
+        await self._cluster.create_topic(
+            f"{self._topic}{MARKS}",
+            partitions=1,
+            replicas=settings.replicas,
+            settings={"cleanup.policy": "compact"},
+        )
+
+    def _writer(self, shard: str) -> ShardWriter:
+        writer = self._writers.get(shard)
+        if writer is None:
+            size = min(BATCH_BYTES_MAX, self._record_bytes_max)
+            writer = ShardWriter(self._cluster.brokers, self._topic, shard, batch_bytes=size)
+            self._writers[shard] = writer
+        return writer
+
+    def _records(
+        self, form: JsonForm | AvroForm, rows: Sequence[SinkRow], shard: str
+    ) -> tuple[Mapping[Place, Sequence[Change]], list[Refused]]:
+        """Return rows as records by partition, and those that are too large for one."""
+        records: dict[Place, list[Change]] = defaultdict(list)
+        refused: list[Refused] = []
+        now_ms = int(time.time() * 1000)
+        for row in rows:
+            key, value = form.key(row), form.value(row, shard, now_ms)
+            size = len(key) + len(value)
+            if size > self._record_bytes_max:
+                limit = self._record_bytes_max
+                refused.append(Refused(row, f"its record has {size} bytes, the limit is {limit}"))
+                continue
+            headers = [(STAMP, str(row.stamp).encode())]
+            place = (self._topic, partition_of(key, self._partitions))
+            records[place].append((key, value, headers))
+            if row.columns is None and self._settings.tombstones:
+                records[place].append((key, None, headers))
+        return records, refused
+
+
+def make_sink(fields: Fields, surroundings: Surroundings) -> KafkaSink:
+    """Return the sink that settings describe."""
+    form = fields.choice("format", ("json", "json-schemas", "avro"), "json")
+    registry = fields.inner("registry")
+    url = registry.text("url", "")
+    if (form == "avro") != bool(url):
+        raise SettingsRefused(f"{fields.where}: avro, and only avro, needs registry.url.")
+    client = RegistryClient(
+        url,
+        user=registry.text("user", ""),
+        password=registry.text("password", ""),
+        timeout_s=float(registry.integer("timeout_s", 10, least=1, most=300)),
+    )
+    registry.done()
+    settings = Settings(
+        _kafka(fields, surroundings),
+        prefix=fields.text("prefix", "rowtide"),
+        instance=fields.text("instance", ""),
+        topic=fields.text("topic", ""),
+        form=form,  # type: ignore[arg-type]  # One of the three, by `choice`.
+        registry=client if url else None,
+        columns=declared(fields.mapping("columns"), f"{fields.where}.columns"),
+        tombstones=fields.flag("tombstones", True),
+        compacted=fields.flag("compacted", False),
+        partitions=fields.integer("partitions", 1, least=1, most=10_000),
+        replicas=fields.integer("replicas", 0, least=0, most=100),
+    )
+    return KafkaSink(settings)
+
+
+def _kafka(fields: Fields, surroundings: Surroundings) -> KafkaConfig:
+    security = fields.inner("security")
+    bootstrap = fields.text("brokers", surroundings.kafka or None)
+    try:
+        proof = Security(
+            security.text("protocol", "PLAINTEXT"),
+            security.text("mechanism", "PLAIN"),
+            security.text("user", "") or None,
+            security.text("password", "") or None,
+            security.text("cafile", "") or None,
+            security.text("certfile", "") or None,
+            security.text("keyfile", "") or None,
+        )
+        config = KafkaConfig(bootstrap, proof, record_bytes_max=64 << 20)
+    except ValueError as error:
+        raise SettingsRefused(f"{fields.where}: {error}") from error
+    security.done()
+    return config

@@ -1,0 +1,74 @@
+"""Kafka sinks by their settings, and what a topic of theirs has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from rowtide.connectors.fields import Fields
+from rowtide.connectors.kafka.sink import KafkaSink
+from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.rows import TableShape
+from rowtide.stream.kafka_changelog import KafkaChangelogReader
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.kafka_config import KafkaConfig
+from rowtide.stream.kafka_fetch import Partition
+
+__all__ = ["Told", "kafka_sink", "opened", "records", "told"]
+
+
+class Told(NamedTuple):
+    """A record of a topic: key and value as JSON, or None for a tombstone."""
+
+    partition: int
+    key: Any
+    value: Any
+    headers: dict[str, bytes]
+
+
+def kafka_sink(broker: str, topic: str, **settings: object) -> KafkaSink:
+    """Return a sink by its settings, as the runtime does."""
+    fields = Fields({"kind": "kafka", "topic": topic, **settings}, "test")
+    sink = make_sink(fields, Surroundings("test", "", broker))
+    assert isinstance(sink, KafkaSink)
+    return sink
+
+
+@asynccontextmanager
+async def opened(
+    broker: str, topic: str, table: TableShape, **settings: object
+) -> AsyncIterator[KafkaSink]:
+    """Give an open sink."""
+    sink = kafka_sink(broker, topic, **settings)
+    try:
+        await sink.open(table)
+        yield sink
+    finally:
+        await sink.close()
+
+
+async def records(broker: str, topic: str, partitions: int = 1) -> list[tuple[int, Any]]:
+    """Return what is committed in a topic, as (partition, entry)."""
+    found: list[tuple[int, Any]] = []
+    async with Cluster(KafkaConfig(broker)) as cluster:
+        for partition in range(partitions):
+            reader = KafkaChangelogReader(cluster.brokers, topic, partition)
+            end = await Partition(cluster.brokers, topic, partition).decided_end()
+            async for entries in reader.read(0, end):
+                found += [(partition, entry) for entry in entries]
+    return found
+
+
+async def told(broker: str, topic: str, partitions: int = 1) -> Sequence[Told]:
+    """Return a topic's records, taken as JSON."""
+    return [
+        Told(
+            partition,
+            json.loads(entry.key),
+            None if entry.value is None else json.loads(entry.value),
+            dict(entry.headers),
+        )
+        for partition, entry in await records(broker, topic, partitions)
+    ]

@@ -1,0 +1,185 @@
+"""Judges that nobody here wrote: Debezium's JDBC sink in Kafka Connect, Apicurio's registry."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.servers.apicurio import Apicurio
+from demo.servers.connect import Connect
+from demo.servers.mariadb import HOST, MariaDB, NotToBeHad, find_programs
+from rowtide.connectors.rows import SinkBatch, SinkRow
+from rowtide.core.change import ROW, UPDATE
+from rowtide.core.schema import INTEGER, STRING, KeyColumn
+from rowtide.core.variant import Scalar
+from tests.connectors.kafka.sinks import opened, records
+from tests.connectors.row_histories import Model, deleted, put, row_key, shape
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.system]
+
+KEY = (KeyColumn("shop", STRING), KeyColumn("id", INTEGER))
+STAMP = 1_700_000_000_000_000
+COLUMNS = {
+    "name": "string",
+    "price": "double",
+    "count": "integer",
+    "open": "boolean",
+    "raw": "binary",
+}
+WAIT_S = 120.0
+POLL_S = 0.5
+
+
+@pytest.fixture
+def mariadb(cache_dir: Path, tmp_path: Path) -> Iterator[MariaDB]:
+    """A server with the database ``judged`` and somebody who may write to it."""
+    try:
+        find_programs(cache_dir)
+    except NotToBeHad as error:
+        pytest.skip(str(error))
+    with MariaDB(tmp_path / "mariadb", cache_dir) as server:
+        server.execute(
+            "CREATE DATABASE judged",
+            "CREATE USER cdc@'%' IDENTIFIED BY 'cdc'",  # The sink refuses an empty password.
+            "GRANT ALL ON judged.* TO cdc@'%'",
+        )
+        yield server
+
+
+def row_columns(at: int) -> dict[str, Scalar]:
+    """Return columns of every type, some of them missing."""
+    columns: dict[str, Scalar] = {
+        "name": f"name {at} äöü 😀",
+        "price": at / 4,
+        "count": at * 10**12,
+        "open": at % 2 == 0,
+        "raw": bytes([at % 256, 0, 255]),
+    }
+    return {
+        name: value for number, (name, value) in enumerate(columns.items()) if (at + number) % 6
+    }
+
+
+def history() -> list[SinkBatch]:
+    """Return a snapshot's page, puts, updates, deletes, and rows that come back."""
+    rows: list[SinkRow] = []
+    for at in range(300):
+        key, key_bytes = row_key(KEY, ["berlin", at])
+        rows.append(SinkRow(key, key_bytes, STAMP, row_columns(at), ROW))
+    batches = [SinkBatch("things", "s1", rows, (b"", b""), STAMP)]
+    changes: list[SinkRow] = []
+    for at in range(1, 1500):
+        key, key_bytes = row_key(KEY, ["berlin" if at % 3 else "köln", at * 7 % 400])
+        if at % 5 == 0:
+            changes.append(deleted(STAMP + at, [value for _, value in key], KEY, sequence=at))
+        elif at % 5 == 1:
+            columns = row_columns(at)
+            changes.append(SinkRow(key, key_bytes, STAMP + at, columns, UPDATE, None, at))
+        else:
+            values = [value for _, value in key]
+            changes.append(put(STAMP + at, values, row_columns(at), KEY, sequence=at))
+    return batches + [
+        SinkBatch("things", "s1", changes[at : at + 200]) for at in range(0, 1500, 200)
+    ]
+
+
+async def test_debeziums_jdbc_sink_makes_the_table_of_the_topic(
+    broker: str, topic: str, mariadb: MariaDB, cache_dir: Path, tmp_path: Path
+) -> None:
+    model = Model()
+    settings = {"format": "json-schemas", "columns": COLUMNS, "instance": "shop", "prefix": "p"}
+    async with opened(broker, topic, shape(*KEY), **settings) as sink:
+        for batch in history():
+            assert await sink.apply(batch) == []
+            assert await sink.apply(batch) == []
+            model.apply(batch)
+        held = [(row.key_bytes, row.stamp) for row in await sink.held(b"", b"", limit=9999)]
+        assert held == [(key, stamp) for key, stamp, _ in model.living()]
+    connector = {
+        "name": "judge",
+        "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+        "tasks.max": "1",
+        "topics": topic,
+        "connection.url": f"jdbc:mariadb://{HOST}:{mariadb.port}/judged",
+        "connection.username": "cdc",
+        "connection.password": "cdc",
+        "insert.mode": "upsert",
+        "delete.enabled": "true",
+        "primary.key.mode": "record_key",
+        "schema.evolution": "basic",
+        "table.name.format": "things",
+        "batch.size": "500",
+    }
+    wanted = {
+        key: tuple(columns.get(name) for name in COLUMNS) for key, _, columns in model.living()
+    }
+    with Connect(tmp_path / "connect", cache_dir, bootstrap=broker, connector=connector) as connect:
+        found = await asyncio.to_thread(_until_there, mariadb, connect, wanted)
+    assert found == wanted
+
+
+def _until_there(
+    mariadb: MariaDB, connect: Connect, wanted: dict[bytes, tuple[Any, ...]]
+) -> dict[bytes, tuple[Any, ...]]:
+    """Return the table once it is as wanted, or as it is when time is up."""
+    found: dict[bytes, tuple[Any, ...]] = {}
+    names = ", ".join(f"`{name}`" for name in COLUMNS)
+    for _ in range(int(WAIT_S / POLL_S)):
+        assert connect.trace() == ""
+        if mariadb.rows("SHOW TABLES IN judged LIKE 'things'"):
+            found = {
+                row_key(KEY, [shop, number])[1]: tuple(
+                    bool(value) if name == "open" and value is not None else value
+                    for name, value in zip(COLUMNS, values, strict=True)
+                )
+                for shop, number, *values in mariadb.rows(
+                    f"SELECT shop, id, {names} FROM judged.things"
+                )
+            }
+            if found == wanted:
+                break
+        time.sleep(POLL_S)
+    return found
+
+
+async def test_apicurio_keeps_the_schemas_and_takes_each_new_one_as_compatible(
+    broker: str, topic: str, cache_dir: Path, tmp_path: Path
+) -> None:
+    values: list[Scalar] = [1, 0.5, "x", True, b"\xff"]
+    with Apicurio(tmp_path / "apicurio", cache_dir) as registry:
+        _told(registry.url, "PUT", "/config", {"compatibility": "BACKWARD_TRANSITIVE"})
+        settings = {"format": "avro", "registry": {"url": registry.url}}
+        for at, value in enumerate(values):
+            async with opened(broker, topic, shape(*KEY), **settings) as sink:
+                row = put(STAMP + at, ["ä", at], {"v": value, f"c{at}": at}, KEY, sequence=at)
+                assert await sink.apply(SinkBatch("things", "s1", [row])) == []
+                held = await sink.held(b"", b"", limit=9)
+                assert [row.columns["v"] for row in held] == values[: at + 1]
+        versions = _told(registry.url, "GET", f"/subjects/{topic}-value/versions")
+        assert versions == [1, 2, 3, 4, 5]
+        assert _told(registry.url, "GET", f"/subjects/{topic}-key/versions") == [1]
+        [*_, (_, last)] = await records(broker, topic)
+        known = _told(registry.url, "GET", f"/schemas/ids/{int.from_bytes(last.value[1:5])}")
+        assert json.loads(known["schema"])["name"] == "Envelope"
+        # A schema that can't read what is there would have been refused.
+        bad = {"type": "record", "name": "Envelope", "fields": [{"name": "must", "type": "string"}]}
+        body = {"schema": json.dumps(bad)}
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            _told(registry.url, "POST", f"/subjects/{topic}-value/versions", body)
+        assert refused.value.code in (409, 422)
+
+
+def _told(url: str, method: str, path: str, body: object = None) -> Any:
+    text = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+    request = urllib.request.Request(url + path, text, headers, method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
