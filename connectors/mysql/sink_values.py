@@ -1,0 +1,143 @@
+"""Values of rowtide in columns of MySQL: which type a column needs, and how a value is written.
+
+A column's type is the narrowest that holds every value it has had, exactly:
+
+    BOOLEAN < BIGINT < DOUBLE < LONGTEXT < LONGBLOB
+
+A boolean among integers is 0 or 1. A column of integers and doubles is a DOUBLE as long as every
+integer is one exactly, else text: no DECIMAL holds 1e300. Among texts, numbers are their decimal
+digits as the server itself writes them; among bytes, texts are their UTF-8. DOUBLE has no NaN and
+no infinity: they are texts. Columns of any other type were made by somebody else and stay as they
+are: values are given as they come, and the server takes or refuses them.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from enum import IntEnum
+
+from pymysql.converters import escape_string
+
+from rowtide.core.variant import Scalar
+
+__all__ = ["EXACT", "SQL_TYPE", "Kind", "as_held", "from_server", "kind_of", "literal", "needed"]
+
+EXACT = 1 << 53
+"""Integers up to here are doubles exactly."""
+FIXED_EXPONENTS = range(-15, 15)
+"""Powers of ten that the server writes without an exponent, where nothing is behind the point."""
+
+
+class Kind(IntEnum):
+    """A column's type, in the order in which they widen."""
+
+    BOOLEAN = 0
+    INTEGER = 1
+    DOUBLE = 2
+    TEXT = 3
+    BLOB = 4
+    FOREIGN = 5
+
+
+SQL_TYPE = {
+    Kind.BOOLEAN: "TINYINT(1)",
+    Kind.INTEGER: "BIGINT",
+    Kind.DOUBLE: "DOUBLE",
+    Kind.TEXT: "LONGTEXT",
+    Kind.BLOB: "LONGBLOB",
+}
+_KIND_OF_TYPE: dict[type, Kind] = {
+    bool: Kind.BOOLEAN,
+    int: Kind.INTEGER,
+    float: Kind.DOUBLE,
+    str: Kind.TEXT,
+    bytes: Kind.BLOB,
+}
+
+
+def kind_of(column_type: str) -> Kind:
+    """Return the kind of a column by the server's words for its type."""
+    for kind, words in SQL_TYPE.items():
+        # MySQL tells a BIGINT without its width, MariaDB with it.
+        if column_type.upper() in (words, f"{words}(20)"):
+            return kind
+    return Kind.FOREIGN
+
+
+def needed(kind: Kind | None, value: Scalar) -> Kind:
+    """Return the kind of column that holds a value, and all that one of ``kind`` (None: new) does.
+
+    Not known here: whether integers that are there already are doubles exactly.
+    """
+    wanted = _KIND_OF_TYPE[type(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        wanted = Kind.TEXT
+    if kind is None:
+        return wanted
+    if kind == Kind.DOUBLE and isinstance(value, int) and abs(value) > EXACT:
+        return Kind.TEXT
+    return max(kind, wanted)
+
+
+def literal(value: Scalar | None, kind: Kind) -> str:
+    """Return a value as SQL for a column of a kind that holds it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return f"'{escape_string(value)}'"
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    if kind in (Kind.TEXT, Kind.BLOB):
+        return f"'{_text(value)}'"
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return f"'{_text(value)}'"
+        # With an exponent it is a double to the server, without one a decimal.
+        shown = repr(value)
+        return shown if "e" in shown else f"{shown}e0"
+    return str(int(value))
+
+
+def as_held(value: Scalar, kind: Kind) -> Scalar:
+    """Return what is read back of a value from a column of a kind."""
+    if kind == Kind.INTEGER and isinstance(value, bool):
+        return int(value)
+    if kind == Kind.DOUBLE and isinstance(value, int):
+        return float(value)
+    if kind == Kind.TEXT and not isinstance(value, str | bytes):
+        return _text(value)
+    if kind == Kind.BLOB and not isinstance(value, bytes):
+        return (value if isinstance(value, str) else _text(value)).encode()
+    return value
+
+
+def from_server(value: object, kind: Kind) -> Scalar:
+    """Return a value as the client library reads it from a column of a kind."""
+    if kind == Kind.BOOLEAN:
+        return bool(value)
+    if isinstance(value, int | float | str | bytes):
+        return value
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return str(value)
+
+
+def _text(value: float) -> str:
+    """Return a number's digits as the server writes them when it makes it a text."""
+    if not isinstance(value, float):
+        return str(int(value))
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    # The server knows no minus zero; adding zero makes it zero.
+    sign, digits, exponent = Decimal(repr(value + 0.0)).normalize().as_tuple()
+    assert isinstance(exponent, int), "finite"
+    shown = "".join(map(str, digits))
+    power = exponent + len(shown) - 1
+    if power in FIXED_EXPONENTS or 0 > exponent > -len(shown):
+        shown = f"{Decimal((0, digits, exponent)):f}"
+    else:
+        shown = f"{shown[0]}.{shown[1:]}e{power}" if len(shown) > 1 else f"{shown}e{power}"
+    return f"-{shown}" if sign else shown

@@ -1,0 +1,36 @@
+"""Sinks into a real MariaDB by their settings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from demo.servers.mariadb import HOST, MariaDB
+from rowtide.connectors.fields import Fields
+from rowtide.connectors.mysql.sink import MysqlSink
+from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.rows import TableShape
+
+__all__ = ["mysql_sink", "opened"]
+
+
+def mysql_sink(server: MariaDB, database: str, **settings: object) -> MysqlSink:
+    """Return a sink by its settings, as the runtime does."""
+    where = {"host": HOST, "port": server.port, "user": "root", "database": database}
+    fields = Fields({"kind": "mysql", **where, **settings}, "test")
+    sink = make_sink(fields, Surroundings("test", ""))
+    assert isinstance(sink, MysqlSink)
+    return sink
+
+
+@asynccontextmanager
+async def opened(
+    server: MariaDB, database: str, table: TableShape, **settings: object
+) -> AsyncIterator[MysqlSink]:
+    """Give an open sink."""
+    sink = mysql_sink(server, database, **settings)
+    try:
+        await sink.open(table)
+        yield sink
+    finally:
+        await sink.close()

@@ -1,0 +1,169 @@
+"""Random histories, and rows on their way when the server is killed: MariaDB holds the model."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from demo.servers.mariadb import MariaDB
+from rowtide.connectors.mysql.sink import MysqlSink
+from rowtide.connectors.rows import SinkBatch, TableShape
+from rowtide.core.errors import Unavailable
+from rowtide.core.schema import INTEGER, KeyColumn
+from tests.connectors.mysql_sink.sinks import mysql_sink, opened
+from tests.connectors.row_histories import Model, deleted, histories, put, shape
+
+pytestmark = pytest.mark.system
+
+STAMP = 1_700_000_000_000_000
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+"""Without shrinking, which takes minutes on a real server."""
+
+
+@settings(max_examples=20, phases=PHASES)
+@given(
+    history=histories(pages=True),
+    turns=st.lists(st.booleans(), min_size=20, max_size=20),
+    primary_key=st.sampled_from(["native", "hashed"]),
+)
+def test_the_target_holds_what_the_batches_say(
+    mariadb: MariaDB,
+    history: tuple[tuple[KeyColumn, ...], list[SinkBatch]],
+    turns: list[bool],
+    primary_key: str,
+) -> None:
+    columns, batches = history
+    asyncio.run(_deliver(mariadb, TableShape("things", columns), batches, turns, primary_key))
+
+
+async def _deliver(
+    mariadb: MariaDB,
+    table: TableShape,
+    batches: list[SinkBatch],
+    turns: list[bool],
+    primary_key: str,
+) -> None:
+    database, model = f"d{uuid4().hex}", Model()
+    mariadb.execute(f"CREATE DATABASE {database}")
+    try:
+        async with (
+            opened(mariadb, database, table, primary_key=primary_key) as one,
+            opened(mariadb, database, table, primary_key=primary_key) as other,
+        ):
+            for at, batch in enumerate(batches):
+                sink = one if turns[at % len(turns)] else other
+                assert await sink.apply(batch) == []
+                model.apply(batch)
+                await _compare(sink, model)
+    finally:
+        mariadb.execute(f"DROP DATABASE {database}")
+
+
+async def _compare(sink: MysqlSink, model: Model) -> None:
+    held = [(r.key_bytes, r.stamp, dict(r.columns)) for r in await sink.held(b"", b"", limit=99)]
+    assert held == [(key, stamp, sink.expected(columns)) for key, stamp, columns in model.living()]
+
+
+@settings(max_examples=8, phases=PHASES)
+@given(
+    history=histories(pages=True),
+    writers=st.integers(2, 4),
+)
+def test_batches_at_once_in_any_order_end_in_what_they_say(
+    mariadb: MariaDB,
+    history: tuple[tuple[KeyColumn, ...], list[SinkBatch]],
+    writers: int,
+) -> None:
+    columns, batches = history
+    asyncio.run(_together(mariadb, TableShape("things", columns), batches, writers))
+
+
+async def _together(
+    mariadb: MariaDB, table: TableShape, batches: list[SinkBatch], writers: int
+) -> None:
+    database, model = f"d{uuid4().hex}", Model()
+    mariadb.execute(f"CREATE DATABASE {database}")
+    for batch in batches:
+        model.apply(batch)
+    try:
+        async with opened(mariadb, database, table, connections=writers) as sink:
+
+            async def work(at: int) -> None:
+                for batch in batches[at::writers]:
+                    await until_applied(sink, batch)
+
+            async with asyncio.TaskGroup() as tasks:
+                for at in range(writers):
+                    tasks.create_task(work(at))
+            await _compare(sink, model)
+    finally:
+        mariadb.execute(f"DROP DATABASE {database}")
+
+
+async def until_applied(sink: MysqlSink, batch: SinkBatch) -> None:
+    """Apply as the runtime does: again for as long as the sink is not available."""
+    for _ in range(1000):
+        try:
+            assert await sink.apply(batch) == []
+            return
+        except Unavailable:
+            await asyncio.sleep(0.02)
+    raise AssertionError("not available for good")
+
+
+@pytest.mark.usefixtures("mariadb_programs")
+async def test_a_server_killed_in_the_middle_of_batches_loses_and_repeats_nothing(
+    cache_dir: Path, tmp_path: Path
+) -> None:
+    table = shape(KeyColumn("id", INTEGER))
+    server = MariaDB(tmp_path, cache_dir)
+    server.start()
+    try:
+        server.execute("CREATE DATABASE d")
+        sink, model = mysql_sink(server, "d", table="things"), Model()
+        await sink.open(table)
+        lanes = [_lane(lane) for lane in range(3)]
+        progress = asyncio.Event()
+        applied: list[SinkBatch] = []
+
+        async def write(lane: int) -> None:
+            for batch in lanes[lane]:
+                await until_applied(sink, batch)
+                model.apply(batch)
+                applied.append(batch)
+                progress.set()
+
+        async def kill() -> None:
+            while len(applied) < 20:
+                progress.clear()
+                await progress.wait()
+                server.kill()
+                await asyncio.to_thread(server.start)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(kill())
+            for lane in range(len(lanes)):
+                tasks.create_task(write(lane))
+        held = [(r.key_bytes, r.stamp) for r in await sink.held(b"", b"", limit=9999)]
+        assert held == [(key, stamp) for key, stamp, _ in model.living()]
+        assert len(held) > 500
+        await sink.close()
+    finally:
+        server.kill()
+
+
+def _lane(lane: int) -> list[SinkBatch]:
+    """Return batches of one shard's keys: each sets fifty rows and ends ten of the former."""
+    batches = []
+    for at in range(8):
+        stamp, first = STAMP + at, lane * 10_000 + at * 50
+        rows = [put(stamp, [first + number], {"lane": lane}) for number in range(50)]
+        if at:
+            rows += [deleted(stamp, [first - 1 - number]) for number in range(10)]
+        batches.append(SinkBatch("things", f"shard-{lane}", rows))
+    return batches

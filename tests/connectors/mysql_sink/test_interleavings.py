@@ -1,0 +1,54 @@
+"""Two transactions on one key, stopped between two steps: whichever waits, the newer one wins."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from demo.servers.mariadb import MariaDB
+from rowtide.connectors.mysql.sink import MysqlSink
+from rowtide.connectors.mysql.sink_batch import BatchWriter
+from rowtide.connectors.rows import SinkBatch
+from rowtide.core.schema import INTEGER, KeyColumn
+from tests.connectors.mysql_sink.sinks import opened
+from tests.connectors.row_histories import deleted, put, shape
+
+pytestmark = pytest.mark.system
+
+TABLE = shape(KeyColumn("id", INTEGER))
+STAMP = 1_700_000_000_000_000
+PUT = SinkBatch("things", "s", [put(STAMP + 5, [1], {"a": 5})])
+DELETE = SinkBatch("things", "s", [deleted(STAMP + 6, [1])])
+PAGE = SinkBatch("things", "s", [], (b"", b""), STAMP + 6)
+
+
+@pytest.mark.parametrize("primary_key", ["native", "hashed"])
+@pytest.mark.parametrize("ending", [DELETE, PAGE], ids=["delete", "page"])
+@pytest.mark.parametrize("held", ["put", "ending"])
+async def test_a_late_row_and_what_ends_it_at_once(
+    mariadb: MariaDB, database: str, primary_key: str, ending: SinkBatch, held: str
+) -> None:
+    first, second = (PUT, ending) if held == "put" else (ending, PUT)
+    async with opened(mariadb, database, TABLE, primary_key=primary_key) as sink:
+        await sink.apply(SinkBatch("things", "s", [put(STAMP, [9], {"a": 0})]))
+        async with (
+            asyncio.TaskGroup() as tasks,
+            sink._connections.lent() as connection,
+            connection.transaction(),
+        ):
+            await BatchWriter(connection, sink.table).write(first, list(first.rows))
+            waiting = tasks.create_task(_applied(sink, second))
+            await _until_it_waits(mariadb, waiting)
+        assert 1 not in [row[0] for row in mariadb.rows(f"SELECT id FROM {database}.things")]
+
+
+async def _applied(sink: MysqlSink, batch: SinkBatch) -> None:
+    assert await sink.apply(batch) == []
+
+
+async def _until_it_waits(mariadb: MariaDB, task: asyncio.Task[None]) -> None:
+    """Return when a transaction waits for a lock, which only the task's can."""
+    waits = "SELECT 1 FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
+    while not await asyncio.to_thread(mariadb.rows, waits):
+        assert not task.done(), "it did not wait"
