@@ -15,8 +15,8 @@ from rowtide.connectors.kafka.marks import MARKS, Mark, read_marks
 from rowtide.connectors.rows import SinkBatch, SinkRow
 from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.stream.changelog import Change, Fenced
-from rowtide.stream.kafka_append import Place
 from rowtide.stream.kafka_brokers import Brokers
+from rowtide.stream.kafka_fetch import Place
 from rowtide.stream.kafka_transaction import Transactions
 
 __all__ = ["Records", "ShardWriter"]

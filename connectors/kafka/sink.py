@@ -27,9 +27,9 @@ from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow
 from rowtide.core.variant import Scalar
 from rowtide.stream.changelog import Change
-from rowtide.stream.kafka_append import Place
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig, Security
+from rowtide.stream.kafka_fetch import Place
 from rowtide.stream.kafka_transaction import partition_of
 
 __all__ = ["KafkaSink", "Settings", "make_sink"]
