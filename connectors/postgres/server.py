@@ -1,0 +1,222 @@
+"""Questions to a PostgreSQL server: is it as a source must be, where is its log, what is in it.
+
+Everything blocks, and a ``Server`` is for one thread at a time; only ``interrupt`` may come from
+another. Its session writes values as ``rowtide.connectors.postgres.values`` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import psycopg2
+import psycopg2.errors
+from psycopg2.extras import LogicalReplicationConnection
+
+from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.postgres.position import parsed_lsn
+from rowtide.connectors.postgres.settings import SourceSettings
+from rowtide.connectors.postgres.visibility import Visible
+from rowtide.core.errors import Unavailable
+
+__all__ = ["CHANGED", "Server", "Slot", "connected", "quoted", "quoted_name", "translated"]
+
+CONNECT_S = 10
+LEAST_VERSION = 140_000
+"""Since then pgoutput passes on the messages that mark a place in the stream."""
+
+CHANGED = (psycopg2.errors.UndefinedColumn, psycopg2.errors.UndefinedTable)
+"""What a statement about a table fails with that is another by now."""
+
+PLUGIN = "pgoutput"
+_MARK = "rowtide"
+
+_SESSION = (
+    *("search_path=pg_catalog", "DateStyle=ISO", "IntervalStyle=iso_8601", "TimeZone=UTC"),
+    *("bytea_output=hex", "extra_float_digits=1", "xmloption=content"),
+    # Marks are for readers of the log; no standby needs to have them.
+    *("synchronous_commit=local", "default_transaction_read_only=off"),
+    *("statement_timeout=0", "lock_timeout=0", "idle_in_transaction_session_timeout=0"),
+)
+
+
+class Slot(NamedTuple):
+    """A slot as the server has it. ``confirmed``: where its next reader begins at the earliest."""
+
+    confirmed: int
+    lost: bool
+
+
+@contextmanager
+def translated(settings: SourceSettings) -> Iterator[None]:
+    """Raise what a failure of the server means for a source."""
+    where = f"PostgreSQL at {settings.host}:{settings.port}"
+    try:
+        yield
+    except psycopg2.errors.InsufficientPrivilege as error:
+        raise SettingsRefused(f"{where} refuses {settings.user}: {_text(error)}") from error
+    except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+        raise Unavailable(f"{where}: {_text(error)}") from error
+    except psycopg2.DatabaseError as error:
+        # The stream's connection ends with a bare DatabaseError where the server is killed.
+        if error.pgcode is None:
+            raise Unavailable(f"{where}: {_text(error)}") from error
+        raise
+
+
+def connected(settings: SourceSettings, *, replication: bool = False) -> Any:
+    """Return a connection; each statement is a transaction of its own."""
+    connection = psycopg2.connect(
+        host=settings.host,
+        port=settings.port,
+        user=settings.user,
+        password=settings.password or None,
+        dbname=settings.database,
+        sslmode=settings.tls,
+        connect_timeout=CONNECT_S,
+        client_encoding="UTF8",
+        application_name=settings.slot,
+        keepalives_idle=10,
+        options=" ".join(f"-c {setting}" for setting in _SESSION),
+        **({"connection_factory": LogicalReplicationConnection} if replication else {}),
+    )
+    if not replication:
+        connection.autocommit = True
+    return connection
+
+
+class Server:
+    """A session on the server."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self.settings = settings
+        self._connection = connected(settings)
+
+    def close(self) -> None:
+        """End the session."""
+        self._connection.close()
+
+    def interrupt(self) -> None:
+        """Let the statement fail that another thread waits for."""
+        with suppress(psycopg2.Error):
+            self._connection.cancel()
+
+    def rows(self, query: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return what a query gives."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(query, tuple(arguments) or None)
+            return list(cursor.fetchall())
+
+    def run(self, statement: str) -> None:
+        """Run a statement that gives nothing."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    def copied(self, query: str) -> list[bytes]:
+        """Return the lines of COPY's text form that a query gives."""
+        lines = _Lines()
+        with self._connection.cursor() as cursor:
+            cursor.copy_expert(f"COPY ({query}) TO STDOUT", lines)
+        return lines
+
+    def check(self) -> None:
+        """Raise SettingsRefused where the server can't be followed, with all that is in the way."""
+        version = self._connection.server_version
+        if version < LEAST_VERSION:
+            raise SettingsRefused(
+                f"The source must be PostgreSQL {LEAST_VERSION // 10_000} or later, but the "
+                f"server is {version // 10_000}."
+            )
+        [(level, encoding, standby, role, slots, senders)] = self.rows(_CONDITIONS)
+        faults = []
+        if level != "logical":
+            faults.append(f"wal_level is {level}; it must be logical (needs a restart).")
+        if standby:
+            faults.append("It is a standby; the source must be the primary.")
+        if encoding == "SQL_ASCII":
+            faults.append("The database's encoding is SQL_ASCII: its texts can't be told.")
+        if not role:
+            faults.append(f"The role {self.settings.user} must have REPLICATION.")
+        if int(slots) < 1 or int(senders) < 1:
+            faults.append("max_replication_slots and max_wal_senders must be above 0.")
+        if faults:
+            raise SettingsRefused("The server can't be followed: " + " ".join(faults))
+
+    def system(self) -> str:
+        """Return what names the server and its history: its own number and its timeline."""
+        connection = connected(self.settings, replication=True)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("IDENTIFY_SYSTEM")
+                number, timeline, *_ = cursor.fetchone()
+                return f"{number}/{timeline}"
+        finally:
+            connection.close()
+
+    def end(self) -> int:
+        """Return the LSN up to which the log is written."""
+        [(lsn,)] = self.rows("SELECT pg_current_wal_insert_lsn()")
+        return parsed_lsn(lsn)
+
+    def visible(self) -> Visible:
+        """Return what a transaction sees that begins now, or what the present one sees."""
+        [(text,)] = self.rows("SELECT pg_current_snapshot()")
+        return Visible.parsed(text)
+
+    def mark(self) -> int:
+        """Write a transaction that every reader of a slot gets; return an LSN that it is above."""
+        [(lsn,)] = self.rows("SELECT pg_logical_emit_message(true, %s, '')", (_MARK,))
+        return parsed_lsn(lsn)
+
+    def slot(self, name: str) -> Slot | None:
+        """Return a slot; None where there is none. Raises SettingsRefused for another's."""
+        found = self.rows(_SLOT, (name,))
+        if not found:
+            return None
+        [(plugin, own, confirmed, restart, state)] = found
+        if plugin != PLUGIN or not own:
+            raise SettingsRefused(f"The slot {name} is not of {PLUGIN} and of this database.")
+        lost = state == "lost" or restart is None or confirmed is None
+        return Slot(0 if lost else parsed_lsn(confirmed), lost)
+
+    def make_slot(self, name: str) -> None:
+        """Make a slot. It waits for the transactions that run now."""
+        self.rows("SELECT pg_create_logical_replication_slot(%s, %s)", (name, PLUGIN))
+
+    def drop_slot(self, name: str) -> None:
+        """Drop a slot."""
+        self.rows("SELECT pg_drop_replication_slot(%s)", (name,))
+
+
+class _Lines(list[bytes]):
+    """A file as COPY writes to it, line by line."""
+
+    write = list.append
+
+
+def quoted(text: str) -> str:
+    """Return a text for a statement, whatever the session's settings are."""
+    escaped = text.replace("\\", "\\\\").replace("'", "''")
+    return f"E'{escaped}'" if "\\" in text else f"'{escaped}'"
+
+
+def quoted_name(*parts: str) -> str:
+    """Return a name for a statement."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def _text(error: psycopg2.Error) -> str:
+    return " ".join(str(error).split())
+
+
+_CONDITIONS = """
+SELECT current_setting('wal_level'), current_setting('server_encoding'), pg_is_in_recovery(),
+       (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),
+       current_setting('max_replication_slots'), current_setting('max_wal_senders')
+"""
+_SLOT = """
+SELECT plugin, slot_type = 'logical' AND database = current_database(),
+       confirmed_flush_lsn, restart_lsn, wal_status
+  FROM pg_replication_slots WHERE slot_name = %s
+"""

@@ -1,0 +1,90 @@
+"""The settings of a PostgreSQL source, as its file gives them."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from rowtide.connectors.fields import Fields, SettingsRefused
+
+__all__ = ["SourceSettings", "parsed_settings"]
+
+PORT = 5432
+CHUNK_ROWS, CHUNK_ROWS_MAX = 4096, 100_000
+NAME_BYTES_MAX = 63
+TLS = ("disable", "prefer", "require", "verify-ca", "verify-full")
+_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """Which database is followed, and which of its tables.
+
+    ``publication`` and ``slot`` are made where they are missing. A slot is for one reader: two
+    connectors with one slot take changes from one another. ``chunk_rows`` are read in one query of
+    a copy: many cost memory, few cost round trips.
+    """
+
+    host: str
+    port: int
+    user: str
+    password: str
+    database: str
+    tables: tuple[str, ...]
+    names: Mapping[str, str]
+    publication: str
+    slot: str
+    chunk_rows: int = CHUNK_ROWS
+    tls: str = "prefer"
+
+    def wants(self, full_name: str) -> bool:
+        """Say whether a table, as schema.table, is followed."""
+        return any(fnmatchcase(full_name, pattern) for pattern in self.tables)
+
+    def target(self, schema: str, table: str) -> str:
+        """Return what a table is called in rowtide: as ``names`` say, else without its schema."""
+        return self.names.get(f"{schema}.{table}", table)
+
+
+def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
+    """Return the settings of a connector. Raises SettingsRefused."""
+    tables = fields.texts("tables")
+    if not tables:
+        raise SettingsRefused(f"{fields.where}.tables must name tables, as schema.table.")
+    for pattern in tables:
+        if "." not in pattern:
+            raise SettingsRefused(
+                f"{fields.where}.tables must name tables as schema.table, but has {pattern!r}."
+            )
+    names = fields.inner("names")
+    own = _own_name(connector)
+    slot = fields.text("slot", own)
+    if not _SLOT_NAME.match(slot):
+        raise SettingsRefused(
+            f"{fields.where}.slot must have 1 to {NAME_BYTES_MAX} characters of a-z, 0-9 and _, "
+            f"but is {slot!r}."
+        )
+    return SourceSettings(
+        host=fields.text("host"),
+        port=fields.integer("port", PORT, least=1, most=65535),
+        user=fields.text("user"),
+        password=fields.text("password", ""),
+        database=fields.text("database"),
+        tables=tables,
+        names={name: names.text(name) for name in fields.mapping("names")},
+        publication=fields.text("publication", own),
+        slot=slot,
+        chunk_rows=fields.integer("chunk_rows", CHUNK_ROWS, least=1, most=CHUNK_ROWS_MAX),
+        tls=fields.choice("tls", TLS, "prefer"),
+    )
+
+
+def _own_name(connector: str) -> str:
+    """Return a name that a slot may have, and no other connector's has."""
+    plain = re.sub(r"[^a-z0-9_]", "_", connector)
+    if plain != connector or len(plain) > 50:
+        plain = f"{plain[:40]}_{zlib.crc32(connector.encode()):08x}"
+    return f"rowtide_{plain}"

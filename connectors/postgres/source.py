@@ -1,0 +1,191 @@
+"""PostgreSQL as a source, by logical replication: tables first as they are, then as they change.
+
+See DESIGN.md beside this file for why it is done so, and docs/connector-postgres-source.md for what
+it promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from rowtide.connectors.fields import Fields
+from rowtide.connectors.postgres.chunks import Chunks
+from rowtide.connectors.postgres.copier import Copier, Parts, looked, note_tables
+from rowtide.connectors.postgres.pipe import Pipe
+from rowtide.connectors.postgres.position import Checkpoint, lsn_text
+from rowtide.connectors.postgres.server import Server, translated
+from rowtide.connectors.postgres.settings import SourceSettings, parsed_settings
+from rowtide.connectors.postgres.stream import Piece, Stream, weight
+from rowtide.connectors.postgres.tables import SourceTable
+from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.source import SourceTarget
+from rowtide.core.errors import Unavailable, first_failure
+
+__all__ = ["PostgresSource", "make_source"]
+
+logger = logging.getLogger(__name__)
+
+AHEAD_ROWS = 20_000
+"""Rows of the stream that may wait for rowtide."""
+
+
+def make_source(fields: Fields, surroundings: Surroundings) -> PostgresSource:
+    """Return the source that settings describe. Raises SettingsRefused; nothing is reached yet."""
+    return PostgresSource(parsed_settings(fields, surroundings.connector))
+
+
+class _Sessions(NamedTuple):
+    """What is open at the server, each for one thread: for chunks, for the stream, for all else."""
+
+    chunks: Server
+    stream: Server
+    server: Server
+
+    def interrupt(self) -> None:
+        for session in self:
+            session.interrupt()
+
+    def close(self) -> None:
+        self.interrupt()
+        for session in self:
+            session.close()
+
+
+class PostgresSource:
+    """See ``Source``."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+        self._copier: Copier | None = None
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Let ``run`` end at the next place from which nothing is repeated."""
+        self._stopping = True
+        if self._copier is not None:
+            self._copier.stop()
+
+    async def run(self, target: SourceTarget) -> None:
+        """See ``Source.run``. Raises ``SettingsRefused`` where the server can't be followed."""
+        checkpoint = Checkpoint.parsed(await target.checkpoint())
+        with translated(self._settings):
+            sessions = await asyncio.to_thread(self._opened)
+            try:
+                tables = await self._prepare(target, checkpoint, sessions.server)
+                await self._live(target, checkpoint, sessions, tables)
+            except BaseExceptionGroup as group:
+                raise first_failure(group) from group
+            finally:
+                await asyncio.shield(asyncio.to_thread(sessions.close))
+
+    def _opened(self) -> _Sessions:
+        with ExitStack() as opened:
+            sessions = []
+            for _ in _Sessions._fields:
+                sessions.append(Server(self._settings))
+                opened.callback(sessions[-1].close)
+            opened.pop_all()
+            return _Sessions(*sessions)
+
+    async def _prepare(
+        self, target: SourceTarget, checkpoint: Checkpoint, server: Server
+    ) -> dict[str, SourceTable]:
+        """Bring publication, slot, tables and checkpoint up to the server as it is."""
+        await asyncio.to_thread(server.check)
+        tables = await asyncio.to_thread(looked, server)
+        system = await asyncio.to_thread(server.system)
+        missed = await asyncio.to_thread(_missed, server, checkpoint, system)
+        if missed:
+            logger.warning("changes may be missing, all tables are copied again: %s", missed)
+        if missed or checkpoint.lsn == 0:
+            checkpoint.begin_epoch(system, self._settings.slot)
+            await target.keep(checkpoint.encoded())
+            checkpoint.lsn = await asyncio.to_thread(_fresh_slot, server)
+        note_tables(checkpoint, tables)
+        checkpoint.run += 1
+        for table in tables.values():
+            await target.ensure_table(table.shape)
+        await target.keep(checkpoint.encoded())
+        return tables
+
+    async def _live(
+        self,
+        target: SourceTarget,
+        checkpoint: Checkpoint,
+        sessions: _Sessions,
+        tables: dict[str, SourceTable],
+    ) -> None:
+        """Copy and follow until stopped, or until something fails."""
+        copied = {name for name, progress in checkpoint.tables.items() if progress.copied}
+        pipe: Pipe[Piece] = Pipe(weight, weight_max=AHEAD_ROWS)
+        stream = Stream(
+            sessions.stream,
+            pipe,
+            list(tables.values()),
+            epoch=checkpoint.epoch,
+            lsn=checkpoint.lsn,
+            copied=copied,
+        )
+        parts = Parts(Chunks(sessions.chunks), sessions.server, stream, pipe)
+        begin = await asyncio.to_thread(sessions.server.mark)
+        copier = Copier(target, checkpoint, tables, parts, begin=begin, copied=copied)
+        self._copier = copier
+        if self._stopping:
+            copier.stop()
+        try:
+            await asyncio.to_thread(stream.open)
+            pipe.start(stream.run, "postgres stream")
+            await copier.run()
+        finally:
+            self._copier = None
+            pipe.close()
+            stream.close()
+            await asyncio.shield(asyncio.to_thread(_ended, sessions, pipe, stream))
+
+
+def _ended(sessions: _Sessions, pipe: Pipe[Piece], stream: Stream) -> None:
+    sessions.interrupt()
+    pipe.join()
+    stream.release()
+
+
+def _missed(server: Server, checkpoint: Checkpoint, system: str) -> str:
+    """Say why the stream can't go on where the checkpoint is; nothing where it can."""
+    if checkpoint.lsn == 0:
+        return ""
+    name = server.settings.slot
+    slot = server.slot(name)
+    if checkpoint.system != system:
+        return f"the server is {system} and was {checkpoint.system}"
+    if checkpoint.slot != name:
+        return f"the slot is {name} and was {checkpoint.slot}"
+    if slot is None:
+        return f"the slot {name} is gone"
+    if slot.lost:
+        return f"the server has thrown away what the slot {name} had not read"
+    if slot.confirmed > checkpoint.lsn:
+        return (
+            f"the slot {name} is at {lsn_text(slot.confirmed)}, where somebody else moved it, "
+            f"and the checkpoint at {lsn_text(checkpoint.lsn)}"
+        )
+    if server.end() < checkpoint.lsn:
+        return f"the log ends before the checkpoint, {lsn_text(checkpoint.lsn)}"
+    return ""
+
+
+def _fresh_slot(server: Server) -> int:
+    """Return where a slot begins from which an epoch can be read; make it where it is missing."""
+    name = server.settings.slot
+    slot = server.slot(name)
+    if slot is not None and slot.lost:
+        server.drop_slot(name)
+        slot = None
+    if slot is None:
+        server.make_slot(name)
+        slot = server.slot(name)
+    if slot is None:
+        raise Unavailable(f"The slot {name} went away as soon as it was made.")
+    return slot.confirmed

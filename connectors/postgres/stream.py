@@ -1,0 +1,250 @@
+"""The stream of a slot, read in a thread: messages become pieces of transactions.
+
+The server is told of an LSN only once everything up to it is durable in rowtide, and of no LSN that
+the checkpoint does not name. The library would tell more by itself: of every end of the log that an
+idle server mentions, once the last message has been confirmed. So a message's own LSN is never
+confirmed, only what lies before it; the slot says by that where rowtide is, and a slot that says
+more was moved by somebody else.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rowtide.connectors.postgres import messages
+from rowtide.connectors.postgres.messages import Begin, Relation
+from rowtide.connectors.postgres.pipe import Pipe
+from rowtide.connectors.postgres.position import AFTER_ALL_CHANGES, prefix
+from rowtide.connectors.postgres.rows import RowDecoder
+from rowtide.connectors.postgres.server import Server, connected
+from rowtide.connectors.postgres.tables import SourceTable, table_by_oid
+from rowtide.connectors.rows import SourceRow
+from rowtide.core.errors import Unavailable
+
+__all__ = ["Altered", "Emptied", "Incomplete", "Piece", "Stream", "weight"]
+
+PIECE_ROWS = 500
+LIST_MESSAGES = 1000
+FEEDBACK_S = 1.0
+
+
+class Altered(NamedTuple):
+    """A table is not as it was known, or was not known."""
+
+    table: SourceTable
+
+
+class Emptied(NamedTuple):
+    """Tables were truncated. ``prefix`` is the statement's; a run and a number follow."""
+
+    tables: Sequence[SourceTable]
+    lsn: int
+    change: int
+    time_ms: int
+
+
+class Incomplete(NamedTuple):
+    """The last row of the piece lacks columns that the server did not send."""
+
+    table: SourceTable
+    missing: tuple[str, ...]
+
+
+class Piece(NamedTuple):
+    """A part of a transaction: rows, then an event. ``end`` is 0 where the transaction goes on."""
+
+    first: bool
+    xid: int
+    lsn: int
+    rows: Sequence[SourceRow]
+    event: Altered | Emptied | Incomplete | None
+    end: int
+
+
+def weight(pieces: list[Piece]) -> int:
+    """Return how much pieces weigh: their rows, and themselves."""
+    return sum([len(piece.rows) + 1 for piece in pieces])
+
+
+class Stream:
+    """Reads a slot from ``lsn`` on. ``copied`` is shared: updates of tables in it are merges."""
+
+    def __init__(
+        self,
+        server: Server,
+        pipe: Pipe[Piece],
+        tables: Sequence[SourceTable],
+        *,
+        epoch: int,
+        lsn: int,
+        copied: set[str],
+    ) -> None:
+        self._server = server
+        self._pipe = pipe
+        self._tables = {table.oid: table for table in tables}
+        self._epoch = epoch
+        self._lsn = lsn
+        self._copied = copied
+        self._decoders: dict[int, RowDecoder] = {}
+        self._closed = False
+        self._woken, self._waker = socket.socketpair()
+        self._connection: Any = None
+        self._cursor: Any = None
+        self._told_s = 0.0
+        self._pieces: list[Piece] = []
+        self._rows: list[SourceRow] = []
+        self._begin = Begin(0, 0, 0)
+        self._first = False
+        self._change = 0
+
+    def open(self) -> None:
+        """Begin to read; blocks. Raises psycopg2's errors."""
+        settings = self._server.settings
+        self._connection = connected(settings, replication=True)
+        self._cursor = self._connection.cursor()
+        options = {
+            "proto_version": "1",
+            "publication_names": '"' + settings.publication.replace('"', '""') + '"',
+            "messages": "true",
+        }
+        self._cursor.start_replication(
+            slot_name=settings.slot, start_lsn=self._lsn, decode=False, options=options
+        )
+
+    def confirm(self, lsn: int) -> None:
+        """Let the server know, soon, that all before an LSN is durable; from any thread."""
+        self._lsn = lsn
+
+    def close(self) -> None:
+        """Let ``run`` end; from any thread."""
+        self._closed = True
+        self._waker.send(b".")
+
+    def release(self) -> None:
+        """Let go of what is open; after ``run``."""
+        if self._connection is not None:
+            self._connection.close()
+        self._woken.close()
+        self._waker.close()
+
+    def run(self) -> None:
+        """Read until ``close``."""
+        try:
+            while not self._closed:
+                self._read_what_is_here()
+                self._hand_over()
+                self._tell()
+                select.select([self._connection, self._woken], [], [], FEEDBACK_S)
+        finally:
+            self._tell(at_once=True)
+
+    def _read_what_is_here(self) -> None:
+        read = self._cursor.read_message
+        count = 0
+        while not self._closed and (message := read()) is not None:
+            self._take(message.payload)
+            count += 1
+            if count % LIST_MESSAGES == 0:
+                self._hand_over()
+                self._tell()
+
+    def _hand_over(self) -> None:
+        if self._rows:
+            self._add_piece(None, 0)
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            self._pipe.put(pieces, while_waiting=self._tell)
+
+    def _tell(self, *, at_once: bool = False) -> None:
+        now_s = time.monotonic()
+        if (at_once or now_s - self._told_s >= FEEDBACK_S) and not self._connection.closed:
+            self._told_s = now_s
+            lsn = self._lsn - 1
+            self._cursor.send_feedback(write_lsn=lsn, flush_lsn=lsn, apply_lsn=lsn, force=True)
+
+    def _take(self, message: bytes) -> None:
+        kind = message[0]
+        if kind == messages.BEGIN:
+            self._begin, self._first, self._change = messages.parsed_begin(message), True, 0
+        elif kind in (messages.INSERT, messages.UPDATE, messages.DELETE):
+            self._change += 1
+            self._take_row(kind, message)
+        elif kind == messages.COMMIT:
+            self._add_piece(None, messages.commit_end(message))
+        elif kind == messages.RELATION:
+            self._learn(messages.parsed_relation(message))
+        elif kind == messages.TRUNCATE:
+            self._change += 1
+            self._truncate(message)
+
+    def _take_row(self, kind: int, message: bytes) -> None:
+        decoder = self._decoders.get(messages.table_of(message))
+        if decoder is None:
+            return
+        begin = self._begin
+        decoded = decoder.decoded(
+            kind,
+            message,
+            prefix(self._epoch, begin.lsn, change=self._change),
+            begin.time_ms,
+            whole=decoder.table.full_name not in self._copied,
+        )
+        self._rows += decoded.rows
+        if decoded.missing:
+            self._add_piece(Incomplete(decoder.table, decoded.missing), 0)
+        elif len(self._rows) >= PIECE_ROWS:
+            self._add_piece(None, 0)
+
+    def _truncate(self, message: bytes) -> None:
+        assert self._change < AFTER_ALL_CHANGES, "a transaction has too many changes"
+        found = [self._decoders.get(oid) for oid in messages.truncated_tables(message)]
+        tables = [decoder.table for decoder in found if decoder is not None]
+        if tables:
+            begin = self._begin
+            self._add_piece(Emptied(tables, begin.lsn, self._change, begin.time_ms), 0)
+
+    def _add_piece(self, event: Altered | Emptied | Incomplete | None, end: int) -> None:
+        begin = self._begin
+        self._pieces.append(Piece(self._first, begin.xid, begin.lsn, self._rows, event, end))
+        self._first, self._rows = False, []
+
+    def _learn(self, relation: Relation) -> None:
+        """Take a table's description, which stands before its changes where it is another."""
+        self._decoders.pop(relation.oid, None)
+        full_name = f"{relation.schema}.{relation.name}"
+        settings = self._server.settings
+        if not settings.wants(full_name):
+            return
+        table = self._tables.get(relation.oid)
+        if table is None or not _describes(relation, table):
+            table = table_by_oid(self._server, relation.oid)
+            if table is None:
+                return  # It is gone by now, and what happened to it before with it.
+            table = table._replace(
+                schema=relation.schema,
+                name=relation.name,
+                target=settings.target(relation.schema, relation.name),
+            )
+            self._tables[relation.oid] = table
+            self._add_piece(Altered(table), 0)
+        if relation.identity == "n":
+            raise Unavailable(f"The REPLICA IDENTITY of {full_name} is NOTHING.")
+        self._decoders[relation.oid] = RowDecoder(table, relation)
+
+
+def _describes(relation: Relation, table: SourceTable) -> bool:
+    if (relation.schema, relation.name, relation.identity, len(relation.columns)) != (
+        table.schema,
+        table.name,
+        table.identity,
+        len(table.columns),
+    ):
+        return False
+    return all(
+        told.name == known.name and (told.type_oid == known.type_oid or not told.is_built_in)
+        for told, known in zip(relation.columns, table.columns, strict=True)
+    )

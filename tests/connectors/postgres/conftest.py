@@ -1,0 +1,58 @@
+"""A real PostgreSQL for the tests of the source, and one of its own for those that hurt it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from demo.servers.postgres import PostgreSQL
+from rowtide.connectors.postgres import copier
+
+MakeServer = Callable[..., PostgreSQL]
+
+
+@pytest.fixture(autouse=True)
+def do_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint tells a test how far the source is: let it come sooner, and looks too."""
+    monkeypatch.setattr(copier, "KEEP_S", 0.05)
+    monkeypatch.setattr(copier, "LOOK_S", 0.5)
+
+
+@pytest.fixture
+def make_postgres(tmp_path: Path) -> Iterator[MakeServer]:
+    """Start servers that end with the test."""
+    with ExitStack() as stack:
+
+        def make(*settings: str, name: str = "postgres") -> PostgreSQL:
+            server = PostgreSQL(tmp_path / name, settings=settings)
+            stack.enter_context(server)
+            server.execute("CREATE SCHEMA shop")
+            return server
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def shared_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgreSQL]:
+    """A server for the whole run."""
+    with PostgreSQL(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres(shared_postgres: PostgreSQL) -> Iterator[PostgreSQL]:
+    """The server of the run, with a fresh database that has an empty schema ``shop``."""
+    server = shared_postgres
+    server.database = "postgres"
+    server.execute("CREATE DATABASE shop")
+    server.database = "shop"
+    try:
+        server.execute("CREATE SCHEMA shop")
+        yield server
+    finally:
+        server.database = "postgres"
+        server.drop_slots()
+        server.execute("DROP DATABASE shop WITH (FORCE)")

@@ -1,0 +1,239 @@
+"""What a source does when something is lost, moved, held back or cut in the middle."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from demo.servers.postgres import PostgreSQL
+from rowtide.connectors.postgres import copier
+from rowtide.connectors.postgres.chunks import Required
+from rowtide.connectors.postgres.position import parsed_lsn
+from rowtide.connectors.postgres.visibility import Visible
+from rowtide.connectors.rows import SourceRow
+from tests.connectors.postgres.conftest import MakeServer
+from tests.connectors.postgres.following import Running, following, plain, source_of
+from tests.connectors.postgres.memory_target import Crash, MemoryTarget
+
+pytestmark = pytest.mark.system
+
+ROWS = 50
+SLOT = "rowtide_shop"
+
+
+def numbers(server: PostgreSQL) -> dict[Any, dict[str, Any]]:
+    """Return the rows of ``shop.a``."""
+    return {key: {"n": n} for key, n in server.rows("SELECT id, n FROM shop.a")}
+
+
+def make_numbers(server: PostgreSQL) -> None:
+    server.execute(
+        "CREATE TABLE shop.a (id int PRIMARY KEY, n int)",
+        f"INSERT INTO shop.a SELECT i, i FROM generate_series(1, {ROWS}) i",
+    )
+
+
+async def follow_once(server: PostgreSQL, target: MemoryTarget) -> Running:
+    """Follow until everything is there."""
+    async with following(server, target) as running:
+        await running.settle()
+    assert plain(target.rows["a"]) == numbers(server)
+    return running
+
+
+def miss_something(server: PostgreSQL) -> None:
+    """Change rows that the source will not be told of."""
+    server.execute(
+        "DELETE FROM shop.a WHERE id % 3 = 0",
+        "UPDATE shop.a SET n = -n WHERE id % 3 = 1",
+        "INSERT INTO shop.a VALUES (1000, 1), (1001, 2)",
+    )
+
+
+async def test_a_slot_that_was_dropped_ends_in_a_new_copy(
+    postgres: PostgreSQL, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_numbers(postgres)
+    target = MemoryTarget()
+    await follow_once(postgres, target)
+    postgres.drop_slots()
+    miss_something(postgres)
+    running = await follow_once(postgres, target)
+    assert running.kept()["epoch"] == 2
+    assert f"the slot {SLOT} is gone" in caplog.text
+
+
+async def test_a_slot_that_somebody_moved_ends_in_a_new_copy(
+    postgres: PostgreSQL, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_numbers(postgres)
+    target = MemoryTarget()
+    await follow_once(postgres, target)
+    miss_something(postgres)
+    postgres.rows(f"SELECT pg_replication_slot_advance('{SLOT}', pg_current_wal_lsn())")
+    running = await follow_once(postgres, target)
+    assert running.kept()["epoch"] == 2
+    assert "somebody else moved it" in caplog.text
+
+
+async def test_a_slot_whose_log_was_thrown_away_ends_in_a_new_copy(
+    make_postgres: MakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = make_postgres("max_slot_wal_keep_size=1MB", "min_wal_size=32MB", "max_wal_size=32MB")
+    make_numbers(server)
+    target = MemoryTarget()
+    await follow_once(server, target)
+    miss_something(server)
+    for _ in range(4):
+        server.rows("SELECT pg_switch_wal(), pg_logical_emit_message(true, 'x', 'x')")
+    server.execute("CHECKPOINT")
+    assert server.rows("SELECT wal_status FROM pg_replication_slots") == [("lost",)]
+    running = await follow_once(server, target)
+    assert running.kept()["epoch"] == 2
+    assert "has thrown away" in caplog.text
+
+
+async def test_another_server_is_copied_anew(
+    postgres: PostgreSQL, make_postgres: MakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_numbers(postgres)
+    target = MemoryTarget()
+    await follow_once(postgres, target)
+    other = make_postgres()
+    make_numbers(other)
+    miss_something(other)
+    running = await follow_once(other, target)
+    assert running.kept()["epoch"] == 2
+    assert "the server is" in caplog.text
+
+
+async def test_a_copy_goes_on_where_it_was(postgres: PostgreSQL) -> None:
+    make_numbers(postgres)
+    target = MemoryTarget()
+
+    def fate(step: SourceRow | str) -> None:
+        if len(target.made) == 25:
+            raise Crash
+
+    target.fate = fate
+    with pytest.raises(Crash):
+        await source_of(postgres, chunk_rows=10).run(target)
+    target.fate = lambda step: None
+    async with following(postgres, target, chunk_rows=10) as running:
+        await running.settle()
+    assert plain(target.rows["a"]) == numbers(postgres)
+    assert len(target.made) <= ROWS + 20, "no more than a chunk or two were read again"
+
+
+async def test_a_transaction_that_the_server_does_not_show_yet(
+    make_postgres: MakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit is in the log, and in the stream, while it waits for a standby."""
+    answers = []
+    met = Required.met
+
+    def noted(required: Required, visible: Visible) -> bool:
+        answers.append(met(required, visible))
+        return answers[-1]
+
+    monkeypatch.setattr(Required, "met", noted)
+    server = make_postgres()
+    make_numbers(server)
+    target = MemoryTarget()
+
+    def fate(step: SourceRow | str) -> None:
+        if len(target.made) == 12:
+            raise Crash
+
+    target.fate = fate
+    with pytest.raises(Crash):
+        await source_of(server, chunk_rows=10).run(target)
+    target.fate = lambda step: None
+    server.execute("ALTER SYSTEM SET synchronous_standby_names = 'missing'")
+    server.rows("SELECT pg_reload_conf()")
+    update = "UPDATE shop.a SET n = 4711 WHERE id = 40"
+    waiting = threading.Thread(target=server.execute, args=(update,))
+    waiting.start()
+    try:
+        while not server.rows("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"):
+            pass
+        async with following(server, target, chunk_rows=10) as running:
+            await running.until(
+                lambda: plain(target.rows["a"]).get(40) == {"n": 4711}, "it is in the stream"
+            )
+            assert numbers(server)[40] == {"n": 40}
+            await running.until(
+                lambda: not all(answers) or running.is_copied(), "the copy waits for it"
+            )
+            server.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            server.rows("SELECT pg_reload_conf()")
+            await running.settle()
+            assert plain(target.rows["a"]) == numbers(server)
+            assert numbers(server)[40] == {"n": 4711}
+    finally:
+        server.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        server.rows("SELECT pg_reload_conf()")
+        waiting.join()
+
+
+async def test_a_large_transaction_that_is_cut_in_the_middle(postgres: PostgreSQL) -> None:
+    make_numbers(postgres)
+    target = MemoryTarget()
+    async with following(postgres, target) as running:
+        await running.settle()
+        left = [3000]
+
+        def fate(step: SourceRow | str) -> None:
+            left[0] -= 1
+            if left[0] in (0, -2000):
+                raise Crash
+
+        target.fate = fate
+        made = len(target.made)
+        postgres.execute(
+            "INSERT INTO shop.a SELECT i, i FROM generate_series(1001, 5000) i;"
+            "UPDATE shop.a SET n = n + 1 WHERE id > 1000;"
+            "DELETE FROM shop.a WHERE id % 2 = 0 AND id > 1000"
+        )
+        await running.settle()
+        assert running.lives == 3
+    assert plain(target.rows["a"]) == numbers(postgres)
+    assert len(target.made) == made + 10_000, "each change was made once"
+
+
+async def test_the_server_is_told_of_no_more_than_is_kept(
+    postgres: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copier, "BEHIND_BYTES", 1000)
+    make_numbers(postgres)
+    postgres.execute("CREATE TABLE public.other (x text)")
+    target = MemoryTarget()
+    query = f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{SLOT}'"
+
+    def confirmed() -> int:
+        [(lsn,)] = postgres.rows(query)
+        return parsed_lsn(lsn)
+
+    async with following(postgres, target) as running:
+        await running.settle()
+
+        def fate(step: SourceRow | str) -> None:
+            assert confirmed() <= running.lsn()
+
+        target.fate = fate
+        begin = confirmed()
+        for _ in range(5):
+            # The tables that are followed do not change: marks let the slot go on.
+            before = confirmed()
+            postgres.execute(
+                "INSERT INTO public.other SELECT i::text FROM generate_series(1, 100) i"
+            )
+            await running.until(lambda before=before: confirmed() > before, "the slot goes on")  # type: ignore[misc]
+        postgres.execute("UPDATE shop.a SET n = n + 1")
+        await running.settle()
+    assert begin < confirmed() <= running.lsn()
+    skipped = target.skipped
+    await follow_once(postgres, target)
+    assert target.skipped == skipped, "who stops repeats nothing"

@@ -1,0 +1,230 @@
+"""Whatever is done at PostgreSQL, and whenever a source or its server ends: rowtide ends equal.
+
+Writers run while tables are copied and followed: inserts, updates, deletes, changes of the key,
+large values that do not change, TRUNCATE, columns that come and go. The source crashes between any
+two rows that it writes, the server by ``kill -9``. At the end each row is compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg2
+import pytest
+
+from demo.servers.postgres import PostgreSQL
+from rowtide.connectors.rows import SourceRow
+from tests.connectors.postgres.conftest import MakeServer
+from tests.connectors.postgres.following import following, plain
+from tests.connectors.postgres.memory_target import Crash, MemoryTarget
+
+pytestmark = pytest.mark.system
+
+SEED = int(os.environ.get("ROWTIDE_SEED", "0")) or random.randrange(1, 10**9)
+KEYS = 400
+# Random, so that compression does not keep it in its row.
+LARGE = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 100))"
+
+TABLES = (
+    "CREATE TABLE shop.a (id int, part text, n bigint, big text, PRIMARY KEY (part, id))",
+    "CREATE TABLE shop.f (id int PRIMARY KEY, n bigint, big text)",
+    "ALTER TABLE shop.f REPLICA IDENTITY FULL",
+    "CREATE TABLE shop.i (code uuid NOT NULL, n bigint)",
+    "CREATE UNIQUE INDEX code ON shop.i (code)",
+    "ALTER TABLE shop.i REPLICA IDENTITY USING INDEX code",
+    f"INSERT INTO shop.a SELECT i, 'p' || i % 3, i, {LARGE} FROM generate_series(1, {KEYS}) i",
+    f"INSERT INTO shop.f SELECT i, i, {LARGE} FROM generate_series(1, {KEYS}) i",
+    f"INSERT INTO shop.i SELECT md5(i::text)::uuid, i FROM generate_series(1, {KEYS}) i",
+)
+
+
+class Writer:
+    """One session that does random things, until told to end."""
+
+    def __init__(self, server: PostgreSQL, number: int) -> None:
+        self._server = server
+        self._random = random.Random(f"{SEED} {number}")
+        self.done = 0
+
+    def run(self, until: threading.Event) -> None:
+        while not until.is_set():
+            try:
+                connection = self._server.connect()
+            except psycopg2.OperationalError:
+                until.wait(0.05)
+                continue
+            try:
+                self._write(connection, until)
+            except (psycopg2.OperationalError, psycopg2.InterfaceError):
+                pass  # The server was killed.
+            finally:
+                connection.close()
+
+    def _write(self, connection: Any, until: threading.Event) -> None:
+        connection.autocommit = False
+        while not until.is_set():
+            with connection.cursor() as cursor:
+                try:
+                    for _ in range(self._random.choice((1, 1, 2, 7))):
+                        cursor.execute(self._statement())
+                    if self._random.random() < 0.1:
+                        connection.rollback()
+                    connection.commit()
+                    self.done += 1
+                except (psycopg2.errors.UniqueViolation, psycopg2.errors.DeadlockDetected):
+                    connection.rollback()
+
+    def _statement(self) -> str:
+        pick = self._random
+        number, other, value = pick.randrange(KEYS), pick.randrange(KEYS), pick.randrange(10**6)
+        return pick.choice(
+            (
+                f"INSERT INTO shop.a VALUES ({number}, 'p{number % 3}', {value}, {LARGE})"
+                f" ON CONFLICT (part, id) DO UPDATE SET n = {value}",
+                f"UPDATE shop.a SET n = {value} WHERE id = {number}",
+                f"UPDATE shop.a SET id = {KEYS + value} WHERE id = {number}",
+                f"UPDATE shop.a SET part = 'p{value % 4}', n = n + 1 WHERE id = {number}",
+                f"UPDATE shop.a SET big = {LARGE} WHERE id = {number}",
+                f"UPDATE shop.a SET big = NULL WHERE id = {number}",
+                f"DELETE FROM shop.a WHERE id = {number}",
+                f"INSERT INTO shop.f VALUES ({number}, {value}, {LARGE}) ON CONFLICT DO NOTHING",
+                f"UPDATE shop.f SET n = {value} WHERE id BETWEEN {number} AND {number + 5}",
+                f"UPDATE shop.f SET id = {KEYS + value} WHERE id = {number}",
+                f"DELETE FROM shop.f WHERE id IN ({number}, {other})",
+                f"INSERT INTO shop.i VALUES (md5('{number}')::uuid, {value})"
+                " ON CONFLICT (code) DO UPDATE SET n = excluded.n",
+                f"DELETE FROM shop.i WHERE n = {number}",
+                f"UPDATE shop.i SET code = md5('{value}')::uuid WHERE code = md5('{number}')::uuid",
+            )
+        )
+
+
+@contextmanager
+def writing(server: PostgreSQL, count: int = 2) -> Iterator[list[Writer]]:
+    """Let writers run beside a test."""
+    until = threading.Event()
+    writers = [Writer(server, number) for number in range(count)]
+    threads = [threading.Thread(target=writer.run, args=(until,)) for writer in writers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield writers
+    finally:
+        until.set()
+        for thread in threads:
+            thread.join()
+
+
+def more(writers: list[Writer], count: int) -> Callable[[], bool]:
+    """Return what says whether so many more transactions were made."""
+    many = count + sum(writer.done for writer in writers)
+    return lambda: sum(writer.done for writer in writers) >= many
+
+
+def crashing(rows_each: int, times: int) -> Callable[[SourceRow | str], None]:
+    """Return a fate that ends the process now and then, between any two things that it keeps."""
+    pick = random.Random(SEED)
+    left = [pick.randrange(1, rows_each), times]
+
+    def fate(step: SourceRow | str) -> None:
+        left[0] -= 1
+        if left[0] <= 0 and left[1] > 0:
+            left[:] = [pick.randrange(1, rows_each), left[1] - 1]
+            raise Crash
+
+    return fate
+
+
+def insist(server: PostgreSQL, statement: str) -> None:
+    """Run a statement whose locks may be in the way of the writers'."""
+    while True:
+        try:
+            server.execute(statement)
+        except psycopg2.errors.DeadlockDetected:
+            continue
+        return
+
+
+def held(server: PostgreSQL, table: str, key: int) -> dict[Any, dict[str, Any]]:
+    """Return a table's rows; its first ``key`` columns are the key."""
+    connection = server.connect()
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM shop.{table}")
+            names = [column.name for column in cursor.description]
+            rows = cursor.fetchall()
+    finally:
+        connection.close()
+    return {
+        row[0] if key == 1 else row[:key]: {
+            name: value
+            for name, value in zip(names[key:], row[key:], strict=True)
+            if value is not None
+        }
+        for row in rows
+    }
+
+
+def assert_equal(server: PostgreSQL, target: MemoryTarget) -> None:
+    """Compare row by row."""
+    wanted = {(part, number): rest for (number, part), rest in held(server, "a", 2).items()}
+    assert plain(target.rows["a"]) == wanted, f"seed {SEED}"
+    assert plain(target.rows["f"]) == held(server, "f", 1), f"seed {SEED}"
+    assert plain(target.rows["i"]) == held(server, "i", 1), f"seed {SEED}"
+
+
+async def test_a_copy_under_writes_ends_equal(postgres: PostgreSQL) -> None:
+    postgres.execute(*TABLES)
+    target = MemoryTarget()
+    with writing(postgres) as writers:
+        async with following(postgres, target, chunk_rows=37) as running:
+            await running.until(running.is_copied, "the tables are copied")
+            await running.until(more(writers, 200), "writes go on")
+            await asyncio.to_thread(insist, postgres, "TRUNCATE shop.i, shop.f")
+            await running.until(more(writers, 200), "and on")
+            assert running.lives == 1
+    async with following(postgres, target, chunk_rows=37) as running:
+        await running.settle()
+    assert_equal(postgres, target)
+
+
+async def test_a_source_that_crashes_anywhere_ends_equal(postgres: PostgreSQL) -> None:
+    postgres.execute(*TABLES)
+    target = MemoryTarget()
+    target.fate = crashing(rows_each=500, times=15)
+    with writing(postgres) as writers:
+        async with following(postgres, target, chunk_rows=37) as running:
+            await running.until(running.is_copied, "the tables are copied")
+            await asyncio.to_thread(insist, postgres, "TRUNCATE shop.a")
+            await running.until(lambda: running.lives > 10, "it crashed often")
+            await running.until(more(writers, 200), "writes go on")
+            await asyncio.to_thread(insist, postgres, "ALTER TABLE shop.f ADD extra int DEFAULT 7")
+            await running.until(more(writers, 100), "and on")
+    async with following(postgres, target, chunk_rows=37) as running:
+        await running.settle()
+    assert_equal(postgres, target)
+
+
+async def test_a_server_that_is_killed_loses_nothing(make_postgres: MakeServer) -> None:
+    server = make_postgres()
+    server.execute(*TABLES)
+    target = MemoryTarget()
+    target.fate = crashing(rows_each=3000, times=2)
+    with writing(server) as writers:
+        async with following(server, target, chunk_rows=37) as running:
+            await running.until(lambda: len(target.made) > 200, "a part is copied")
+            for _ in range(2):
+                await asyncio.to_thread(server.kill)
+                await asyncio.to_thread(server.start)
+                await running.until(more(writers, 100), "writes go on")
+            await running.until(running.is_copied, "the tables are copied")
+    async with following(server, target, chunk_rows=37) as running:
+        await running.settle()
+    assert running.kept()["epoch"] == 1, "nothing was missed"
+    assert_equal(server, target)

@@ -1,0 +1,178 @@
+"""What a source will not follow, and what it says then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from demo.servers.postgres import HOST, PostgreSQL
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.postgres.settings import SourceSettings, parsed_settings
+from rowtide.connectors.registry import SOURCES, Surroundings, make_source
+from rowtide.core.errors import Rejected, Unavailable
+from tests.connectors.postgres.conftest import MakeServer
+from tests.connectors.postgres.following import WAIT_S, following, source_of
+from tests.connectors.postgres.memory_target import MemoryTarget
+
+GIVEN = {"host": "db", "user": "u", "database": "shop", "tables": ["public.*"]}
+
+
+def settings(connector: str = "orders", **given: Any) -> SourceSettings:
+    return parsed_settings(Fields({**GIVEN, **given}, "source"), connector)
+
+
+def test_settings_have_defaults() -> None:
+    found = settings(names={"public.a": "b"})
+    assert (found.port, found.slot, found.publication, found.tls) == (
+        *(5432, "rowtide_orders", "rowtide_orders", "prefer"),
+    )
+    assert found.target("public", "a") == "b"
+    assert found.target("public", "c") == "c"
+    assert found.wants("public.c")
+    assert not found.wants("other.c")
+
+
+def test_connectors_have_slots_of_their_own() -> None:
+    slots = {settings(name).slot for name in ("a-b", "a_b", "A_b", "a" * 60, "a" * 61)}
+    assert len(slots) == 5
+    assert all(len(slot) <= 63 for slot in slots)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"tables": []}, "must name tables"),
+        ({"tables": ["orders"]}, "as schema.table"),
+        ({"slot": "Mine"}, "slot must have"),
+        ({"tls": "maybe"}, "must be one of"),
+        ({"chunk_rows": 0}, r"in \[1, 100000\]"),
+    ],
+)
+def test_settings_that_are_refused(given: Mapping[str, Any], why: str) -> None:
+    with pytest.raises(SettingsRefused, match=why):
+        settings(**given)
+
+
+def test_the_registry_makes_the_source() -> None:
+    assert "postgres" in SOURCES
+    make_source(Fields({"kind": "postgres", **GIVEN}, "source"), Surroundings("orders", ""))
+
+
+TABLES: Mapping[str, tuple[Sequence[str], str]] = {
+    "no key": (["CREATE TABLE shop.t (x int)"], "shop.t can't be followed: it has no primary key"),
+    "full, no key": (
+        ["CREATE TABLE shop.t (x int)", "ALTER TABLE shop.t REPLICA IDENTITY FULL"],
+        "it has no primary key",
+    ),
+    "nothing": (
+        ["CREATE TABLE shop.t (x int PRIMARY KEY)", "ALTER TABLE shop.t REPLICA IDENTITY NOTHING"],
+        "REPLICA IDENTITY is NOTHING",
+    ),
+    "wide key": (
+        ["CREATE TABLE shop.t (a int, b int, c int, d int, e int, PRIMARY KEY (a, b, c, d, e))"],
+        "its key has 5 columns",
+    ),
+    "partitioned": (
+        ["CREATE TABLE shop.t (a int PRIMARY KEY) PARTITION BY RANGE (a)"],
+        "it is partitioned",
+    ),
+    "unlogged": (["CREATE UNLOGGED TABLE shop.t (a int PRIMARY KEY)"], "it is unlogged"),
+    "clash": (
+        [
+            "CREATE TABLE shop.t (a int PRIMARY KEY)",
+            'CREATE SCHEMA "shop.x"',
+            'CREATE TABLE "shop.x".t (a int PRIMARY KEY)',
+        ],
+        "would both be",
+    ),
+    "rows left out": (
+        [
+            "CREATE TABLE shop.t (a int PRIMARY KEY)",
+            "CREATE PUBLICATION rowtide_shop FOR TABLE shop.t WHERE (a > 5)",
+        ],
+        "has not all rows and columns of shop.t",
+    ),
+    "columns left out": (
+        [
+            "CREATE TABLE shop.t (a int PRIMARY KEY, b int)",
+            "CREATE PUBLICATION rowtide_shop FOR TABLE shop.t (a)",
+        ],
+        "has not all rows and columns of shop.t",
+    ),
+    "deletes left out": (
+        [
+            "CREATE TABLE shop.t (a int PRIMARY KEY)",
+            "CREATE PUBLICATION rowtide_shop FOR TABLE shop.t WITH (publish = 'insert, update')",
+        ],
+        "must publish insert, update, delete and truncate",
+    ),
+    "another's slot": (
+        ["SELECT pg_create_logical_replication_slot('rowtide_shop', 'test_decoding')"],
+        "is not of pgoutput",
+    ),
+}
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("what", TABLES)
+async def test_what_can_not_be_followed_is_refused(postgres: PostgreSQL, what: str) -> None:
+    statements, why = TABLES[what]
+    postgres.execute(*statements)
+    with pytest.raises(SettingsRefused, match=why):
+        async with asyncio.timeout(WAIT_S):
+            await source_of(postgres, tables=["shop*.*"]).run(MemoryTarget())
+
+
+@pytest.mark.system
+async def test_a_role_that_may_not(postgres: PostgreSQL) -> None:
+    postgres.execute(
+        "CREATE TABLE shop.t (a int PRIMARY KEY)",
+        "DROP ROLE IF EXISTS reader",
+        "CREATE ROLE reader LOGIN",
+    )
+    source = source_of(postgres, user="reader")
+    with pytest.raises(SettingsRefused, match="The role reader must have REPLICATION"):
+        await source.run(MemoryTarget())
+    postgres.execute("ALTER ROLE reader REPLICATION")
+    with pytest.raises(SettingsRefused, match="refuses reader: permission denied"):
+        await source_of(postgres, user="reader").run(MemoryTarget())
+    postgres.execute("DROP ROLE reader")
+
+
+@pytest.mark.system
+async def test_a_server_that_does_not_log_enough(make_postgres: MakeServer) -> None:
+    server = make_postgres("wal_level=replica")
+    with pytest.raises(SettingsRefused, match="wal_level is replica; it must be logical"):
+        await source_of(server).run(MemoryTarget())
+
+
+@pytest.mark.system
+async def test_a_server_that_is_not_there() -> None:
+    given = {**GIVEN, "host": HOST, "port": 1}
+    source = make_source(Fields({"kind": "postgres", **given}, "source"), Surroundings("x", ""))
+    with pytest.raises(Unavailable, match="Connection refused"):
+        await source.run(MemoryTarget())
+
+
+@pytest.mark.system
+async def test_a_slot_that_another_process_reads_is_waited_for(postgres: PostgreSQL) -> None:
+    postgres.execute("CREATE TABLE shop.t (a int PRIMARY KEY)")
+    target = MemoryTarget()
+    async with following(postgres, target) as running:
+        await running.settle()
+        with pytest.raises(Unavailable, match="is active for PID"):
+            await source_of(postgres).run(target)
+
+
+@pytest.mark.system
+async def test_a_table_that_rowtide_has_by_another_key(postgres: PostgreSQL) -> None:
+    postgres.execute("CREATE TABLE shop.t (a int PRIMARY KEY, b int NOT NULL UNIQUE)")
+    target = MemoryTarget()
+    async with following(postgres, target) as running:
+        await running.settle()
+    postgres.execute("ALTER TABLE shop.t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (b)")
+    with pytest.raises(Rejected, match="another key"):
+        await source_of(postgres).run(target)

@@ -1,0 +1,42 @@
+"""What happens at PostgreSQL happens in rowtide."""
+
+from __future__ import annotations
+
+import pytest
+
+from demo.servers.postgres import PostgreSQL
+from tests.connectors.postgres.following import following, plain
+from tests.connectors.postgres.memory_target import MemoryTarget
+
+pytestmark = pytest.mark.system
+
+
+async def test_rows_that_are_there_come_and_then_what_changes(postgres: PostgreSQL) -> None:
+    postgres.execute(
+        "CREATE TABLE shop.a (id int PRIMARY KEY, x text, y int)",
+        "INSERT INTO shop.a VALUES (1, 'one', 1), (2, NULL, 2), (3, 'three', NULL)",
+    )
+    target = MemoryTarget()
+    async with following(postgres, target) as running:
+        await running.settle()
+        assert plain(target.rows["a"]) == {
+            1: {"x": "one", "y": 1},
+            2: {"y": 2},
+            3: {"x": "three"},
+        }
+        postgres.execute(
+            "INSERT INTO shop.a VALUES (4, 'four', 4)",
+            "UPDATE shop.a SET x = NULL, y = 10 WHERE id = 1",
+            "DELETE FROM shop.a WHERE id = 2",
+        )
+        await running.settle()
+    assert plain(target.rows["a"]) == {
+        1: {"y": 10},
+        3: {"x": "three"},
+        4: {"x": "four", "y": 4},
+    }
+    assert [(row.whole, row.columns) for row in target.made[3:]] == [
+        (True, {"x": "four", "y": 4}),
+        (False, {"x": None, "y": 10}),
+        (True, None),
+    ]
