@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from rowtide.connectors.rows import SourceRow, TableShape
+from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.core.errors import Rejected, StoreError
 from rowtide.core.variant import Scalar
 
@@ -37,6 +37,13 @@ class SourceTarget(Protocol):
 
     async def write(self, rows: Sequence[SourceRow]) -> None:
         """Make the changes, in order; return when every one is durable. Raises ``RowRefused``."""
+        ...
+
+    async def keys(self, table: str, after: Key | None, *, limit: int) -> Sequence[Key]:
+        """Return up to ``limit`` keys of a table's rows, those that follow ``after``, in order.
+
+        A source that has missed changes finds out by them what is there no more.
+        """
         ...
 
     async def checkpoint(self) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_source
-from rowtide.connectors.rows import SourceRow, TableShape
+from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.source import Source, SourceTarget
@@ -78,6 +78,10 @@ class _Counted:
         """See ``SourceTarget``."""
         await self._target.write(rows)
         self._run.written(len(rows))
+
+    async def keys(self, table: str, after: Key | None, *, limit: int) -> Sequence[Key]:
+        """See ``SourceTarget``."""
+        return await self._target.keys(table, after, limit=limit)
 
     async def checkpoint(self) -> bytes:
         """See ``SourceTarget``."""

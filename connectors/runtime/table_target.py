@@ -14,10 +14,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from rowtide.connectors.rows import SourceRow, TableShape
+from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
 from rowtide.connectors.runtime.source_rows import Request, requests
 from rowtide.connectors.source import RowRefused
+from rowtide.core import plainbuffer, variant
 from rowtide.core.errors import (
     OutcomeUnknown,
     Rejected,
@@ -197,6 +198,44 @@ class TableTarget:
                 # What comes first decides: a row before one that is refused may yet be written.
                 return RowRefused(row, why) if isinstance(why, Rejected) else why
         return None
+
+    async def keys(self, table: str, after: Key | None, *, limit: int) -> Sequence[Key]:
+        """Return up to ``limit`` keys that follow ``after``, see ``SourceTarget.keys``."""
+        [names] = [
+            [part.name for part in shape.key] for shape in self._known if shape.name == table
+        ]
+        low = [(name.encode(), variant.V_INF_MIN) for name in names]
+        high = [(name.encode(), variant.V_INF_MAX) for name in names]
+        if after is not None:
+            low = [(name.encode(), variant.encode(value)) for name, value in after]
+        request = pb.GetRangeRequest(
+            table_name=table,
+            direction=pb.FORWARD,
+            max_versions=1,
+            limit=limit + 1,  # The first is ``after``, if it is still there.
+            columns_to_get=names[:1],
+            inclusive_start_primary_key=plainbuffer.HEADER + plainbuffer.encode_row(low, []),
+            exclusive_end_primary_key=plainbuffer.HEADER + plainbuffer.encode_row(high, []),
+        )
+        while True:
+            told = await self._asked(request)
+            rows = plainbuffer.decode_rows(told.rows) if told.rows else []
+            found = [tuple((n.decode(), variant.decode(v)) for n, v in row.key) for row in rows]
+            keys = [key for key in found if key != after][:limit]
+            if keys or not told.next_start_primary_key:
+                return keys
+            request.inclusive_start_primary_key = told.next_start_primary_key
+
+    async def _asked(self, request: pb.GetRangeRequest) -> pb.GetRangeResponse:
+        """Return a page; a shard that can't be read now is asked again, for so long."""
+        until_s = asyncio.get_running_loop().time() + self._deadline_s
+        while True:
+            try:
+                return await self._endpoint.call("GetRange", request, pb.GetRangeResponse)
+            except (Unavailable, OutcomeUnknown):
+                if asyncio.get_running_loop().time() > until_s:
+                    raise
+            await asyncio.sleep(WAIT_S)
 
     async def checkpoint(self) -> bytes:
         """Return what was last kept by ``keep``; empty where nothing was."""

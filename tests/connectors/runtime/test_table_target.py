@@ -246,3 +246,19 @@ async def test_rows_stay_once_through_splits_and_merges(
     }
     changes = await asyncio.to_thread(followed, client, shape.name)
     assert len(changes) == 399
+
+
+async def test_keys_come_in_pages_in_their_order(endpoint: Endpoint, shape: TableShape) -> None:
+    names = ["ant", "bee", "cat", "dog", "emu"]
+    async with TableTarget(endpoint, "keyed") as target:
+        await target.ensure_table(shape)
+        rows = [row(shape, name, {}, number) for number, name in enumerate(names, 1)]
+        await target.write(rows)
+        found: list[str] = []
+        page = await target.keys(shape.name, None, limit=2)
+        while page:
+            assert len(page) <= 2
+            found += [str(key[0][1]) for key in page]
+            await target.write([row(shape, found[-1], None, 10 + len(found))])
+            page = await target.keys(shape.name, page[-1], limit=2)
+        assert found == names
