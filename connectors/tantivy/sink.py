@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from rowtide.connectors.columnar.gathering import Gathering
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
@@ -37,14 +38,6 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> TantivySink:
     )
 
 
-class _Waiting:
-    """A batch on its way to disk."""
-
-    def __init__(self, batch: SinkBatch) -> None:
-        self.batch = batch
-        self.durable = False
-
-
 class TantivySink:
     """One table's index in ``folder``."""
 
@@ -57,8 +50,7 @@ class TantivySink:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="search index")
         self._folder: WritableFolder | None = None
         self._read: SearchFolder | None = None
-        self._waiting: list[_Waiting] = []
-        self._turn = asyncio.Lock()
+        self._gathering = Gathering(self._commit)
         self._timer: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
 
@@ -72,17 +64,11 @@ class TantivySink:
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
         """Apply a batch, together with those that wait. No row is refused."""
-        mine = _Waiting(batch)
-        self._waiting.append(mine)
-        async with self._turn:
-            if not mine.durable:
-                # A failure leaves the others of the group undone, and each tries for itself.
-                group = [mine, *(other for other in self._waiting if other is not mine)]
-                self._waiting = []
-                await self._run(lambda: self._apply_all([one.batch for one in group]))
-                for one in group:
-                    one.durable = True
-                self._refresh_later()
+        return await self._gathering.apply(batch)
+
+    async def _commit(self, batches: Sequence[SinkBatch]) -> Sequence[Refused]:
+        await self._run(lambda: self._apply_all(batches))
+        self._refresh_later()
         return []
 
     async def refresh(self) -> None:
@@ -93,12 +79,14 @@ class TantivySink:
         """Let searches see everything, and another process write."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._folder is not None:
-            folder, self._folder = self._folder, None
-            await self._run(folder.close)
-        if self._read is not None:
-            await self._run(self._read.close)
-        self._thread.shutdown()
+        folder, self._folder = self._folder, None
+        try:
+            if folder is not None:
+                await self._run(folder.close)
+            if self._read is not None:
+                await self._run(self._read.close)
+        finally:
+            self._thread.shutdown(wait=False)
 
     def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Every value is held as it is."""
