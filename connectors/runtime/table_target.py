@@ -147,12 +147,29 @@ class TableTarget:
             by_table.setdefault(row[0], []).append(row)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for table, of_table in by_table.items():
+                writing = [
                     tasks.create_task(self._write_table(table, of_table), name=f"write[{table}]")
+                    for table, of_table in by_table.items()
+                ]
         except BaseExceptionGroup as group:
             raise first_failure(group) from group
+        refused = {id(r.row): r for task in writing if (r := task.result()) is not None}
+        if refused:
+            # Only now: what comes before it in other tables is durable, too.
+            raise next(refused[id(row)] for row in rows if id(row) in refused)
 
-    async def _write_table(self, table: str, rows: Sequence[SourceRow]) -> None:
+    async def _write_table(self, table: str, rows: Sequence[SourceRow]) -> RowRefused | None:
+        """Write one table's rows, up to the first that is refused; return that one."""
+        try:
+            await self._write_requests(table, rows)
+        except BaseExceptionGroup as group:
+            failure = first_failure(group)
+            if isinstance(failure, RowRefused):
+                return failure
+            raise
+        return None
+
+    async def _write_requests(self, table: str, rows: Sequence[SourceRow]) -> None:
         """Write one table's rows; each request is encoded while the one before is on its way."""
         async with asyncio.TaskGroup() as tasks:
             under_way: asyncio.Task[None] | None = None
@@ -175,6 +192,8 @@ class TableTarget:
             failed = await self._failure(request)
             if failed is None:
                 return
+            if failed.code == "OTSObjectNotExist":
+                self._known.clear()  # It was there once.
             if isinstance(failed, Rejected) or asyncio.get_running_loop().time() > until_s:
                 raise failed
             logger.info("source %s, table %s: %s", self._source, table, failed)

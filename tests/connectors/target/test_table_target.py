@@ -126,6 +126,36 @@ async def test_a_refused_row_is_named_and_what_is_before_it_is_written(
     assert sorted(await stored(endpoint, shape)) == ["a", "b"]
 
 
+async def test_rows_of_other_tables_before_a_refused_one_are_written(
+    client: Client, endpoint: Endpoint, shape: TableShape
+) -> None:
+    other = TableShape(f"sourced_{next(_numbers)}", KEY)
+    wide = row(shape, "wide", {"n": 2**63}, 1500)
+    rows = [row(other, f"r{n}", {"n": n}, n) for n in range(1, 1500)]
+    async with TableTarget(endpoint, "refused_there") as target:
+        await target.ensure_table(shape)
+        await target.ensure_table(other)
+        with pytest.raises(RowRefused) as refused:
+            await target.write([*rows, wide, row(other, "last", {"n": 3}, 1501)])
+        assert refused.value.row is wide
+        assert len(await stored(endpoint, other)) >= len(rows)
+    client.delete_table(other.name)
+
+
+async def test_a_table_that_was_dropped_is_made_again(
+    client: Client, endpoint: Endpoint, shape: TableShape
+) -> None:
+    async with TableTarget(endpoint, "dropped") as target:
+        await target.ensure_table(shape)
+        await target.write([row(shape, "a", {"n": 1}, 1)])
+        await asyncio.to_thread(client.delete_table, shape.name)
+        with pytest.raises(Rejected, match="does not exist"):
+            await target.write([row(shape, "a", {"n": 2}, 2)])
+        await target.ensure_table(shape)
+        await target.write([row(shape, "a", {"n": 2}, 2)])
+    assert await stored(endpoint, shape) == {"a": [("n", 2, 1000)]}
+
+
 async def test_a_checkpoint_is_found_by_the_next_process(endpoint: Endpoint) -> None:
     async with TableTarget(endpoint, "kept") as target:
         assert await target.checkpoint() == b""
