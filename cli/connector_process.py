@@ -16,6 +16,7 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
 from pathlib import Path
 
+from rowtide.cli.credentials import read_endpoint
 from rowtide.cli.more_workers import PARENT, RUN, but_settings
 from rowtide.cli.settings import Settings
 
@@ -26,7 +27,8 @@ logger = logging.getLogger(__name__)
 LOOK_S = 0.5
 """How long a declaration, or an end, may go unseen."""
 
-STOP_S_MAX = 10.0
+STOP_S_MAX = 25.0
+"""More than a source may take to come to a place from which nothing is repeated."""
 
 _CONNECTION = ("ENDPOINT", "INSTANCE", "ACCESS_KEY_ID", "ACCESS_KEY_SECRET")
 """Variables of commands that would lead elsewhere than to our own worker."""
@@ -53,8 +55,8 @@ class ConnectorProcess:
         """Keep it running, once there is something to run, until cancelled or stopped."""
         while not self._stopping:
             await asyncio.sleep(LOOK_S)
-            if not self._declared():
-                continue
+            if not self._declared() or read_endpoint(self._settings.data_dir) is None:
+                continue  # The worker may serve before it tells where.
             await self._start()
             assert self._child is not None, "it was started"
             status = await self._child.wait()

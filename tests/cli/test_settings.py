@@ -50,6 +50,8 @@ def test_every_setting_can_be_a_variable() -> None:
         "workers": ("2", 2),
         "advertise": ("a", "a"),
         "metrics": ("true", True),
+        "connectors": ("false", False),
+        "connector_dir": ("/c", Path("/c")),
         "log_format": ("json", "json"),
         "slow_request_s": ("0.5", 0.5),
         "drain_notice_s": ("5", 5.0),

@@ -1,0 +1,110 @@
+"""What rows are now, as of a stamp: present, absent, changed, through splits; what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from rowtide.cli.client import Client
+from rowtide.cli.wire_row import Put
+from rowtide.core import key as key_order
+from rowtide.core import variant
+from rowtide.core.errors import Rejected, Unavailable
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.change_api import READ_ROWS, ApiSource, CurrentRow
+from rowtide.stream.change_reader import read_changes
+from rowtide.stream.endpoint import Endpoint
+from tests.api.calls import key
+from tests.changes.test_readers_together import World
+
+pytestmark = pytest.mark.system
+
+
+def encoded(name: str, number: int = 1) -> bytes:
+    return key_order.encode([variant.encode(name), variant.encode(number)])
+
+
+async def test_rows_are_as_of_a_stamp_that_covers_what_was_read_before(
+    admin: Client, endpoint: Endpoint, table: str
+) -> None:
+    source = ApiSource(endpoint, table)
+    admin.put_row(table, key("a", 1), [Put("n", 1)])
+    admin.update_row(table, key("a", 1), [Put("m", 2)])
+    admin.put_row(table, key("b", 1), [Put("n", 3)])
+    admin.delete_row(table, key("b", 1))
+    stamps: list[int] = []
+    async with read_changes(source) as batches:
+        async for batch in batches:
+            stamps += [change.stamp for change in batch]
+            if len(stamps) == 4:
+                break
+    found = await source.current([encoded("b"), encoded("a"), encoded("absent")])
+    assert {row.stamp >= stamps[-1] for row in found.values()} == {True}
+    cells = found[encoded("a")].cells
+    assert cells is not None
+    assert {c.name: variant.decode(c.variant) for c in cells} == {b"n": 1, b"m": 2}
+    assert found[encoded("b")].cells is None
+    assert found[encoded("absent")].cells is None
+
+
+async def test_rows_of_several_shards_are_answered_while_these_split(
+    admin: Client, endpoint: Endpoint, table: str
+) -> None:
+    world = World(admin, table, random.Random(1))
+    await world.write(60)
+    source = ApiSource(endpoint, table)
+    keys = [encoded(name) for name in world.written]
+
+    async def current() -> dict[bytes, CurrentRow]:
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    return await source.current(keys)
+                except Unavailable:  # A shard is on its way.
+                    await asyncio.sleep(0.02)
+
+    before = await current()
+    for _ in range(3):
+        await world.split()
+        now = await current()
+        assert now.keys() == before.keys()
+        assert all(now[k].cells == before[k].cells for k in keys)
+        assert all(now[k].stamp >= before[k].stamp for k in keys)
+        before = now
+
+
+async def test_chosen_columns_are_read_alone(admin: Client, endpoint: Endpoint, table: str) -> None:
+    admin.put_row(table, key("a", 1), [Put("n", 1), Put("m", 2)])
+    admin.put_row(table, key("b", 1), [Put("m", 2)])
+    found = await ApiSource(endpoint, table, columns=["n"]).current([encoded("a"), encoded("b")])
+    names = {k: [cell.name for cell in row.cells or ()] for k, row in found.items()}
+    assert names == {encoded("a"): [b"n"], encoded("b"): []}
+    assert found[encoded("b")].cells is not None
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [],
+        [b"\x09"],
+        [b"\x04a\x00\x01"],
+        [encoded("b"), encoded("a")],
+        [encoded("a"), encoded("a")],
+        [key_order.encode([variant.encode(1), variant.encode(1)])],
+    ],
+)
+async def test_keys_that_are_none_of_the_table_or_do_not_rise_are_refused(
+    endpoint: Endpoint, table: str, keys: list[bytes]
+) -> None:
+    request = pb.ReadRowsRequest(table_name=table, keys=keys)
+    with pytest.raises(Rejected):
+        await endpoint.call(READ_ROWS, request, pb.ReadRowsResponse)
+
+
+async def test_a_table_that_is_not_there_is_said_so(endpoint: Endpoint) -> None:
+    request = pb.ReadRowsRequest(table_name="absent", keys=[encoded("a")])
+    with pytest.raises(Rejected) as refused:
+        await endpoint.call(READ_ROWS, request, pb.ReadRowsResponse)
+    assert refused.value.code == "OTSObjectNotExist"
