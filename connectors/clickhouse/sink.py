@@ -164,17 +164,20 @@ class ClickhouseSink:
         await self._make_columns(cells)
         if new:
             await self._insert_floors(new)
-        if rows:
-            await self._insert(rows, cells)
+        try:
+            if rows:
+                await self._insert(rows, cells)
+        finally:
+            # Also where this is cancelled, as a process is that stood still: it has inserted.
+            await self._look_for_floors(rows, new)
         for floor in new:
             query = statements.end_rows(self._view, self._layout, self._table, floor)
             await self._asked().run(query)
-        await self._look_for_floors(rows)
         return refused
 
-    async def _look_for_floors(self, rows: Sequence[SinkRow]) -> None:
+    async def _look_for_floors(self, rows: Sequence[SinkRow], new: Sequence[Floor]) -> None:
         """Mark those of the rows just inserted that another process's floors say are old."""
-        if not await self._read_floors():
+        if not await self._read_floors(new):
             return
         # Just below the floor, for the page may have a row of this key, which is as of the floor.
         # Where that is the row's own stamp, the later insert counts.
@@ -213,16 +216,19 @@ class ClickhouseSink:
         columns = ", ".join(statements.quoted(column.name) for column in block)
         await self._asked().insert(f"INSERT INTO {table} ({columns})", encoded(block))
 
-    async def _read_floors(self) -> bool:
-        """Read the floors if there are more than are known; say whether there were."""
+    async def _read_floors(self, own: Sequence[Floor] = ()) -> bool:
+        """Read the floors if others have added some; say whether. ``own`` were added just now."""
         covers = statements.covers(self._view)
         counted = await self._asked().rows(f"SELECT count() AS count FROM {covers}")
         count = int(counted["count"][0] or 0)
-        if count == self._floors_count:
+        if count == self._floors_count + len(own):
+            self._floors = self._floors.raised(own) if own else self._floors
+            self._floors_count = count
             return False
         found = await self._asked().rows(f"SELECT begin, until, stamp FROM {covers}")
         every = zip(*(found.get(name, []) for name in ("begin", "until", "stamp")), strict=True)
         self._floors = Floors([Floor(*floor) for floor in every])
+        # What was added between the two queries is read once more.
         self._floors_count = count
         return True
 

@@ -231,16 +231,25 @@ class Database:
         covers = statements.quoted(statements.names(self._view)[1])
         for floor in new:
             self._connection.execute(f"INSERT INTO {covers} VALUES (?, ?, ?)", list(floor))
-        for floor in self._stored_floors():
-            if floors.hides(floor):
-                self._connection.execute(
-                    f"DELETE FROM {covers} WHERE begin = ? AND until = ? AND stamp = ?",
-                    list(floor),
-                )
+            for old in self._stored_floors(below=floor):
+                if floors.hides(old):
+                    self._connection.execute(
+                        f"DELETE FROM {covers} WHERE begin = ? AND until = ? AND stamp = ?",
+                        list(old),
+                    )
 
-    def _stored_floors(self) -> list[Floor]:
+    def _stored_floors(self, *, below: Floor | None = None) -> list[Floor]:
+        """Return the floors there are, or those lower ones that overlap another."""
         covers = statements.quoted(statements.names(self._view)[1])
-        found = self._connection.execute(f"SELECT begin, until, stamp FROM {covers}").fetchall()
+        query = f"SELECT begin, until, stamp FROM {covers}"
+        bounds: list[int | bytes] = []
+        if below is not None:
+            query += " WHERE stamp < ? AND (until > ? OR until = ''::BLOB)"
+            bounds = [below.stamp, below.begin]
+            if below.end:
+                query += " AND begin < ?"
+                bounds.append(below.end)
+        found = self._connection.execute(query, bounds).fetchall()
         return [Floor(*floor) for floor in found]
 
     @contextmanager

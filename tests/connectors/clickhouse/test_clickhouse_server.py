@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from demo.servers.clickhouse import Clickhouse
 from rowtide.connectors.clickhouse.sink import ClickhouseSettings, ClickhouseSink
+from rowtide.connectors.columnar.layout import Cells
+from rowtide.connectors.rows import SinkBatch, SinkRow
 from rowtide.core.errors import Unavailable
 from rowtide.core.variant import Scalar
 from tests.connectors.analytics.facts import (
@@ -116,3 +119,26 @@ async def _applied(sink: ClickhouseSink, first: int) -> bool:
     except Unavailable:
         return False
     return True
+
+
+class CancelledAfterInsert(ClickhouseSink):
+    """A sink whose process stood still, lost its lease, and is told so right after an insert."""
+
+    async def _insert(self, rows: Sequence[SinkRow], cells: Cells) -> None:
+        await super()._insert(rows, cells)
+        if cells:
+            raise asyncio.CancelledError
+
+
+async def test_a_cancelled_insert_leaves_no_row_below_a_floor(clickhouse: Clickhouse) -> None:
+    settings = ClickhouseSettings(clickhouse.url, view="cancelled")
+    paused, sink = CancelledAfterInsert(settings), ClickhouseSink(settings)
+    for one in (paused, sink):
+        await one.open(SHAPE)
+    page = SinkBatch(SHAPE.name, "s1", [], covers=(b"", b""), stamp=STAMP_FIRST + 5)
+    await sink.apply(page)
+    with pytest.raises(asyncio.CancelledError):
+        await paused.apply(batch_of(State(KEYS[0], STAMP_FIRST + 4, {"a": 1})))
+    assert await sink.held(b"", b"", limit=ALL) == []
+    for one in (paused, sink):
+        await one.close()

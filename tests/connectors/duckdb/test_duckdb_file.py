@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,10 @@ import pytest
 from rowtide.connectors.duckdb.sink import RELEASE_S, DuckdbSettings, DuckdbSink
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.rows import SinkBatch
 from rowtide.core.errors import Unavailable
 from rowtide.core.variant import Scalar
-from tests.connectors.analytics.facts import KEYS, SHAPE, State, batch_of
+from tests.connectors.analytics.facts import KEYS, SHAPE, State, batch_of, encoded
 from tests.connectors.analytics.targets import query_duckdb
 
 HOLDER = """
@@ -134,3 +137,47 @@ def test_a_setting_with_a_typing_error_is_refused(tmp_path: Path) -> None:
     fields = Fields({"kind": "duckdb", "fiel": "x"}, "connectors.x.sink")
     with pytest.raises(SettingsRefused, match="fiel"):
         make_sink(fields, Surroundings("x", str(tmp_path)))
+
+
+async def test_floors_that_newer_ones_hide_are_forgotten(tmp_path: Path) -> None:
+    sink = DuckdbSink(settings(tmp_path))
+    await sink.open(SHAPE)
+    borders = [b"", *sorted(map(encoded, KEYS)), b""]
+    for stamp, (begin, end) in enumerate(pairwise(borders)):
+        await sink.apply(SinkBatch(SHAPE.name, "s1", [], covers=(begin, end), stamp=stamp))
+    middle = borders[3]
+    for covered in [(b"", middle), (middle, b"")]:
+        await sink.apply(SinkBatch(SHAPE.name, "s1", [], covers=covered, stamp=100))
+    await sink.close()
+    found = query_duckdb(tmp_path / "t.duckdb", "SELECT begin, until, stamp FROM orders__covers")
+    assert sorted(found) == [(b"", middle, 100), (middle, b"", 100)]
+
+
+async def test_sinks_of_one_process_share_a_file(tmp_path: Path) -> None:
+    sinks = [DuckdbSink(replace(settings(tmp_path), view=f"t{number}")) for number in range(3)]
+
+    async def fill(sink: DuckdbSink, number: int) -> None:
+        await until_available(lambda: sink.open(SHAPE))
+        for at in range(6):
+            batch = batch_of(State(KEYS[at], at, {f"c{at}": number}))
+            await until_available(lambda batch=batch: sink.apply(batch))  # type: ignore[misc]
+        await sink.close()
+
+    async with asyncio.TaskGroup() as tasks:
+        for number, sink in enumerate(sinks):
+            tasks.create_task(fill(sink, number))
+    for number in range(3):
+        query = f"SELECT count(*), max(c5) FROM t{number}"
+        assert query_duckdb(tmp_path / "t.duckdb", query) == [(6, number)]
+
+
+async def until_available(call: Callable[[], Awaitable[object]]) -> None:
+    """Do as the runtime does where two connections of a file are in each other's way."""
+    for _ in range(1000):
+        try:
+            await call()
+        except Unavailable:
+            await asyncio.sleep(0)
+        else:
+            return
+    raise AssertionError("never available")
