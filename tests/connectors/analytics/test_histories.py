@@ -14,7 +14,7 @@ from demo.servers.clickhouse import Clickhouse
 from tests.connectors.analytics.facts import SHAPE, Delivery, Model, comparable, histories
 from tests.connectors.analytics.targets import MAKERS, AnySink, Target, clickhouse_target
 
-EXAMPLES = {"duckdb": 40, "delta": 20, "parquet": 40, "clickhouse": 40}
+EXAMPLES = {"duckdb": 25, "delta": 15, "parquet": 25, "clickhouse": 25}
 ALL = 1_000
 # Every step of shrinking would open a target anew: minutes for a smaller example.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)

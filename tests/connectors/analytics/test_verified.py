@@ -26,7 +26,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.system]
 
 ROWS = 40
 STREAM = pb.StreamSpecification(enable_stream=True, expiration_time=24)
-KINDS = ("duckdb", "delta", "parquet", "clickhouse")
+KINDS = (
+    "duckdb",
+    "clickhouse",
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("delta", "parquet")),
+)
 
 
 @pytest.fixture
