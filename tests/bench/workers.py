@@ -5,7 +5,9 @@ all but one of N requests go one hop. CPU is that of all worker processes togeth
 apart; ``idle`` is what they use without any load, which the operations' CPU includes.
 
 With ``--cap 0.25`` each worker gets a quarter of a core: then what they do together must grow with
-their number, as long as broker, load and machine have room.
+their number, as long as broker, load and machine have room. Who is capped stands still for three
+quarters of the time, so an answer takes tens of milliseconds: few ``--connections``, each waiting
+for its answer, leave workers without work.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ from tests.bench.traffic import KEY, Requests, closed_loop
 TABLE = "spread"
 SLOTS = SHARDS = 8
 BATCH_ROWS = 200
-CONNECTIONS = 32
-BATCH_CONNECTIONS = 8
+BATCH_PART = 4
+"""Of so many connections one sends batches."""
+
 IDLE_S = 4.0
 KINDS = {STRING: pb.STRING, INTEGER: pb.INTEGER}
 Told = dict[str, dict[str, float]]
@@ -61,8 +64,9 @@ def create_table(client: Client) -> None:
 class Load:
     """Sends the same requests to a cluster as to any other, divided among its workers."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, connections: int) -> None:
         self._cluster = cluster
+        self._connections = connections
         self._pids = [worker.pid for worker in cluster.workers]
         self._requests = Requests(cluster.access[0], TABLE)
 
@@ -71,9 +75,11 @@ class Load:
         batches = [range(first, first + BATCH_ROWS) for first in range(rows, 5 * rows, BATCH_ROWS)]
         put, get, batch = self._requests.put, self._requests.get, self._requests.batch
         return {
-            "PutRow": self._run(map(put, range(rows)), CONNECTIONS),
-            "GetRow": self._run(map(get, range(rows)), CONNECTIONS),
-            "BatchWriteRow": self._run(map(batch, batches), BATCH_CONNECTIONS, units=BATCH_ROWS),
+            "PutRow": self._run(map(put, range(rows)), self._connections),
+            "GetRow": self._run(map(get, range(rows)), self._connections),
+            "BatchWriteRow": self._run(
+                map(batch, batches), self._connections // BATCH_PART, units=BATCH_ROWS
+            ),
         }
 
     def idle_ms_per_s(self) -> float:
@@ -121,7 +127,9 @@ def _any(_body: bytes) -> None:
     """Take any answer that is one: a refusal has raised already."""
 
 
-def measured(count: int, rows: int, cap: float | None, note: Callable[[str], None]) -> Told:
+def measured(
+    count: int, rows: int, connections: int, cap: float | None, note: Callable[[str], None]
+) -> Told:
     """Return what so many workers do."""
     cache_dir = default_cache_dir(os.environ, sys.platform)
     with (
@@ -132,11 +140,11 @@ def measured(count: int, rows: int, cap: float | None, note: Callable[[str], Non
         cluster.settled(count)
         with Client(**cluster.access[0]._asdict()) as client:
             create_table(client)
-        Load(cluster).measure(rows // 10)  # Warm.
+        Load(cluster, connections).measure(rows // 10)  # Warm.
         if cap is not None:
             for worker in cluster.workers:
                 capped.enter_context(cpu_cap(worker.pid, cap))
-        load = Load(cluster)
+        load = Load(cluster, connections)
         idle = load.idle_ms_per_s()
         told = {**load.measure(rows), "idle": {"ms_per_s": idle}}
     note(f"{count} workers: {told}")
@@ -146,12 +154,16 @@ def measured(count: int, rows: int, cap: float | None, note: Callable[[str], Non
 @click.command(context_settings={"show_default": True})
 @click.option("--counts", default="1,2,4", help="Numbers of workers, with commas.")
 @click.option("--rows", default=10_000, help="Rows one by one; 4 times as many by 200.")
+@click.option("--connections", default=32, help="Of all workers together; a quarter for batches.")
 @click.option("--cap", type=float, help="Cores that each worker gets; all without.")
-def main(counts: str, rows: int, cap: float | None) -> None:
+def main(counts: str, rows: int, connections: int, cap: float | None) -> None:
     """Measure CPU per operation and throughput for several numbers of workers; print JSON."""
     numbers = [int(number) for number in counts.split(",")]
     try:
-        told = {n: measured(n, rows, cap, lambda text: click.echo(text, err=True)) for n in numbers}
+        told = {
+            n: measured(n, rows, connections, cap, lambda text: click.echo(text, err=True))
+            for n in numbers
+        }
     except CapUnavailable as error:
         raise click.ClickException(f"No worker can be capped here: {error}") from error
     about: dict[str, Any] = {
