@@ -441,13 +441,17 @@ class _Caller(_Frames):
         return future
 
     def sweep(self) -> None:
-        """Tell once a second who has waited too long; so no call needs a timer of its own."""
+        """Look once a second for who has waited too long; so no call needs a timer of its own."""
+        self.expire()
+        if self.transport is not None:
+            self._sweeper = self._loop.call_later(1.0, self.sweep)
+
+    def expire(self) -> None:
+        """Tell those who wait for as many sweeps as an answer has seconds that it is unknown."""
         self._sent.append(self._number)
         if len(self._sent) == self._sent.maxlen:
             for number in [number for number in self._waiting if number <= self._sent[0]]:
                 self._fail(self._waiting.pop(number))
-        if self.transport is not None:
-            self._sweeper = self._loop.call_later(1.0, self.sweep)
 
     def _fail(self, future: asyncio.Future[bytes]) -> None:
         if not future.done():

@@ -220,3 +220,37 @@ async def test_more_than_may_wait_is_refused_at_once(
             await client.call(other.address, ANN, "PutRow", b"2")
         assert busy.value.code == "OTSServerBusy"
         go.set()
+
+
+async def test_what_is_not_answered_in_time_is_unknown_and_the_next_call_waits_on(
+    client: HopClient,
+) -> None:
+    arrived: asyncio.Queue[bytes] = asyncio.Queue()
+    go = asyncio.Event()
+
+    async def answer(_identity: Identity, _operation: str, body: bytes) -> bytes:
+        arrived.put_nowait(body)
+        await go.wait()
+        return body
+
+    async with worker(answer) as other, asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(told(client, other.address, b"1"), name="first")
+        assert await arrived.get() == b"1"
+        caller = client._links[other.address].caller
+        assert caller is not None
+        for _ in range(hop.ANSWER_S):  # One more is needed; a timer's own may come between.
+            caller.expire()
+        second = tasks.create_task(told(client, other.address, b"2"), name="second")
+        assert await arrived.get() == b"2"
+        caller.expire()
+        assert isinstance(await first, OutcomeUnknown)
+        go.set()
+        assert await second == b"2"
+
+
+async def told(client: HopClient, address: str, body: bytes) -> bytes | StoreError:
+    """Return the answer to a call, or the failure."""
+    try:
+        return await client.call(address, ANN, "PutRow", body)
+    except StoreError as error:
+        return error
