@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,8 +58,13 @@ def modules(*folders: str) -> Iterator[Module]:
     for folder in folders or (*MAY_IMPORT, "tests", "demo"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             if not path.stem.endswith("_pb2"):
-                text = path.read_text(encoding="utf-8")
-                yield str(path.relative_to(ROOT)), ast.parse(text, str(path)), text.splitlines()
+                yield parsed(path)
+
+
+@cache
+def parsed(path: Path) -> Module:
+    text = path.read_text(encoding="utf-8")
+    return str(path.relative_to(ROOT)), ast.parse(text, str(path)), text.splitlines()
 
 
 def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
