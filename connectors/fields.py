@@ -85,6 +85,10 @@ class Fields:
         """Return the settings under a name; none where it is not there."""
         return Fields(self.mapping(name), f"{self.where}.{name}", environment=self._environment)
 
+    def names(self) -> list[str]:
+        """Return what stands here, where names are the user's own."""
+        return [str(name) for name in self._values]
+
     def has(self, name: str) -> bool:
         """Say whether something stands under a name."""
         return self._values.get(name) is not None
