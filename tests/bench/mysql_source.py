@@ -1,0 +1,202 @@
+"""Speed of the MySQL source: ``python -m tests.bench.mysql_source`` (see ``--help``).
+
+A MariaDB and a rowtide are children of this process, which is the source. The rows are flights: a
+key and 19 columns. "alone" writes nowhere: it is what reading and decoding cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from demo.servers.mariadb import HOST, MariaDB
+from rowtide.connectors.fields import Fields
+from rowtide.connectors.mysql.source import make_source
+from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.rows import Key, SourceRow, TableShape
+from rowtide.connectors.runtime.table_target import TableTarget
+from rowtide.connectors.source import SourceTarget
+from rowtide.core import plainbuffer, variant
+from rowtide.core.errors import Unavailable
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.deploy.kafka.config import default_cache_dir
+from rowtide.deploy.up import Ready, Up
+from rowtide.stream.endpoint import Endpoint
+from tests.bench.processes import machine
+from tests.bench.report import Result, as_markdown, percentile
+
+COLUMNS = (
+    "id INT PRIMARY KEY, year SMALLINT, month TINYINT, day TINYINT, dep_time INT,"
+    " sched_dep_time INT, dep_delay DOUBLE, arr_time INT, sched_arr_time INT, arr_delay DOUBLE,"
+    " carrier VARCHAR(5), flight INT, tailnum VARCHAR(10), origin VARCHAR(5), dest VARCHAR(5),"
+    " air_time DOUBLE, distance DOUBLE, hour TINYINT, minute TINYINT, time_hour DATETIME"
+)
+VALUES = (
+    "seq, 2013, 1, seq % 28 + 1, 517, 515, seq % 60, 830, 819, 11.0, 'UA', seq % 8000,"
+    " CONCAT('N', seq % 5000), 'EWR', 'IAH', 227.0, 1400.0, 5, 15, '2013-01-01 05:00:00'"
+)
+PROBES = 300
+STATEMENT_ROWS = 5000
+QUICK = ("--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2")
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--rows", default=200_000, help="Rows of the table.")
+@click.option("--transactions", default=20_000, help="Transactions of one row each.")
+def main(rows: int, transactions: int) -> None:
+    """Measure the source and print a Markdown table with the bars."""
+    click.echo(f"machine: {machine()}\nload before: {os.getloadavg()[0]:.1f}")
+    click.echo(f"date: {datetime.now(UTC).date()}\npython: {sys.version.split()[0]}")
+    click.echo(f"command: {' '.join(['python -m tests.bench.mysql_source', *sys.argv[1:]])}\n")
+    cache_dir = default_cache_dir(os.environ, sys.platform)
+    with tempfile.TemporaryDirectory(prefix="rowtide-bench-") as where:
+        folder = Path(where)
+        with (
+            MariaDB(folder / "mariadb", cache_dir, options=QUICK) as server,
+            (folder / "log").open("wb") as log,
+            Up(folder / "data", options=["--port", "0"], output=log) as up,
+        ):
+            ready = up.start()
+            server.execute("CREATE DATABASE shop", f"CREATE TABLE shop.flights ({COLUMNS})")
+            _insert(server, 1, rows)
+            results = asyncio.run(_measured(server, ready, rows, transactions))
+    click.echo(as_markdown(results))
+
+
+async def _measured(server: MariaDB, ready: Ready, rows: int, transactions: int) -> list[Result]:
+    nowhere = _Counted(None)
+    results = await _rates(server, nowhere, rows, transactions, "alone")
+    async with (
+        Endpoint(**ready._asdict()) as endpoint,
+        TableTarget(endpoint, "bench") as target,
+    ):
+        counted = _Counted(target)
+        results += await _rates(server, counted, rows, transactions, "into rowtide")
+        async with _running(server, counted):
+            results += await _delays(server, endpoint)
+    return results
+
+
+async def _rates(
+    server: MariaDB, target: _Counted, rows: int, transactions: int, how: str
+) -> list[Result]:
+    """Return how fast the table is copied, and changes that wait in the binlog are followed."""
+    results = [await _timed(server, target, rows, f"MariaDB snapshot, {how}")]
+    await asyncio.to_thread(server.execute, "UPDATE shop.flights SET dep_delay = dep_delay + 1")
+    results.append(await _timed(server, target, rows, f"binlog, one statement, {how}"))
+    await asyncio.to_thread(_small_transactions, server, transactions)
+    name = f"binlog, single rows, {how}"
+    return [*results, await _timed(server, target, transactions, name)]
+
+
+async def _timed(server: MariaDB, target: _Counted, count: int, name: str) -> Result:
+    """Run a source until so many rows were written; what it began with counts too."""
+    target.expect(count)
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    async with _running(server, target):
+        await target.reached.wait()
+        took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+    return Result(name, count / took_s, "/s", cpu_us=cpu_s / count * 1e6)
+
+
+async def _delays(server: MariaDB, endpoint: Endpoint) -> list[Result]:
+    """Return how long after its commit at MariaDB a change is read from rowtide."""
+    delays: list[float] = []
+    key = plainbuffer.HEADER + plainbuffer.encode_row([(b"id", variant.encode(7))], [])
+    asked = pb.GetRowRequest(
+        table_name="flights", primary_key=key, columns_to_get=["dep_delay"], max_versions=1
+    )
+    with server.connect() as connection, connection.cursor() as cursor:
+        for number in range(PROBES):
+            value = 1e6 + number
+            change = f"UPDATE shop.flights SET dep_delay = {value} WHERE id = 7"
+            await asyncio.to_thread(cursor.execute, change)
+            began_s = time.perf_counter()
+            while await _read(endpoint, asked) != value:
+                pass
+            delays.append(time.perf_counter() - began_s)
+    return [
+        Result(f"MariaDB -> read in rowtide, p{p}", percentile(delays, p) * 1000, "ms")
+        for p in (50, 99)
+    ]
+
+
+async def _read(endpoint: Endpoint, asked: pb.GetRowRequest) -> object:
+    try:
+        told = await endpoint.call("GetRow", asked, pb.GetRowResponse)
+    except Unavailable:  # A machine so busy that the lease was not renewed in time.
+        return None
+    [cell] = plainbuffer.decode_row(told.row).cells
+    return variant.decode(cell.variant)
+
+
+@asynccontextmanager
+async def _running(server: MariaDB, target: SourceTarget) -> AsyncIterator[None]:
+    fields = {"host": HOST, "port": server.port, "user": "root", "tables": ["shop.*"]}
+    source = make_source(Fields(fields, "bench"), Surroundings("bench", ""))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(source.run(target), name="source")
+        yield
+        source.stop()
+
+
+class _Counted:
+    """A target that counts rows, and gives them to another one if there is one."""
+
+    def __init__(self, target: TableTarget | None) -> None:
+        self.reached = asyncio.Event()
+        self._left = 0
+        self._target = target
+        self._kept = b""
+
+    def expect(self, rows: int) -> None:
+        """Set ``reached`` when so many more rows were written."""
+        self._left = rows
+        self.reached.clear()
+
+    async def ensure_table(self, table: TableShape) -> None:
+        if self._target is not None:
+            await self._target.ensure_table(table)
+
+    async def write(self, rows: Sequence[SourceRow]) -> None:
+        if self._target is not None:
+            await self._target.write(rows)
+        self._left -= len(rows)
+        if self._left <= 0:
+            self.reached.set()
+
+    async def keys(self, table: str, after: Key | None, *, limit: int) -> Sequence[Key]:
+        return () if self._target is None else await self._target.keys(table, after, limit=limit)
+
+    async def checkpoint(self) -> bytes:
+        return self._kept
+
+    async def keep(self, checkpoint: bytes) -> None:
+        self._kept = checkpoint
+        if self._target is not None:
+            await self._target.keep(checkpoint)
+
+
+def _insert(server: MariaDB, low: int, high: int) -> None:
+    for first in range(low, high + 1, STATEMENT_ROWS):
+        last = min(first + STATEMENT_ROWS - 1, high)
+        server.execute(f"INSERT INTO shop.flights SELECT {VALUES} FROM shop.seq_{first}_to_{last}")
+
+
+def _small_transactions(server: MariaDB, count: int) -> None:
+    with server.connect() as connection, connection.cursor() as cursor:
+        for number in range(1, count + 1):
+            cursor.execute(f"UPDATE shop.flights SET arr_time = arr_time + 1 WHERE id = {number}")
+
+
+if __name__ == "__main__":
+    main()
