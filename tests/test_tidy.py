@@ -43,6 +43,7 @@ ONLY_IN = {
     "jgo": ("deploy/kafka/jars.py",),
     "mode": ("stream/faust_*.py",),
     "psycopg2": ("connectors/postgres/server.py",),
+    "pymysql": ("connectors/mysql/*.py",),
     "rocksdict": ("stream/*store*.py", "stream/rocks*.py"),
     "tantivy": ("connectors/tantivy/*.py",),
 }

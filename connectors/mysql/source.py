@@ -1,0 +1,203 @@
+"""MySQL as a source: MariaDB's tables, first as they are, then as they change.
+
+See DESIGN.md beside this file for why it is done so, and docs/connector-mysql-source.md for what it
+promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from rowtide.connectors.fields import Fields
+from rowtide.connectors.mysql.source_binlog import Binlog, Piece, Purged
+from rowtide.connectors.mysql.source_copy import Copy
+from rowtide.connectors.mysql.source_pipe import Pipe
+from rowtide.connectors.mysql.source_position import Checkpoint, Place, TableProgress
+from rowtide.connectors.mysql.source_schema import SourceTable
+from rowtide.connectors.mysql.source_server import Server, translated
+from rowtide.connectors.mysql.source_settings import SourceSettings, parsed_settings
+from rowtide.connectors.mysql.source_side import MySqlSide
+from rowtide.connectors.mysql.source_snapshot import Snapshots
+from rowtide.connectors.mysql.source_tables import followed_tables
+from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.source import SourceTarget
+from rowtide.core.errors import first_failure
+
+__all__ = ["MySqlSource", "make_source"]
+
+logger = logging.getLogger(__name__)
+
+AHEAD_BYTES = 16 * 1024 * 1024
+"""Of the binlog that may wait for rowtide."""
+PIECE_BYTES = 200
+"""What a piece weighs beside its rows."""
+
+
+def make_source(fields: Fields, surroundings: Surroundings) -> MySqlSource:
+    """Return the source that settings describe. Raises SettingsRefused; nothing is reached yet."""
+    return MySqlSource(
+        parsed_settings(fields, surroundings.connector), folder=surroundings.folder or None
+    )
+
+
+class _Sessions(NamedTuple):
+    """What is open at the server: one session for chunks, one for schemas that the binlog needs."""
+
+    chunks: Server
+    schemas: Server
+    tables: dict[str, SourceTable]
+
+    def close(self) -> None:
+        self.chunks.close()
+        self.schemas.close()
+
+
+class MySqlSource:
+    """See ``Source``. ``folder`` is where transactions too large for the memory wait."""
+
+    def __init__(self, settings: SourceSettings, *, folder: str | None = None) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._copy: Copy | None = None
+        self.stopping = False
+
+    def stop(self) -> None:
+        """Let ``run`` end at the next place from which nothing is repeated."""
+        self.stopping = True
+        if self._copy is not None:
+            self._copy.stop()
+
+    def begin_again(self, checkpoint: bytes) -> bytes:
+        """See ``Repeatable``: every table is copied again, and what is no more there is deleted."""
+        if not checkpoint:
+            return checkpoint
+        kept = Checkpoint.parsed(checkpoint)
+        kept.restart(list(kept.tables), sweep=True)
+        return kept.encoded()
+
+    async def side(self, table: str) -> MySqlSide:
+        """See ``ComparableSource``."""
+        with translated(self._settings):
+            return await asyncio.to_thread(MySqlSide, self._settings, table)
+
+    async def run(self, target: SourceTarget) -> None:
+        """See ``Source.run``. Raises ``SettingsRefused`` where the server can't be followed."""
+        checkpoint = Checkpoint.parsed(await target.checkpoint())
+        missed = ""
+        while not self.stopping:
+            with translated(self._settings):
+                sessions = await asyncio.to_thread(self._opened, checkpoint, missed)
+            try:
+                await self._live(target, checkpoint, sessions)
+            except Purged as error:
+                missed = str(error)
+                logger.warning("changes were missed, all tables are copied again: %s", missed)
+            finally:
+                sessions.close()
+
+    def _opened(self, checkpoint: Checkpoint, missed: str) -> _Sessions:
+        """Open sessions and bring the checkpoint up to the server as it is; blocks."""
+        server = Server(self._settings)
+        try:
+            server.check()
+            # Tables are read after the moment: one that is made in between is met in the binlog.
+            moment = server.begin_moment()
+            server.end_moment()
+            tables = followed_tables(server)
+            now = server.gtids_at(moment.log, moment.place) or {}
+            checkpoint.leave_out(
+                name for name in checkpoint.tables if not self._settings.wants(*name.split(".", 1))
+            )
+            if checkpoint.epoch == 0 or missed:
+                checkpoint.begin_epoch(moment.log, moment.place, now)
+                checkpoint.leave_out(name for name in checkpoint.tables if name not in tables)
+                checkpoint.restart(tables, sweep=bool(missed))
+            elif checkpoint.log != moment.log or checkpoint.gtids != server.gtids_at(
+                checkpoint.log, checkpoint.place
+            ):
+                # Another server's binlog, or one that began anew: what the GTIDs lead to is
+                # followed, but its places say nothing against those before.
+                logger.warning("the binlog is another one: going on by GTID")
+                checkpoint.begin_epoch(moment.log, Place(0, 0), checkpoint.gtids)
+            checkpoint.run += 1
+            for name, table in tables.items():
+                known = checkpoint.tables.setdefault(name, TableProgress())
+                known.columns = known.columns or [column.identity for column in table.columns]
+            return _Sessions(server, Server(self._settings), tables)
+        except BaseException:
+            server.close()
+            raise
+
+    async def _live(
+        self, target: SourceTarget, checkpoint: Checkpoint, sessions: _Sessions
+    ) -> None:
+        """Copy and follow until stopped, or until something fails."""
+        for name, table in sessions.tables.items():
+            await target.ensure_table(table.shape)
+            progress = checkpoint.tables[name]
+            if not progress.copied and await target.keys(table.target, None, limit=1):
+                progress.sweep = True  # Whoever left rows there may have left too many.
+        await target.keep(checkpoint.encoded())
+        copied = {
+            name
+            for name, progress in checkpoint.tables.items()
+            if progress.copied and not progress.sweep
+        }
+        pipe: Pipe[Piece] = Pipe(_weight, weight_max=AHEAD_BYTES)
+        snapshots = Snapshots(sessions.chunks, epoch=checkpoint.epoch, run=checkpoint.run)
+        copy = self._copy = Copy(
+            target,
+            checkpoint,
+            dict(sessions.tables),
+            pipe=pipe,
+            snapshots=snapshots,
+            copied=copied,
+        )
+        if self.stopping:
+            copy.stop()
+        with translated(self._settings):
+            reader = _Reader(sessions, checkpoint, copied, self._folder)
+            await asyncio.to_thread(reader.open)
+            pipe.start(reader.run, "mysql binlog")
+            try:
+                await copy.run()
+            except BaseExceptionGroup as group:
+                raise first_failure(group) from group
+            finally:
+                self._copy = None
+                pipe.close()
+                reader.close()
+                sessions.close()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.to_thread(pipe.join)
+
+
+class _Reader:
+    """The binlog of a life, opened and read in threads, closed from the loop."""
+
+    def __init__(
+        self, sessions: _Sessions, checkpoint: Checkpoint, copied: set[str], folder: str | None
+    ) -> None:
+        self._make: Callable[[], Binlog] = lambda: Binlog(
+            sessions.schemas, checkpoint, dict(sessions.tables), copied, folder=folder
+        )
+        self._binlog: Binlog | None = None
+
+    def open(self) -> None:
+        self._binlog = self._make()
+
+    def run(self, emit: Callable[[list[Piece]], None]) -> None:
+        assert self._binlog is not None, "it was opened"
+        self._binlog.run(emit)
+
+    def close(self) -> None:
+        if self._binlog is not None:
+            self._binlog.close()
+
+
+def _weight(pieces: list[Piece]) -> int:
+    return sum([piece.size + PIECE_BYTES for piece in pieces])

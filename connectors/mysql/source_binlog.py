@@ -1,0 +1,419 @@
+"""The binlog as it comes from the server, transaction by transaction.
+
+A transaction is a GTID event, then events of tables and rows, then its end. Its events are held,
+beyond ``HELD_BYTES`` in a file without a name, until the end has come: a server that is killed
+while it writes its binlog leaves a part of a transaction there that never was. What is decoded goes
+out in *pieces*, as soon as there is nothing more to read.
+
+Blocks, and is for one thread; ``close`` may be called by another. It asks the server for a table's
+schema when a statement has changed it, before it decodes the rows that follow.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, NamedTuple
+
+import pymysql
+
+from rowtide.connectors.mysql.source_charsets import Charsets
+from rowtide.connectors.mysql.source_ddl import Meaning, What, meanings
+from rowtide.connectors.mysql.source_packets import Packets, length_at
+from rowtide.connectors.mysql.source_position import Checkpoint, Place, gtid_text, prefix
+from rowtide.connectors.mysql.source_row_image import Unreadable, reader_of
+from rowtide.connectors.mysql.source_rows import DELETE, UPDATE, WRITE, RowDecoder
+from rowtide.connectors.mysql.source_schema import SourceTable
+from rowtide.connectors.mysql.source_server import Server, connected, cut, place_of
+from rowtide.connectors.mysql.source_table_map import parsed_table_map, table_name
+from rowtide.connectors.mysql.source_tables import followed_table
+from rowtide.connectors.rows import SourceRow
+
+__all__ = ["Binlog", "Change", "Piece", "Purged"]
+
+HEARTBEAT_S = 1
+SILENCE_S = 10
+"""A server that sends nothing for so long, not even a heartbeat, is given up."""
+
+HELD_BYTES = 8 * 1024 * 1024
+FLUSH_ROWS, FLUSH_BYTES = 500, 1024 * 1024
+"""So much goes out though there is more to read at once."""
+
+_HEADER = Struct("<IBIIIH")
+_GTID = Struct("<QIB")
+_GOES_ON_BY_ITSELF = 1
+"""GTID flag: one statement without an end of its own."""
+_ARTIFICIAL = 0x20
+"""Event flag: it is not in the file."""
+_CHECKSUM_BYTES = 4
+_PURGED = 1236
+_SEND_BINLOG = 0x12
+
+QUERY, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT, HEARTBEAT = 2, 4, 15, 16, 19, 26, 27
+XA_PREPARE, GTID, QUERY_COMPRESSED = 38, 162, 165
+_ROWS = {23: WRITE, 24: UPDATE, 25: DELETE, 166: WRITE, 167: UPDATE, 168: DELETE}
+_COMPRESSED = {166, 167, 168}
+
+
+class Purged(Exception):
+    """The server no longer has the binlog from the place on that was asked for."""
+
+
+class Change(NamedTuple):
+    """What a statement meant for tables, and what those that are followed are now."""
+
+    meanings: list[Meaning]
+    tables: Mapping[str, SourceTable | None]
+    reason: str
+
+
+class Piece(NamedTuple):
+    """What comes next: rows of a transaction that begins at a place, or a change of tables.
+
+    ``end`` is the place where it ends, None where more of it follows; ``gtid`` that of a whole one.
+    ``size`` is how many bytes of the binlog it was.
+    """
+
+    begin: Place
+    rows: list[SourceRow]
+    end: Place | None
+    gtid: str = ""
+    change: Change | None = None
+    time_ms: int = 0
+    size: int = 0
+
+
+@dataclass(slots=True)
+class _Transaction:
+    begin: Place
+    gtid: str
+    single: bool
+
+
+class Binlog:
+    """The binlog of ``server``'s server from a checkpoint on.
+
+    ``tables`` are those that are followed, by full name; ``copied`` the names of those whose
+    snapshot is done: both are shared with who reads the pieces.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        start: Checkpoint,
+        tables: dict[str, SourceTable],
+        copied: set[str],
+        *,
+        folder: str | None = None,
+    ) -> None:
+        self._server = server
+        self._epoch = start.epoch
+        self._log, self._place = start.log, start.place
+        self._tables = tables
+        self._copied = copied
+        self._charsets = Charsets(server)
+        self._folder = folder
+        self._connection, self._packets, self._checksum_bytes = self._opened(gtid_text(start.gtids))
+        self._transaction: _Transaction | None = None
+        self._held = _Held(folder)
+        self._decoders: dict[bytes, RowDecoder | None] = {}
+        self._pieces: list[Piece] = []
+        self._rows = self._bytes = 0
+        self._emit: Callable[[list[Piece]], None] = list.clear
+
+    def close(self) -> None:
+        """End the connection; who waits for a packet gets ConnectionLost."""
+        cut(self._connection)
+
+    def run(self, emit: Callable[[list[Piece]], None]) -> None:
+        """Hand over pieces for ever. Raises ConnectionLost or Purged, or what ``emit`` raises."""
+        packets = self._packets
+        self._emit = emit
+        while True:
+            if self._pieces and (self._is_full() or not packets.ready()):
+                self._flush()
+            self._read(packets.next())
+
+    def _is_full(self) -> bool:
+        return self._rows >= FLUSH_ROWS or self._bytes >= FLUSH_BYTES
+
+    def _flush(self) -> None:
+        pieces, self._pieces, self._rows, self._bytes = self._pieces, [], 0, 0
+        self._emit(pieces)
+
+    def _add(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+        self._rows += len(piece.rows)
+        self._bytes += piece.size
+
+    def _opened(self, gtids: str) -> tuple[Any, Packets, int]:
+        connection = connected(self._server.settings, silence_s=SILENCE_S)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT @@global.binlog_checksum")
+            [(checksum,)] = cursor.fetchall()
+            cursor.execute(
+                "SET @master_binlog_checksum = @@global.binlog_checksum, @mariadb_slave_capability"
+                " = 4, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0,"
+                " @slave_connect_state = %s, @master_heartbeat_period = %s",
+                (gtids, HEARTBEAT_S * 10**9),
+            )
+        packets = Packets(connection)
+        number = self._server.settings.server_id
+        packets.command(_SEND_BINLOG, Struct("<IHI").pack(4, 0, number))
+        return connection, packets, 0 if checksum == "NONE" else _CHECKSUM_BYTES
+
+    def _read(self, packet: bytes) -> None:
+        if packet[0]:
+            raise _failure(packet)
+        time_s, kind, _, size, offset, flags = _HEADER.unpack_from(packet, 1)
+        if kind == FORMAT:
+            self._checksum_bytes = _CHECKSUM_BYTES if packet[-5] == 1 else 0
+        body = packet[20 : len(packet) - self._checksum_bytes]
+        if kind == TABLE_MAP or kind in _ROWS:
+            self._held.add(kind, body)
+        elif kind == GTID:
+            self._begin(body, packet, Place(self._place.file, offset - size))
+        elif kind == XID:
+            self._commit(offset, time_s)
+        elif kind in (QUERY, QUERY_COMPRESSED):
+            self._query(body, offset, time_s, compressed=kind == QUERY_COMPRESSED)
+        elif kind == ROTATE:
+            self._rotate(body)
+        elif kind == XA_PREPARE:
+            self._prepare(offset, time_s)
+        elif kind == INCIDENT:
+            self._unclear("the server lost a part of its binlog", time_s)
+        if self._transaction is None and offset and not flags & _ARTIFICIAL and kind != ROTATE:
+            self._reach(Place(self._place.file, offset))
+
+    def _reach(self, place: Place) -> None:
+        """Tell how far the binlog was read, where no transaction says so."""
+        if place > self._place:
+            self._place = place
+            self._pieces.append(Piece(place, [], place))
+
+    def _rotate(self, body: bytes) -> None:
+        name, place = place_of(body[8:].decode(), int.from_bytes(body[:8], "little"))
+        if name != self._log and self._log:
+            raise Purged(f"The binlog is called {name} by now, and was {self._log}.")
+        if place.file != self._place.file:
+            # A transaction that did not end in its file never was.
+            self._transaction = None
+            self._held.clear()
+            self._place = place
+
+    def _begin(self, body: bytes, packet: bytes, begin: Place) -> None:
+        sequence, domain, flags = _GTID.unpack_from(body)
+        server = int.from_bytes(packet[6:10], "little")
+        self._held.clear()
+        gtid = f"{domain}-{server}-{sequence}"
+        self._transaction = _Transaction(begin, gtid, bool(flags & _GOES_ON_BY_ITSELF))
+
+    def _query(self, body: bytes, offset: int, time_s: int, *, compressed: bool) -> None:
+        database_bytes = body[8]
+        begin = 13 + int.from_bytes(body[11:13], "little")
+        database = body[begin : begin + database_bytes].decode()
+        at = begin + database_bytes + 1
+        text = _inflated(body, at) if compressed else body
+        statement = text[at:].decode("utf-8", "replace")
+        word = statement[:8].upper()
+        if word == "BEGIN" or self._transaction is None:
+            return
+        if word == "COMMIT":
+            self._commit(offset, time_s)
+        elif word == "ROLLBACK":
+            self._held.clear()
+            self._commit(offset, time_s)
+        else:
+            self._statement(statement, database, time_s)
+            if self._transaction.single:
+                self._commit(offset, time_s)
+
+    def _prepare(self, offset: int, time_s: int) -> None:
+        """What XA prepares is not there yet; once it is, its rows are behind us."""
+        if any(kind in _ROWS for kind, _ in self._held):
+            self._unclear("a transaction of XA was prepared", time_s)
+        self._held.clear()
+        self._commit(offset, time_s)
+
+    def _statement(self, statement: str, database: str, time_s: int) -> None:
+        if statement[:9].upper() in ("XA COMMIT", "XA ROLLBA"):
+            self._unclear("a transaction of XA ended", time_s)
+            return
+        found = [
+            meaning
+            for meaning in meanings(statement, database)
+            if meaning.what is What.UNCLEAR
+            or not meaning.table
+            or self._server.settings.wants(meaning.database, meaning.table)
+        ]
+        if any(meaning.what is What.UNCLEAR for meaning in found) or "\ufffd" in statement:
+            self._unclear(f"the binlog has a statement instead of rows: {statement[:80]}", time_s)
+        elif found:
+            self._change(found, statement[:80], time_s)
+
+    def _change(self, found: list[Meaning], reason: str, time_s: int) -> None:
+        """Look at the tables again that a statement was about, before the rows that follow."""
+        assert self._transaction is not None, "a statement is a part of a transaction"
+        now: dict[str, SourceTable | None] = {}
+        for meaning in found:
+            names = [f"{meaning.database}.{meaning.table}"]
+            if not meaning.table:
+                names = [name for name in self._tables if name.startswith(meaning.database + ".")]
+            for name in names:
+                database, _, table = name.partition(".")
+                now[name] = followed_table(self._server, database, table)
+                self._replace(name, now[name])
+                if meaning.what is not What.ALTERED:
+                    self._copied.discard(name)
+        self._decoders.clear()
+        begin = self._transaction.begin
+        self._pieces.append(Piece(begin, [], None, "", Change(found, now, reason), time_s * 1000))
+
+    def _replace(self, name: str, table: SourceTable | None) -> None:
+        if table is None:
+            self._tables.pop(name, None)
+        else:
+            self._tables[name] = table
+
+    def _unclear(self, reason: str, time_s: int) -> None:
+        self._copied.clear()
+        begin = self._transaction.begin if self._transaction else self._place
+        change = Change([Meaning(What.UNCLEAR, "", "")], {}, reason)
+        self._pieces.append(Piece(begin, [], None, "", change, time_s * 1000))
+
+    def _commit(self, offset: int, time_s: int) -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is None:
+            return
+        self._place = end = Place(self._place.file, offset)
+        try:
+            rows, size = self._decoded(transaction, time_s * 1000)
+        except Unreadable as error:
+            self._unclear(str(error), time_s)
+            rows, size = [], 0
+        self._add(Piece(transaction.begin, rows, end, transaction.gtid, size=size))
+
+    def _decoded(self, transaction: _Transaction, time_ms: int) -> tuple[list[SourceRow], int]:
+        """Return the last rows of a transaction; those before go out while it is decoded."""
+        decoders: dict[bytes, RowDecoder | None] = {}
+        rows: list[SourceRow] = []
+        event = size = 0
+        for kind, body in self._held:
+            if kind == TABLE_MAP:
+                decoders[body[:6]] = self._decoder(body)
+                continue
+            event += 1
+            decoder = decoders.get(body[:6])
+            if decoder is None:
+                continue
+            start = prefix(self._epoch, transaction.begin, event=event)
+            whole = decoder.table.full_name not in self._copied
+            plain = _inflated_rows(body, update=kind == 167) if kind in _COMPRESSED else body
+            rows += decoder.rows(_ROWS[kind], plain, start, time_ms, whole=whole)
+            size += len(plain)
+            if len(rows) >= FLUSH_ROWS or size >= FLUSH_BYTES:
+                self._add(Piece(transaction.begin, rows, None, size=size))
+                self._flush()
+                rows, size = [], 0
+        self._held.clear()
+        return rows, size
+
+    def _decoder(self, body: bytes) -> RowDecoder | None:
+        described = body[6:]
+        if described not in self._decoders:
+            self._decoders[described] = self._made_decoder(body)
+        return self._decoders[described]
+
+    def _made_decoder(self, body: bytes) -> RowDecoder | None:
+        table = self._tables.get(".".join(table_name(body)))
+        if table is None:
+            return None
+        columns = parsed_table_map(body).columns
+        if not all(column.name for column in columns):
+            raise Unreadable(
+                f"Columns of {table.full_name} have no names: binlog_row_metadata was not FULL."
+            )
+        names = [column.name for column in columns]
+        lacking = [column.name for column in table.key if column.name not in names]
+        if lacking:
+            raise Unreadable(f"Rows of {table.full_name} have no {', '.join(lacking)}.")
+        declared = {column.name: column.declared for column in table.columns}
+        readers = [
+            reader_of(
+                column,
+                declared.get(column.name, ""),
+                self._charsets.decoder(column.collation) if column.collation else None,
+            )
+            for column in columns
+        ]
+        return RowDecoder(table, names, readers)
+
+
+class _Held:
+    """Events in their order, in memory or beyond ``HELD_BYTES`` in a file."""
+
+    _HEAD = Struct("<BI")
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._events: list[tuple[int, bytes]] = []
+        self._bytes = 0
+        self._file: Any = None
+
+    def add(self, kind: int, body: bytes) -> None:
+        """Hold an event."""
+        self._bytes += len(body)
+        if self._file is None:
+            self._events.append((kind, body))
+            if self._bytes <= HELD_BYTES:
+                return
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
+            events, self._events = self._events, []
+        else:
+            events = [(kind, body)]
+        for each, text in events:
+            self._file.write(self._HEAD.pack(each, len(text)) + text)
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        if self._file is None:
+            yield from self._events
+            return
+        self._file.seek(0)
+        while head := self._file.read(self._HEAD.size):
+            kind, length = self._HEAD.unpack(head)
+            yield kind, self._file.read(length)
+
+    def clear(self) -> None:
+        """Let go of all."""
+        self._events, self._bytes = [], 0
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _inflated(body: bytes, head: int) -> bytes:
+    """Return an event's body whose part behind ``head`` is compressed, as it was before.
+
+    A byte that tells the method and how many bytes the length has, the length, zlib.
+    """
+    begin = head + 1 + (body[head] & 7)
+    return body[:head] + zlib.decompress(body[begin:])
+
+
+def _inflated_rows(body: bytes, *, update: bool) -> bytes:
+    # What stands before the rows is not compressed: ids, the count of columns, which are present.
+    columns, at = length_at(body, 8)
+    return _inflated(body, at + (columns + 7) // 8 * (2 if update else 1))
+
+
+def _failure(packet: bytes) -> Exception:
+    """Return what a packet that is no event says."""
+    if packet[0] != 0xFF:
+        return pymysql.err.OperationalError(2013, "The server ended the binlog.")
+    code = int.from_bytes(packet[1:3], "little")
+    text = packet[3:].decode("utf-8", "replace")
+    return Purged(text) if code == _PURGED else pymysql.err.OperationalError(code, text)

@@ -1,0 +1,307 @@
+"""Copies tables of MySQL and follows them: what comes when, and what of it is kept.
+
+Chunks of a snapshot and the binlog become one order. A chunk is exact as of a place S:
+
+1. read a chunk, and learn its S;
+2. make all changes of the binlog up to S, none after it;
+3. make the chunk's rows; go on with the next.
+
+So rowtide never gets an older state of a row after a newer one, and what happened between two
+chunks is never left out. Nothing beyond S may be made before the chunk: the chunk does not have it.
+
+Whatever is made has a position above all before (``source_position``), and the checkpoint is kept
+after what it names is durable. So a crash at any point repeats nothing that a shard has, but the
+rows of one chunk, which are read anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+
+from rowtide.connectors.mysql.source_binlog import Piece
+from rowtide.connectors.mysql.source_ddl import Meaning, What
+from rowtide.connectors.mysql.source_pipe import Pipe
+from rowtide.connectors.mysql.source_position import Checkpoint, Place, TableProgress
+from rowtide.connectors.mysql.source_schema import SourceTable
+from rowtide.connectors.mysql.source_snapshot import Chunk, Snapshots, TableChanged
+from rowtide.connectors.rows import Key, SourceRow
+from rowtide.connectors.source import SourceTarget
+from rowtide.core.errors import Unavailable
+
+__all__ = ["Copy"]
+
+logger = logging.getLogger(__name__)
+
+BATCH_ROWS = 4000
+KEEP_S = 1.0
+KEYS = 1000
+"""Keys of rowtide that are looked for at the source at once."""
+
+
+class Copy:
+    """One life of a source: from a checkpoint on, over connections that are open.
+
+    ``tables`` and ``checkpoint`` are its own from here on. ``copied`` it shares with the thread
+    that reads the binlog: updates of the tables in it come as merges.
+    """
+
+    def __init__(
+        self,
+        target: SourceTarget,
+        checkpoint: Checkpoint,
+        tables: dict[str, SourceTable],
+        *,
+        pipe: Pipe[Piece],
+        snapshots: Snapshots,
+        copied: set[str],
+    ) -> None:
+        self._target = target
+        self._checkpoint = checkpoint
+        self._tables = tables
+        self._pipe = pipe
+        self._snapshots = snapshots
+        self._copied = copied
+        self._pieces: deque[Piece] = deque()
+        self._changes: dict[str, int] = {}
+        self._ahead: asyncio.Task[Chunk | TableChanged] | None = None
+        """The chunk behind the last one; whoever began it is the next to ask for one."""
+        self._kept_s = time.monotonic()
+        self._dirty = False
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Let ``run`` end soon."""
+        self._stopping = True
+        self._pipe.wake()
+
+    async def run(self) -> None:
+        """Copy and follow until ``stop``."""
+        async with asyncio.TaskGroup() as tasks:
+            while not self._stopping:
+                name = self._unfinished()
+                if name is None:
+                    self._pieces.extend(await self._pipe.take(KEEP_S))
+                    await self._make_up_to(None)
+                elif self._checkpoint.tables[name].copied:
+                    await self._sweep(name)
+                else:
+                    await self._copy(name, tasks)
+                await self._keep(at_once=False)
+            if self._ahead is not None:
+                self._ahead.cancel()
+        await self._keep(at_once=True)
+
+    def _unfinished(self) -> str | None:
+        """Return the first table that is not wholly there."""
+        for name, progress in self._checkpoint.tables.items():
+            if name in self._tables and (progress.sweep or not progress.copied):
+                return name
+        return None
+
+    async def _copy(self, name: str, tasks: asyncio.TaskGroup) -> None:
+        """Read and make the next chunk of a table; the one after it is read meanwhile."""
+        table, progress = self._tables[name], self._checkpoint.tables[name]
+        changes = self._changes.get(name, 0)
+        reading = self._ahead or tasks.create_task(self._read(table, progress.cursor))
+        self._ahead = None
+        chunk = await reading
+        if isinstance(chunk, TableChanged):
+            await self._learn(name, changes, str(chunk))
+            return
+        if not await self._follow(chunk.place) or self._changes.get(name, 0) != changes:
+            return
+        if chunk.cursor is not None:
+            self._ahead = tasks.create_task(self._read(table, chunk.cursor), name=f"read[{name}]")
+        await self._write(chunk.rows)
+        progress.cursor = chunk.cursor
+        if chunk.cursor is None:
+            progress.copied = True
+            if not progress.sweep:
+                self._copied.add(name)
+            logger.info("%s is copied as of %s", name, chunk.place)
+        self._dirty = True
+        await self._keep(at_once=chunk.cursor is None)
+
+    async def _read(self, table: SourceTable, cursor: list[str] | None) -> Chunk | TableChanged:
+        try:
+            return await asyncio.to_thread(self._snapshots.chunk, table, cursor)
+        except TableChanged as error:
+            return error  # Raised, it would end what else goes on.
+
+    async def _learn(self, name: str, changes: int, why: str) -> None:
+        """Follow the binlog up to now: a table is not as it was, and the binlog says since when."""
+        place = await asyncio.to_thread(self._snapshots.now)
+        if await self._follow(place) and self._changes.get(name, 0) == changes:
+            raise Unavailable(f"{name} was changed without a word in the binlog: {why}")
+
+    async def _sweep(self, name: str) -> None:
+        """Delete the rows of a table that the source does not have, looking at all of them."""
+        table, progress = self._tables[name], self._checkpoint.tables[name]
+        changes = self._changes.get(name, 0)
+        after: Key | None = None
+        removed = 0
+        while keys := await self._target.keys(table.target, after, limit=KEYS):
+            try:
+                found = await asyncio.to_thread(self._snapshots.existing, table, keys)
+            except TableChanged as error:
+                await self._learn(name, changes, str(error))
+                return
+            if not await self._follow(found.place) or self._changes.get(name, 0) != changes:
+                return
+            gone = [key for key in keys if key not in found.keys]
+            await self._write(self._deletes(table, gone, found.prefix, found.time_ms))
+            removed += len(gone)
+            after = keys[-1]
+        progress.sweep = False
+        self._copied.add(name)
+        self._dirty = True
+        logger.info("%s rows of %s were gone at the source", removed, name)
+        await self._keep(at_once=True)
+
+    def _deletes(
+        self, table: SourceTable, keys: list[Key], prefix: bytes, time_ms: int
+    ) -> list[SourceRow]:
+        number = self._snapshots.number
+        return [
+            SourceRow(table.target, key, None, True, time_ms, prefix + number()) for key in keys
+        ]
+
+    async def _follow(self, place: Place) -> bool:
+        """Make what the binlog has up to a place; return False where it is to stop before."""
+        while not self._stopping:
+            await self._make_up_to(place)
+            if self._pieces or self._checkpoint.place >= place:
+                return True
+            self._pieces.extend(await self._pipe.take(KEEP_S))
+        return False
+
+    async def _make_up_to(self, place: Place | None) -> None:
+        """Make what was read of the binlog, up to a place if one is given."""
+        rows: list[SourceRow] = []
+        reached: Piece | None = None
+        gtids: list[str] = []
+        while self._pieces and _is_due(self._pieces[0], place):
+            piece = self._pieces.popleft()
+            if piece.change is not None:
+                await self._write(rows)
+                rows = []
+                await self._change(piece)
+            rows += piece.rows
+            if piece.end is not None:
+                reached = piece
+                if piece.gtid:
+                    gtids.append(piece.gtid)
+            if len(rows) >= BATCH_ROWS:
+                await self._write(rows)
+                rows = []
+                self._reach(reached, gtids)
+        await self._write(rows)
+        self._reach(reached, gtids)
+
+    def _reach(self, reached: Piece | None, gtids: list[str]) -> None:
+        """Note a place, all before which is durable."""
+        if reached is not None and reached.end is not None:
+            self._checkpoint.place = reached.end
+            for gtid in gtids:
+                self._checkpoint.gtids[int(gtid.split("-")[0])] = gtid
+            gtids.clear()
+            self._dirty = True
+
+    async def _change(self, piece: Piece) -> None:
+        """Do what a statement meant for the tables."""
+        assert piece.change is not None, "it is asked only for a change"
+        logger.info("at %s: %s", piece.begin, piece.change.reason)
+        for meaning in piece.change.meanings:
+            if meaning.what is What.UNCLEAR:
+                logger.warning("all tables are copied again: %s", piece.change.reason)
+                self._restart(list(self._checkpoint.tables), sweep=True)
+            for name in _names(meaning, piece.change.tables):
+                now = piece.change.tables[name]
+                self._restart([name], sweep=False, only_count=True)
+                if meaning.what is What.DROPPED:
+                    self._forget(name)
+                elif now is not None:
+                    await self._target.ensure_table(now.shape)
+                    await self._changed(name, now, meaning.what, piece)
+        self._dirty = True
+
+    async def _changed(self, name: str, now: SourceTable, what: What, piece: Piece) -> None:
+        """Deal with a table that is there, and was changed."""
+        progress = self._checkpoint.tables.get(name)
+        self._tables[name] = now
+        columns = [column.identity for column in now.columns]
+        if what is What.EMPTIED or (what is What.CREATED and progress is None):
+            await self._empty(now, piece)
+        if progress is None:
+            progress = TableProgress(columns, copied=what is What.CREATED)
+            progress.sweep = what is not What.CREATED
+            self._checkpoint.tables[name] = progress
+            if progress.copied:
+                self._copied.add(name)
+        elif what is What.REPLACED:
+            self._restart([name], sweep=True)
+        elif _rows_differ(progress.columns, now):
+            logger.info("%s has other columns: it is copied again", name)
+            self._restart([name], sweep=False)
+        progress.columns = columns
+
+    def _forget(self, name: str) -> None:
+        """Follow a table no more. Its rows stay as they are."""
+        self._checkpoint.tables.pop(name, None)
+        self._tables.pop(name, None)
+        self._copied.discard(name)
+
+    def _restart(self, names: list[str], *, sweep: bool, only_count: bool = False) -> None:
+        """Copy tables again from the beginning; what is on its way of them is thrown away."""
+        for name in names:
+            self._changes[name] = self._changes.get(name, 0) + 1
+            if not only_count:
+                self._copied.discard(name)
+                self._checkpoint.tables[name].restart(sweep=sweep)
+
+    async def _empty(self, table: SourceTable, piece: Piece) -> None:
+        """Delete all rows of a table. Those made after the statement have higher positions."""
+        prefix = self._snapshots.prefix(piece.begin, event=1)
+        after: Key | None = None
+        while keys := await self._target.keys(table.target, after, limit=KEYS):
+            await self._write(self._deletes(table, list(keys), prefix, piece.time_ms))
+            after = keys[-1]
+
+    async def _write(self, rows: list[SourceRow]) -> None:
+        if rows:
+            await self._target.write(rows)
+
+    async def _keep(self, *, at_once: bool) -> None:
+        """Keep the checkpoint, where it says something new, once a second or at once."""
+        now_s = time.monotonic()
+        if self._dirty and (at_once or now_s - self._kept_s >= KEEP_S):
+            self._dirty, self._kept_s = False, now_s
+            await self._target.keep(self._checkpoint.encoded())
+
+
+def _is_due(piece: Piece, place: Place | None) -> bool:
+    if place is None:
+        return True
+    return piece.begin < place or (piece.end is not None and piece.end <= place)
+
+
+def _names(meaning: Meaning, tables: Mapping[str, SourceTable | None]) -> list[str]:
+    if meaning.what is What.UNCLEAR:
+        return []
+    if meaning.table:
+        return [f"{meaning.database}.{meaning.table}"]
+    return [name for name in tables if name.startswith(meaning.database + ".")]
+
+
+def _rows_differ(former: list[list[str]], now: SourceTable) -> bool:
+    """Say whether rows that were there have other values since a table's columns are others."""
+    known = [tuple(column) for column in former]
+    present = {tuple(column.identity): column for column in now.columns}
+    if any(column not in present for column in known):
+        return True
+    added = [column for identity, column in present.items() if identity not in known]
+    return any(not column.nullable or column.default is not None for column in added)

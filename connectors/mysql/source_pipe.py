@@ -1,0 +1,104 @@
+"""What a thread reads, on its way into the event loop: bounded, and with the thread's failure."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["Pipe", "PipeClosed"]
+
+T = TypeVar("T")
+
+JOIN_S = 15.0
+"""How long ``close`` waits for the thread, which a closed connection ends at once."""
+
+
+class PipeClosed(Exception):
+    """Nobody reads any more."""
+
+
+class Pipe(Generic[T]):
+    """Lists of things from one thread to the loop that made it; ``weight`` of them at most.
+
+    A list that is heavier alone goes through alone.
+    """
+
+    def __init__(self, weigh: Callable[[list[T]], int], *, weight_max: int) -> None:
+        self._weigh = weigh
+        self._weight_max = weight_max
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+        self._room = threading.Condition()
+        self._lists: deque[list[T]] = deque()
+        self._weight = 0
+        self._closed = False
+        self._failure: Exception | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, read: Callable[[Callable[[list[T]], None]], None], name: str) -> None:
+        """Run ``read`` in a thread; it is given what takes its lists."""
+
+        def run() -> None:
+            try:
+                read(self._put)
+            except PipeClosed:
+                pass
+            except Exception as error:  # noqa: BLE001 - told to whoever takes from the pipe
+                self._failure = error
+            finally:
+                self._wake()
+
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        self._thread.start()
+
+    async def take(self, timeout_s: float | None = None) -> list[T]:
+        """Return what is here; nothing after a time-out. Raises what ended the thread."""
+        if not self._lists:
+            self._ready.clear()
+            if not self._lists and self._failure is None:
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        await self._ready.wait()
+                except TimeoutError:
+                    return []
+        with self._room:
+            taken = [thing for things in self._lists for thing in things]
+            self._lists.clear()
+            self._weight = 0
+            self._room.notify()
+        if not taken and self._failure is not None:
+            raise self._failure
+        return taken
+
+    def wake(self) -> None:
+        """Let ``take`` return, with nothing if there is nothing."""
+        self._ready.set()
+
+    def close(self) -> None:
+        """Take nothing any more. The thread ends when it next has something."""
+        with self._room:
+            self._closed = True
+            self._room.notify()
+
+    def join(self) -> None:
+        """Wait for the thread; blocks."""
+        if self._thread is not None:
+            self._thread.join(JOIN_S)
+
+    def _put(self, things: list[T]) -> None:
+        weight = self._weigh(things)
+        with self._room:
+            while self._weight and self._weight + weight > self._weight_max and not self._closed:
+                self._room.wait()
+            if self._closed:
+                raise PipeClosed
+            self._lists.append(things)
+            self._weight += weight
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._ready.set)

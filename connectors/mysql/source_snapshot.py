@@ -1,0 +1,270 @@
+"""A table's rows, a chunk at a time, each exact as of a place of the binlog.
+
+A chunk is read in a transaction of its own, begun ``WITH CONSISTENT SNAPSHOT``, whose place in the
+binlog the server tells. So a chunk needs no watermarks, no lock and no right to write; between two
+chunks nothing stays open at the server. In memory is one chunk: at most ``CHUNK_BYTES`` and a row.
+
+Blocks, and is for one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import pymysql
+
+from rowtide.connectors.mysql.source_packets import Packets, length_at
+from rowtide.connectors.mysql.source_position import Place, prefix
+from rowtide.connectors.mysql.source_schema import (
+    Column,
+    SourceTable,
+    cursor_literal,
+    key_part,
+    quoted,
+    select_term,
+    text_reader,
+)
+from rowtide.connectors.mysql.source_server import Moment, Server
+from rowtide.connectors.rows import Key, SourceRow
+from rowtide.core.variant import Scalar
+
+__all__ = ["CHUNK_BYTES", "Chunk", "Existing", "Snapshots", "TableChanged"]
+
+CHUNK_BYTES = 8 * 1024 * 1024
+FIRST_ROWS = 512
+"""How wide a table's rows are is known after the first chunk."""
+
+_QUERY = 3
+_NULL = 0xFB
+_CHANGED = {1054, 1146, 1412, 1049}
+"""Errors that say: the table is not as it was; it has other columns, or is not there."""
+
+_Reader = Callable[[bytes], Scalar]
+
+
+class TableChanged(Exception):
+    """The table was changed since its schema was read; the binlog tells how."""
+
+
+class Chunk(NamedTuple):
+    """Rows as of ``place``. ``cursor`` is what the next chunk begins behind, None at the end."""
+
+    place: Place
+    rows: list[SourceRow]
+    cursor: list[str] | None
+
+
+class Existing(NamedTuple):
+    """Which of some keys are there as of ``place``, and how to place rows that say so."""
+
+    place: Place
+    keys: set[Key]
+    prefix: bytes
+    time_ms: int
+
+
+class Snapshots:
+    """Reads rows on a connection of its own. Numbers rise over all rows of a ``run``."""
+
+    def __init__(self, server: Server, *, epoch: int, run: int) -> None:
+        self._server = server
+        self._packets = Packets(server.connection)
+        self._epoch, self._run = epoch, run
+        self._made = 0
+        self._row_bytes: dict[str, int] = {}
+
+    def number(self) -> bytes:
+        """Return the last eight bytes of the next position."""
+        self._made += 1
+        return self._made.to_bytes(8, "big")
+
+    def prefix(self, place: Place, *, event: int = 0) -> bytes:
+        """Return the first bytes of positions of what is as of a place."""
+        return prefix(self._epoch, place, event=event, run=self._run)
+
+    def chunk(self, table: SourceTable, cursor: Sequence[str] | None) -> Chunk:
+        """Return the rows behind a cursor. Raises TableChanged."""
+        limit = self._limit(table)
+        terms = ", ".join(select_term(column) for column in table.columns)
+        order = ", ".join(quoted(column.name) for column in table.key)
+        query = (
+            f"SELECT {terms} FROM {_from(table)} WHERE {_behind(table.key, cursor)}"
+            f" ORDER BY {order} LIMIT {limit}"
+        )
+        moment = self._server.begin_moment()
+        try:
+            rows, last, whole = self._read_rows(table, query, moment)
+        finally:
+            self._server.end_moment()
+        if whole and len(rows) < limit:
+            return Chunk(moment.place, rows, None)
+        literals = [
+            cursor_literal(column, value) for column, value in zip(table.key, last, strict=True)
+        ]
+        return Chunk(moment.place, rows, literals)
+
+    def existing(self, table: SourceTable, keys: Sequence[Key]) -> Existing:
+        """Return which of the keys the table has. Raises TableChanged."""
+        names = ", ".join(quoted(column.name) for column in table.target_key)
+        query = f"SELECT {names} FROM {_from(table)} WHERE {_any_of(table.target_key, keys)}"
+        readers = [_key_reader(column) for column in table.target_key]
+        moment = self._server.begin_moment()
+        try:
+            found = {
+                tuple(
+                    (column.name, reader(text or b""))
+                    for column, reader, text in zip(table.target_key, readers, texts, strict=True)
+                )
+                for texts in self._texts(query, len(readers))
+            }
+        finally:
+            self._server.end_moment()
+        return Existing(moment.place, found, self.prefix(moment.place), moment.time_ms)
+
+    def look_up(self, table: SourceTable, keys: Sequence[Key]) -> list[SourceRow]:
+        """Return the rows of keys, those that are there. Raises TableChanged."""
+        terms = ", ".join(select_term(column) for column in table.columns)
+        query = f"SELECT {terms} FROM {_from(table)} WHERE {_any_of(table.target_key, keys)}"
+        moment = self._server.begin_moment()
+        try:
+            return self._read_rows(table, query, moment)[0]
+        finally:
+            self._server.end_moment()
+
+    def now(self) -> Place:
+        """Return the place that the binlog has reached."""
+        moment = self._server.begin_moment()
+        self._server.end_moment()
+        return moment.place
+
+    def _limit(self, table: SourceTable) -> int:
+        known = self._row_bytes.get(table.full_name)
+        most = self._server.settings.chunk_rows
+        return max(1, min(most, CHUNK_BYTES // known if known else FIRST_ROWS))
+
+    def _read_rows(
+        self, table: SourceTable, query: str, moment: Moment
+    ) -> tuple[list[SourceRow], list[Scalar], bool]:
+        """Return rows, the key of the last in the index's order, and whether they are all."""
+        columns = [(column.name, text_reader(column)) for column in table.columns]
+        names = [column.name for column in table.columns]
+        keys = [
+            (column.name, names.index(column.name), _key_reader(column))
+            for column in table.target_key
+        ]
+        key_indexes = {index for _, index, _ in keys}
+        rest = [
+            (index, name, reader)
+            for index, (name, reader) in enumerate(columns)
+            if index not in key_indexes
+        ]
+        start, target, time_ms = self.prefix(moment.place), table.target, moment.time_ms
+        rows: list[SourceRow] = []
+        size, made, texts, whole = 0, self._made, [], True
+        for found in self._texts(query, len(columns)):
+            if size > CHUNK_BYTES:
+                whole = False
+                continue  # What the server sends anyway; the next chunk begins before it.
+            texts = found
+            key = tuple([(name, reader(texts[index])) for name, index, reader in keys])  # type: ignore[arg-type]
+            values: dict[str, Scalar | None] = {
+                name: reader(text)
+                for index, name, reader in rest
+                if (text := texts[index]) is not None
+            }
+            made += 1
+            size += 64 + sum([len(text) for text in texts if text is not None])
+            position = start + made.to_bytes(8, "big")
+            rows.append(SourceRow(target, key, values, True, time_ms, position))
+        self._made = made
+        if rows:
+            self._row_bytes[table.full_name] = size // len(rows) + 1
+        last = [
+            columns[names.index(column.name)][1](texts[names.index(column.name)] or b"")
+            for column in table.key
+            if texts
+        ]
+        return rows, last, whole
+
+    def _texts(self, query: str, columns: int) -> Iterator[list[bytes | None]]:
+        """Yield the values of each row of a query's answer."""
+        packets = self._packets
+        packets.command(_QUERY, query.encode())
+        self._check(packets.next())
+        for _ in range(columns + 1):  # Their descriptions, and the end of these.
+            packets.next()
+        while True:
+            packet = packets.next()
+            if packet[0] == 0xFE and len(packet) < 9:
+                return
+            self._check(packet)
+            yield _values(packet)
+
+    def _check(self, packet: bytes) -> None:
+        if packet[0] != 0xFF or len(packet) < 3:
+            return
+        code = int.from_bytes(packet[1:3], "little")
+        text = packet[9:].decode("utf-8", "replace")
+        if code in _CHANGED:
+            raise TableChanged(text)
+        raise pymysql.err.OperationalError(code, text)
+
+
+def _values(packet: bytes) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    add = values.append
+    at, length = 0, len(packet)
+    while at < length:
+        first = packet[at]
+        if first < _NULL:
+            begin = at + 1
+            at = begin + first
+            add(packet[begin:at])
+        elif first == _NULL:
+            at += 1
+            add(None)
+        else:
+            size, begin = length_at(packet, at)
+            at = begin + size
+            add(packet[begin:at])
+    return values
+
+
+def _key_reader(column: Column) -> _Reader:
+    reader, change = text_reader(column), key_part(column)
+    return reader if change is None else lambda text: change(reader(text))
+
+
+def _from(table: SourceTable) -> str:
+    name = f"{quoted(table.database)}.{quoted(table.name)}"
+    return f"{name} FORCE INDEX ({quoted(table.key_index)})"
+
+
+def _any_of(columns: Sequence[Column], keys: Sequence[Key]) -> str:
+    return " OR ".join(_equal(columns, key) for key in keys)
+
+
+def _equal(columns: Sequence[Column], key: Key) -> str:
+    """Return the condition for a key.
+
+    MariaDB 10.11 answers ``(a, b) IN ((..), (..))`` wrongly for texts beyond ASCII in a column that
+    is not UTF-8.
+    """
+    terms = [
+        f"{quoted(column.name)} = {cursor_literal(column, value)}"
+        for column, (_, value) in zip(columns, key, strict=True)
+    ]
+    return f"({' AND '.join(terms)})"
+
+
+def _behind(key: Sequence[Column], cursor: Sequence[str] | None) -> str:
+    """Return the condition for keys above a cursor, in a form that is ranges of the index."""
+    if cursor is None:
+        return "TRUE"
+    names = [quoted(column.name) for column in key]
+    ranges = []
+    for count in range(len(names)):
+        equal = [f"{name} = {value}" for name, value in zip(names[:count], cursor, strict=False)]
+        ranges.append(" AND ".join([*equal, f"{names[count]} > {cursor[count]}"]))
+    return "(" + ") OR (".join(ranges) + ")"

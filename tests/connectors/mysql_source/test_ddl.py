@@ -1,0 +1,147 @@
+"""What statements mean, and what becomes of rowtide's tables when MySQL's change."""
+
+from __future__ import annotations
+
+import pytest
+
+from demo.servers.mariadb import MariaDB
+from rowtide.connectors.mysql.source_ddl import meanings
+from tests.connectors.mysql_source.following import following, plain
+from tests.connectors.mysql_source.memory_target import MemoryTarget
+
+SCENARIOS = """
+CREATE TABLE a (x INT)                                   | created shop.a
+create table if not exists `o``dd`.`b c` like d          | created o`dd.b c
+CREATE OR REPLACE TABLE a (x INT)                        | created shop.a, emptied shop.a
+/* why */ CREATE /*M! OR REPLACE */ TABLE a (x INT)      | created shop.a, emptied shop.a
+CREATE TEMPORARY TABLE a (x INT)                         |
+CREATE INDEX i ON a (x)                                  |
+ALTER TABLE a ADD COLUMN y INT DEFAULT 5                 | altered shop.a
+ALTER ONLINE TABLE other.a DROP COLUMN y                 | altered other.a
+ALTER TABLE a RENAME COLUMN x TO y                       | altered shop.a
+ALTER TABLE a RENAME INDEX i TO j, ADD z INT             | altered shop.a
+ALTER TABLE a COMMENT 'RENAME TO b'                      | altered shop.a
+ALTER TABLE a RENAME b                                   | dropped shop.a, replaced shop.b
+ALTER TABLE a ADD z INT, RENAME TO other.b               | dropped shop.a, replaced other.b
+ALTER TABLE a DROP PARTITION p                           | replaced shop.a
+ALTER TABLE a IMPORT TABLESPACE                          | replaced shop.a
+DROP TABLE IF EXISTS a, other.b /* generated */          | dropped shop.a, dropped other.b
+DROP TEMPORARY TABLE a                                   |
+DROP DATABASE other                                      | dropped other.
+TRUNCATE TABLE a                                         | emptied shop.a
+truncate `a`                                             | emptied shop.a
+RENAME TABLE a TO b, c WAIT 5 TO other.d                 | dropped shop.a, replaced shop.b, dropped shop.c, replaced other.d
+INSERT INTO a VALUES (1)                                 | unclear .
+ROLLBACK TO `before`                                     | unclear .
+CREATE DATABASE other                                    |
+GRANT ALL ON *.* TO x                                    |
+ANALYZE TABLE a                                          |
+"""  # noqa: E501 - one scenario, one line
+
+
+@pytest.mark.parametrize("line", SCENARIOS.strip().splitlines())
+def test_a_statement_means(line: str) -> None:
+    statement, wanted = (part.strip() for part in line.split("|"))
+    found = [
+        f"{meaning.what.value} {meaning.database}.{meaning.table}"
+        for meaning in meanings(statement, "shop")
+    ]
+    assert ", ".join(found) == wanted
+
+
+@pytest.mark.system
+async def test_tables_change_while_they_are_followed(mariadb: MariaDB) -> None:
+    mariadb.execute(
+        "CREATE TABLE shop.a (id INT PRIMARY KEY, x INT, y VARCHAR(9))",
+        "INSERT INTO shop.a VALUES (1, 10, 'one'), (2, 20, 'two')",
+    )
+    target = MemoryTarget()
+    async with following(mariadb, target) as running:
+        await running.settle()
+        rows = target.rows["a"]
+
+        mariadb.execute("ALTER TABLE shop.a ADD COLUMN z INT")
+        mariadb.execute("UPDATE shop.a SET z = 1 WHERE id = 1")
+        await running.settle()
+        assert plain(rows) == {(1,): {"x": 10, "y": "one", "z": 1}, (2,): {"x": 20, "y": "two"}}
+
+        mariadb.execute("ALTER TABLE shop.a ADD COLUMN d INT NOT NULL DEFAULT 7 FIRST")
+        mariadb.execute("ALTER TABLE shop.a DROP COLUMN z, RENAME COLUMN y TO name")
+        await running.settle()
+        assert plain(rows) == {
+            (1,): {"x": 10, "name": "one", "d": 7},
+            (2,): {"x": 20, "name": "two", "d": 7},
+        }
+
+        mariadb.execute("TRUNCATE shop.a", "INSERT INTO shop.a (id, x) VALUES (3, 30)")
+        await running.settle()
+        assert plain(rows) == {(3,): {"x": 30, "d": 7}}
+
+        mariadb.execute("CREATE TABLE shop.b (id INT PRIMARY KEY, x INT)")
+        mariadb.execute("INSERT INTO shop.b VALUES (1, 1)", "CREATE TABLE shop.c LIKE shop.b")
+        await running.settle()
+        assert plain(target.rows["b"]) == {(1,): {"x": 1}}
+
+        mariadb.execute("INSERT INTO shop.c VALUES (5, 5)")
+        mariadb.execute("RENAME TABLE shop.b TO shop.old, shop.c TO shop.b")
+        await running.settle()
+        assert plain(target.rows["b"]) == {(5,): {"x": 5}}
+        assert plain(target.rows["old"]) == {(1,): {"x": 1}}
+
+        mariadb.execute("DROP TABLE shop.b")
+        await running.settle()
+        assert plain(target.rows["b"]) == {(5,): {"x": 5}}, "a dropped table's rows stay"
+        mariadb.execute("CREATE TABLE shop.b (id INT PRIMARY KEY)")
+        await running.settle()
+        assert plain(target.rows["b"]) == {}, "a new table begins empty"
+        assert running.lives == 1
+
+
+@pytest.mark.system
+async def test_a_statement_in_place_of_rows_copies_all_again(mariadb: MariaDB) -> None:
+    mariadb.execute(
+        "CREATE TABLE shop.a (id INT PRIMARY KEY, x INT)",
+        "INSERT INTO shop.a VALUES (1, 10), (2, 20), (3, 30)",
+    )
+    target = MemoryTarget()
+    async with following(mariadb, target) as running:
+        await running.settle()
+        with mariadb.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
+            cursor.execute("DELETE FROM shop.a WHERE id = 2")
+            cursor.execute("UPDATE shop.a SET x = 31 WHERE id = 3")
+        await running.settle()
+        assert plain(target.rows["a"]) == {(1,): {"x": 10}, (3,): {"x": 31}}
+
+
+@pytest.mark.system
+async def test_images_that_are_not_whole_copy_all_again(mariadb: MariaDB) -> None:
+    mariadb.execute(
+        "CREATE TABLE shop.a (id INT PRIMARY KEY, x INT, y INT)",
+        "INSERT INTO shop.a VALUES (1, 10, 1), (2, 20, 2)",
+    )
+    target = MemoryTarget()
+    async with following(mariadb, target) as running:
+        await running.settle()
+        with mariadb.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
+            cursor.execute("UPDATE shop.a SET x = 11 WHERE id = 1")
+            cursor.execute("DELETE FROM shop.a WHERE id = 2")
+        await running.settle()
+        assert plain(target.rows["a"]) == {(1,): {"x": 11, "y": 1}}
+
+
+@pytest.mark.system
+async def test_a_transaction_of_xa_is_there_once_it_is_committed(mariadb: MariaDB) -> None:
+    mariadb.execute("CREATE TABLE shop.a (id INT PRIMARY KEY)")
+    target = MemoryTarget()
+    async with following(mariadb, target) as running:
+        await running.settle()
+        mariadb.execute(
+            *("XA START 'x'", "INSERT INTO shop.a VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"),
+        )
+        await running.settle()
+        assert plain(target.rows["a"]) == {}
+        mariadb.execute("XA COMMIT 'x'")
+        await running.settle()
+        assert plain(target.rows["a"]) == {(1,): {}}

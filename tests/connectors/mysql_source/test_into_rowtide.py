@@ -1,0 +1,99 @@
+"""From a real MariaDB into a real rowtide; ``verify`` is the judge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from demo.servers.mariadb import MariaDB
+from rowtide.connectors.mysql.source import MySqlSource
+from rowtide.connectors.mysql.source_position import Checkpoint, parsed_gtids
+from rowtide.connectors.runtime.table_target import TableTarget
+from rowtide.connectors.verify.scan import compare_scans
+from rowtide.connectors.verify.table_rows import TableSide
+from rowtide.deploy.up import Ready
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.endpoint import Endpoint
+from tests.connectors.mysql_source.following import source_of
+from tests.connectors.mysql_source.shop_writer import ShopWriter, make_shop
+
+pytestmark = pytest.mark.system
+
+ROWS = 400
+
+
+@pytest.fixture
+async def endpoint(server: Ready) -> AsyncIterator[Endpoint]:
+    """What the source asks."""
+    async with Endpoint(**server._asdict()) as asked:
+        yield asked
+
+
+async def test_tables_are_the_same_whatever_ends_the_source(
+    endpoint: Endpoint, mariadb: MariaDB
+) -> None:
+    make_shop(mariadb, ROWS)
+    writer = ShopWriter(mariadb, seed=5, rows=ROWS, changes=900)
+    try:
+        for _ in range(3):
+            async with _running(endpoint, mariadb) as (_, target):
+                await _until(target, lambda kept: any(t.cursor for t in kept.tables.values()))
+        async with _running(endpoint, mariadb) as (source, target):
+            await asyncio.to_thread(writer.wait)
+            await _until_all_is_there(mariadb, target)
+            source.stop()
+        mariadb.execute("TRUNCATE shop.names", "INSERT INTO shop.names VALUES ('fox', 1, 1)")
+        async with _running(endpoint, mariadb) as (source, target):
+            await _until_all_is_there(mariadb, target)
+            source.stop()
+    finally:
+        writer.finish()
+    for table, least in (("numbers", 2), ("names", 1)):
+        side = await source_of(mariadb).side(table)
+        try:
+            verdict = await compare_scans(side, TableSide(ApiSource(endpoint, table)))
+        finally:
+            await side.close()
+        assert verdict.differences == []
+        assert verdict.rows >= least
+
+
+@asynccontextmanager
+async def _running(
+    endpoint: Endpoint, server: MariaDB
+) -> AsyncIterator[tuple[MySqlSource, TableTarget]]:
+    """Run a source; where it was not stopped it is cancelled in the middle of what it does."""
+    source = source_of(server, chunk_rows=50)
+    async with (
+        TableTarget(endpoint, "shop", lease_s=2.0) as target,
+        asyncio.TaskGroup() as tasks,
+    ):
+        running = tasks.create_task(source.run(target), name="source")
+        yield source, target
+        if not source.stopping:
+            running.cancel()
+
+
+async def _until(target: TableTarget, true: Callable[[Checkpoint], bool]) -> None:
+    """Wait until this source has kept something of which that is true."""
+    before = await target.checkpoint()
+    async with asyncio.timeout(120):
+        while True:
+            kept = await target.checkpoint()
+            if kept != before and true(Checkpoint.parsed(kept)):
+                return
+            await asyncio.sleep(0.01)
+
+
+async def _until_all_is_there(server: MariaDB, target: TableTarget) -> None:
+    [(gtids,)] = server.rows("SELECT @@gtid_binlog_pos")
+    wanted = parsed_gtids(gtids)
+
+    def all_is_there(kept: Checkpoint) -> bool:
+        done = all(table.copied and not table.sweep for table in kept.tables.values())
+        return done and kept.gtids == wanted
+
+    await _until(target, all_is_there)

@@ -1,0 +1,148 @@
+"""What a source asks of the server, of its user and of tables, and how it says what is lacking."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from demo.servers.mariadb import MariaDB
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.mysql.source import make_source
+from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import make_source as make_registered_source
+from rowtide.core.errors import Unavailable
+from tests.connectors.mysql_source.conftest import MakeServer
+from tests.connectors.mysql_source.following import following, plain, source_of
+from tests.connectors.mysql_source.memory_target import MemoryTarget
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "connector-mysql-source.md"
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"user": "x", "tables": ["shop.*"]}, "source.host is missing"),
+        ({"host": "x", "user": "x"}, "source.tables must name tables"),
+        ({"host": "x", "user": "x", "tables": ["orders"]}, "has 'orders'"),
+        ({"host": "x", "user": "x", "tables": ["a.*"], "chunk_rows": 0}, "chunk_rows must be"),
+    ],
+)
+def test_settings_are_refused_with_their_place(settings: dict[str, Any], fault: str) -> None:
+    with pytest.raises(SettingsRefused, match=fault):
+        make_source(Fields(settings, "source"), Surroundings("shop", ""))
+
+
+def test_the_page_s_example_is_taken_and_every_setting_told() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    [example] = re.findall(r"```yaml\n(.*?)```", text, re.S)
+    given = yaml.safe_load(example)["connectors"]["shop"]["source"]
+    fields = Fields(given, "source", environment={"SHOP_PASSWORD": "x"})
+    make_registered_source(fields, Surroundings("shop", ""))
+    assert fields._asked - {"kind"} <= set(re.findall(r"`(\w+)`", text))
+
+
+async def _refusal(server: MariaDB, **settings: Any) -> str:
+    with pytest.raises(SettingsRefused) as caught:
+        await source_of(server, **settings).run(MemoryTarget())
+    return str(caught.value)
+
+
+@pytest.mark.system
+async def test_a_server_that_can_not_be_followed_is_told_everything(
+    make_mariadb: MakeServer,
+) -> None:
+    server = make_mariadb(
+        "--binlog-format=MIXED",
+        "--binlog-row-image=MINIMAL",
+        "--binlog-row-metadata=MINIMAL",
+        "--binlog-ignore-db=other",
+    )
+    text = await _refusal(server)
+    assert "binlog_format is MIXED; it must be ROW." in text
+    assert "binlog_row_image is MINIMAL; it must be FULL." in text
+    assert "binlog_row_metadata is MINIMAL; it must be FULL." in text
+    assert "binlog_ignore_db" in text
+
+
+TABLES = [
+    ("a (x INT)", "shop.a has no primary key"),
+    ("a (x INT, UNIQUE KEY (x))", "shop.a has no primary key"),
+    ("a (x FLOAT PRIMARY KEY)", r"can't be one: x (float)"),
+    ("a (x ENUM('a') PRIMARY KEY)", r"can't be one: x (enum)"),
+    ("a (x TEXT, PRIMARY KEY (x(9)))", "only the first characters of x"),
+    ("a (a INT, b INT, c INT, d INT, e INT, PRIMARY KEY (a,b,c,d,e))", "a key of 5 columns"),
+    ("a (x INT PRIMARY KEY, y TEXT COMPRESSED)", "types that can't be followed: y"),
+    ("a (x INT PRIMARY KEY) WITH SYSTEM VERSIONING", "shop.a is system-versioned"),
+]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("table", "fault"), TABLES)
+async def test_a_table_that_can_not_be_followed_is_named(
+    mariadb: MariaDB, table: str, fault: str
+) -> None:
+    mariadb.execute(f"CREATE TABLE shop.{table}")
+    assert fault in await _refusal(mariadb)
+
+
+@pytest.mark.system
+async def test_foreign_keys_that_change_rows_silently_are_refused(mariadb: MariaDB) -> None:
+    mariadb.execute(
+        "CREATE TABLE shop.parent (id INT PRIMARY KEY)",
+        "CREATE TABLE shop.child (id INT PRIMARY KEY, p INT,"
+        " CONSTRAINT silent FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+    )
+    assert "shop.child" in await _refusal(mariadb)
+    assert "(silent)" in await _refusal(mariadb)
+
+
+@pytest.mark.system
+async def test_a_user_without_rights_is_told_so(mariadb: MariaDB) -> None:
+    mariadb.execute(
+        "CREATE TABLE shop.a (id INT PRIMARY KEY)",
+        "CREATE OR REPLACE USER reader IDENTIFIED BY 'secret'",
+        "GRANT SELECT ON shop.* TO reader",
+    )
+    user = {"user": "reader", "password": "secret"}
+    assert "Access denied" in await _refusal(mariadb, user="reader", password="wrong")
+    assert "refuses reader" in await _refusal(mariadb, **user)
+    mariadb.execute("GRANT BINLOG MONITOR ON *.* TO reader")
+    assert "REPLICATION SLAVE" in await _refusal(mariadb, **user)
+    mariadb.execute("GRANT REPLICATION SLAVE ON *.* TO reader", "INSERT INTO shop.a VALUES (1)")
+    target = MemoryTarget()
+    async with following(mariadb, target, **user) as running:
+        await running.settle()
+    assert plain(target.rows["a"]) == {(1,): {}}
+    mariadb.execute("DROP USER reader")
+
+
+@pytest.mark.system
+async def test_names_keys_and_patterns_decide_what_becomes_of_tables(mariadb: MariaDB) -> None:
+    mariadb.execute(
+        "CREATE TABLE shop.a (id INT PRIMARY KEY, place INT NOT NULL, n INT NOT NULL,"
+        " UNIQUE (n, place))",
+        "CREATE TABLE shop.left_out (x INT)",
+        "INSERT INTO shop.a VALUES (1, 2, 3)",
+        "CREATE OR REPLACE DATABASE other",
+        "CREATE TABLE other.a (id INT PRIMARY KEY)",
+    )
+    settings: dict[str, Any] = {"tables": ["shop.*", "other.?"], "except": ["shop.left_*"]}
+    assert "both be the table a" in await _refusal(mariadb, **settings)
+    settings |= {"names": {"shop.a": "places"}, "keys": {"shop.a": ["place", "n"]}}
+    target = MemoryTarget()
+    async with following(mariadb, target, **settings) as running:
+        await running.settle()
+        mariadb.execute("UPDATE shop.a SET id = 5")
+        await running.settle()
+    mariadb.execute("DROP DATABASE other")
+    assert target.rows == {"places": {(("place", 2), ("n", 3)): {"id": 5}}, "a": {}}
+
+
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
+    fields = Fields({"host": "127.0.0.1", "port": 1, "user": "x", "tables": ["a.*"]}, "source")
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+        await make_source(fields, Surroundings("shop", "")).run(MemoryTarget())

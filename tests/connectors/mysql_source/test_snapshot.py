@@ -1,0 +1,185 @@
+"""A snapshot while others write, and the source, the target or the server fails in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from demo.servers.mariadb import MariaDB
+from rowtide.connectors.mysql import source_snapshot
+from rowtide.connectors.mysql.source_copy import Copy
+from rowtide.connectors.mysql.source_position import Place
+from rowtide.connectors.mysql.source_schema import SourceTable
+from rowtide.connectors.mysql.source_snapshot import Chunk, Snapshots
+from rowtide.connectors.rows import SourceRow
+from rowtide.core.errors import OutcomeUnknown
+from tests.connectors.mysql_source.conftest import MakeServer
+from tests.connectors.mysql_source.following import following, plain
+from tests.connectors.mysql_source.memory_target import Crash, MemoryTarget
+from tests.connectors.mysql_source.shop_writer import ShopWriter, make_shop
+
+pytestmark = pytest.mark.system
+
+ROWS = 600
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_what_is_copied_while_others_write_is_the_same_through_crashes(
+    mariadb: MariaDB, seed: int
+) -> None:
+    make_shop(mariadb, ROWS)
+    target = MemoryTarget()
+    target.fate = _failures(random.Random(seed))
+    writer = ShopWriter(mariadb, seed=seed, rows=ROWS, changes=1500)
+    try:
+        async with following(mariadb, target, chunk_rows=40) as running:
+            await running.until(lambda: writer.done, "the writer is done")
+            target.fate = lambda row: None
+            await running.settle()
+            assert running.lives > 1, "there were crashes"
+    finally:
+        writer.finish()
+    _compare(mariadb, target)
+    _check_order(target)
+
+
+async def test_a_killed_server_goes_on_where_it_was(make_mariadb: MakeServer) -> None:
+    server = make_mariadb()
+    server.execute("CREATE DATABASE shop")
+    make_shop(server, ROWS)
+    target = MemoryTarget()
+    writer = ShopWriter(server, seed=1, rows=ROWS, changes=4000)
+    try:
+        async with following(server, target, chunk_rows=40) as running:
+            for goal in (100, 1500):
+                await running.until(lambda: len(target.log) > goal, f"{goal} rows")  # noqa: B023
+                await asyncio.to_thread(server.kill)
+                await asyncio.to_thread(server.start)
+            await running.until(lambda: writer.done, "the writer is done")
+            await running.settle()
+            assert running.lives > 1, "the server was missed"
+    finally:
+        writer.finish()
+    _compare(server, target)
+    _check_order(target)
+
+
+async def test_a_source_that_stops_and_starts_repeats_nothing(mariadb: MariaDB) -> None:
+    make_shop(mariadb, ROWS)
+    target = MemoryTarget()
+    for seed in range(3):
+        async with following(mariadb, target) as running:
+            writer = ShopWriter(mariadb, seed=seed, rows=ROWS, changes=200)
+            await running.until(lambda: writer.done, "the writer is done")  # noqa: B023
+            await running.settle()
+    assert target.skipped == 0
+    _compare(mariadb, target)
+
+
+async def test_a_chunk_stays_within_its_bytes(
+    mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_snapshot, "CHUNK_BYTES", 10_000)
+    sizes: list[int] = []
+    chunk = Snapshots.chunk
+
+    def measured(self: Snapshots, table: SourceTable, cursor: Any) -> Chunk:
+        made = chunk(self, table, cursor)
+        sizes.append(sum(len(str((row.columns or {})["x"])) for row in made.rows))
+        return made
+
+    monkeypatch.setattr(Snapshots, "chunk", measured)
+    mariadb.execute(
+        "CREATE TABLE shop.a (id INT PRIMARY KEY, x MEDIUMTEXT)",
+        "INSERT INTO shop.a SELECT seq, REPEAT('x', IF(seq % 50, 10, 9000)) FROM shop.seq_1_to_700",
+    )
+    target = MemoryTarget()
+    async with following(mariadb, target) as running:
+        await running.settle()
+    assert len(target.rows["a"]) == 700
+    assert len(target.log) == 700, "each was copied once"
+    assert max(sizes) < 10_000 + 9000
+
+
+async def test_changes_beyond_a_chunk_must_not_be_made_before_it(
+    mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: with the order broken, this very comparison finds the difference."""
+    assert await _changed_behind_a_chunk(mariadb, monkeypatch) == {
+        (1,): {"x": 99},
+        (3,): {"x": 30},
+        (4,): {"x": 40},
+    }
+
+    async def hasty(self: Copy, place: Place) -> bool:
+        del place
+        while not self._pieces:
+            self._pieces.extend(await self._pipe.take(1.0))
+        await self._make_up_to(None)
+        return True
+
+    monkeypatch.setattr(Copy, "_follow", hasty)
+    assert await _changed_behind_a_chunk(mariadb, monkeypatch) != {
+        (1,): {"x": 99},
+        (3,): {"x": 30},
+        (4,): {"x": 40},
+    }
+
+
+async def _changed_behind_a_chunk(
+    server: MariaDB, monkeypatch: pytest.MonkeyPatch
+) -> dict[tuple[Any, ...], Any]:
+    """Return what is copied where rows change between a chunk's reading and its making."""
+    server.execute(
+        "CREATE OR REPLACE TABLE shop.a (id INT PRIMARY KEY, x INT)",
+        "INSERT INTO shop.a VALUES (1, 10), (2, 20), (3, 30)",
+    )
+    chunk = Snapshots.chunk
+    left = ["DELETE FROM shop.a WHERE id = 2", "UPDATE shop.a SET x = 99 WHERE id = 1"]
+    left += ["INSERT INTO shop.a VALUES (4, 40)"]
+
+    def overtaken(self: Snapshots, table: SourceTable, cursor: Any) -> Chunk:
+        made = chunk(self, table, cursor)
+        while left:
+            server.execute(left.pop())
+        return made
+
+    target = MemoryTarget()
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshots, "chunk", overtaken)
+        async with following(server, target, chunk_rows=10) as running:
+            await running.settle()
+    return plain(target.rows["a"])
+
+
+def _failures(chance: random.Random) -> Callable[[SourceRow], None]:
+    def fate(row: SourceRow) -> None:
+        del row
+        if chance.random() < 1 / 900:
+            raise chance.choice([Crash(), OutcomeUnknown("The log did not answer.")])
+
+    return fate
+
+
+def _compare(server: MariaDB, target: MemoryTarget) -> None:
+    numbers = server.rows("SELECT id, v, note FROM shop.numbers")
+    names = server.rows("SELECT name, part, v FROM shop.names")
+    assert plain(target.rows["numbers"]) == {
+        (key,): {"v": v} | ({} if note is None else {"note": note}) for key, v, note in numbers
+    }
+    assert plain(target.rows["names"]) == {(name, part): {"v": v} for name, part, v in names}
+
+
+def _check_order(target: MemoryTarget) -> None:
+    """No row ever went back to what it was before."""
+    newest: dict[object, int] = {}
+    for row in target.log:
+        if row.columns is not None and "v" in row.columns:
+            number, place = row.columns["v"], (row.table, row.key)
+            assert isinstance(number, int)
+            assert number >= newest.get(place, 0), row
+            newest[place] = number
