@@ -205,7 +205,8 @@ class Pipeline:
     async def _tried(self, entry: Entry, row: SinkRow, shard_id: str) -> bool:
         """Give a row to the sink; where it is taken, the entry goes."""
         parked = self._target.parked
-        told = self.transformed([row])
+        # It comes out of its turn, and perhaps from a shard that has split since.
+        told = self.transformed([replace(row, sequence=-1)])
         refused = [*told.refused]
         if told.rows:
             table = await self._api.table_name()
