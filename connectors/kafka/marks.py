@@ -34,10 +34,10 @@ class Mark:
     page: tuple[int, bytes] | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def new(self, batch: SinkBatch) -> Sequence[SinkRow]:
-        """Return the rows of a batch that are not in the topic yet."""
+    def new(self, batch: SinkBatch) -> Sequence[SinkRow] | None:
+        """Return the rows of a batch that are not in the topic yet; None for a page that is."""
         if batch.covers is not None:
-            return () if self._has_page(batch.stamp, batch.covers[0]) else batch.rows
+            return None if self._has_page(batch.stamp, batch.covers[0]) else batch.rows
         return [row for row in batch.rows if row.sequence < 0 or row.sequence > self.sequence]
 
     def after(self, batch: SinkBatch, columns: Mapping[str, tuple[str, ...]]) -> Mark:

@@ -38,8 +38,8 @@ class ShardWriter:
 
     async def new(
         self, batch: SinkBatch, learn: Callable[[Mapping[str, tuple[str, ...]]], None]
-    ) -> Sequence[SinkRow]:
-        """Return a batch's rows that are not in the topic; ``learn`` is told of known columns."""
+    ) -> Sequence[SinkRow] | None:
+        """Return what ``Mark.new`` does; ``learn`` is told of known columns."""
         if not self._transactions.ready:
             await self._take()
             learn(self._mark.columns)

@@ -18,6 +18,7 @@ from rowtide.connectors.kafka.avro_form import AvroForm
 from rowtide.connectors.kafka.columns import Columns, declared
 from rowtide.connectors.kafka.envelope import Names
 from rowtide.connectors.kafka.json_form import JsonForm
+from rowtide.connectors.kafka.leftovers import Leftovers
 from rowtide.connectors.kafka.marks import MARKS, read_marks
 from rowtide.connectors.kafka.registry_client import RegistryClient
 from rowtide.connectors.kafka.shard_writer import ShardWriter
@@ -25,6 +26,7 @@ from rowtide.connectors.kafka.topic_rows import STAMP, TopicRows
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow
+from rowtide.core.schema import KeyColumn
 from rowtide.core.variant import Scalar
 from rowtide.stream.changelog import Change
 from rowtide.stream.kafka_cluster import Cluster
@@ -66,12 +68,18 @@ class Settings:
 class KafkaSink:
     """One table's topic. Batches of several shards go at once, each in a transaction."""
 
+    every_change = True
+    """A topic has each row of a key, not the last one of a batch alone."""
+
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._opened: Cluster | None = None
         self._form: JsonForm | AvroForm | None = None
         self._rows: TopicRows | None = None
         self._writers: dict[str, ShardWriter] = {}
+        self._leftovers: dict[str, Leftovers] = {}
+        self._key_columns: tuple[KeyColumn, ...] = ()
+        self._began_empty = False
         self._topic = ""
         self._partitions = 0
         self._record_bytes_max = 0
@@ -102,6 +110,10 @@ class KafkaSink:
         brokers = self._cluster.brokers
         self._rows = TopicRows(brokers, self._topic, self._partitions, self._form)
         self._writers = {}
+        self._leftovers = {}
+        self._key_columns = table.key
+        # Nothing but what is written from now on can be in it.
+        self._began_empty = not await read_marks(brokers, self._topic + MARKS)
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
         """Write a batch; the rows that are larger than the topic takes are refused."""
@@ -110,6 +122,8 @@ class KafkaSink:
         writer = self._writer(batch.shard_id)
         async with writer.turn:
             rows = await writer.new(batch, form.columns.merge)
+            if batch.covers is not None and rows is not None:
+                rows = [*rows, *await self._gone(batch)]
             if not rows:
                 return []
             await form.prepare(rows)
@@ -162,6 +176,16 @@ class KafkaSink:
             writer = ShardWriter(self._cluster.brokers, self._topic, shard, batch_bytes=size)
             self._writers[shard] = writer
         return writer
+
+    async def _gone(self, page: SinkBatch) -> list[SinkRow]:
+        """Return as deleted what the topic has of a page's range and the table has not."""
+        if self._began_empty:
+            return []
+        assert self._rows is not None, "opened before"
+        known = self._leftovers.get(page.shard_id)
+        if known is None:
+            known = self._leftovers[page.shard_id] = Leftovers(self._key_columns, self._rows)
+        return await known.gone(page)
 
     def _records(
         self, form: JsonForm | AvroForm, rows: Sequence[SinkRow], shard: str

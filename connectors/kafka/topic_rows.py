@@ -52,6 +52,11 @@ class TopicRows:
                 found.append(HeldRow(key, stamp, self._form.expected(columns)))
         return found
 
+    async def living(self) -> dict[bytes, int]:
+        """Return the stamps of the rows that there are."""
+        await self._catch_up()
+        return {key: stamp for key, (stamp, columns) in self._rows.items() if columns is not None}
+
     async def _catch_up(self) -> None:
         for partition, reader in self._parts:
             start = reader.position if self._begun else await reader.start()

@@ -60,6 +60,9 @@ class Settings:
 class WebhookSink:
     """One endpoint."""
 
+    every_change = True
+    """A receiver gets each row of a key, not the last one of a batch alone."""
+
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None

@@ -115,6 +115,29 @@ async def test_a_page_of_a_snapshot_comes_once_and_a_newer_snapshot_again(
     assert [r.key["id"] for r in await told(broker, topic)] == [1, 5, 9, 1]
 
 
+async def test_a_snapshot_ends_what_the_topic_has_from_before_and_the_table_has_not(
+    broker: str, topic: str
+) -> None:
+    middle = row_key(TABLE.key, [5])[1]
+    rows = [put(STAMP + at, [at], {}, sequence=at) for at in range(1, 9)]
+    async with opened(broker, topic, TABLE) as sink:
+        await sink.apply(batch(*rows, deleted(STAMP + 9, [8], sequence=9)))
+    key, key_bytes = row_key(TABLE.key, [2])
+    row = SinkRow(key, key_bytes, STAMP + 20, {"a": 1}, ROW)
+    pages = [
+        SinkBatch("things", "shard-1", [row], (b"", middle), STAMP + 20),
+        SinkBatch("things", "shard-1", [], (middle, b""), STAMP + 21),
+    ]
+    async with opened(broker, topic, TABLE) as sink:
+        await sink.apply(batch(put(STAMP + 30, [6], {}, sequence=30)))
+        for page in (*pages, *pages):
+            await sink.apply(page)
+        living = [(row.key_bytes, row.stamp) for row in await sink.held(b"", b"", limit=99)]
+    assert living == [(key_bytes, STAMP + 20), (row_key(TABLE.key, [6])[1], STAMP + 30)]
+    ends = [r.key["id"] for r in await told(broker, topic) if r.value and r.value["op"] == "d"]
+    assert ends == [8, 1, 3, 4, 5, 7]
+
+
 async def test_a_row_out_of_its_turn_is_always_new(broker: str, topic: str) -> None:
     async with opened(broker, topic, TABLE) as sink:
         await sink.apply(batch(put(STAMP + 9, [1], {}, sequence=9)))
