@@ -52,7 +52,10 @@ class Existing(NamedTuple):
 
 
 class Chunks:
-    """Reads parts over a session of its own, and marks the stream behind those it will wait for."""
+    """Reads parts over a session of its own.
+
+    Behind each part that the stream is waited for it marks the stream.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -61,43 +64,53 @@ class Chunks:
         self, table: SourceTable, cursor: Sequence[str] | None, required: Required
     ) -> Chunk | None:
         """Return the rows after a key; None where the moment is too early."""
-        limit = self._server.settings.chunk_rows
-        key = ", ".join(quoted_name(column.name) for column in table.key)
-        after = f" WHERE ({key}) > ({', '.join(map(quoted, cursor))})" if cursor else ""
-        columns = ", ".join(quoted_name(column.name) for column in table.columns)
-        query = f"SELECT {columns} FROM ONLY {_name(table)}{after}"
-        found = self._as_of_one_moment(table, f"{query} ORDER BY {key} LIMIT {limit}", required)
+        found = self._as_of_one_moment(table, self._chunk_query(table, cursor), required)
         if found is None:
             return None
         self._server.mark()
         lines, visible, time_ms = found
-        names = [column.name for column in table.columns]
-        key_of, cells_of = key_reader(table, names), cells_reader(table)
-        rows = []
-        fields: list[bytes | None] = []
-        for line in lines:
-            fields = copied_fields(line)
-            rows.append((key_of(fields), cells_of(fields)))
-        last = dict(zip(names, fields, strict=False))
-        end = [(last[column.name] or b"").decode() for column in table.key] if fields else []
-        return Chunk(rows, end if len(lines) == limit else None, visible, time_ms)
+        return Chunk(_rows(table, lines), self._end(table, lines), visible, time_ms)
 
     def existing(
         self, table: SourceTable, keys: Sequence[Key], required: Required
     ) -> Existing | None:
         """Return which keys the table has; None where the moment is too early."""
-        key = ", ".join(quoted_name(column.name) for column in table.key)
-        wanted = ", ".join(
-            f"({', '.join(quoted(key_text(value)) for _, value in one)})" for one in keys
-        )
-        query = f"SELECT {key} FROM ONLY {_name(table)} WHERE ({key}) IN ({wanted})"
+        names = [column.name for column in table.key]
+        query = f"SELECT {_names(names)} FROM ONLY {_name(table)} WHERE {_is_one_of(table, keys)}"
         found = self._as_of_one_moment(table, query, required)
         if found is None:
             return None
         self._server.mark()
         lines, visible, time_ms = found
-        key_of = key_reader(table, [column.name for column in table.key])
+        key_of = key_reader(table, names)
         return Existing({key_of(copied_fields(line)) for line in lines}, visible, time_ms)
+
+    def page(
+        self, table: SourceTable, cursor: Sequence[str] | None
+    ) -> tuple[list[tuple[Key, Cells]], list[str] | None]:
+        """Return rows after a key as they are now, and the last one's key if there are more."""
+        lines = self._server.copied(self._chunk_query(table, cursor))
+        return _rows(table, lines), self._end(table, lines)
+
+    def look_up(self, table: SourceTable, keys: Sequence[Key]) -> list[tuple[Key, Cells]]:
+        """Return the rows of some keys as they are now."""
+        where = f"FROM ONLY {_name(table)} WHERE {_is_one_of(table, keys)}"
+        return _rows(table, self._server.copied(f"SELECT {_columns(table)} {where}"))
+
+    def _chunk_query(self, table: SourceTable, cursor: Sequence[str] | None) -> str:
+        key = _names([column.name for column in table.key])
+        after = f" WHERE ({key}) > ({', '.join(map(quoted, cursor))})" if cursor else ""
+        limit = self._server.settings.chunk_rows
+        query = f"SELECT {_columns(table)} FROM ONLY {_name(table)}{after}"
+        return f"{query} ORDER BY {key} LIMIT {limit}"
+
+    def _end(self, table: SourceTable, lines: Sequence[bytes]) -> list[str] | None:
+        """Return the texts of the last line's key; None where it is the table's last."""
+        if len(lines) < self._server.settings.chunk_rows:
+            return None
+        names = [column.name for column in table.columns]
+        last = dict(zip(names, copied_fields(lines[-1]), strict=True))
+        return [(last[column.name] or b"").decode() for column in table.key]
 
     def columns_of(
         self, table: SourceTable, key: Key, names: Collection[str], required: Required
@@ -106,11 +119,8 @@ class Chunks:
         wanted = [column for column in table.columns if column.name in names]
         if not wanted:
             return {}
-        columns = ", ".join(quoted_name(column.name) for column in wanted)
-        where = " AND ".join(
-            f"{quoted_name(name)} = {quoted(key_text(value))}" for name, value in key
-        )
-        query = f"SELECT {columns} FROM ONLY {_name(table)} WHERE {where}"
+        columns = _names([column.name for column in wanted])
+        query = f"SELECT {columns} FROM ONLY {_name(table)} WHERE {_is_one_of(table, [key])}"
         found = self._as_of_one_moment(table, query, required)
         if found is None:
             return None
@@ -141,8 +151,31 @@ class Chunks:
         return None if lines is None else (lines, visible, time_ms)
 
 
+def _rows(table: SourceTable, lines: Sequence[bytes]) -> list[tuple[Key, Cells]]:
+    names = [column.name for column in table.columns]
+    key_of, cells_of = key_reader(table, names), cells_reader(table)
+    return [
+        (key_of(fields), cells_of(fields)) for line in lines for fields in [copied_fields(line)]
+    ]
+
+
+def _is_one_of(table: SourceTable, keys: Sequence[Key]) -> str:
+    wanted = ", ".join(
+        f"({', '.join(quoted(key_text(value)) for _, value in key)})" for key in keys
+    )
+    return f"({_names([column.name for column in table.key])}) IN ({wanted})"
+
+
 def _name(table: SourceTable) -> str:
     return quoted_name(table.schema, table.name)
+
+
+def _columns(table: SourceTable) -> str:
+    return _names([column.name for column in table.columns])
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(map(quoted_name, names))
 
 
 _MOMENT = """

@@ -18,6 +18,7 @@ from rowtide.connectors.postgres.pipe import Pipe
 from rowtide.connectors.postgres.position import Checkpoint, lsn_text
 from rowtide.connectors.postgres.server import Server, translated
 from rowtide.connectors.postgres.settings import SourceSettings, parsed_settings
+from rowtide.connectors.postgres.side import PostgresSide
 from rowtide.connectors.postgres.stream import Piece, Stream, weight
 from rowtide.connectors.postgres.tables import SourceTable
 from rowtide.connectors.registry import Surroundings
@@ -60,13 +61,26 @@ class PostgresSource:
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
         self._copier: Copier | None = None
-        self._stopping = False
+        self.stopping = False
 
     def stop(self) -> None:
         """Let ``run`` end at the next place from which nothing is repeated."""
-        self._stopping = True
+        self.stopping = True
         if self._copier is not None:
             self._copier.stop()
+
+    def begin_again(self, checkpoint: bytes) -> bytes:
+        """See ``Repeatable``: every table is copied again, and what is no more there is deleted."""
+        if not checkpoint:
+            return checkpoint
+        kept = Checkpoint.parsed(checkpoint)
+        kept.restart(kept.tables, sweep=True)
+        return kept.encoded()
+
+    async def side(self, table: str) -> PostgresSide:
+        """See ``ComparableSource``."""
+        with translated(self._settings):
+            return await asyncio.to_thread(PostgresSide, self._settings, table)
 
     async def run(self, target: SourceTarget) -> None:
         """See ``Source.run``. Raises ``SettingsRefused`` where the server can't be followed."""
@@ -133,7 +147,7 @@ class PostgresSource:
         begin = await asyncio.to_thread(sessions.server.mark)
         copier = Copier(target, checkpoint, tables, parts, begin=begin, copied=copied)
         self._copier = copier
-        if self._stopping:
+        if self.stopping:
             copier.stop()
         try:
             await asyncio.to_thread(stream.open)

@@ -53,7 +53,9 @@ def reader_of(type_oid: int) -> Reader:
 
 def key_reader_of(type_oid: int) -> Reader:
     """Return what makes a text of a type a part of a key."""
-    return _zero_or_one if type_oid == _BOOLEAN else reader_of(type_oid)
+    if type_oid == _BOOLEAN:
+        return _zero_or_one
+    return bytes.decode if type_oid in (_REAL, _DOUBLE) else reader_of(type_oid)
 
 
 def key_type(type_oid: int) -> int:

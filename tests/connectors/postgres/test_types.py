@@ -126,6 +126,7 @@ KEYS: Mapping[str, tuple[int, str, str, Scalar, Scalar]] = {
         "00000000-0000-0000-0000-000000000001",
         "00000000-0000-0000-0000-000000000002",
     ),
+    "real": (STRING, "0.5", "'Infinity'", "0.5", "Infinity"),
     "numeric": (STRING, "1.50", "10", "1.50", "10"),
     "timestamptz": (
         STRING,
