@@ -186,6 +186,9 @@ class MariaDB:
         # A socket's path has 107 bytes at most, which a test's folder may be near: it is relative
         # to the server's own folder.
         places = ["--datadir=" + str(self.folder / "rows"), "--socket=socket", "--pid-file=pid"]
+        # A server that starts removes what it finds of temporary tables, of other servers too.
+        (self.folder / "temporary").mkdir(exist_ok=True)
+        places.append("--tmpdir=" + str(self.folder / "temporary"))
         network = [f"--port={self.port}", f"--bind-address={HOST}"]
         options = [*programs.options, *_as_root(), *BINLOG, *SMALL, *self._options]
         return ["--no-defaults", *places, *network, *options]
