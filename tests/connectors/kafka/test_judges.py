@@ -133,7 +133,9 @@ def _until_there(
     found: dict[bytes, tuple[Any, ...]] = {}
     names = ", ".join(f"`{name}`" for name in COLUMNS)
     for _ in range(int(WAIT_S / POLL_S)):
-        assert connect.trace() == ""
+        trace = connect.trace()
+        causes = [line for line in trace.splitlines() if "Caused by" in line]
+        assert trace == "", f"{causes}\n{mariadb.last_words(20)}"
         if mariadb.rows("SHOW TABLES IN judged LIKE 'things'"):
             found = {
                 row_key(KEY, [shop, number])[1]: tuple(
