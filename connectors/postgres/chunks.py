@@ -6,6 +6,7 @@ does not yet, there is no part.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -59,6 +60,8 @@ class Chunks:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        # Who no longer waits for a part does not end the thread that reads it.
+        self._one_at_a_time = threading.Lock()
 
     def read(
         self, table: SourceTable, cursor: Sequence[str] | None, required: Required
@@ -67,7 +70,6 @@ class Chunks:
         found = self._as_of_one_moment(table, self._chunk_query(table, cursor), required)
         if found is None:
             return None
-        self._server.mark()
         lines, visible, time_ms = found
         return Chunk(_rows(table, lines), self._end(table, lines), visible, time_ms)
 
@@ -80,7 +82,6 @@ class Chunks:
         found = self._as_of_one_moment(table, query, required)
         if found is None:
             return None
-        self._server.mark()
         lines, visible, time_ms = found
         key_of = key_reader(table, names)
         return Existing({key_of(copied_fields(line)) for line in lines}, visible, time_ms)
@@ -121,7 +122,7 @@ class Chunks:
             return {}
         columns = _names([column.name for column in wanted])
         query = f"SELECT {columns} FROM ONLY {_name(table)} WHERE {_is_one_of(table, [key])}"
-        found = self._as_of_one_moment(table, query, required)
+        found = self._as_of_one_moment(table, query, required, marked=False)
         if found is None:
             return None
         return {
@@ -132,9 +133,18 @@ class Chunks:
         }
 
     def _as_of_one_moment(
+        self, table: SourceTable, query: str, required: Required, *, marked: bool = True
+    ) -> tuple[list[bytes], Visible, int] | None:
+        """Return a query's lines and their moment; ``marked``: the stream is marked behind it."""
+        with self._one_at_a_time:
+            found = self._seen(table, query, required)
+            if found is not None and marked:
+                self._server.mark()
+            return found
+
+    def _seen(
         self, table: SourceTable, query: str, required: Required
     ) -> tuple[list[bytes], Visible, int] | None:
-        """Return a query's lines and their moment."""
         server = self._server
         server.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
