@@ -16,6 +16,9 @@ from tests.connectors.row_histories import deleted, put, shape
 
 pytestmark = pytest.mark.system
 
+LOOK_S = 0.2
+"""InnoDB tells anew what transactions do only once nobody has asked for 0.1 s."""
+
 TABLE = shape(KeyColumn("id", INTEGER))
 STAMP = 1_700_000_000_000_000
 PUT = SinkBatch("things", "s", [put(STAMP + 5, [1], {"a": 5})])
@@ -52,3 +55,4 @@ async def _until_it_waits(mariadb: MariaDB, task: asyncio.Task[None]) -> None:
     waits = "SELECT 1 FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
     while not await asyncio.to_thread(mariadb.rows, waits):
         assert not task.done(), "it did not wait"
+        await asyncio.sleep(LOOK_S)
