@@ -168,8 +168,6 @@ class ChangeWorker:
         """Stop at once what may be another reader's by now."""
         for shard_id, follower in self._followers.items():
             if not follower.holds:
-                self.lost += 1
-                logger.warning("consumer %s lost shard %s", self.consumer, shard_id)
                 self._running[shard_id].cancel()
 
     async def _take(self, tasks: asyncio.TaskGroup) -> None:
@@ -252,6 +250,9 @@ class ChangeWorker:
         finally:
             del self._followers[follower.shard_id], self._running[follower.shard_id]
             self._wake.set()
+            if not follower.given_up:
+                self.lost += 1
+                logger.warning("consumer %s lost shard %s", self.consumer, follower.shard_id)
 
     async def _first_lease(
         self, shard: SourceShard, leases: Mapping[str, Lease], shards: Sequence[SourceShard]

@@ -119,6 +119,11 @@ class ShardFollower:
         return self._clock() - self._leased_s < self._settings.lease_s
 
     @property
+    def given_up(self) -> bool:
+        """Say whether the lease was given up by ourselves, with all that was finished."""
+        return not self.lease.owner
+
+    @property
     def position(self) -> str:
         """Return the checkpoint that was last written."""
         return self.lease.position
@@ -236,8 +241,8 @@ class ShardFollower:
     async def _write(self, *, owner: str, ended: bool) -> None:
         """Write the row; where somebody else changed it, see what it says now."""
         async with self._writing:
-            if not self.holds:
-                return
+            if self.given_up or not self.holds:
+                return  # A renewal that waited for its turn must not take back what was given up.
             old, sent_s = self.lease, self._clock()
             new = old._replace(
                 owner=owner,
