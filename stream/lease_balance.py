@@ -47,7 +47,8 @@ def planned(
     held = [lease for s in shards if (lease := leases.get(s.shard_id)) and lease.owner]
     counts = Counter(lease.owner for lease in held if lease.shard_id not in over)
     mine = counts[me]
-    asking = {lease.wanted for lease in leases.values() if lease.wanted}
+    # Who asked for what nobody has touched since is gone, or would have taken it.
+    asking = {x.wanted for x in leases.values() if x.wanted and x.shard_id not in over}
     readers = len({*(owner for owner, count in counts.items() if count), *asking, me})
     free = [shard for shard in shards if _is_free(leases.get(shard.shard_id), me, over)]
     room = -(-len(shards) // readers) - mine

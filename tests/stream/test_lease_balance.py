@@ -51,6 +51,7 @@ not to be fuller than who is asked       a b c     a:x b:x c:me      -         -
 what was given up for it                 a b       a:>me b:x         -         a        -
 not what was given up for another        a b       a:>y b:x          -         -        -
 unless that one never comes              a b       a:>y b:x          a         a        -
+whoever never came has no share          a b       a:>y b:me         a         a        -
 one shard has one reader                 a         a:x               -         -        -
 """
 
