@@ -36,11 +36,11 @@ async def endpoint(server: Ready) -> AsyncIterator[Endpoint]:
 
 
 CHANGES = (
-    "UPDATE shop.numbers SET n = n + 1 WHERE id % 7 = {0} % 7",
-    "UPDATE shop.numbers SET id = id + 1000 WHERE id = {0}",
-    "DELETE FROM shop.numbers WHERE id = {0} + 1",
-    "INSERT INTO shop.names VALUES ('n{0}', {0}, repeat('x', 3000)) ON CONFLICT DO NOTHING",
-    "UPDATE shop.names SET n = {0} WHERE n % 5 = {0} % 5",
+    "UPDATE shop.figures SET n = n + 1 WHERE id % 7 = {0} % 7",
+    "UPDATE shop.figures SET id = id + 1000 WHERE id = {0}",
+    "DELETE FROM shop.figures WHERE id = {0} + 1",
+    "INSERT INTO shop.titles VALUES ('n{0}', {0}, repeat('x', 3000)) ON CONFLICT DO NOTHING",
+    "UPDATE shop.titles SET n = {0} WHERE n % 5 = {0} % 5",
 )
 
 
@@ -57,11 +57,11 @@ async def test_tables_are_the_same_whatever_ends_the_source(
     endpoint: Endpoint, postgres: PostgreSQL
 ) -> None:
     postgres.execute(
-        "CREATE TABLE shop.numbers (id int PRIMARY KEY, n int, s text, b bytea, f float8)",
-        f"INSERT INTO shop.numbers SELECT i, i, 's' || i, '\\x00ff', i / 3.0"
+        "CREATE TABLE shop.figures (id int PRIMARY KEY, n int, s text, b bytea, f float8)",
+        f"INSERT INTO shop.figures SELECT i, i, 's' || i, '\\x00ff', i / 3.0"
         f" FROM generate_series(1, {ROWS}) i",
-        "CREATE TABLE shop.names (name text, n int, large text, PRIMARY KEY (name, n))",
-        f"INSERT INTO shop.names SELECT 'n' || i, i, repeat('y', 9000)"
+        "CREATE TABLE shop.titles (name text, n int, large text, PRIMARY KEY (name, n))",
+        f"INSERT INTO shop.titles SELECT 'n' || i, i, repeat('y', 9000)"
         f" FROM generate_series(1, {ROWS}) i",
     )
     until = threading.Event()
@@ -78,13 +78,13 @@ async def test_tables_are_the_same_whatever_ends_the_source(
         await come_to(target, mark(postgres))
         source.stop()
     await compare(endpoint, postgres)
-    postgres.execute("TRUNCATE shop.names", "INSERT INTO shop.names VALUES ('fox', 1, 'z')")
+    postgres.execute("TRUNCATE shop.titles", "INSERT INTO shop.titles VALUES ('fox', 1, 'z')")
     async with running(endpoint, postgres) as (source, target):
         await come_to(target, mark(postgres))
         source.stop()
     await compare(endpoint, postgres)
     postgres.drop_slots()
-    postgres.execute("DELETE FROM shop.numbers WHERE id % 2 = 0")
+    postgres.execute("DELETE FROM shop.figures WHERE id % 2 = 0")
     async with running(endpoint, postgres) as (source, target):
         await come_to(target, mark(postgres), epoch=2)
         source.stop()
@@ -93,7 +93,7 @@ async def test_tables_are_the_same_whatever_ends_the_source(
 
 async def compare(endpoint: Endpoint, server: PostgreSQL) -> None:
     """Compare the tables on both ends."""
-    for table in ("numbers", "names"):
+    for table in ("figures", "titles"):
         side = await source_of(server, chunk_rows=50).side(table)
         try:
             verdict = await compare_scans(side, TableSide(ApiSource(endpoint, table)))

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from difflib import unified_diff
 from pathlib import Path
 
 import pytest
 
-from rowtide.deploy.up import Ready
+from rowtide.deploy.up import Ready, Up
 from tests.cli.test_transcript import played
 from tests.connectors.processes import environment
 
 FOLDER = Path(__file__).parent
 TRANSCRIPT = FOLDER / "transcript.txt"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Ready]:
+    """A server in which nobody else declares connectors."""
+    options = ["--port", "0", "--connectors", "false"]
+    with (
+        (tmp_path / "output").open("wb") as output,
+        Up(tmp_path / "data", options=options, output=output) as up,
+    ):
+        yield up.start()
 
 
 @pytest.mark.system
