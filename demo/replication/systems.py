@@ -19,6 +19,7 @@ from demo.replication.origin import DATABASE
 from demo.replication.processes import Kept, command, tethered
 from demo.servers.mariadb import MariaDB
 from demo.servers.opensearch import OpenSearch
+from demo.servers.server import children
 from rowtide.deploy.kafka.config import default_cache_dir
 from rowtide.deploy.kafka.tether import TetheredProcess
 from rowtide.deploy.up import Ready, Up
@@ -130,7 +131,7 @@ class Systems:
     def _kill_broker(self) -> None:
         """Kill the broker alone; rowtide starts another one."""
         assert self._up is not None, "not started"
-        for pid in _children(self._up.pid):
+        for pid in children(self._up.pid):
             if "kafka.Kafka" in _command_line(pid):
                 os.kill(pid, signal.SIGKILL)
 
@@ -138,13 +139,6 @@ class Systems:
         server.kill()
         time.sleep(BACK_S)
         server.start()
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += map(int, (task / "children").read_text().split())
-    return found
 
 
 def _command_line(pid: int) -> str:

@@ -8,91 +8,57 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import shutil
 import tarfile
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from demo.servers.server import HOST, Answered, NotStarted, Server, fetched, free_port
 from rowtide.deploy.kafka.java import ENVIRONMENT, find_java
-from rowtide.deploy.kafka.probe import is_free
-from rowtide.deploy.kafka.tether import TetheredProcess
 
-__all__ = ["Apicurio", "ApicurioFailed"]
+__all__ = ["Apicurio"]
 
 VERSION = "3.3.3"
 SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
-HOST = "127.0.0.1"
-# Below the ephemeral ports, so that no client's own port is in the way of a restart.
-PORTS = range(20_000, 32_768)
-START_S_MAX = 240.0
-POLL_S = 0.2
 FETCH_S_MAX = 900
 
 
-class ApicurioFailed(Exception):
-    """The registry could not be fetched, or did not start."""
+class Apicurio(Server):
+    """A registry that forgets its schemas when it ends."""
 
-
-class Apicurio:
-    """A registry in ``folder``; started and killed as a context manager."""
+    start_s_max = 240.0
+    poll_s = 0.2
 
     def __init__(self, folder: Path, cache_dir: Path) -> None:
-        self.url = ""
-        self._folder = folder.resolve()
+        super().__init__(folder)
         self._cache_dir = cache_dir
-        self._child: TetheredProcess | None = None
 
-    def __enter__(self) -> Self:
+    @property
+    def url(self) -> str:
+        return f"{super().url}/apis/ccompat/v7"
+
+    def start(self) -> None:
+        """Start, and return when it answers. Raises NotStarted."""
         home = unpacked(self._cache_dir)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        free = (port for port in random.sample(PORTS, len(PORTS)) if is_free(HOST, port))
-        port, health = next(free), next(free)
-        with (self._folder / "output.log").open("ab") as output:
-            self._child = TetheredProcess(
-                [
-                    *(str(find_java(None).path), "-Xmx384m", "-XX:+UseSerialGC"),
-                    *("-XX:TieredStopAtLevel=1", f"-Dquarkus.http.port={port}"),
-                    *(f"-Dquarkus.http.host={HOST}", f"-Dquarkus.management.host={HOST}"),
-                    *(f"-Dquarkus.management.port={health}", "-jar"),
-                    str(home / "quarkus-run.jar"),
-                ],
-                folder=self._folder,
-                environment=ENVIRONMENT,
-                output=output,
-            )
-        self.url = f"http://{HOST}:{port}/apis/ccompat/v7"
-        self._wait_until_it_answers(self._child)
-        return self
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        health = free_port(other=self.port)
+        command = [
+            *(str(find_java(None).path), "-Xmx384m", "-XX:+UseSerialGC"),
+            *("-XX:TieredStopAtLevel=1", f"-Dquarkus.http.port={self.port}"),
+            *(f"-Dquarkus.http.host={HOST}", f"-Dquarkus.management.host={HOST}"),
+            *(f"-Dquarkus.management.port={health}", "-jar"),
+            str(home / "quarkus-run.jar"),
+        ]
+        self.launch(command, ENVIRONMENT)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
-
-    def _wait_until_it_answers(self, child: TetheredProcess) -> None:
-        deadline = time.monotonic() + START_S_MAX
-        while True:
-            try:
-                urllib.request.urlopen(f"{self.url}/subjects", timeout=10).close()
-            except (OSError, urllib.error.URLError) as error:
-                if child.returncode() is not None or time.monotonic() > deadline:
-                    text = (self._folder / "output.log").read_text(errors="replace")
-                    self.__exit__(None, None, None)
-                    raise ApicurioFailed(f"Apicurio does not start: {text[-3000:]}") from error
-                time.sleep(POLL_S)
-            else:
-                return
+    def answers(self) -> bool:
+        """Say whether it lists its subjects."""
+        try:
+            fetched(f"{self.url}/subjects")
+        except (OSError, Answered):
+            return False
+        return True
 
 
 def unpacked(cache_dir: Path) -> Path:
@@ -120,9 +86,9 @@ def _fetched(folder: Path) -> Path:
     try:
         path = Path(project.artifact("all", "tar.gz").resolve())
     except (OSError, RuntimeError) as error:  # requests' errors are OSErrors.
-        raise ApicurioFailed(f"cannot fetch Apicurio {VERSION}: {error}") from error
+        raise NotStarted(f"cannot fetch Apicurio {VERSION}: {error}") from error
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != SHA256:
-        raise ApicurioFailed(f"what was downloaded has the sha256 {digest}, not {SHA256}")
+        raise NotStarted(f"what was downloaded has the sha256 {digest}, not {SHA256}")
     return path

@@ -7,29 +7,19 @@ alone, to this machine alone, as the user ``default`` without a password.
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from demo.servers.debian import NotToBeHad, library_path, unpacked
-from rowtide.deploy.kafka.probe import is_free
-from rowtide.deploy.kafka.tether import TetheredProcess
+from demo.servers.server import HOST, Answered, Server, fetched, free_port
 
 __all__ = ["HOST", "Clickhouse", "NotToBeHad", "Program", "find_program"]
 
-HOST = "127.0.0.1"
-# Below the ephemeral ports, so that no client's own port is in the way of a restart.
-PORTS = range(20_000, 32_768)
-START_S_MAX = 60.0
-STOP_S_MAX = 60.0
 ASK_S_MAX = 30.0
-POLL_S = 0.02
 
 # "yandex" is the root element that every version reads.
 CONFIG = """<yandex>
@@ -83,84 +73,36 @@ def find_program(cache_dir: Path) -> Program:
     return Program((str(root / "usr/sbin/clickhouse-server"),), os.pathsep.join(libraries))
 
 
-class Clickhouse:
-    """A server in ``folder``. ``profile`` are settings of every query.
-
-    As a context manager it is started, and killed at the end.
-    """
+class Clickhouse(Server):
+    """``profile`` are settings of every query."""
 
     def __init__(
         self, folder: Path, cache_dir: Path, *, profile: Mapping[str, object] | None = None
     ) -> None:
-        self.folder = folder.resolve()
-        self.port = 0
+        super().__init__(folder)
         self._cache_dir = cache_dir
         self._profile = profile or {}
-        self._child: TetheredProcess | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.kill()
-
-    @property
-    def url(self) -> str:
-        return f"http://{HOST}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._child is not None, "not started"
-        return self._child.pid
 
     def start(self) -> None:
         """Start, and return when it answers; on the same port as before. Raises NotToBeHad."""
-        assert self._child is None, "already started"
         program = find_program(self._cache_dir)
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         self._configure()
-        with (self.folder / "output.log").open("ab") as output:
-            self._child = TetheredProcess(
-                [*program.command, f"--config-file={self.folder / 'config.xml'}"],
-                folder=self.folder,
-                environment=program.environment(),
-                output=output,
-            )
-        self._wait_until_it_answers(self._child)
+        command = [*program.command, f"--config-file={self.folder / 'config.xml'}"]
+        self.launch(command, program.environment())
 
-    def stop(self) -> None:
-        """Shut it down in order."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.terminate(STOP_S_MAX)
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
+    def answers(self) -> bool:
+        """Say whether it answers queries."""
+        try:
+            self.ask("SELECT 1")
+        except (OSError, Answered):
+            return False
+        return True
 
     def ask(self, query: str) -> str:
         """Return the answer to a query, as text."""
         request = urllib.request.Request(self.url, data=query.encode(), method="POST")
-        try:
-            with urllib.request.urlopen(request, timeout=ASK_S_MAX) as answer:
-                text: str = answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                raise RuntimeError(error.read().decode()) from None
-        return text
-
-    def last_words(self, count: int = 30) -> str:
-        """Return the end of what the server printed."""
-        text = (self.folder / "output.log").read_text(errors="replace")
-        return "\n".join(text.splitlines()[-count:])
+        return fetched(request, timeout_s=ASK_S_MAX).decode()
 
     def _configure(self) -> None:
         for name in ("store", "tmp", "user_files"):
@@ -169,23 +111,3 @@ class Clickhouse:
         config = CONFIG.format(host=HOST, port=self.port, folder=self.folder)
         (self.folder / "config.xml").write_text(config)
         (self.folder / "users.xml").write_text(USERS.format(host=HOST, profile=profile))
-
-    def _wait_until_it_answers(self, child: TetheredProcess) -> None:
-        deadline = time.monotonic() + START_S_MAX
-        while True:
-            try:
-                self.ask("SELECT 1")
-            except (OSError, RuntimeError) as error:
-                if child.returncode() is not None or time.monotonic() > deadline:
-                    self.kill()
-                    raise NotToBeHad(f"ClickHouse does not start: {self.last_words()}") from error
-                time.sleep(POLL_S)
-            else:
-                return
-
-
-def _free_port() -> int:
-    while True:
-        port = random.choice(PORTS)
-        if is_free(HOST, port):
-            return port

@@ -7,29 +7,18 @@ The binlog is on, by rows, whole and with the columns' names, as the MySQL sourc
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pymysql
 
 from demo.servers.debian import NotToBeHad, library_path, unpacked
-from rowtide.deploy.kafka.probe import is_free
-from rowtide.deploy.kafka.tether import TetheredProcess
+from demo.servers.server import HOST, NotStarted, Server, free_port
 
 __all__ = ["HOST", "MariaDB", "NotStarted", "NotToBeHad", "Programs", "find_programs"]
-
-HOST = "127.0.0.1"
-# Below the ephemeral ports, so that no client's own port is in the way of a restart.
-PORTS = range(20_000, 32_768)
-START_S_MAX = 60.0
-STOP_S_MAX = 60.0
-POLL_S = 0.02
 
 BINLOG = (
     *("--server-id=1", "--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL"),
@@ -44,10 +33,6 @@ INSTALL = (
     *("--auth-root-authentication-method=normal", "--skip-test-db"),
     "--innodb-log-file-size=16M",
 )
-
-
-class NotStarted(Exception):
-    """The server does not come up; the text has its last words."""
 
 
 class Programs:
@@ -81,63 +66,29 @@ def find_programs(cache_dir: Path) -> Programs:
     )
 
 
-class MariaDB:
-    """A server in ``folder``. ``options`` go to mariadbd, after ours, so that they win.
-
-    ``root`` has no password. As a context manager it is started, and killed at the end.
-    """
+class MariaDB(Server):
+    """``options`` go to mariadbd, after ours, so that they win. ``root`` has no password."""
 
     def __init__(self, folder: Path, cache_dir: Path, *, options: tuple[str, ...] = ()) -> None:
-        self.folder = folder.resolve()
-        self.port = 0
+        super().__init__(folder)
         self._cache_dir = cache_dir
         self._options = options
-        self._child: TetheredProcess | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.kill()
-
-    @property
-    def pid(self) -> int:
-        assert self._child is not None, "not started"
-        return self._child.pid
 
     def start(self) -> None:
         """Start, on the same port as before; return when it answers. Raises NotToBeHad."""
-        assert self._child is None, "already started"
         programs = find_programs(self._cache_dir)
         if not (self.folder / "rows" / "mysql").exists():
             self._install(programs)
-        self.port = self.port or _free_port()
-        with (self.folder / "output.log").open("ab") as output:
-            self._child = TetheredProcess(
-                [programs.server, *self._arguments(programs)],
-                folder=self.folder,
-                environment=programs.environment(),
-                output=output,
-            )
-        self._wait_until_it_answers(self._child)
+        self.port = self.port or free_port()
+        self.launch([programs.server, *self._arguments(programs)], programs.environment())
 
-    def stop(self) -> None:
-        """Shut it down in order."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.terminate(STOP_S_MAX)
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
+    def answers(self) -> bool:
+        """Say whether it takes connections."""
+        try:
+            self.connect().close()
+        except pymysql.err.OperationalError:
+            return False
+        return True
 
     def connect(self, **settings: Any) -> pymysql.connections.Connection[pymysql.cursors.Cursor]:
         """Return a new connection as root; it commits by itself unless told otherwise."""
@@ -158,11 +109,6 @@ class MariaDB:
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(query)
             return list(cursor.fetchall())
-
-    def last_words(self, count: int = 30) -> str:
-        """Return the end of what the server printed."""
-        text = (self.folder / "output.log").read_text(errors="replace")
-        return "\n".join(text.splitlines()[-count:])
 
     def _install(self, programs: Programs) -> None:
         """Make the system tables, in a folder of their own until they are whole."""
@@ -193,27 +139,7 @@ class MariaDB:
         options = [*programs.options, *_as_root(), *BINLOG, *SMALL, *self._options]
         return ["--no-defaults", *places, *network, *options]
 
-    def _wait_until_it_answers(self, child: TetheredProcess) -> None:
-        deadline = time.monotonic() + START_S_MAX
-        while True:
-            try:
-                self.connect().close()
-            except pymysql.err.OperationalError as error:
-                if child.returncode() is not None or time.monotonic() > deadline:
-                    self.kill()
-                    raise NotStarted(self.last_words()) from error
-                time.sleep(POLL_S)
-            else:
-                return
-
 
 def _as_root() -> list[str]:
     """mariadbd runs as root only when it is told to."""
     return ["--user=root"] if os.geteuid() == 0 else []
-
-
-def _free_port() -> int:
-    while True:
-        port = random.choice(PORTS)
-        if is_free(HOST, port):
-            return port

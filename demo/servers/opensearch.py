@@ -8,29 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
-import time
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from demo.servers.opensearch_folder import VERSION, laid_out
+from demo.servers.server import HOST, Answered, Server, fetched, free_port, not_root
 from rowtide.deploy.kafka.aot import AotCache
 from rowtide.deploy.kafka.java import ENVIRONMENT, Runtime, find_java
-from rowtide.deploy.kafka.probe import is_free
-from rowtide.deploy.kafka.tether import TetheredProcess
 
-__all__ = ["HOST", "VERSION", "OpenSearch", "OpenSearchFailed"]
+__all__ = ["HOST", "VERSION", "OpenSearch"]
 
-HOST = "127.0.0.1"
-# Below the ephemeral ports, so that no client's own port is in the way of a restart.
-PORTS = range(20_000, 32_768)
-START_S_MAX = 180.0
-STOP_S_MAX = 60.0
-POLL_S = 0.05
 CREATE_S_MAX = 120.0
 
 JVM = (
@@ -46,13 +36,8 @@ JVM = (
     "-Dopensearch.bundled_jdk=false",
 )
 
-# OpenSearch refuses to be root. It gets another user's id, and root's right to every file: its own
-# may lie where nobody else can go. Without the bit, access(2) would not count that right.
-NOT_ROOT = (
-    *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
-    *("--securebits=+no_setuid_fixup", "--inh-caps=+dac_override"),
-    "--ambient-caps=+dac_override",
-)
+NOBODY = 65534
+"""OpenSearch refuses to be root."""
 
 LOGGING = """
 status = error
@@ -66,89 +51,54 @@ rootLogger.appenderRef.f.ref = f
 """
 
 
-class OpenSearchFailed(Exception):
-    """The server ended, or did not answer, while it was started."""
+class OpenSearch(Server):
+    """``settings`` go into its configuration, beside ours."""
 
-
-class OpenSearch:
-    """A server in ``folder``. ``settings`` go into its configuration, beside ours.
-
-    As a context manager it is started, and killed at the end.
-    """
+    start_s_max = 180.0
+    poll_s = 0.05
 
     def __init__(
         self, folder: Path, cache_dir: Path, *, settings: Mapping[str, str | int] | None = None
     ) -> None:
-        self.folder = folder.resolve()
-        self.port = 0
+        super().__init__(folder)
         self._transport_port = 0
         self._cache_dir = cache_dir
         self._settings = settings or {}
-        self._child: TetheredProcess | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.kill()
-
-    @property
-    def url(self) -> str:
-        return f"http://{HOST}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._child is not None, "not started"
-        return self._child.pid
 
     def start(self) -> None:
         """Start, and return when it answers; on the same port as before.
 
-        Raises JarsUnavailable, OpenSearchFailed.
+        Raises JarsUnavailable, NotStarted.
         """
-        assert self._child is None, "already started"
-        self.port = self.port or _free_port()
-        self._transport_port = self._transport_port or _free_port(other=self.port)
+        self.port = self.port or free_port()
+        self._transport_port = self._transport_port or free_port(other=self.port)
         home, runtime, cache = self._runtime()
         self._configure()
-        with (self.folder / "output.log").open("ab") as output:
-            self._child = TetheredProcess(
-                self._command(home, runtime, cache),
-                folder=self.folder,
-                environment=ENVIRONMENT,
-                output=output,
-            )
-        self._wait_until_it_answers(self._child)
+        self.launch(self._command(home, runtime, cache), ENVIRONMENT)
+
+    def answers(self) -> bool:
+        """Say whether its index can be written."""
+        try:
+            return self.call("GET", "/_cluster/health")["status"] in ("green", "yellow")
+        except (OSError, Answered):
+            return False
 
     def stop(self) -> None:
         """Shut it down in order; the first time on a machine, make the cache of later starts."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.terminate(STOP_S_MAX)
+        started = self._child is not None
+        super().stop()
+        if started:
             self._create_cache()
 
-    def kill(self) -> None:
-        """End it as a power cut would, but for what the disk's cache has."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
-
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """Return what a request is answered, as JSON. Raises HTTPError."""
+        """Return what a request is answered, as JSON. Raises Answered."""
         request = urllib.request.Request(
             f"{self.url}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)
+        return json.loads(fetched(request))
 
     def last_words(self, count: int = 30) -> str:
         """Return the end of what the server printed and logged."""
@@ -187,7 +137,7 @@ class OpenSearch:
     def _command(self, home: Path, runtime: Runtime, cache: AotCache) -> list[str]:
         aot = [f"-XX:AOTCache={cache.path}"] if cache.made else cache.record(self._record)
         return [
-            *(NOT_ROOT if os.geteuid() == 0 else ()),
+            *not_root(NOBODY),
             *_java(runtime, aot),
             f"-Djava.io.tmpdir={self.folder / 'tmp'}",
             f"-Dopensearch.path.home={home}",
@@ -223,28 +173,7 @@ class OpenSearch:
             draft.unlink(missing_ok=True)
             self._record.unlink(missing_ok=True)
 
-    def _wait_until_it_answers(self, child: TetheredProcess) -> None:
-        deadline = time.monotonic() + START_S_MAX
-        while True:
-            try:
-                if self.call("GET", "/_cluster/health")["status"] in ("green", "yellow"):
-                    return
-            except OSError:  # HTTPError is one: not ready yet.
-                pass
-            if child.returncode() is not None or time.monotonic() > deadline:
-                words = self.last_words()
-                self.kill()
-                raise OpenSearchFailed(f"OpenSearch does not start: {words}")
-            time.sleep(POLL_S)
-
 
 def _java(runtime: Runtime, options: list[str]) -> list[str]:
     path = os.pathsep.join(map(str, runtime.jars))
     return [str(runtime.java.path), *runtime.options, *options, "-cp", path]
-
-
-def _free_port(*, other: int = 0) -> int:
-    while True:
-        port = random.choice(PORTS)
-        if port != other and is_free(HOST, port):
-            return port

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
-from urllib.error import HTTPError
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from demo.servers.opensearch import OpenSearch
+from demo.servers.server import Answered
 from rowtide.connectors.opensearch.cluster import ClusterRefused, ClusterSettings
 from rowtide.connectors.opensearch.generation import IndexSettings
 from rowtide.connectors.opensearch.sink import OpenSearchSink
@@ -105,9 +105,8 @@ def _wait_until_deletes_are_forgotten(server: OpenSearch, index: str) -> None:
         server.call("POST", f"{index}/_refresh")
         try:
             server.call("PUT", f"{url}2", told)
-        except HTTPError as error:
-            error.close()
-            if error.code != 409:
+        except Answered as error:
+            if error.status != 409:
                 raise
         else:
             return

@@ -1,0 +1,171 @@
+"""One process of a real server on loopback, which can be stopped, killed and started again.
+
+It works in a folder of its own, where what it prints is kept, and does not outlive this process.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rowtide.deploy.kafka.probe import is_free
+from rowtide.deploy.kafka.tether import TetheredProcess
+
+__all__ = [
+    "HOST",
+    "Answered",
+    "NotStarted",
+    "Server",
+    "children",
+    "fetched",
+    "free_port",
+    "not_root",
+]
+
+HOST = "127.0.0.1"
+# Below the ephemeral ports, so that no client's own port is in the way of a restart.
+PORTS = range(20_000, 32_768)
+STOP_S_MAX = 60.0
+
+
+class NotStarted(Exception):
+    """The server does not come up; the text has its last words."""
+
+
+class Answered(Exception):
+    """A server's refusal, as it told it."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{status}: {text}")
+        self.status = status
+
+
+class Server:
+    """A server in ``folder``. As a context manager it is started, and killed at the end.
+
+    A kind of server says how it is started (``start``, by ``launch``) and when it is up.
+    """
+
+    start_s_max = 60.0
+    poll_s = 0.02
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.port = 0
+        self._child: TetheredProcess | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None, "not started"
+        return self._child.pid
+
+    def start(self) -> None:
+        """Start, and return when it answers; on the same port as before. Raises NotStarted."""
+        raise NotImplementedError
+
+    def answers(self) -> bool:
+        """Say whether it is up."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Shut it down in order."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.terminate(STOP_S_MAX)
+
+    def kill(self) -> None:
+        """End it as a power cut would, but for what the disk's cache has."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+
+    def last_words(self, count: int = 30) -> str:
+        """Return the end of what the server printed."""
+        text = (self.folder / "output.log").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-count:])
+
+    def launch(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Run a command in the folder until it answers; one that does not is killed."""
+        assert self._child is None, "already started"
+        with (self.folder / "output.log").open("ab") as output:
+            child = self._child = TetheredProcess(
+                command, folder=self.folder, environment=environment, output=output
+            )
+        deadline = time.monotonic() + self.start_s_max
+        try:
+            while not self.answers():
+                if child.returncode() is not None or time.monotonic() > deadline:
+                    kind = type(self).__name__
+                    raise NotStarted(f"{kind} does not start: {self.last_words()}")
+                time.sleep(self.poll_s)
+        except BaseException:
+            self.kill()
+            raise
+
+
+def fetched(request: str | urllib.request.Request, *, timeout_s: float = 60.0) -> bytes:
+    """Return the answer to a request. Raises Answered for one that refuses, OSError for none."""
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            content: bytes = answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            raise Answered(error.code, error.read().decode(errors="replace")) from None
+    return content
+
+
+def free_port(*, other: int = 0) -> int:
+    """Return a port that nobody listens at."""
+    while True:
+        port = random.choice(PORTS)
+        if port != other and is_free(HOST, port):
+            return port
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that one has made, where the system tells."""
+    found: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    except OSError:
+        pass  # It ended meanwhile, or there is no /proc.
+    return found
+
+
+def not_root(user: int) -> Sequence[str]:
+    """Return what runs a command as another user where this is root, which some servers refuse.
+
+    It gets root's right to every file: its own may lie where nobody else can go. Without the bit,
+    access(2) would not count that right.
+    """
+    if os.geteuid() != 0:
+        return ()
+    return (
+        *("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"),
+        *("--securebits=+no_setuid_fixup", "--inh-caps=+dac_override"),
+        "--ambient-caps=+dac_override",
+    )
