@@ -12,14 +12,21 @@ from rowtide.stream.endpoint import Endpoint
 
 __all__ = ["asked", "endpoint_of"]
 
+PATIENCE_S = 10.0
+"""A shard changes hands within 2 s, also from a worker that was killed."""
+
 Answer = TypeVar("Answer")
 
 
-def endpoint_of(client: Client) -> Endpoint:
+def endpoint_of(client: Client, *, patience_s: float = 0.0) -> Endpoint:
     """Return the same server, to be asked from an event loop."""
     instance, key_id, secret = client.access
     return Endpoint(
-        client.endpoint, instance=instance, access_key_id=key_id, access_key_secret=secret
+        client.endpoint,
+        instance=instance,
+        access_key_id=key_id,
+        access_key_secret=secret,
+        patience_s=patience_s,
     )
 
 
@@ -27,7 +34,7 @@ def asked(client: Client, ask: Callable[[Endpoint], Awaitable[Answer]]) -> Answe
     """Return what ``ask`` returns; its failures are told as those of a client."""
 
     async def answered() -> Answer:
-        async with endpoint_of(client) as endpoint:
+        async with endpoint_of(client, patience_s=PATIENCE_S) as endpoint:
             return await ask(endpoint)
 
     try:

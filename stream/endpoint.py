@@ -1,8 +1,9 @@
 """A server's endpoint, asked from outside: an asynchronous client of the protocol.
 
 It needs the standard library alone. As many requests may be under way as one likes; each has a
-connection of its own while it lasts. Nothing is retried. What failed says what may be assumed, as
-the server's own failures do: ``Rejected``, ``Unavailable``, ``OutcomeUnknown``.
+connection of its own while it lasts. What failed says what may be assumed, as the server's own
+failures do: ``Rejected``, ``Unavailable``, ``OutcomeUnknown``. Only what the server answers that it
+has not done is asked again, and only by one who has the patience.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ sent on a closing connection has an unknown outcome."""
 
 HEAD_BYTES_MAX = 64 * 1024
 
+ASK_AGAIN_S = 0.05
+"""A shard that is on its way to another worker is there after about a tenth of a second."""
+
 Answer = TypeVar("Answer", bound=Message)
 
 _NOT_APPLIED = frozenset(
@@ -56,7 +60,11 @@ class _Connection(NamedTuple):
 
 
 class Endpoint:
-    """Calls an instance with a key pair. Belongs to one event loop; close it when done."""
+    """Calls an instance with a key pair. Belongs to one event loop; close it when done.
+
+    For up to ``patience_s`` a request is asked again that the server answers it has not done, as a
+    shard is on its way to another worker; a server that isn't there is told at once.
+    """
 
     def __init__(
         self,
@@ -66,6 +74,7 @@ class Endpoint:
         access_key_id: str,
         access_key_secret: str,
         timeout_s: float = 30.0,
+        patience_s: float = 0.0,
     ) -> None:
         address = urlsplit(endpoint)
         if address.scheme not in ("http", "https") or not address.hostname:
@@ -76,6 +85,7 @@ class Endpoint:
         self._port = address.port or (443 if self._tls else 80)
         self._access = Access(instance, access_key_id, access_key_secret)
         self._timeout_s = timeout_s
+        self._patience_s = patience_s
         self._idle: list[tuple[float, _Connection]] = []
         self.answered_us = 0
         """The server's time at its last answer, Unix microseconds; 0 before any."""
@@ -102,6 +112,17 @@ class Endpoint:
 
     async def ask(self, operation: str, body: bytes) -> bytes:
         """Send a request's bytes and return its answer's. Raises what ``call`` raises."""
+        until_s = time.monotonic() + self._patience_s
+        while True:
+            status, content = await self._answered(operation, body)
+            if status == 200:
+                return content
+            failure = _failure(status, content)
+            if not isinstance(failure, Unavailable) or time.monotonic() >= until_s:
+                raise failure
+            await asyncio.sleep(ASK_AGAIN_S)
+
+    async def _answered(self, operation: str, body: bytes) -> tuple[int, bytes]:
         connection = self._take() or await self._open()
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -117,9 +138,7 @@ class Endpoint:
             self._idle.append((time.monotonic(), connection))
         else:
             connection.writer.close()
-        if status != 200:
-            raise _failure(status, content)
-        return content
+        return status, content
 
     def _take(self) -> _Connection | None:
         while self._idle:

@@ -30,6 +30,7 @@ __all__ = ["ROOT", "ConnectorProcesses", "declare", "lag_of", "rewind", "until",
 ROOT = Path(__file__).resolve().parents[2]
 STOP_S_MAX = 30.0
 LOOK_S = 0.1
+PATIENCE_S = 10.0
 
 
 class ConnectorProcesses:
@@ -89,7 +90,7 @@ def declare(server: Ready, text: str) -> None:
     """Declare the connectors of a YAML text."""
 
     async def declared() -> None:
-        async with Endpoint(**server._asdict()) as endpoint:
+        async with Endpoint(**server._asdict(), patience_s=PATIENCE_S) as endpoint:
             for name, document in yaml.safe_load(text)["connectors"].items():
                 await Declarations(endpoint).declare(parse_document(name, document))
 
@@ -100,7 +101,7 @@ def lag_of(server: Ready, name: str, table: str) -> Lag:
     """Return how far a connector is behind."""
 
     async def asked() -> Lag:
-        async with Endpoint(**server._asdict()) as endpoint:
+        async with Endpoint(**server._asdict(), patience_s=PATIENCE_S) as endpoint:
             leases = TableLeases(endpoint, group_of(name))
             return await measured(ApiSource(endpoint, table), leases)
 
@@ -111,7 +112,7 @@ def rewind(server: Ready, name: str, to: Begin) -> None:
     """Let a connector begin again, whether it runs or not."""
 
     async def rewound() -> None:
-        async with Endpoint(**server._asdict()) as endpoint:
+        async with Endpoint(**server._asdict(), patience_s=PATIENCE_S) as endpoint:
             declared = (await Declarations(endpoint).all())[name]
             assert declared.declaration is not None, declared.failure
             await begin_again(Place(endpoint, os.environ, ""), declared.declaration, to)

@@ -70,6 +70,7 @@ def test_a_refused_row_is_parked_with_its_key_while_others_flow(
     put(rows, orders, "second", v="bad")
     put(rows, orders, "third", v="good")
     until(lambda: sink.rows.keys() == {"first", "third"}, told=processes.said)
+    until(lambda: connector("parked", "list", sink.name, "--output", "json") != [])
     [entry] = connector("parked", "list", sink.name, "--output", "json")
     assert entry["row"]["key"] == {"id": "second"}
     assert entry["row"]["columns"] == {"v": "bad"}
