@@ -34,6 +34,9 @@ class Limits:
     """Of one request that a source makes, which no SDK does."""
     source_write_bytes_max: int = 8 * 1024 * 1024
     """Of one such request's rows as they are sent, where it has more than one."""
+    source_slice_rows: int = 200
+    """Of such a request what is decided at once. Then others have their turn, and what was decided
+    is on its way to the log while the next slice is."""
     source_position_bytes_max: int = 1024
     range_rows_max: int = 5000
     range_bytes_max: int = 4 * 1024 * 1024

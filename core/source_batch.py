@@ -3,21 +3,27 @@
 Rows come in the order of their positions. Those that the shard has are skipped. Where one is
 refused, or the group has become as large as it may be, the rows before it are the group: so the
 position never passes a row that is not in the log, and what is left may be sent again.
+
+A request may come as several batches, each of which follows those before it: nothing of a batch is
+written unless the shard has the last of its rows among them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rowtide.core import key, record
 from rowtide.core.errors import Rejected, StoreError, Unavailable, invalid
 from rowtide.core.fold import Writes
 from rowtide.core.group import ENVELOPE_BYTES, grouped
+from rowtide.core.key_ranges import Range, holds
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.overlay import Overlay
 from rowtide.core.shard import Evaluated, Shard
+from rowtide.core.source_position import Reached
 
-__all__ = ["SourceBatch", "not_reached"]
+__all__ = ["Earlier", "SourceBatch", "not_reached"]
 
 SKIPPED = Outcome(b"", 0, 0)
 """The outcome of a row that the shard has already."""
@@ -30,14 +36,39 @@ POSITION_BYTES = 8192
 """What the record of a position takes in a group, at most: a name, two keys, a position."""
 
 
+class Earlier(NamedTuple):
+    """What a source gave in a request before a batch: ``changes`` and their ``positions``."""
+
+    changes: Sequence[Change]
+    positions: Sequence[bytes]
+
+    def is_held(self, keys: Range, reached: Reached) -> bool:
+        """Say whether a shard of these keys has all of it that is its own."""
+        for change, position in zip(reversed(self.changes), reversed(self.positions), strict=True):
+            encoded = _encoded(change)
+            if holds((keys,), encoded):
+                return reached.holds(encoded, position)
+        return True
+
+
+NOTHING = Earlier((), ())
+
+
 class SourceBatch:
-    """Changes that ``source`` gave, in the order of their ``positions``.
+    """Changes that ``source`` gave, in the order of their ``positions``, after ``earlier`` ones.
 
     After ``evaluate`` there is an outcome per row, or the reason why it is not written.
     """
 
-    def __init__(self, source: str, changes: Sequence[Change], positions: Sequence[bytes]) -> None:
+    def __init__(
+        self,
+        source: str,
+        changes: Sequence[Change],
+        positions: Sequence[bytes],
+        earlier: Earlier = NOTHING,
+    ) -> None:
         self.source = source
+        self.earlier = earlier
         self.changes = changes
         self.positions = positions
         self.outcomes: list[Outcome | StoreError] = []
@@ -46,6 +77,9 @@ class SourceBatch:
         """Return the records: the rows', then that of the position."""
         self.outcomes = []
         reached = shard.sources.reached(shard.view, self.source)
+        if not self.earlier.is_held(shard.sources.keys(), reached):
+            self._leave_rest()
+            return []
         view = Overlay(shard.view)
         group: list[Evaluated] = []
         size = 0

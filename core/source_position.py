@@ -127,13 +127,13 @@ class SourcePositions:
             if len(self._inherited) >= REMEMBERED_MAX:
                 self._inherited.clear()
             # They were written before the shard opened, and nobody writes them any more.
-            inherited = self._inherited[source] = tuple(self._found(source, self._keys()))
-        own = view.get(_position_key(self.table.table_id, source, self._keys())) or b""
+            inherited = self._inherited[source] = tuple(self._found(source, self.keys()))
+        own = view.get(_position_key(self.table.table_id, source, self.keys())) or b""
         return Reached(own, inherited, max([own, *(position for _, position in inherited)]))
 
     def record(self, source: str, position: bytes) -> SourcePosition:
         """Return the record that ends a group of rows which a source gave up to a position."""
-        return SourcePosition(source, *self._keys(), position)
+        return SourcePosition(source, *self.keys(), position)
 
     def write_of(self, body: SourcePosition) -> tuple[bytes, bytes]:
         """Return the key and the value that a record's position is kept by."""
@@ -153,7 +153,8 @@ class SourcePositions:
             if position_key != own and within([range_of(position_key)], keys)
         ]
 
-    def _keys(self) -> Range:
+    def keys(self) -> Range:
+        """Return the keys of the shard."""
         place = self.table.shard(self._shard_id)
         # A range too wide would tell other shards that they have what they have not.
         assert place is not None, "whoever evaluates has a part of the table's keys"

@@ -8,6 +8,8 @@ Each row has its own result. A row that is refused holds up those behind it, in 
 its shard can't be told, in all: they are told ``Unavailable``, for they may be written once the
 source has left that row out, or mended it.
 
+A request is taken a slice at a time: while one is on its way to the log the next is decided.
+
 Of the rows of a shard a request has all or none. Where several workers have a part each, the part
 names the shards of which it has all: of any other shard, by this worker's catalog, nothing is
 written.
@@ -26,7 +28,7 @@ from rowtide.core.limits import VERSION_END, Limits
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import Table
-from rowtide.core.source_batch import SourceBatch, not_reached
+from rowtide.core.source_batch import Earlier, SourceBatch, not_reached
 from rowtide.core.variant import V_AUTO_INCREMENT
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.directory import Directory
@@ -78,45 +80,88 @@ def write_source(
     loop: asyncio.AbstractEventLoop,
 ) -> asyncio.Future[bytes]:
     """Write the rows of a request that was checked; the answer is there when every one is told."""
-    results: list[Told | None] = [None] * len(request.rows)
-    parts: dict[ShardOwner, list[int]] = {}
-    changes: dict[int, Change] = {}
-    divided = frozenset(request.only_shards)
-    for index, item in enumerate(request.rows):
+    writing = _Writing(directory, table, request, change_of, loop)
+    writing.go_on()
+    return writing.reply.future
+
+
+class _Writing:
+    """The rows of one request on their way to their shards, a slice of them at a time.
+
+    A slice has what was before it by name (``Earlier``): whatever became of that meanwhile, and
+    wherever its shards are now, no row overtakes another one of its shard.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        table: Table,
+        request: pb.BulkImportRequest,
+        change_of: ChangeOf,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._directory = directory
+        self._table = table
+        self._source = request.source
+        self._rows = request.rows
+        self._change_of = change_of
+        self._loop = loop
+        self._divided = frozenset(request.only_shards)
+        self._changes: list[Change] = []
+        self._positions: list[bytes] = []
+        self.reply = _Reply(request.table_name, len(self._rows), loop, directory, table)
+
+    def go_on(self) -> None:
+        """Submit the next slice; those that follow have their turn once others had theirs."""
+        begin = len(self._changes)
+        earlier = Earlier(self._changes[:], self._positions[:])
+        parts, refused = self._slice(begin, begin + self._directory.limits.source_slice_rows)
+        for owner, indexes in parts.items():
+            changes = [self._changes[index] for index in indexes]
+            positions = [self._positions[index] for index in indexes]
+            batch = SourceBatch(self._source, changes, positions, earlier)
+            try:
+                owner.submit_group(batch, partial(self.reply.told, batch, indexes))
+            except StoreError as error:
+                self.reply.told(batch, indexes, error)
+        if refused is not None:
+            self.reply.left(len(self._changes), refused)
+        elif len(self._changes) < len(self._rows):
+            self._loop.call_soon(self._go_on_later)
+
+    def _go_on_later(self) -> None:
         try:
-            directory.require_space()
-            change = _source_change(item, change_of)
-            owner = directory.owner(table, change.key)
-            _require_all(owner, divided)
-        except StoreError as error:
-            results[index] = error
-            if not _may_follow(error):
-                results[index + 1 :] = [not_reached() for _ in results[index + 1 :]]
-                break
-        else:
-            changes[index] = change
-            parts.setdefault(owner, []).append(index)
-    reply = _Reply(request.table_name, results, loop, directory, table)
-    for owner, indexes in parts.items():
-        positions = [request.rows[index].position for index in indexes]
-        batch = SourceBatch(request.source, [changes[index] for index in indexes], positions)
-        try:
-            owner.submit_group(batch, partial(reply.told, batch, indexes))
-        except StoreError as error:
-            reply.told(batch, indexes, error)
-    reply.finish()
-    return reply.future
+            self.go_on()
+        except Exception as error:  # noqa: BLE001 - told to whoever waits for the answer
+            if not self.reply.future.done():
+                self.reply.future.set_exception(error)
+
+    def _slice(self, begin: int, end: int) -> tuple[dict[ShardOwner, list[int]], Rejected | None]:
+        """Return which rows go where, and what refuses the row behind them, if anything does."""
+        parts: dict[ShardOwner, list[int]] = {}
+        for index, item in enumerate(self._rows[begin:end], begin):
+            try:
+                change = _source_change(item, self._change_of)
+            except Rejected as error:
+                return parts, error
+            self._changes.append(change)
+            self._positions.append(item.position)
+            try:
+                self._directory.require_space()
+                owner = self._directory.owner(self._table, change.key)
+                _require_all(owner, self._divided)
+            except StoreError as error:
+                # Rows of other shards may be written though this one is not.
+                self.reply.failed(index, error)
+            else:
+                parts.setdefault(owner, []).append(index)
+        return parts, None
 
 
 def _require_all(owner: ShardOwner, divided: frozenset[str]) -> None:
     """Raise ``Unavailable`` where rows of the shard may have gone elsewhere."""
     if divided and owner.shard.shard_id not in divided:
         raise Unavailable("The request was divided by another catalog.")
-
-
-def _may_follow(error: StoreError) -> bool:
-    """Say whether rows of other shards may be written though this one was not."""
-    return not isinstance(error, Rejected)
 
 
 def _source_change(item: pb.RowInBulkImportRequest, change_of: ChangeOf) -> Change:
@@ -142,16 +187,16 @@ class _Reply:
     def __init__(
         self,
         table_name: str,
-        results: list[Told | None],
+        rows: int,
         loop: asyncio.AbstractEventLoop,
         directory: Directory,
         table: Table,
     ) -> None:
         self.future: asyncio.Future[bytes] = loop.create_future()
         self._table_name = table_name
-        self._results = results
+        self._results: list[Told | None] = [None] * rows
         self._count = partial(directory.consumption.count, table, None)
-        self._left = results.count(None)
+        self._left = rows
 
     def told(self, batch: SourceBatch, indexes: Sequence[int], told: Told) -> None:
         """Take what became of the rows of a shard; of them, whoever is late is not listened to."""
@@ -168,9 +213,22 @@ class _Reply:
                 write += result.write_units
         self._count(read, write)
         self._left -= len(indexes)
-        self.finish()
+        self._finish()
 
-    def finish(self) -> None:
+    def failed(self, index: int, error: StoreError) -> None:
+        """Take why a row was not submitted."""
+        self._results[index] = error
+        self._left -= 1
+        self._finish()
+
+    def left(self, begin: int, error: Rejected) -> None:
+        """Take what refuses a row, and with it all that follow."""
+        count = len(self._results) - begin
+        self._results[begin:] = [error, *(not_reached() for _ in range(count - 1))]
+        self._left -= count
+        self._finish()
+
+    def _finish(self) -> None:
         """Answer if everything is told."""
         if self._left or self.future.done():
             return

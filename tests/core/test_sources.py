@@ -16,7 +16,7 @@ from rowtide.core.limits import Limits
 from rowtide.core.mutation import DELETE, EXPECT_PRESENT, PUT, UPDATE, Outcome
 from rowtide.core.plainbuffer import put_cell
 from rowtide.core.record import CopyEntry
-from rowtide.core.source_batch import SourceBatch
+from rowtide.core.source_batch import Earlier, SourceBatch
 from rowtide.core.source_position import positions_of, range_of, table_of
 from tests.core.sourced_shards import Kept, Row, SourcedTable, change_of, position_of
 
@@ -129,6 +129,23 @@ def test_a_refused_row_holds_up_those_behind_it() -> None:
     again = SourceBatch("m", [changes[0], changes[2]], [position_of(1), position_of(3)])
     assert len(again.evaluate(shard, 10**15)) == 2
     assert all(isinstance(told, Outcome) for told in again.outcomes)
+
+
+def test_a_batch_waits_for_what_came_before_it_in_its_request() -> None:
+    table = SourcedTable()
+    table.split("e")
+    shard = table.shards[table.shard_of("a").shard_id]
+    first, other, second = [
+        change_of("m", number, Row(name)) for number, name in enumerate("axb", start=1)
+    ]
+    earlier = Earlier([first, other], [position_of(1), position_of(2)])
+    batch = SourceBatch("m", [second], [position_of(3)], earlier)
+    assert batch.evaluate(shard, 10**15) == []
+    assert [type(told) for told in batch.outcomes] == [Unavailable]
+    # What another shard has of it is not for this one to say.
+    assert len(SourceBatch("m", [first], [position_of(1)]).evaluate(shard, 10**15)) == 2
+    assert len(batch.evaluate(shard, 10**15)) == 2
+    assert [type(told) for told in batch.outcomes] == [Outcome]
 
 
 def test_a_batch_that_is_refused_at_once_leaves_no_trace() -> None:

@@ -343,8 +343,8 @@ def _no_writes(*_arguments: object) -> list[Any]:
     return []
 
 
-def _all_keys(_self: object) -> tuple[bytes, bytes]:
-    return b"", b""
+def _of_all_keys(_self: object, source: str, position: bytes) -> record.SourcePosition:
+    return record.SourcePosition(source, b"", b"", position)
 
 
 async def _base_of_rows(self: ShardCopy) -> None:
@@ -438,7 +438,7 @@ SOURCES = [
     Mutation("inherit no position of a source", [(SourcePositions, "_found", _no_writes)], 10, 2),
     Mutation(
         "note a source's position for keys of other shards",
-        [(SourcePositions, "_keys", _all_keys)],
+        [(SourcePositions, "record", _of_all_keys)],
         10,
         2,
     ),

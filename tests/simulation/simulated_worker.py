@@ -178,7 +178,7 @@ class SimulatedWorker:
         peers = Peers(hop, self.owners, self.catalog, address=self.address)
         self.handover = Handover(self.leases, self.roster, hop, peers, self._new_membership)
         self.placement = Placement(self.catalog_owner, self.roster.slots, hop, peers)
-        limits = Limits()
+        limits = Limits(source_slice_rows=2)
         self.directory = Directory(self.catalog, self.roster.slots, limits, wheel.wall_us)
         throttle = TableThrottle(limits, asyncio.get_running_loop().time)
         made = (self.directory, self.catalog_owner, cluster, TOPICS, throttle)

@@ -32,6 +32,9 @@ from rowtide.stream.shard_owner import Reply, ShardOwner, ShardSettings
 from tests.core.shard_model import NOW_US
 
 ANN = Identity("key-of-ann", "shop", b"")
+LIMITS = Limits()
+PAIRS = replace(LIMITS, source_slice_rows=2)
+"""Two rows are decided, then others have their turn."""
 MIDDLE = variant.encode("m")
 LEFT, RIGHT = ShardRange("s1", 1, b"", b"\x04m"), ShardRange("s2", 2, b"\x04m", b"")
 SHOP = Table(
@@ -103,7 +106,9 @@ def request(*parts: pb.RowInBulkImportRequest, only: tuple[str, ...] = ()) -> pb
 
 
 @asynccontextmanager
-async def running(path: Path, logs: Mapping[str, MemoryLog] | None = None) -> AsyncIterator[Worker]:
+async def running(
+    path: Path, logs: Mapping[str, MemoryLog] | None = None, *, limits: Limits = LIMITS
+) -> AsyncIterator[Worker]:
     """Open both shards on what their logs have, and serve them."""
     catalog = MemoryLog()
     known = CatalogOwner(catalog.twin(), catalog.twin(), owner=b"ownerid1", clock_us=lambda: 1)
@@ -114,7 +119,7 @@ async def running(path: Path, logs: Mapping[str, MemoryLog] | None = None) -> As
     clock = iter(range(NOW_US, NOW_US + 10**9, 1000))
     owners: dict[str, ShardOwner] = {}
     for shard_id, log in found.items():
-        shard = Shard(shard_id, SHOP, rows, ShardState(SHOP.options), limits=Limits())
+        shard = Shard(shard_id, SHOP, rows, ShardState(SHOP.options), limits=limits)
         shard.claimed(1, b"ownerid8")
         owner = owners[shard_id] = ShardOwner(
             shard,
@@ -128,7 +133,7 @@ async def running(path: Path, logs: Mapping[str, MemoryLog] | None = None) -> As
         owner.replay(await log.read(0, bytes_max=1 << 20) if end else [])
         owner.open()
     slots = {1: OpenSlot({"s1": owners["s1"]}), 2: OpenSlot({"s2": owners["s2"]})}
-    directory = Directory(known.catalog, slots, Limits(), lambda: NOW_US)  # type: ignore[arg-type]
+    directory = Directory(known.catalog, slots, limits, lambda: NOW_US)  # type: ignore[arg-type]
     try:
         async with asyncio.TaskGroup() as tasks:
             runs = [tasks.create_task(owner.run()) for owner in owners.values()]
@@ -161,6 +166,39 @@ async def test_a_request_that_met_a_fault_is_made_again(tmp_path: Path, fault: F
         assert (first.result(), second.result()) == ("ww", "ww")
         assert await worker.write(("a", 1), ("b", 2), ("c", 3)) == "www"
         assert worker.logged("s1") == ["1", "2", "=2", "3", "=3"]
+
+
+@pytest.mark.parametrize("fault", [None, Fault.LOST_REQUEST, Fault.LOST_ANSWER, Fault.REFUSED])
+async def test_a_slice_of_a_request_follows_those_before_it(
+    tmp_path: Path, fault: Fault | None
+) -> None:
+    async with running(tmp_path, limits=PAIRS) as worker:
+        worker.logs["s1"].fault = fault
+        rows = [("a", 1), ("z", 2), ("b", 3), ("c", 4), ("d", 5)]
+        assert await worker.write(*rows) == "wwwww"
+        assert worker.logged("s1") == ["1", "=1", "3", "4", "=4", "5", "=5"]
+        assert worker.logged("s2") == ["2", "=2"]
+
+
+async def test_no_slice_overtakes_one_that_met_a_closed_shard(tmp_path: Path) -> None:
+    async with running(tmp_path, limits=PAIRS) as worker:
+        worker.owners["s1"]._open = False
+        rows = [("a", 1), ("z", 2), ("b", 3), ("y", 4), ("x", 5)]
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(worker.write(*rows))
+            await asyncio.sleep(0)  # The first slice was refused.
+            worker.owners["s1"].open()
+        assert asking.result() == "uwuww"
+        assert worker.logged("s1") == []
+        assert await worker.write(*rows) == "wwwww"
+        assert worker.logged("s1") == ["1", "=1", "3", "=3"]
+
+
+async def test_a_fault_in_a_later_slice_leaves_those_before_it(tmp_path: Path) -> None:
+    async with running(tmp_path, limits=PAIRS) as worker:
+        wrong = part("b", 3, row_change=HEADER + plainbuffer.encode_row([(b"x", MIDDLE)], []))
+        assert await worker.ask(request(part("a", 1), part("z", 2), wrong, part("c", 4))) == "wwru"
+        assert worker.logged("s1") == ["1", "=1"]
 
 
 async def test_positions_are_found_in_the_rows_and_in_the_log(tmp_path: Path) -> None:
