@@ -1,7 +1,7 @@
-"""A real Kafka Connect on loopback with Debezium's JDBC sink: a reader that nobody here wrote.
+"""A real Kafka Connect on loopback with a connector of Debezium's: a peer that nobody here wrote.
 
 One standalone process. Java is the wheel's, the jars are fetched once from Maven Central and held
-to the digests of ``connect-VERSION.lock.json``, those of the plugin apart from the worker's.
+to the digests of ``connect-VERSION.lock.json``, those of each plugin apart from the worker's.
 """
 
 from __future__ import annotations
@@ -14,26 +14,37 @@ from pathlib import Path
 from typing import Any
 
 from demo.servers.server import Answered, NotStarted, Server, fetched, free_port
-from rowtide.deploy.kafka.jars import Jar, resolve_jars
+from rowtide.deploy.kafka.jars import jars_of, resolve_jars
 from rowtide.deploy.kafka.java import ENVIRONMENT, find_java
 
 __all__ = ["Connect"]
 
 VERSION = "4.1.0"
 JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+LOG_TIMES = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
 
 
 class Connect(Server):
-    """A worker that runs one connector."""
+    """A worker that runs one connector, of the ``plugin`` that the lock names so."""
 
     start_s_max = 240.0
     poll_s = 0.2
 
     def __init__(
-        self, folder: Path, cache_dir: Path, *, bootstrap: str, connector: Mapping[str, str]
+        self,
+        folder: Path,
+        cache_dir: Path,
+        *,
+        plugin: str,
+        bootstrap: str,
+        connector: Mapping[str, str],
     ) -> None:
         super().__init__(folder)
         self._cache_dir = cache_dir
+        self._plugin = plugin
         self._bootstrap = bootstrap
         self._connector = connector
 
@@ -45,7 +56,7 @@ class Connect(Server):
         self._write("worker.properties", self._worker())
         self._write("connector.properties", self._connector)
         command = [
-            *(str(find_java(None).path), *JVM),
+            *(str(find_java(None).path), *JVM, *LOG_TIMES),
             *("-cp", os.pathsep.join(map(str, jars))),
             "org.apache.kafka.connect.cli.ConnectStandalone",
             *("worker.properties", "connector.properties"),
@@ -71,18 +82,13 @@ class Connect(Server):
         """Return the worker's jars; the plugin's stand in a folder of their own."""
         lock = Path(__file__).parent / f"connect-{VERSION}.lock.json"
         groups: dict[str, dict[str, str]] = json.loads(lock.read_text())
-        jars = {
-            group: [_jar(coordinate, sha256) for coordinate, sha256 in found.items()]
-            for group, found in groups.items()
-        }
-        worker = resolve_jars(self._cache_dir, jars.pop("worker"))
         plugins = self.folder / "plugins"
         shutil.rmtree(plugins, ignore_errors=True)
-        for group, found in jars.items():
-            (plugins / group).mkdir(parents=True)
-            for jar in resolve_jars(self._cache_dir, found):
-                (plugins / group / jar.name).symlink_to(jar)
-        return worker
+        folder = plugins / self._plugin
+        folder.mkdir(parents=True)
+        for jar in resolve_jars(self._cache_dir, jars_of(groups[self._plugin])):
+            (folder / jar.name).symlink_to(jar)
+        return resolve_jars(self._cache_dir, jars_of(groups["worker"]))
 
     def _worker(self) -> Mapping[str, str]:
         converter = "org.apache.kafka.connect.json.JsonConverter"
@@ -95,7 +101,8 @@ class Connect(Server):
             "offset.storage.file.filename": str(self.folder / "offsets"),
             "offset.flush.interval.ms": "1000",
             "plugin.path": str(self.folder / "plugins"),
-            "plugin.discovery": "hybrid_warn",
+            # Else every class of every plugin is looked at, which takes seconds.
+            "plugin.discovery": "service_load",
             "listeners": self.url,
             "consumer.metadata.max.age.ms": "1000",
         }
@@ -107,8 +114,3 @@ class Connect(Server):
     def _status(self) -> Any:
         url = f"{self.url}/connectors/{self._connector['name']}/status"
         return json.loads(fetched(url))
-
-
-def _jar(coordinate: str, sha256: str) -> Jar:
-    group, artifact, version = coordinate.split(":")
-    return Jar(group, artifact, version, sha256)
