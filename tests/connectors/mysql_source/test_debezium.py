@@ -1,0 +1,242 @@
+"""Debezium reads the same MariaDB: it and rowtide tell the same changes, and have the same rows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pymysql
+import pytest
+
+from demo.servers.mariadb import MariaDB
+from rowtide.connectors.mysql.source_position import Checkpoint
+from rowtide.connectors.runtime.table_target import TableTarget
+from rowtide.connectors.verify.table_rows import TableSide
+from rowtide.core import change
+from rowtide.deploy.up import Ready
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.kafka_config import KafkaConfig
+from tests.connectors.kafka import sinks
+from tests.connectors.mysql_source import debezium
+from tests.connectors.mysql_source.debezium import COLUMNS, KEY, Change, Shown, key_bytes, shown
+from tests.connectors.mysql_source.following import source_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.system]
+
+SEED = int(os.environ.get("ROWTIDE_HISTORY_SEED", str(random.SystemRandom().randrange(10**6))))
+# Names that the server takes for one, and that are two keys to everybody else.
+NAMES = ("fox", "FOX", "dög", "日本")
+NUMBERS = range(12)
+ROWS = 60
+TRANSACTIONS = 200
+ROLLED_BACK = 0.1
+NULL = 0.15
+WAIT_S = 120.0
+POLL_S = 0.2
+
+Told = Sequence[tuple[bytes, Change]]
+
+
+class Writer:
+    """Makes a history of ``table`` from a seed, in transactions of several changes."""
+
+    def __init__(self, server: MariaDB, table: str, seed: int) -> None:
+        self._server = server
+        self._table = table
+        self._chance = random.Random(seed)
+
+    def make_table(self) -> None:
+        """Make the table, with rows."""
+        columns = ", ".join(f"{name} {column.type}" for name, column in COLUMNS.items())
+        keys = "number INT UNSIGNED, name VARCHAR(20)"
+        made = f"CREATE TABLE {self._table} ({keys}, {columns}, PRIMARY KEY ({', '.join(KEY)}))"
+        with self._server.connect(database="shop") as connection, connection.cursor() as cursor:
+            cursor.execute(made)
+            self._insert(cursor, ROWS, "REPLACE")
+
+    def write(self, transactions: int) -> None:
+        """Make so many transactions, some of which are rolled back."""
+        with self._server.connect(autocommit=False, database="shop") as connection:
+            for _ in range(transactions):
+                with connection.cursor() as cursor:
+                    for _ in range(self._chance.randint(1, 5)):
+                        # Another row has the key: the statement does nothing.
+                        with suppress(pymysql.err.IntegrityError):
+                            self._change(cursor)
+                if self._chance.random() < ROLLED_BACK:
+                    connection.rollback()
+                else:
+                    connection.commit()
+
+    def mark(self, number: int) -> bytes:
+        """Insert a row that the history has nothing to do with; return its key."""
+        values = (1000 + number, "mark")
+        self._server.execute(f"INSERT INTO shop.{self._table} (number, name) VALUES {values}")
+        return key_bytes(values)
+
+    def _change(self, cursor: Any) -> None:
+        kind = self._chance.random()
+        number, name = self._key()
+        update, where = f"UPDATE {self._table} SET", "WHERE number = %s AND name = %s"
+        if kind < 0.2:
+            self._insert(cursor, self._chance.randint(1, 3), "INSERT")
+        elif kind < 0.3:
+            self._insert(cursor, 1, "REPLACE")
+        elif kind < 0.45:
+            cursor.execute(f"DELETE FROM {self._table} {where}", (number, name))
+        elif kind < 0.55:
+            moved = f"{update} number = %s, name = %s {where}"
+            cursor.execute(moved, (*self._key(), number, name))
+        elif kind < 0.6:
+            cursor.execute(f"{update} name = UPPER(name) WHERE number = %s", (number,))
+        else:
+            chosen = self._chance.sample([*COLUMNS], self._chance.randint(1, 6))
+            values = self._values()
+            text = ", ".join(f"{name} = %s" for name in chosen)
+            where = where if kind < 0.9 else "WHERE number = %s OR name = %s"
+            given = [values[name] for name in chosen]
+            cursor.execute(f"{update} {text} {where}", (*given, number, name))
+
+    def _insert(self, cursor: Any, rows: int, verb: str) -> None:
+        names = [*KEY, *COLUMNS]
+        row = f"({', '.join(['%s'] * len(names))})"
+        values = [value for _ in range(rows) for value in (*self._key(), *self._values().values())]
+        into = f"{verb} INTO {self._table} ({', '.join(names)})"
+        cursor.execute(f"{into} VALUES {', '.join([row] * rows)}", values)
+
+    def _key(self) -> tuple[int, str]:
+        return self._chance.choice(NUMBERS), self._chance.choice(NAMES)
+
+    def _values(self) -> dict[str, Any]:
+        return {
+            name: None if self._chance.random() < NULL else column.make(self._chance)
+            for name, column in COLUMNS.items()
+        }
+
+
+async def test_debezium_and_rowtide_tell_the_same_changes_and_rows(
+    broker: str, server: Ready, mariadb: MariaDB, cache_dir: Path, tmp_path: Path
+) -> None:
+    table = f"things_{uuid4().hex}"
+    writer = Writer(mariadb, table, SEED)
+    writer.make_table()
+    topic = debezium.topic_of(table)
+    async with Cluster(KafkaConfig(broker)) as cluster:
+        await cluster.create_topic(topic, partitions=1, replicas=1, settings={})
+    folder = tmp_path / "connect"
+    judge = debezium.connect_to(mariadb, folder, cache_dir, bootstrap=broker, table=table)
+
+    async def by_debezium() -> Told:
+        assert judge.trace() == ""
+        return debezium.changes_of(await sinks.told(broker, topic))
+
+    async with Endpoint(**server._asdict()) as endpoint:
+        source = ApiSource(endpoint, table)
+        with judge:
+            async with _following(endpoint, mariadb, table) as is_copied:
+                await asyncio.to_thread(writer.write, TRANSACTIONS)  # While both of them copy.
+                await _until(is_copied)
+                first = writer.mark(1)
+                await _until_told(first, source, by_debezium)
+                await asyncio.to_thread(writer.write, TRANSACTIONS)
+                last = writer.mark(2)
+                await _until_told(last, source, by_debezium)
+            theirs = await by_debezium()
+        ours = await _stream(source)
+        side = TableSide(source)
+        rows = {encoded: shown(columns) async for encoded, columns in side.rows()}
+    seed = f"ROWTIDE_HISTORY_SEED={SEED}"
+    keys = mariadb.rows(f"SELECT number, name FROM shop.{table}")
+    judged = debezium.state_of(theirs)
+    assert rows.keys() == judged.keys() == {key_bytes(values) for values in keys}, seed
+    assert _differences(rows, judged) == [], seed
+    assert rows == debezium.state_of(ours), seed
+    changes = _by_key(first, ours)
+    assert sum(map(len, changes.values())) > TRANSACTIONS
+    assert changes == _by_key(first, theirs), seed
+
+
+@asynccontextmanager
+async def _following(
+    endpoint: Endpoint, server: MariaDB, table: str
+) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
+    """Run a source of one table; give what tells whether it has copied it."""
+    source = source_of(server, tables=[f"shop.{table}"], chunk_rows=10)
+    async with TableTarget(endpoint, table) as target, asyncio.TaskGroup() as tasks:
+
+        async def is_copied() -> bool:
+            kept = await target.checkpoint()
+            tables = Checkpoint.parsed(kept).tables.values() if kept else []
+            return any(found.copied and not found.sweep for found in tables)
+
+        running = tasks.create_task(source.run(target), name="source")
+        try:
+            yield is_copied
+        except BaseException:
+            running.cancel()
+            raise
+        source.stop()
+
+
+async def _until(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            if await true():
+                return
+            await asyncio.sleep(POLL_S)
+
+
+async def _until_told(
+    mark: bytes, source: ApiSource, by_debezium: Callable[[], Awaitable[Told]]
+) -> None:
+    """Wait until both have told of a mark: what comes behind it was not copied."""
+
+    async def is_told() -> bool:
+        told = [await _stream(source), await by_debezium()]
+        return all(any(encoded == mark for encoded, _ in of_one) for of_one in told)
+
+    await _until(is_told)
+
+
+async def _stream(source: ApiSource) -> Told:
+    """Return all that the table's stream has."""
+    [shard] = await source.shards()
+    position: str | None = await source.position(shard.shard_id, None)
+    found: list[tuple[bytes, Change]] = []
+    while position is not None:
+        page = await source.read(position, limit=1000, wait_s=0)
+        found += [(told.key_bytes, _change(told)) for told in page.changes]
+        position = None if page.at_end else page.following
+    return found
+
+
+def _change(told: change.Change) -> Change:
+    columns = {**shown(told.columns), **dict.fromkeys(told.removed)}
+    return Change(told.kind, columns)
+
+
+def _differences(ours: Mapping[bytes, Shown], theirs: Mapping[bytes, Shown]) -> list[Any]:
+    """Return (key, column, ours, theirs) of what is not the same."""
+    return [
+        (encoded, name, row.get(name), theirs[encoded].get(name))
+        for encoded, row in ours.items()
+        for name in COLUMNS
+        if row.get(name) != theirs[encoded].get(name)
+    ]
+
+
+def _by_key(mark: bytes, told: Told) -> dict[bytes, list[Change]]:
+    """Return what was told of each key after a mark."""
+    [at] = [at for at, (encoded, _) in enumerate(told) if encoded == mark]
+    found: dict[bytes, list[Change]] = {}
+    for encoded, one in told[at + 1 :]:
+        found.setdefault(encoded, []).append(one)
+    return found
