@@ -159,6 +159,7 @@ def _until_there(
     return found
 
 
+@pytest.mark.slow  # It fetches 159 MB.
 async def test_apicurio_keeps_the_schemas_and_takes_each_new_one_as_compatible(
     broker: str, topic: str, cache_dir: Path, tmp_path: Path
 ) -> None:
