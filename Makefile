@@ -55,6 +55,8 @@ bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json
 	$(BIN)/python -m tests.bench.run $(BENCH)
 	$(BIN)/python -m tests.bench.changes
 	$(BIN)/python -m tests.bench.sinks
+	$(BIN)/python -m tests.bench.sink_analytics
+	$(BIN)/python -m tests.bench.mysql_source
 
 tools: ## Build helm, which judges the chart, into build/tools (Go; minutes, once)
 	GOBIN=$(CURDIR)/build/tools go install helm.sh/helm/v3/cmd/helm@$(HELM)
