@@ -4,8 +4,8 @@ A broker and a worker are children of this process, which runs one connector per
 ``rowtide connector run`` would, from the oldest change until the sink has all. The rows are those
 of the other benchmarks: two key columns and 12 cells. ``--updates`` writes each row once more, with
 an update of one column, so that rows have to be asked for. The kind ``none`` takes everything and
-keeps nothing: what is left is the pipeline. Servers of sinks are not started here: settings lead to
-one that runs, ``--set opensearch.url=http://...``.
+keeps nothing: what is left is the pipeline. What a sink needs a server for is a child of this
+process, too, unless settings lead to another one: ``--set opensearch.url=http://...``.
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
+from demo.servers.clickhouse import Clickhouse
+from demo.servers.mariadb import HOST, MariaDB
+from demo.servers.opensearch import OpenSearch
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.sink_run import SinkRun
@@ -35,13 +41,18 @@ from tests.bench.measure import Bench
 from tests.bench.processes import machine
 from tests.bench.report import Result, as_markdown
 from tests.bench.traffic import key_of
+from tests.connectors.webhook.receiver import SECRET, receiving
 
 PREFIX = "bench"
-EMBEDDED = ("none", "tantivy", "duckdb", "parquet")
+KINDS = (
+    *("none", "tantivy", "opensearch", "duckdb", "clickhouse", "delta", "parquet"),
+    *("mysql", "kafka", "webhook"),
+)
 NONE = "tests.bench.null_sink"
 BATCH_ROWS = 1000
 LOOK_S = 0.01
 TAKEN_S_MAX = 600.0
+QUICK = ("--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2")
 
 
 @click.command(context_settings={"show_default": True})
@@ -50,67 +61,91 @@ TAKEN_S_MAX = 600.0
 @click.option("--updates", is_flag=True, help="And updated, each in one column.")
 @click.option("--set", "settings", multiple=True, metavar="KIND.NAME=VALUE", help="Of a sink.")
 def main(kinds: tuple[str, ...], changes: int, settings: tuple[str, ...], *, updates: bool) -> None:
-    """Measure sinks and print a Markdown table; those without a server unless some are named."""
+    """Measure sinks and print a Markdown table; all of them unless some are named."""
     click.echo(f"machine: {machine()}\nload before: {os.getloadavg()[0]:.1f}")
     click.echo(f"date: {datetime.now(UTC).date()}\npython: {sys.version.split()[0]}")
     click.echo(f"command: {' '.join(['python -m tests.bench.sinks', *sys.argv[1:]])}\n")
-    wanted = {kind: _settings(kind, settings) for kind in kinds or EMBEDDED}
     with tempfile.TemporaryDirectory(prefix="rowtide-bench-") as where:
-        folder = Path(where)
-        config = EmbeddedConfig(folder / "kafka", default_cache_dir(os.environ, sys.platform))
+        folder, cache_dir = Path(where), default_cache_dir(os.environ, sys.platform)
+        config = EmbeddedConfig(folder / "kafka", cache_dir)
         with EmbeddedBroker(config) as broker, (folder / "log").open("wb") as log:
             options = ["--port", "0", "--kafka", broker.bootstrap, "--topic-prefix", PREFIX]
             with Up(folder / "worker", options=options, output=log) as up:
                 ready = up.start()
-                measured = _measured(
-                    ready, up.pid, broker.bootstrap, folder, wanted, changes, updates
-                )
-                results = asyncio.run(measured)
+                bench = Bench(ready, up.pid, connections=8)
+                run = _Run(ready, bench, broker.bootstrap, folder, changes, updates)
+                results = asyncio.run(run.measured(kinds or KINDS, settings))
+                bench.client.close()
     click.echo(as_markdown(results))
 
 
-def _settings(kind: str, given: Sequence[str]) -> dict[str, object]:
+@asynccontextmanager
+async def _sink(
+    kind: str, given: Sequence[str], bootstrap: str, folder: Path
+) -> AsyncIterator[dict[str, object]]:
+    """Give the settings of a sink, and run the server that it needs meanwhile."""
     found: dict[str, object] = {"kind": NONE if kind == "none" else kind}
     for text in given:
         name, _, value = text.partition("=")
         if name.startswith(f"{kind}."):
             found[name.partition(".")[2]] = int(value) if value.isdigit() else value
-    return found
+    cache_dir = default_cache_dir(os.environ, sys.platform)
+    async with AsyncExitStack() as closing:
+        if len(found) > 1:
+            pass  # They lead to one that runs.
+        elif kind == "mysql":
+            mariadb = closing.enter_context(MariaDB(folder, cache_dir, options=QUICK))
+            mariadb.execute("CREATE DATABASE bench")
+            found |= {"host": HOST, "port": mariadb.port, "user": "root", "database": "bench"}
+        elif kind == "clickhouse":
+            found["url"] = closing.enter_context(Clickhouse(folder, cache_dir)).url
+        elif kind == "opensearch":
+            found["url"] = closing.enter_context(OpenSearch(folder, cache_dir)).url
+        elif kind == "kafka":
+            found["brokers"] = bootstrap
+        elif kind == "webhook":
+            found["url"] = (await closing.enter_async_context(receiving())).url
+            found["secret"] = "whsec_" + b64encode(SECRET).decode()
+        yield found
 
 
-async def _measured(
-    ready: Ready,
-    pid: int,
-    bootstrap: str,
-    folder: Path,
-    wanted: dict[str, dict[str, object]],
-    changes: int,
-    updates: bool,
-) -> list[Result]:
-    bench = Bench(ready, pid, connections=8)
-    table = bench.create("read")
-    await bench.batch_write(table, changes)
-    results: list[Result] = []
-    async with (
-        Endpoint(**ready._asdict()) as endpoint,
-        Cluster(KafkaConfig(bootstrap, topic_prefix=PREFIX)) as cluster,
-    ):
-        if updates:
-            await _update(endpoint, changes)
-        place = Place(endpoint, os.environ, str(folder / "connectors"), cluster, "bench")
-        total = changes * 2 if updates else changes
-        for kind, settings in wanted.items():
-            document = {"table": "read", "begin": "oldest", "sink": settings}
-            run = SinkRun(parse_document(f"bench-{kind}", document), place)
-            what = "puts and updates" if updates else "puts"
-            name = f"changes into {kind}, {what}"
-            cpu_before = time.process_time()
-            rate = total / await _taken_s(run, total)
-            cpu_us = (time.process_time() - cpu_before) / total * 1e6
-            remark = f"{cpu_us:.0f} us of this process's CPU each"
-            results.append(Result(name, rate, "/s", remark=remark))
-    bench.client.close()
-    return results
+class _Run(NamedTuple):
+    """The server whose changes are passed on, and how many there are."""
+
+    ready: Ready
+    bench: Bench
+    bootstrap: str
+    folder: Path
+    changes: int
+    updates: bool
+
+    async def measured(self, kinds: Sequence[str], given: Sequence[str]) -> list[Result]:
+        """Write the changes, and have every kind of sink take them."""
+        await self.bench.batch_write(self.bench.create("read"), self.changes)
+        results: list[Result] = []
+        async with (
+            Endpoint(**self.ready._asdict()) as endpoint,
+            Cluster(KafkaConfig(self.bootstrap, topic_prefix=PREFIX)) as cluster,
+        ):
+            if self.updates:
+                await _update(endpoint, self.changes)
+            place = Place(endpoint, os.environ, str(self.folder / "connectors"), cluster, "bench")
+            total = self.changes * 2 if self.updates else self.changes
+            for kind in kinds:
+                async with _sink(kind, given, self.bootstrap, self.folder / kind) as settings:
+                    document = {"table": "read", "begin": "oldest", "sink": settings}
+                    run = SinkRun(parse_document(f"bench-{kind}", document), place)
+                    results.append(await _result(run, kind, total, updates=self.updates))
+        return results
+
+
+async def _result(run: SinkRun, kind: str, total: int, *, updates: bool) -> Result:
+    cpu_before = time.process_time()
+    rate = total / await _taken_s(run, total)
+    cpu_us = (time.process_time() - cpu_before) / total * 1e6
+    what = "puts and updates" if updates else "puts"
+    remark = f"{cpu_us:.0f} us of this process's CPU each"
+    return Result(f"changes into {kind}, {what}", rate, "/s", remark=remark)
 
 
 async def _taken_s(run: SinkRun, changes: int) -> float:
