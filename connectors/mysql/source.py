@@ -10,12 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.mysql.source_binlog import Binlog, Piece, Purged
 from rowtide.connectors.mysql.source_copy import Copy
-from rowtide.connectors.mysql.source_pipe import Pipe
 from rowtide.connectors.mysql.source_position import Checkpoint, Place, TableProgress
 from rowtide.connectors.mysql.source_schema import SourceTable
 from rowtide.connectors.mysql.source_server import Server, translated
@@ -25,6 +25,7 @@ from rowtide.connectors.mysql.source_snapshot import Snapshots
 from rowtide.connectors.mysql.source_tables import followed_tables
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source_pipe import Pipe
 from rowtide.core.errors import first_failure
 
 __all__ = ["MySqlSource", "make_source"]
@@ -162,7 +163,7 @@ class MySqlSource:
         with translated(self._settings):
             reader = _Reader(sessions, checkpoint, copied, self._folder)
             await asyncio.to_thread(reader.open)
-            pipe.start(reader.run, "mysql binlog")
+            pipe.start(partial(reader.run, pipe.put), "mysql binlog")
             try:
                 await copy.run()
             except BaseExceptionGroup as group:

@@ -24,12 +24,12 @@ from collections.abc import Mapping
 
 from rowtide.connectors.mysql.source_binlog import Piece
 from rowtide.connectors.mysql.source_ddl import Meaning, What
-from rowtide.connectors.mysql.source_pipe import Pipe
 from rowtide.connectors.mysql.source_position import Checkpoint, Place, TableProgress
 from rowtide.connectors.mysql.source_schema import SourceTable
 from rowtide.connectors.mysql.source_snapshot import Chunk, Snapshots, TableChanged
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source_pipe import Pipe
 from rowtide.core.errors import Unavailable
 
 __all__ = ["Copy"]

@@ -28,7 +28,6 @@ from itertools import count
 from typing import NamedTuple
 
 from rowtide.connectors.postgres.chunks import Chunk, Chunks, Existing, Required, TableChanged
-from rowtide.connectors.postgres.pipe import Pipe
 from rowtide.connectors.postgres.position import (
     AFTER_ALL_CHANGES,
     Checkpoint,
@@ -41,6 +40,7 @@ from rowtide.connectors.postgres.tables import Faulty, SourceTable, followed_tab
 from rowtide.connectors.postgres.visibility import Visible
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source_pipe import Pipe
 
 __all__ = ["Copier", "looked"]
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.postgres.chunks import Chunks
 from rowtide.connectors.postgres.copier import Copier, Parts, looked, note_tables
-from rowtide.connectors.postgres.pipe import Pipe
 from rowtide.connectors.postgres.position import Checkpoint, lsn_text
 from rowtide.connectors.postgres.server import Server, translated
 from rowtide.connectors.postgres.settings import SourceSettings, parsed_settings
@@ -23,6 +22,7 @@ from rowtide.connectors.postgres.stream import Piece, Stream, weight
 from rowtide.connectors.postgres.tables import SourceTable
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source_pipe import Pipe
 from rowtide.core.errors import Unavailable, first_failure
 
 __all__ = ["PostgresSource", "make_source"]

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 from rowtide.connectors.postgres import messages
 from rowtide.connectors.postgres.messages import Begin, Relation
-from rowtide.connectors.postgres.pipe import Pipe
 from rowtide.connectors.postgres.position import AFTER_ALL_CHANGES, prefix
 from rowtide.connectors.postgres.rows import RowDecoder
 from rowtide.connectors.postgres.server import Server, connected
 from rowtide.connectors.postgres.tables import SourceTable, table_by_oid
 from rowtide.connectors.rows import SourceRow
+from rowtide.connectors.source_pipe import Pipe
 from rowtide.core.errors import Unavailable
 
 __all__ = ["Altered", "Emptied", "Incomplete", "Piece", "Stream", "weight"]

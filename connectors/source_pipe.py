@@ -13,7 +13,9 @@ __all__ = ["Pipe", "PipeClosed"]
 T = TypeVar("T")
 
 JOIN_S = 15.0
-"""How long ``close`` waits for the thread, which a closed connection ends at once."""
+"""How long ``join`` waits for the thread, which has been told to end."""
+WAITING_S = 5.0
+"""How often a thread that waits for room does what keeps its connection alive."""
 
 
 class PipeClosed(Exception):
@@ -38,12 +40,12 @@ class Pipe(Generic[T]):
         self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self, read: Callable[[Callable[[list[T]], None]], None], name: str) -> None:
-        """Run ``read`` in a thread; it is given what takes its lists."""
+    def start(self, read: Callable[[], None], name: str) -> None:
+        """Run ``read``, which puts, in a thread."""
 
         def run() -> None:
             try:
-                read(self._put)
+                read()
             except PipeClosed:
                 pass
             except Exception as error:  # noqa: BLE001 - told to whoever takes from the pipe
@@ -54,7 +56,7 @@ class Pipe(Generic[T]):
         self._thread = threading.Thread(target=run, name=name, daemon=True)
         self._thread.start()
 
-    async def take(self, timeout_s: float | None = None) -> list[T]:
+    async def take(self, timeout_s: float) -> list[T]:
         """Return what is here; nothing after a time-out. Raises what ended the thread."""
         if not self._lists:
             self._ready.clear()
@@ -88,16 +90,26 @@ class Pipe(Generic[T]):
         if self._thread is not None:
             self._thread.join(JOIN_S)
 
-    def _put(self, things: list[T]) -> None:
+    def put(self, things: list[T], while_waiting: Callable[[], None] | None = None) -> None:
+        """Add things once there is room; from the thread. Raises PipeClosed."""
         weight = self._weigh(things)
+        while not self._added(things, weight):
+            if while_waiting is not None:
+                while_waiting()
+        self._wake()
+
+    def _added(self, things: list[T], weight: int) -> bool:
+        def room() -> bool:
+            return not self._weight or self._weight + weight <= self._weight_max or self._closed
+
         with self._room:
-            while self._weight and self._weight + weight > self._weight_max and not self._closed:
-                self._room.wait()
+            there_is_room = self._room.wait_for(room, WAITING_S)
             if self._closed:
                 raise PipeClosed
-            self._lists.append(things)
-            self._weight += weight
-        self._wake()
+            if there_is_room:
+                self._lists.append(things)
+                self._weight += weight
+            return there_is_room
 
     def _wake(self) -> None:
         if not self._loop.is_closed():
