@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from rowtide.deploy.up import Ready, Up
+from rowtide.stream.endpoint import Endpoint
 from tests.api.conftest import client, make_table
 
-__all__ = ["client", "make_table", "server"]
+__all__ = ["client", "endpoint", "make_table", "server"]
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +23,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
         Up(folder / "data", options=options, output=output) as up,
     ):
         yield up.start()
+
+
+@pytest.fixture
+async def endpoint(server: Ready) -> AsyncIterator[Endpoint]:
+    """What sources ask."""
+    async with Endpoint(**server._asdict()) as asked:
+        yield asked

@@ -1,12 +1,10 @@
-"""A source that runs beside a test, as the runtime would run it, and what to wait for."""
+"""A MariaDB source that runs beside a test, and when it is where its server is."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from demo.servers.mariadb import MariaDB
@@ -14,13 +12,10 @@ from rowtide.connectors.fields import Fields
 from rowtide.connectors.mysql.source import MySqlSource, make_source
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Key
-from rowtide.core.errors import OutcomeUnknown, Unavailable
-from tests.connectors.mysql_source.memory_target import Crash, MemoryTarget
+from tests.connectors.memory_target import MemoryTarget
+from tests.connectors.running_source import RunningSource, beside
 
 __all__ = ["Running", "following", "plain", "source_of"]
-
-WAIT_S = 60.0
-AGAIN_S = 0.05
 
 
 def source_of(server: MariaDB, **settings: Any) -> MySqlSource:
@@ -35,36 +30,12 @@ def source_of(server: MariaDB, **settings: Any) -> MySqlSource:
     return make_source(Fields(given, "source"), Surroundings("shop", ""))
 
 
-class Running:
-    """A source that is run again whenever it ends by what a crash or an absent server does."""
+class Running(RunningSource):
+    """A source of ``server`` that runs beside a test."""
 
     def __init__(self, server: MariaDB, target: MemoryTarget, **settings: Any) -> None:
+        super().__init__(lambda: source_of(server, **settings), target)
         self.server = server
-        self.target = target
-        self.lives = 0
-        self._settings = settings
-        self._source = source_of(server, **settings)
-        self._stopping = False
-
-    async def run(self) -> None:
-        while not self._stopping:
-            self.lives += 1
-            self._source = source_of(self.server, **self._settings)
-            try:
-                await self._source.run(self.target)
-            except (Crash, Unavailable, OutcomeUnknown):
-                await asyncio.sleep(AGAIN_S)
-
-    def stop(self) -> None:
-        self._stopping = True
-        self._source.stop()
-
-    async def until(self, true: Callable[[], bool], what: str) -> None:
-        """Wait until something is so."""
-        deadline_s = time.monotonic() + WAIT_S
-        while not true():
-            assert time.monotonic() < deadline_s, f"not in {WAIT_S:.0f} s: {what}"
-            await asyncio.sleep(0.01)
 
     async def settle(self) -> None:
         """Wait until every table is copied, and all that the server has done by now is there."""
@@ -90,20 +61,11 @@ def _sequence(gtid: str) -> int:
     return int(gtid.rsplit("-")[-1])
 
 
-@asynccontextmanager
-async def following(
+def following(
     server: MariaDB, target: MemoryTarget, **settings: Any
-) -> AsyncIterator[Running]:
+) -> AbstractAsyncContextManager[Running]:
     """Run a source in the background; stopped at the end."""
-    running = Running(server, target, **settings)
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(running.run(), name="source")
-        try:
-            yield running
-        except BaseException:
-            task.cancel()
-            raise
-        running.stop()
+    return beside(Running(server, target, **settings))
 
 
 def plain(rows: dict[Key, Any]) -> dict[tuple[Any, ...], Any]:

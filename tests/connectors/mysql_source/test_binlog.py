@@ -9,9 +9,9 @@ import pytest
 
 from demo.servers.mariadb import MariaDB
 from rowtide.connectors.mysql import source_binlog
+from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain
-from tests.connectors.mysql_source.memory_target import MemoryTarget
 
 pytestmark = pytest.mark.system
 
@@ -28,7 +28,7 @@ async def test_a_change_is_a_merge_a_put_or_a_delete(mariadb: MariaDB) -> None:
     target = MemoryTarget()
     async with following(mariadb, target) as running:
         await running.settle()
-        target.log.clear()
+        target.made.clear()
         mariadb.execute(
             "UPDATE shop.a SET x = 11, y = NULL WHERE name = 'ant'",
             "UPDATE shop.a SET part = 2 WHERE name = 'bee'",
@@ -39,7 +39,7 @@ async def test_a_change_is_a_merge_a_put_or_a_delete(mariadb: MariaDB) -> None:
         await running.settle()
     assert [
         (row.key, row.columns, row.whole)
-        for row in sorted(target.log, key=lambda row: row.position)
+        for row in sorted(target.made, key=lambda row: row.position)
     ] == [
         ((("name", "ant"), ("part", 1)), {"x": 11, "y": None}, False),
         ((("name", "bee"), ("part", 1)), None, True),
@@ -50,7 +50,7 @@ async def test_a_change_is_a_merge_a_put_or_a_delete(mariadb: MariaDB) -> None:
         ((("name", "cat"), ("part", 1)), None, True),
     ]
     [(now_s,)] = mariadb.rows("SELECT UNIX_TIMESTAMP()")
-    assert all(0 <= now_s - row.time_ms / 1000 < 60 for row in target.log)
+    assert all(0 <= now_s - row.time_ms / 1000 < 60 for row in target.made)
 
 
 async def test_only_what_was_committed_comes(mariadb: MariaDB) -> None:
@@ -88,7 +88,7 @@ async def test_gtids_of_several_domains_are_followed(mariadb: MariaDB) -> None:
             await running.settle()
     assert {0, 5, 7} <= {int(gtid.split("-")[0]) for gtid in _kept(target)["gtids"].split(",")}
     assert _kept(target)["epoch"] == 1
-    assert (len(target.log), target.skipped) == (12, 0)
+    assert (len(target.made), target.skipped) == (12, 0)
     assert plain(target.rows["a"])[(25,)] == {"x": 1}
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from demo.servers.mariadb import MariaDB
 from rowtide.connectors.mysql.source_ddl import meanings
+from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.following import following, plain
-from tests.connectors.mysql_source.memory_target import MemoryTarget
 
 SCENARIOS = """
 CREATE TABLE a (x INT)                                   | created shop.a

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
@@ -12,24 +12,14 @@ from demo.servers.mariadb import MariaDB
 from rowtide.connectors.mysql.source import MySqlSource
 from rowtide.connectors.mysql.source_position import Checkpoint, parsed_gtids
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.verify.scan import compare_scans
-from rowtide.connectors.verify.table_rows import TableSide
-from rowtide.deploy.up import Ready
-from rowtide.stream.change_api import ApiSource
 from rowtide.stream.endpoint import Endpoint
 from tests.connectors.mysql_source.following import source_of
 from tests.connectors.mysql_source.shop_writer import ShopWriter, make_shop
+from tests.connectors.running_source import compare, into_rowtide, kept_so
 
 pytestmark = pytest.mark.system
 
 ROWS = 400
-
-
-@pytest.fixture
-async def endpoint(server: Ready) -> AsyncIterator[Endpoint]:
-    """What the source asks."""
-    async with Endpoint(**server._asdict()) as asked:
-        yield asked
 
 
 async def test_tables_are_the_same_whatever_ends_the_source(
@@ -52,40 +42,19 @@ async def test_tables_are_the_same_whatever_ends_the_source(
     finally:
         writer.finish()
     for table, least in (("numbers", 2), ("names", 1)):
-        side = await source_of(mariadb).side(table)
-        try:
-            verdict = await compare_scans(side, TableSide(ApiSource(endpoint, table)))
-        finally:
-            await side.close()
-        assert verdict.differences == []
-        assert verdict.rows >= least
+        await compare(endpoint, source_of(mariadb), table, least=least)
 
 
-@asynccontextmanager
-async def _running(
+def _running(
     endpoint: Endpoint, server: MariaDB
-) -> AsyncIterator[tuple[MySqlSource, TableTarget]]:
-    """Run a source; where it was not stopped it is cancelled in the middle of what it does."""
-    source = source_of(server, chunk_rows=50)
-    async with (
-        TableTarget(endpoint, "shop", lease_s=2.0) as target,
-        asyncio.TaskGroup() as tasks,
-    ):
-        running = tasks.create_task(source.run(target), name="source")
-        yield source, target
-        if not source.stopping:
-            running.cancel()
+) -> AbstractAsyncContextManager[tuple[MySqlSource, TableTarget]]:
+    return into_rowtide(endpoint, "shop", source_of(server, chunk_rows=50))
 
 
 async def _until(target: TableTarget, true: Callable[[Checkpoint], bool]) -> None:
     """Wait until this source has kept something of which that is true."""
     before = await target.checkpoint()
-    async with asyncio.timeout(120):
-        while True:
-            kept = await target.checkpoint()
-            if kept != before and true(Checkpoint.parsed(kept)):
-                return
-            await asyncio.sleep(0.01)
+    await kept_so(target, lambda kept: kept != before and true(Checkpoint.parsed(kept)))
 
 
 async def _until_all_is_there(server: MariaDB, target: TableTarget) -> None:

@@ -15,9 +15,9 @@ from rowtide.connectors.mysql.source import make_source
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.registry import make_source as make_registered_source
 from rowtide.core.errors import Unavailable
+from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain, source_of
-from tests.connectors.mysql_source.memory_target import MemoryTarget
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "connector-mysql-source.md"
 

@@ -8,8 +8,8 @@ from demo.servers.mariadb import MariaDB
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.source import Repeatable
 from rowtide.core import key, variant
+from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.following import following, plain, source_of
-from tests.connectors.mysql_source.memory_target import MemoryTarget
 
 pytestmark = pytest.mark.system
 

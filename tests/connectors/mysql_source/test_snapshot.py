@@ -17,9 +17,9 @@ from rowtide.connectors.mysql.source_schema import SourceTable
 from rowtide.connectors.mysql.source_snapshot import Chunk, Snapshots
 from rowtide.connectors.rows import SourceRow
 from rowtide.core.errors import OutcomeUnknown
+from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain
-from tests.connectors.mysql_source.memory_target import Crash, MemoryTarget
 from tests.connectors.mysql_source.shop_writer import ShopWriter, make_shop
 
 pytestmark = pytest.mark.system
@@ -40,7 +40,7 @@ async def test_what_is_copied_while_others_write_is_the_same_through_crashes(
     try:
         async with following(mariadb, target, chunk_rows=40) as running:
             await running.until(lambda: writer.done, "the writer is done")
-            target.fate = lambda row: None
+            target.fate = lambda step: None
             await running.settle()
             assert running.lives > 1, "there were crashes"
     finally:
@@ -58,7 +58,7 @@ async def test_a_killed_server_goes_on_where_it_was(make_mariadb: MakeServer) ->
     try:
         async with following(server, target, chunk_rows=40) as running:
             for goal in (100, 1500):
-                await running.until(lambda: len(target.log) > goal, f"{goal} rows")  # noqa: B023
+                await running.until(lambda: len(target.made) > goal, f"{goal} rows")  # noqa: B023
                 await asyncio.to_thread(server.kill)
                 await asyncio.to_thread(server.start)
             await running.until(lambda: writer.done, "the writer is done")
@@ -103,7 +103,7 @@ async def test_a_chunk_stays_within_its_bytes(
     async with following(mariadb, target) as running:
         await running.settle()
     assert len(target.rows["a"]) == 700
-    assert len(target.log) == 700, "each was copied once"
+    assert len(target.made) == 700, "each was copied once"
     assert max(sizes) < 10_000 + 9000
 
 
@@ -158,9 +158,9 @@ async def _changed_behind_a_chunk(
     return plain(target.rows["a"])
 
 
-def _failures(chance: random.Random) -> Callable[[SourceRow], None]:
-    def fate(row: SourceRow) -> None:
-        del row
+def _failures(chance: random.Random) -> Callable[[SourceRow | str], None]:
+    def fate(step: SourceRow | str) -> None:
+        del step
         if chance.random() < 1 / 900:
             raise chance.choice([Crash(), OutcomeUnknown("The log did not answer.")])
 
@@ -179,7 +179,7 @@ def _compare(server: MariaDB, target: MemoryTarget) -> None:
 def _check_order(target: MemoryTarget) -> None:
     """No row ever went back to what it was before."""
     newest: dict[object, int] = {}
-    for row in target.log:
+    for row in target.made:
         if row.columns is not None and "v" in row.columns:
             number, place = row.columns["v"], (row.table, row.key)
             assert isinstance(number, int)

@@ -11,9 +11,9 @@ from pymysqlreplication.row_event import WriteRowsEvent
 
 from demo.servers.mariadb import HOST, MariaDB
 from rowtide.connectors.fields import SettingsRefused
+from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain, source_of
-from tests.connectors.mysql_source.memory_target import MemoryTarget
 
 pytestmark = pytest.mark.system
 

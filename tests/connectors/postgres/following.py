@@ -1,12 +1,11 @@
-"""A source that runs beside a test, as the runtime would run it, and what to wait for."""
+"""A PostgreSQL source that runs beside a test, and when it is where its server is."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from demo.servers.postgres import HOST, PostgreSQL
@@ -14,13 +13,10 @@ from rowtide.connectors.fields import Fields
 from rowtide.connectors.postgres.position import parsed_lsn
 from rowtide.connectors.postgres.source import PostgresSource, make_source
 from rowtide.connectors.registry import Surroundings
-from rowtide.core.errors import Unavailable
-from tests.connectors.postgres.memory_target import Crash, MemoryTarget
+from tests.connectors.memory_target import MemoryTarget
+from tests.connectors.running_source import RunningSource, beside
 
-__all__ = ["WAIT_S", "Running", "following", "plain", "source_of"]
-
-WAIT_S = 60.0
-AGAIN_S = 0.05
+__all__ = ["Running", "following", "plain", "source_of"]
 
 
 def source_of(server: PostgreSQL, **settings: Any) -> PostgresSource:
@@ -36,37 +32,13 @@ def source_of(server: PostgreSQL, **settings: Any) -> PostgresSource:
     return make_source(Fields(given, "source"), Surroundings("shop", ""))
 
 
-class Running:
-    """A source that is run again whenever it ends by what a crash or an absent server does."""
+class Running(RunningSource):
+    """A source of ``server`` that runs beside a test."""
 
     def __init__(self, server: PostgreSQL, target: MemoryTarget, **settings: Any) -> None:
+        super().__init__(lambda: source_of(server, **settings), target)
         self.server = server
-        self.target = target
-        self.lives = 0
         self._run_before = self.kept()["run"]
-        self._settings = settings
-        self._source = source_of(server, **settings)
-        self._stopping = False
-
-    async def run(self) -> None:
-        while not self._stopping:
-            self.lives += 1
-            self._source = source_of(self.server, **self._settings)
-            try:
-                await self._source.run(self.target)
-            except (Crash, Unavailable):
-                await asyncio.sleep(AGAIN_S)
-
-    def stop(self) -> None:
-        self._stopping = True
-        self._source.stop()
-
-    async def until(self, true: Callable[[], bool], what: str) -> None:
-        """Wait until something is so."""
-        deadline_s = time.monotonic() + WAIT_S
-        while not true():
-            assert time.monotonic() < deadline_s, f"not in {WAIT_S:.0f} s: {what}"
-            await asyncio.sleep(0.01)
 
     async def settle(self) -> None:
         """Wait until every table is copied, and all that the server has done by now is there."""
@@ -98,20 +70,11 @@ class Running:
         return found
 
 
-@asynccontextmanager
-async def following(
+def following(
     server: PostgreSQL, target: MemoryTarget, **settings: Any
-) -> AsyncIterator[Running]:
+) -> AbstractAsyncContextManager[Running]:
     """Run a source in the background; stopped at the end."""
-    running = Running(server, target, **settings)
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(running.run(), name="source")
-        try:
-            yield running
-        except BaseException:
-            task.cancel()
-            raise
-        running.stop()
+    return beside(Running(server, target, **settings))
 
 
 def plain(rows: Mapping[Any, Any]) -> dict[Any, Any]:

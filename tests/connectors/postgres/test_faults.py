@@ -13,9 +13,9 @@ from rowtide.connectors.postgres.chunks import Required
 from rowtide.connectors.postgres.position import parsed_lsn
 from rowtide.connectors.postgres.visibility import Visible
 from rowtide.connectors.rows import SourceRow
+from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
 from tests.connectors.postgres.following import Running, following, plain, source_of
-from tests.connectors.postgres.memory_target import Crash, MemoryTarget
 
 pytestmark = pytest.mark.system
 

@@ -20,9 +20,9 @@ import pytest
 
 from demo.servers.postgres import PostgreSQL
 from rowtide.connectors.rows import SourceRow
+from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
 from tests.connectors.postgres.following import following, plain
-from tests.connectors.postgres.memory_target import Crash, MemoryTarget
 
 pytestmark = pytest.mark.system
 

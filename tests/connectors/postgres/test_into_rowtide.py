@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any
+from contextlib import AbstractAsyncContextManager, suppress
 
 import psycopg2
 import pytest
 
 from demo.servers.postgres import PostgreSQL
-from rowtide.connectors.postgres.position import parsed_lsn
+from rowtide.connectors.postgres.position import Checkpoint, parsed_lsn
 from rowtide.connectors.postgres.source import PostgresSource
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.verify.scan import compare_scans
-from rowtide.connectors.verify.table_rows import TableSide
-from rowtide.deploy.up import Ready
-from rowtide.stream.change_api import ApiSource
 from rowtide.stream.endpoint import Endpoint
 from tests.connectors.postgres.following import source_of
+from tests.connectors.running_source import compare, into_rowtide, kept_so
 
 pytestmark = pytest.mark.system
 
 ROWS = 400
-
-
-@pytest.fixture
-async def endpoint(server: Ready) -> AsyncIterator[Endpoint]:
-    """What the target asks."""
-    async with Endpoint(**server._asdict()) as asked:
-        yield asked
 
 
 CHANGES = (
@@ -77,46 +63,29 @@ async def test_tables_are_the_same_whatever_ends_the_source(
     async with running(endpoint, postgres) as (source, target):
         await come_to(target, mark(postgres))
         source.stop()
-    await compare(endpoint, postgres)
+    await compare_both(endpoint, postgres)
     postgres.execute("TRUNCATE shop.titles", "INSERT INTO shop.titles VALUES ('fox', 1, 'z')")
     async with running(endpoint, postgres) as (source, target):
         await come_to(target, mark(postgres))
         source.stop()
-    await compare(endpoint, postgres)
+    await compare_both(endpoint, postgres)
     postgres.drop_slots()
     postgres.execute("DELETE FROM shop.figures WHERE id % 2 = 0")
     async with running(endpoint, postgres) as (source, target):
         await come_to(target, mark(postgres), epoch=2)
         source.stop()
-    await compare(endpoint, postgres)
+    await compare_both(endpoint, postgres)
 
 
-async def compare(endpoint: Endpoint, server: PostgreSQL) -> None:
-    """Compare the tables on both ends."""
+async def compare_both(endpoint: Endpoint, server: PostgreSQL) -> None:
     for table in ("figures", "titles"):
-        side = await source_of(server, chunk_rows=50).side(table)
-        try:
-            verdict = await compare_scans(side, TableSide(ApiSource(endpoint, table)))
-        finally:
-            await side.close()
-        assert verdict.differences == []
-        assert verdict.rows > 0
+        await compare(endpoint, source_of(server, chunk_rows=50), table, least=1)
 
 
-@asynccontextmanager
-async def running(
+def running(
     endpoint: Endpoint, server: PostgreSQL
-) -> AsyncIterator[tuple[PostgresSource, TableTarget]]:
-    """Run a source; where it was not stopped it is cancelled in the middle of what it does."""
-    source = source_of(server, chunk_rows=50)
-    async with (
-        TableTarget(endpoint, "postgres", lease_s=2.0) as target,
-        asyncio.TaskGroup() as tasks,
-    ):
-        task = tasks.create_task(source.run(target), name="source")
-        yield source, target
-        if not source.stopping:
-            task.cancel()
+) -> AbstractAsyncContextManager[tuple[PostgresSource, TableTarget]]:
+    return into_rowtide(endpoint, "postgres", source_of(server, chunk_rows=50))
 
 
 def mark(server: PostgreSQL) -> int:
@@ -126,18 +95,13 @@ def mark(server: PostgreSQL) -> int:
 
 async def come_to(target: TableTarget, lsn: int, *, epoch: int = 1) -> None:
     """Wait until what is kept has come so far, or with 0 until anything is copied."""
-    async with asyncio.timeout(120):
-        while True:
-            kept: Any = json.loads(await target.checkpoint() or b"null")
-            tables = kept["tables"].values() if kept else []
-            if not lsn and any(table["cursor"] or table["copied"] for table in tables):
-                return
-            if (
-                kept
-                and lsn
-                and kept["epoch"] >= epoch
-                and parsed_lsn(kept["lsn"]) > lsn
-                and all(table["copied"] and not table["sweep"] for table in tables)
-            ):
-                return
-            await asyncio.sleep(0.01)
+
+    def is_there(checkpoint: bytes) -> bool:
+        kept = Checkpoint.parsed(checkpoint)
+        tables = kept.tables.values()
+        if not lsn:
+            return any(table.cursor or table.copied for table in tables)
+        whole = all(table.copied and not table.sweep for table in tables)
+        return whole and kept.epoch >= epoch and kept.lsn > lsn
+
+    await kept_so(target, is_there)

@@ -13,9 +13,10 @@ from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.postgres.settings import SourceSettings, parsed_settings
 from rowtide.connectors.registry import SOURCES, Surroundings, make_source
 from rowtide.core.errors import Rejected, Unavailable
+from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
-from tests.connectors.postgres.following import WAIT_S, following, source_of
-from tests.connectors.postgres.memory_target import MemoryTarget
+from tests.connectors.postgres.following import following, source_of
+from tests.connectors.running_source import WAIT_S
 
 GIVEN = {"host": "db", "user": "u", "database": "shop", "tables": ["public.*"]}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from demo.servers.postgres import PostgreSQL
+from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.following import following, plain
-from tests.connectors.postgres.memory_target import MemoryTarget
 
 pytestmark = pytest.mark.system
 

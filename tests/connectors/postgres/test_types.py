@@ -11,8 +11,8 @@ from demo.servers.postgres import PostgreSQL
 from rowtide.connectors.postgres.values import copied_fields
 from rowtide.core.schema import BINARY, INTEGER, STRING
 from rowtide.core.variant import Scalar
+from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.following import following, plain
-from tests.connectors.postgres.memory_target import MemoryTarget
 
 TEXT = "a tab\t, a line\n, a return\r, a \\ and \\N, 'quotes', \"more\", \b\f\v, 字 😀"
 

@@ -35,6 +35,7 @@ class MemoryTarget:
         self.shapes: dict[str, TableShape] = {}
         self.rows: dict[str, dict[Key, Columns]] = {}
         self.made: list[SourceRow] = []
+        """In its order: what was skipped is not there."""
         self.skipped = 0
         self.kept = b""
         self.fate: Callable[[SourceRow | str], None] = lambda step: None

@@ -1,0 +1,118 @@
+"""A source that runs beside a test, as the runtime would run it, and what to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
+
+from rowtide.connectors.runtime.table_target import TableTarget
+from rowtide.connectors.source import ComparableSource, Source
+from rowtide.connectors.verify.scan import compare_scans
+from rowtide.connectors.verify.table_rows import TableSide
+from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.endpoint import Endpoint
+from tests.connectors.memory_target import Crash, MemoryTarget
+
+__all__ = ["WAIT_S", "RunningSource", "Stoppable", "beside", "compare", "into_rowtide", "kept_so"]
+
+WAIT_S = 60.0
+AGAIN_S = 0.05
+KEPT_S = 120.0
+LOOK_S = 0.01
+
+
+class RunningSource:
+    """A source that is run again whenever it ends by what a crash or an absent server does."""
+
+    def __init__(self, make: Callable[[], Source], target: MemoryTarget) -> None:
+        self.target = target
+        self.lives = 0
+        self._make = make
+        self._source = make()
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Run it until ``stop``."""
+        while not self._stopping:
+            self.lives += 1
+            self._source = self._make()
+            try:
+                await self._source.run(self.target)
+            except (Crash, Unavailable, OutcomeUnknown):
+                await asyncio.sleep(AGAIN_S)
+
+    def stop(self) -> None:
+        """Let ``run`` end where nothing is repeated."""
+        self._stopping = True
+        self._source.stop()
+
+    async def until(self, true: Callable[[], bool], what: str) -> None:
+        """Wait until something is so."""
+        deadline_s = time.monotonic() + WAIT_S
+        while not true():
+            assert time.monotonic() < deadline_s, f"not in {WAIT_S:.0f} s: {what}"
+            await asyncio.sleep(LOOK_S)
+
+
+R = TypeVar("R", bound=RunningSource)
+
+
+@asynccontextmanager
+async def beside(running: R) -> AsyncIterator[R]:
+    """Run a source in the background; stopped at the end."""
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(running.run(), name="source")
+        try:
+            yield running
+        except BaseException:
+            task.cancel()
+            raise
+        running.stop()
+
+
+class Stoppable(Source, Protocol):
+    """A source that tells whether it was stopped."""
+
+    stopping: bool
+
+
+S = TypeVar("S", bound=Stoppable)
+
+
+@asynccontextmanager
+async def into_rowtide(
+    endpoint: Endpoint, name: str, source: S
+) -> AsyncIterator[tuple[S, TableTarget]]:
+    """Run a source; where it was not stopped it is cancelled in the middle of what it does."""
+    async with (
+        TableTarget(endpoint, name, lease_s=2.0) as target,
+        asyncio.TaskGroup() as tasks,
+    ):
+        running = tasks.create_task(source.run(target), name="source")
+        yield source, target
+        if not source.stopping:
+            running.cancel()
+
+
+async def kept_so(target: TableTarget, true: Callable[[bytes], bool]) -> None:
+    """Wait until what the source keeps is so."""
+    async with asyncio.timeout(KEPT_S):
+        while True:
+            if true(await target.checkpoint()):
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+async def compare(endpoint: Endpoint, source: ComparableSource, table: str, *, least: int) -> None:
+    """Have ``verify`` find a table equal on both ends, with so many rows at least."""
+    side = await source.side(table)
+    try:
+        verdict = await compare_scans(side, TableSide(ApiSource(endpoint, table)))
+    finally:
+        await side.close()
+    assert verdict.differences == []
+    assert verdict.rows >= least
