@@ -16,7 +16,7 @@ from typing import NamedTuple
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.mysql.source_binlog import Binlog, Piece, Purged
 from rowtide.connectors.mysql.source_copy import Copy
-from rowtide.connectors.mysql.source_position import Checkpoint, Place, TableProgress
+from rowtide.connectors.mysql.source_position import Checkpoint, Place
 from rowtide.connectors.mysql.source_schema import SourceTable
 from rowtide.connectors.mysql.source_server import Server, translated
 from rowtide.connectors.mysql.source_settings import SourceSettings, parsed_settings
@@ -26,6 +26,7 @@ from rowtide.connectors.mysql.source_tables import followed_tables
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.source import SourceTarget
 from rowtide.connectors.source_pipe import Pipe
+from rowtide.connectors.source_progress import TableProgress
 from rowtide.core.errors import first_failure
 
 __all__ = ["MySqlSource", "make_source"]

@@ -24,12 +24,13 @@ from collections.abc import Mapping
 
 from rowtide.connectors.mysql.source_binlog import Piece
 from rowtide.connectors.mysql.source_ddl import Meaning, What
-from rowtide.connectors.mysql.source_position import Checkpoint, Place, TableProgress
-from rowtide.connectors.mysql.source_schema import SourceTable
+from rowtide.connectors.mysql.source_position import Checkpoint, Place
+from rowtide.connectors.mysql.source_schema import Column, SourceTable
 from rowtide.connectors.mysql.source_snapshot import Chunk, Snapshots, TableChanged
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.source import SourceTarget
 from rowtide.connectors.source_pipe import Pipe
+from rowtide.connectors.source_progress import TableProgress, kept_values, unfinished
 from rowtide.core.errors import Unavailable
 
 __all__ = ["Copy"]
@@ -82,7 +83,7 @@ class Copy:
         """Copy and follow until ``stop``."""
         async with asyncio.TaskGroup() as tasks:
             while not self._stopping:
-                name = self._unfinished()
+                name = unfinished(self._checkpoint.tables, self._tables)
                 if name is None:
                     self._pieces.extend(await self._pipe.take(KEEP_S))
                     await self._make_up_to(None)
@@ -94,13 +95,6 @@ class Copy:
             if self._ahead is not None:
                 self._ahead.cancel()
         await self._keep(at_once=True)
-
-    def _unfinished(self) -> str | None:
-        """Return the first table that is not wholly there."""
-        for name, progress in self._checkpoint.tables.items():
-            if name in self._tables and (progress.sweep or not progress.copied):
-                return name
-        return None
 
     async def _copy(self, name: str, tasks: asyncio.TaskGroup) -> None:
         """Read and make the next chunk of a table; the one after it is read meanwhile."""
@@ -244,7 +238,7 @@ class Copy:
                 self._copied.add(name)
         elif what is What.REPLACED:
             self._restart([name], sweep=True)
-        elif _rows_differ(progress.columns, now):
+        elif not kept_values(progress.columns, now.columns, _filled):
             logger.info("%s has other columns: it is copied again", name)
             self._restart([name], sweep=False)
         progress.columns = columns
@@ -297,11 +291,6 @@ def _names(meaning: Meaning, tables: Mapping[str, SourceTable | None]) -> list[s
     return [name for name in tables if name.startswith(meaning.database + ".")]
 
 
-def _rows_differ(former: list[list[str]], now: SourceTable) -> bool:
-    """Say whether rows that were there have other values since a table's columns are others."""
-    known = [tuple(column) for column in former]
-    present = {tuple(column.identity): column for column in now.columns}
-    if any(column not in present for column in known):
-        return True
-    added = [column for identity, column in present.items() if identity not in known]
-    return any(not column.nullable or column.default is not None for column in added)
+def _filled(column: Column) -> bool:
+    """Say whether rows that are older than a column may have a value there."""
+    return not column.nullable or column.default is not None

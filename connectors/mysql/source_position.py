@@ -20,16 +20,20 @@ The checkpoint is JSON. It names what is durable in rowtide, no more.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from struct import Struct
 from typing import NamedTuple, Self
 
-__all__ = ["Checkpoint", "Place", "TableProgress", "gtid_text", "parsed_gtids", "prefix"]
+from rowtide.connectors.source_progress import (
+    TableProgress,
+    checkpoint_text,
+    parsed_checkpoint,
+)
+
+__all__ = ["Checkpoint", "Place", "gtid_text", "parsed_gtids", "prefix"]
 
 _PREFIX = Struct(">IIQII")
-_FORM = 1
 
 
 class Place(NamedTuple):
@@ -56,27 +60,6 @@ def gtid_text(gtids: Mapping[int, str]) -> str:
 
 
 @dataclass(slots=True)
-class TableProgress:
-    """How far one table is.
-
-    ``columns`` are (name, type) as of the last change of the table that was dealt with. ``cursor``
-    are SQL literals of the last key copied, None before the first. ``copied``: the snapshot is
-    done. ``sweep``: rowtide may have rows that the source has no more; they are looked for after
-    it.
-    """
-
-    columns: list[list[str]] = field(default_factory=list)
-    cursor: list[str] | None = None
-    copied: bool = False
-    sweep: bool = False
-
-    def restart(self, *, sweep: bool) -> None:
-        """Copy the table again from the beginning."""
-        self.cursor, self.copied = None, False
-        self.sweep = self.sweep or sweep
-
-
-@dataclass(slots=True)
 class Checkpoint:
     """What is durable in rowtide. ``log`` is the name that the binlog's files begin with."""
 
@@ -90,11 +73,9 @@ class Checkpoint:
     @classmethod
     def parsed(cls, text: bytes) -> Self:
         """Return a checkpoint that ``encoded`` made; a new one for no bytes."""
-        if not text:
+        found = parsed_checkpoint(text)
+        if not found:
             return cls()
-        found = json.loads(text)
-        if found.pop("form") != _FORM:
-            raise ValueError(f"The checkpoint was written by another version: {text!r}")
         tables = {name: TableProgress(**kept) for name, kept in found.pop("tables").items()}
         place, gtids = Place(*found.pop("place")), parsed_gtids(found.pop("gtids"))
         return cls(**found, place=place, gtids=gtids, tables=tables)
@@ -102,8 +83,8 @@ class Checkpoint:
     def encoded(self) -> bytes:
         """Return the checkpoint as bytes."""
         found = asdict(self)
-        found |= {"form": _FORM, "gtids": gtid_text(self.gtids), "place": list(self.place)}
-        return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+        found |= {"gtids": gtid_text(self.gtids), "place": list(self.place)}
+        return checkpoint_text(found)
 
     def begin_epoch(self, log: str, place: Place, gtids: Mapping[int, str]) -> None:
         """Go on at a place that the former ones don't lead to."""

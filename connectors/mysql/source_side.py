@@ -2,69 +2,51 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 
-from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.mysql.source_server import Server, translated
 from rowtide.connectors.mysql.source_settings import SourceSettings
 from rowtide.connectors.mysql.source_snapshot import Snapshots
 from rowtide.connectors.mysql.source_tables import followed_tables
-from rowtide.connectors.rows import SourceRow
-from rowtide.core import key, variant
-from rowtide.core.variant import Scalar
+from rowtide.connectors.rows import Key, SourceRow
+from rowtide.connectors.source_side import Found, ServerSide
+from rowtide.connectors.source_tables import table_of
 
 __all__ = ["MySqlSide"]
 
-Columns = Mapping[str, Scalar]
 
-
-class MySqlSide:
+class MySqlSide(ServerSide):
     """See ``SourceSide``. Making one connects, and blocks. Raises SettingsRefused."""
 
     def __init__(self, settings: SourceSettings, target: str) -> None:
         self._settings = settings
         self._server = Server(settings)
-        found = [t for t in followed_tables(self._server).values() if t.target == target]
-        if not found:
+        try:
+            self._table = table_of(followed_tables(self._server).values(), target)
+        except BaseException:
             self._server.close()
-            raise SettingsRefused(f"No table of the source becomes {target}.")
-        self._table = found[0]
+            raise
         self._snapshots = Snapshots(self._server, epoch=0, run=0)
+        super().__init__([column.name for column in self._table.target_key])
 
-    async def rows(self) -> AsyncIterator[tuple[bytes, Columns]]:
-        """Give all rows, see ``SourceSide.rows``."""
-        cursor: list[str] | None = None
-        while True:
-            with translated(self._settings):
-                chunk = await asyncio.to_thread(self._snapshots.chunk, self._table, cursor)
-            for row in chunk.rows:
-                yield _encoded(row), _columns(row)
-            cursor = chunk.cursor
-            if cursor is None:
-                return
+    def page(self, cursor: list[str] | None) -> tuple[Found, list[str] | None]:
+        """See ``ServerSide``."""
+        chunk = self._snapshots.chunk(self._table, cursor)
+        return _found(chunk.rows), chunk.cursor
 
-    async def look_up(self, keys: Sequence[bytes]) -> Mapping[bytes, Columns]:
-        """Return rows of keys, see ``SourceSide.look_up``."""
-        names = [column.name for column in self._table.target_key]
-        wanted = [
-            tuple(zip(names, map(variant.decode, key.decode(encoded)), strict=True))
-            for encoded in keys
-        ]
-        with translated(self._settings):
-            rows = await asyncio.to_thread(self._snapshots.look_up, self._table, wanted)
-        found = {_encoded(row): _columns(row) for row in rows}
-        # A server to which 'a' and 'A' are one finds the one for the other.
-        return {encoded: found[encoded] for encoded in keys if encoded in found}
+    def found(self, keys: Sequence[Key]) -> Found:
+        """See ``ServerSide``."""
+        return _found(self._snapshots.look_up(self._table, keys))
 
-    async def close(self) -> None:
-        """Let go of the connection."""
+    def translated(self) -> AbstractContextManager[None]:
+        """See ``ServerSide``."""
+        return translated(self._settings)
+
+    def let_go(self) -> None:
+        """See ``ServerSide``."""
         self._server.close()
 
 
-def _encoded(row: SourceRow) -> bytes:
-    return key.encode([variant.encode(value) for _, value in row.key])
-
-
-def _columns(row: SourceRow) -> Columns:
-    return {name: value for name, value in (row.columns or {}).items() if value is not None}
+def _found(rows: Iterable[SourceRow]) -> Found:
+    return [(row.key, row.columns or {}) for row in rows]

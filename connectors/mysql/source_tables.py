@@ -8,6 +8,7 @@ from typing import Any
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.mysql.source_schema import KNOWN, Column, SourceTable, unfit_key
 from rowtide.connectors.mysql.source_server import Server
+from rowtide.connectors.source_tables import clashes
 
 __all__ = ["followed_table", "followed_tables"]
 
@@ -50,7 +51,7 @@ def followed_tables(server: Server) -> dict[str, SourceTable]:
                 faults.append(str(error))
             else:
                 found[table.full_name] = table
-    faults += _clashes(found.values())
+    faults += clashes(found.values())
     if faults:
         raise SettingsRefused(" ".join(faults))
     return found
@@ -64,19 +65,6 @@ def followed_table(server: Server, database: str, name: str) -> SourceTable | No
         if (found, table) == (database, name):
             return _table(server, database, name, kind)
     return None
-
-
-def _clashes(tables: Iterable[SourceTable]) -> list[str]:
-    by_target: dict[str, str] = {}
-    faults = []
-    for table in tables:
-        other = by_target.setdefault(table.target, table.full_name)
-        if other != table.full_name:
-            faults.append(
-                f"{other} and {table.full_name} would both be the table {table.target}: give one "
-                f"of them another name under 'names'."
-            )
-    return faults
 
 
 def _table(server: Server, database: str, name: str, kind: str) -> SourceTable:

@@ -41,6 +41,7 @@ from rowtide.connectors.postgres.visibility import Visible
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.source import SourceTarget
 from rowtide.connectors.source_pipe import Pipe
+from rowtide.connectors.source_progress import kept_values, unfinished
 
 __all__ = ["Copier", "looked"]
 
@@ -117,7 +118,7 @@ class Copier:
         """Copy and follow until ``stop``."""
         async with asyncio.TaskGroup() as tasks:
             while not self._stopping:
-                name = self._unfinished()
+                name = unfinished(self._checkpoint.tables, self._tables)
                 if name is None:
                     self._floor = None
                     await self._take(KEEP_S)
@@ -130,13 +131,6 @@ class Copier:
             if self._ahead is not None:
                 self._ahead.cancel()
         await self._keep(at_once=True)
-
-    def _unfinished(self) -> str | None:
-        """Return the first table that is not wholly there."""
-        for name, progress in self._checkpoint.tables.items():
-            if name in self._tables and (progress.sweep or not progress.copied):
-                return name
-        return None
 
     async def _approach(self, name: str, tasks: asyncio.TaskGroup) -> None:
         """Bring a table one step nearer to being a copy."""
@@ -389,18 +383,12 @@ def note_tables(checkpoint: Checkpoint, tables: Mapping[str, SourceTable]) -> li
             logger.warning("%s is another table now: it is copied again", name)
             progress.restart(sweep=True)
             restarted.append(name)
-        elif progress.file != table.file or _values_differ(progress.columns, table):
+        elif progress.file != table.file or not kept_values(
+            progress.columns, table.columns, lambda column: column.filled
+        ):
             logger.info("%s has other columns or was rewritten: it is copied again", name)
             progress.restart(sweep=False)
             restarted.append(name)
         progress.oid, progress.file = table.oid, table.file
         progress.columns = [column.identity for column in table.columns]
     return restarted
-
-
-def _values_differ(former: list[list[str]], table: SourceTable) -> bool:
-    """Say whether rows that were there have other values since a table's columns are others."""
-    present = {tuple(column.identity): column for column in table.columns}
-    known = [tuple(column) for column in former]
-    added = [column for identity, column in present.items() if identity not in known]
-    return any(column not in present for column in known) or any(c.filled for c in added)

@@ -19,11 +19,13 @@ The checkpoint is JSON. It names what is durable in rowtide, no more.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from struct import Struct
 from typing import Self
+
+from rowtide.connectors import source_progress
+from rowtide.connectors.source_progress import checkpoint_text, parsed_checkpoint
 
 __all__ = ["AFTER_ALL_CHANGES", "Checkpoint", "TableProgress", "lsn_text", "parsed_lsn", "prefix"]
 
@@ -31,7 +33,6 @@ AFTER_ALL_CHANGES = 0xFFFFFFFF
 """The change of a row that comes after a transaction."""
 
 _PREFIX = Struct(">IQII")
-_FORM = 1
 
 
 def prefix(epoch: int, lsn: int, *, change: int, run: int = 0) -> bytes:
@@ -51,26 +52,16 @@ def lsn_text(lsn: int) -> str:
 
 
 @dataclass(slots=True)
-class TableProgress:
+class TableProgress(source_progress.TableProgress):
     """How far one table is.
 
     ``oid`` and ``file`` name the table and its storage at the server: while both stay, no row has
-    changed without a word in the stream. ``columns`` are (number, name, type). ``cursor`` are the
-    texts of the last key copied, None before the first. ``sweep``: rowtide may have rows that the
-    source has no more; they are looked for before it is copied. ``copied``: the copy is done.
+    changed without a word in the stream. ``cursor`` are the texts of the last key copied; a sweep
+    comes before the copy.
     """
 
     oid: int = 0
     file: int = 0
-    columns: list[list[str]] = field(default_factory=list)
-    sweep: bool = False
-    cursor: list[str] | None = None
-    copied: bool = False
-
-    def restart(self, *, sweep: bool) -> None:
-        """Copy the table again from the beginning."""
-        self.cursor, self.copied = None, False
-        self.sweep = self.sweep or sweep
 
 
 @dataclass(slots=True)
@@ -91,19 +82,16 @@ class Checkpoint:
     @classmethod
     def parsed(cls, text: bytes) -> Self:
         """Return a checkpoint that ``encoded`` made; a new one for no bytes."""
-        if not text:
+        found = parsed_checkpoint(text)
+        if not found:
             return cls()
-        found = json.loads(text)
-        if found.pop("form") != _FORM:
-            raise ValueError(f"The checkpoint was written by another version: {text!r}")
         tables = {name: TableProgress(**kept) for name, kept in found.pop("tables").items()}
         lsn = parsed_lsn(found.pop("lsn"))
         return cls(**found, lsn=lsn, tables=tables)
 
     def encoded(self) -> bytes:
         """Return the checkpoint as bytes."""
-        found = asdict(self) | {"form": _FORM, "lsn": lsn_text(self.lsn)}
-        return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+        return checkpoint_text(asdict(self) | {"lsn": lsn_text(self.lsn)})
 
     def begin_epoch(self, system: str, slot: str) -> None:
         """Begin anew: whatever was copied may lack something, or have too much."""

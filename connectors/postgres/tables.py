@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.postgres.server import Server, quoted_name
 from rowtide.connectors.postgres.values import key_type
 from rowtide.connectors.rows import TableShape
+from rowtide.connectors.source_tables import clashes
 from rowtide.core.schema import KeyColumn
 
 __all__ = ["Column", "Faulty", "SourceTable", "followed_tables", "publish", "table_by_oid"]
@@ -81,7 +82,7 @@ def followed_tables(server: Server) -> dict[str, SourceTable]:
     faults: list[str] = []
     for table in _tables(server, wanted, faults):
         found[table.full_name] = table
-    faults += _clashes(found.values())
+    faults += clashes(found.values())
     if faults:
         raise Faulty(faults, found)
     return found
@@ -137,19 +138,6 @@ def _fault(identity: str, kind: str, key: Sequence[str]) -> str:
     if len(key) > KEY_COLUMNS_MAX:
         return f"its key has {len(key)} columns, and a table of rowtide {KEY_COLUMNS_MAX} at most."
     return ""
-
-
-def _clashes(tables: Iterable[SourceTable]) -> list[str]:
-    by_target: dict[str, str] = {}
-    faults = []
-    for table in tables:
-        other = by_target.setdefault(table.target, table.full_name)
-        if other != table.full_name:
-            faults.append(
-                f"{other} and {table.full_name} would both be {table.target} in rowtide; "
-                "`names` can give them other names."
-            )
-    return faults
 
 
 def publish(server: Server, tables: Mapping[str, SourceTable]) -> None:

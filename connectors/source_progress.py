@@ -1,0 +1,82 @@
+"""How far a source has copied its tables, as its checkpoint keeps it: JSON with a number of form.
+
+It names what is durable in rowtide, no more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+__all__ = ["TableProgress", "checkpoint_text", "kept_values", "parsed_checkpoint", "unfinished"]
+
+_FORM = 1
+
+
+@dataclass(slots=True)
+class TableProgress:
+    """How far one table is.
+
+    ``columns`` are what rests of each column: while they stay, so do the rows' values. ``cursor``
+    is where the last chunk ended, None before the first. ``copied``: the copy is done. ``sweep``:
+    rowtide may have rows that the source has no more; they are looked for, too.
+    """
+
+    columns: list[list[str]] = field(default_factory=list)
+    cursor: list[str] | None = None
+    copied: bool = False
+    sweep: bool = False
+
+    def restart(self, *, sweep: bool) -> None:
+        """Copy the table again from the beginning."""
+        self.cursor, self.copied = None, False
+        self.sweep = self.sweep or sweep
+
+
+def unfinished(progress: Mapping[str, TableProgress], tables: Container[str]) -> str | None:
+    """Return the first table that is not wholly there."""
+    for name, table in progress.items():
+        if name in tables and (table.sweep or not table.copied):
+            return name
+    return None
+
+
+class Identified(Protocol):
+    """A column."""
+
+    @property
+    def identity(self) -> list[str]: ...
+
+
+C = TypeVar("C", bound=Identified)
+
+
+def kept_values(
+    former: Iterable[list[str]], columns: Iterable[C], filled: Callable[[C], bool]
+) -> bool:
+    """Say whether rows that were there have the values they had, now that columns are these.
+
+    ``filled`` says whether such rows may have a value in a column that was added.
+    """
+    present = {tuple(column.identity): column for column in columns}
+    known = [tuple(identity) for identity in former]
+    added = [column for identity, column in present.items() if identity not in known]
+    return all(identity in present for identity in known) and not any(map(filled, added))
+
+
+def checkpoint_text(found: Mapping[str, Any]) -> bytes:
+    """Return a checkpoint's parts as bytes."""
+    whole = {**found, "form": _FORM}
+    return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def parsed_checkpoint(text: bytes) -> dict[str, Any]:
+    """Return the parts that ``checkpoint_text`` was given; none for no bytes."""
+    if not text:
+        return {}
+    found: dict[str, Any] = json.loads(text)
+    if found.pop("form") != _FORM:
+        raise ValueError(f"The checkpoint was written by another version: {text!r}")
+    return found
