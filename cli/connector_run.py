@@ -16,6 +16,7 @@ import click
 
 from rowtide.cli.client import Client
 from rowtide.cli.connection import ClientCommand
+from rowtide.cli.connector_folder import folder_option
 from rowtide.cli.endpoint_call import endpoint_of
 from rowtide.cli.log_format import LOG_FORMATS, set_up_logging
 from rowtide.cli.more_workers import watch_parent
@@ -34,13 +35,7 @@ __all__ = ["run"]
 @click.option("--kafka", metavar="HOST:PORT", help="Read the logs from Kafka, not from the server.")
 @click.option("--topic-prefix", help="As `rowtide up` has it.")
 @click.option("--config", type=click.Path(path_type=Path), help="The file of `rowtide up`.")
-@click.option(
-    "--folder",
-    type=click.Path(path_type=Path, resolve_path=True),
-    default=Path("rowtide-connectors"),
-    show_default=True,
-    help="Where connectors keep what is theirs on this machine.",
-)
+@folder_option
 @click.option(
     "--metrics-file",
     type=click.Path(path_type=Path, resolve_path=True),

@@ -11,6 +11,7 @@ import click
 
 from rowtide.cli.client import Client
 from rowtide.cli.connection import ClientCommand
+from rowtide.cli.connector_folder import folder_option
 from rowtide.cli.endpoint_call import asked
 from rowtide.cli.exits import Refused
 from rowtide.cli.output import Output, emit_json, emit_table
@@ -30,13 +31,7 @@ __all__ = ["verify"]
 @click.command("verify", cls=ClientCommand)
 @click.argument("source", metavar="SOURCE")
 @click.argument("sink", metavar="SINK")
-@click.option(
-    "--folder",
-    type=click.Path(path_type=Path, resolve_path=True),
-    default=Path("rowtide-connectors"),
-    show_default=True,
-    help="Where the connectors of this machine keep what is theirs.",
-)
+@folder_option
 @click.option(
     "--wait-s",
     type=click.FloatRange(min=0),

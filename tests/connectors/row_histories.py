@@ -15,6 +15,7 @@ from rowtide.connectors.rows import Key, SinkBatch, SinkRow, TableShape
 from rowtide.core import key as key_order
 from rowtide.core import variant
 from rowtide.core.change import DELETE, PUT_ROW, ROW
+from rowtide.core.key_ranges import Range, holds
 from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
 from rowtide.core.variant import Scalar
 
@@ -67,21 +68,20 @@ class Model:
 
     def __init__(self) -> None:
         self.rows: dict[bytes, tuple[int, Mapping[str, Scalar] | None]] = {}
-        self._covered: list[tuple[bytes, bytes, int]] = []
+        self._covered: list[tuple[Range, int]] = []
 
     def apply(self, batch: SinkBatch) -> None:
         """Take a batch over."""
         if batch.covers is not None:
-            begin, end = batch.covers
             there = {row.key_bytes for row in batch.rows}
             for key, (stamp, _columns) in list(self.rows.items()):
-                if _within(key, begin, end) and stamp < batch.stamp and key not in there:
+                if holds((batch.covers,), key) and stamp < batch.stamp and key not in there:
                     self.rows[key] = (batch.stamp, None)
         for row in batch.rows:
             if row.stamp > self._stamp(row.key_bytes):
                 self.rows[row.key_bytes] = (row.stamp, row.columns)
         if batch.covers is not None:
-            self._covered.append((*batch.covers, batch.stamp))
+            self._covered.append((batch.covers, batch.stamp))
 
     def living(self) -> list[tuple[bytes, int, Mapping[str, Scalar]]]:
         """Return (key, stamp, columns) of every row there is, in keys' order."""
@@ -93,12 +93,8 @@ class Model:
 
     def _stamp(self, key: bytes) -> int:
         held = self.rows[key][0] if key in self.rows else 0
-        covered = [stamp for b, e, stamp in self._covered if _within(key, b, e)]
+        covered = [stamp for range_, stamp in self._covered if holds((range_,), key)]
         return max([held, *covered])
-
-
-def _within(key: bytes, begin: bytes, end: bytes) -> bool:
-    return begin <= key and (not end or key < end)
 
 
 VALUES = st.one_of(
@@ -159,7 +155,7 @@ def _page(draw: st.DrawFn, truth: Mapping[bytes, SinkRow], stamp: int) -> SinkBa
     rows = [
         SinkRow(row.key, key, stamp, row.columns, ROW)
         for key, row in sorted(truth.items())
-        if row.columns is not None and _within(key, begin, end)
+        if row.columns is not None and holds(((begin, end),), key)
     ]
     return SinkBatch("things", "shard-1", rows, (begin, end), stamp)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,194 +49,174 @@ class Sink:
         return {key[1:-2].decode(): row for key, row in held_rows(self.path).items()}
 
 
-def put(client: Client, table: str, name: str, **columns: Any) -> None:
-    client.put_row(table, [("id", name)], [Put(n, v) for n, v in columns.items()])
+@dataclass(frozen=True)
+class Scene:
+    """A table, the processes that run connectors of it, and the command line beside them."""
+
+    server: Ready
+    client: Client
+    table: str
+    processes: ConnectorProcesses
+    connector: Run
+    folder: Path
+
+    def sink(self, name: str, **more: object) -> Sink:
+        """Declare a connector of the table."""
+        return Sink(self.server, name, self.table, self.folder, **more)
+
+    def put(self, name: str, **columns: Any) -> None:
+        self.client.put_row(self.table, [("id", name)], [Put(n, v) for n, v in columns.items()])
+
+    def update(self, name: str, **columns: Any) -> None:
+        self.client.update_row(self.table, [("id", name)], [Put(n, v) for n, v in columns.items()])
+
+    def status(self, sink: Sink) -> Any:
+        [told] = self.connector("status", sink.name, "--output", "json")
+        return told
+
+    def parked(self, sink: Sink) -> Any:
+        return self.connector("parked", "list", sink.name, "--output", "json")
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds; what the processes printed is told where it does not."""
+        until(holds, told=self.processes.said)
 
 
-def update(client: Client, table: str, name: str, **columns: Any) -> None:
-    client.update_row(table, [("id", name)], [Put(n, v) for n, v in columns.items()])
-
-
-def test_a_refused_row_is_parked_with_its_key_while_others_flow(
+@pytest.fixture
+def scene(
     server: Ready,
     rows: Client,
     orders: str,
     processes: ConnectorProcesses,
     connector: Run,
     tmp_path: Path,
-) -> None:
-    sink = Sink(server, "refusing", orders, tmp_path)
+) -> Scene:
+    """No connector yet, and no process."""
+    return Scene(server, rows, orders, processes, connector, tmp_path)
+
+
+def test_a_refused_row_is_parked_with_its_key_while_others_flow(scene: Scene) -> None:
+    sink = scene.sink("refusing")
     sink.fault("refuse bad")
-    put(rows, orders, "first", v="good")
-    processes.start(sink.name)
-    put(rows, orders, "second", v="bad")
-    put(rows, orders, "third", v="good")
-    until(lambda: sink.rows.keys() == {"first", "third"}, told=processes.said)
-    until(lambda: connector("parked", "list", sink.name, "--output", "json") != [])
-    [entry] = connector("parked", "list", sink.name, "--output", "json")
+    scene.put("first", v="good")
+    scene.processes.start(sink.name)
+    scene.put("second", v="bad")
+    scene.put("third", v="good")
+    scene.until(lambda: sink.rows.keys() == {"first", "third"})
+    scene.until(lambda: scene.parked(sink) != [])
+    [entry] = scene.parked(sink)
     assert entry["row"]["key"] == {"id": "second"}
     assert entry["row"]["columns"] == {"v": "bad"}
     assert entry["reason"] == "bad is refused"
     # What comes later of the key waits, also for a process that begins later.
-    processes.stop()
-    processes.start(sink.name)
-    update(rows, orders, "second", v="better", w=1)
-    put(rows, orders, "fourth", v="good")
-    until(lambda: "fourth" in sink.rows, told=processes.said)
+    scene.processes.stop()
+    scene.processes.start(sink.name)
+    scene.update("second", v="better", w=1)
+    scene.put("fourth", v="good")
+    scene.until(lambda: "fourth" in sink.rows)
     assert "second" not in sink.rows
-    shown = connector("parked", "show", sink.name, entry["id"], "--output", "json")
+    shown = scene.connector("parked", "show", sink.name, entry["id"], "--output", "json")
     assert shown["waiting"] == 1
-    connector("parked", "retry", sink.name, entry["id"])
-    until(lambda: sink.rows.get("second") == {"v": "better", "w": 1}, told=processes.said)
-    until(lambda: connector("parked", "list", sink.name, "--output", "json") == [])
-    put(rows, orders, "second", v="best")
-    until(lambda: sink.rows["second"] == {"v": "best"}, told=processes.said)
+    scene.connector("parked", "retry", sink.name, entry["id"])
+    scene.until(lambda: sink.rows.get("second") == {"v": "better", "w": 1})
+    scene.until(lambda: scene.parked(sink) == [])
+    scene.put("second", v="best")
+    scene.until(lambda: sink.rows["second"] == {"v": "best"})
 
 
-def test_a_parked_row_is_skipped_and_one_refused_again_stays(
-    server: Ready,
-    rows: Client,
-    orders: str,
-    processes: ConnectorProcesses,
-    connector: Run,
-    tmp_path: Path,
-) -> None:
-    sink = Sink(server, "skipping", orders, tmp_path)
+def test_a_parked_row_is_skipped_and_one_refused_again_stays(scene: Scene) -> None:
+    sink = scene.sink("skipping")
     sink.fault("refuse bad")
-    put(rows, orders, "one", v="bad")
-    put(rows, orders, "two", v="bad")
-    processes.start(sink.name)
-    until(lambda: len(connector("parked", "list", sink.name, "--output", "json")) == 2)
-    connector("parked", "retry", sink.name, "--all")
-    until(
-        lambda: (
-            {entry["wanted"] for entry in connector("parked", "list", sink.name, "-o", "json")}
-            == {None}
-        )
-    )
-    assert len(connector("parked", "list", sink.name, "--output", "json")) == 2
-    connector("parked", "skip", sink.name, "--all")
-    until(lambda: connector("parked", "list", sink.name, "--output", "json") == [])
+    scene.put("one", v="bad")
+    scene.put("two", v="bad")
+    scene.processes.start(sink.name)
+    scene.until(lambda: len(scene.parked(sink)) == 2)
+    scene.connector("parked", "retry", sink.name, "--all")
+    until(lambda: {entry["wanted"] for entry in scene.parked(sink)} == {None})
+    assert len(scene.parked(sink)) == 2
+    scene.connector("parked", "skip", sink.name, "--all")
+    scene.until(lambda: scene.parked(sink) == [])
     assert sink.rows == {}
-    put(rows, orders, "one", v="good")
-    until(lambda: sink.rows == {"one": {"v": "good"}}, told=processes.said)
-    connector("parked", "show", sink.name, "0123456789", code=1)
+    scene.put("one", v="good")
+    scene.until(lambda: sink.rows == {"one": {"v": "good"}})
+    scene.connector("parked", "show", sink.name, "0123456789", code=1)
 
 
-def test_too_many_refused_rows_are_a_failure_of_the_connector(
-    server: Ready,
-    rows: Client,
-    orders: str,
-    processes: ConnectorProcesses,
-    connector: Run,
-    tmp_path: Path,
-) -> None:
-    sink = Sink(server, "overflowing", orders, tmp_path, parked_max=2)
+def test_too_many_refused_rows_are_a_failure_of_the_connector(scene: Scene) -> None:
+    sink = scene.sink("overflowing", parked_max=2)
     sink.fault("refuse bad")
     for number in range(5):
-        put(rows, orders, f"row{number}", v="bad")
-    processes.start(sink.name)
-    until(lambda: "TooManyParked" in connector("status", sink.name), told=processes.said)
-    assert connector("parked", "list", sink.name, "--output", "json") == []
+        scene.put(f"row{number}", v="bad")
+    scene.processes.start(sink.name)
+    scene.until(lambda: "TooManyParked" in scene.connector("status", sink.name))
+    assert scene.parked(sink) == []
     sink.mend()
-    until(lambda: len(sink.rows) == 5, told=processes.said)
+    scene.until(lambda: len(sink.rows) == 5)
 
 
-def test_a_sink_that_is_away_is_waited_for(
-    server: Ready,
-    rows: Client,
-    orders: str,
-    processes: ConnectorProcesses,
-    connector: Run,
-    tmp_path: Path,
-) -> None:
-    sink = Sink(server, "waiting", orders, tmp_path)
+def test_a_sink_that_is_away_is_waited_for(scene: Scene) -> None:
+    sink = scene.sink("waiting")
     sink.fault("unavailable")
-    put(rows, orders, "first", v=1)
-    processes.start(sink.name)
-    until(
-        lambda: connector("status", sink.name, "-o", "json")[0]["state"] == "sink away",
-        told=processes.said,
-    )
-    [told] = connector("status", sink.name, "--output", "json")
+    scene.put("first", v=1)
+    scene.processes.start(sink.name)
+    scene.until(lambda: scene.status(sink)["state"] == "sink away")
+    told = scene.status(sink)
     assert "the file is away" in told["processes"][0]["last_error"]
     sink.mend()
-    until(lambda: sink.rows == {"first": {"v": 1}}, told=processes.said)
-    until(lambda: "the sink is away" in connector("logs", sink.name), told=processes.said)
+    scene.until(lambda: sink.rows == {"first": {"v": 1}})
+    scene.until(lambda: "the sink is away" in scene.connector("logs", sink.name))
 
 
-def test_one_that_fails_is_begun_again_and_others_do_not_notice(
-    server: Ready,
-    rows: Client,
-    orders: str,
-    processes: ConnectorProcesses,
-    connector: Run,
-    tmp_path: Path,
-) -> None:
-    failing, healthy = (Sink(server, name, orders, tmp_path) for name in ("failing", "healthy"))
+def test_one_that_fails_is_begun_again_and_others_do_not_notice(scene: Scene) -> None:
+    failing, healthy = (scene.sink(name) for name in ("failing", "healthy"))
     failing.fault("fail")
-    put(rows, orders, "first", v=1)
-    processes.start(failing.name, healthy.name)
-    until(lambda: healthy.rows == {"first": {"v": 1}}, told=processes.said)
-    until(
-        lambda: "RuntimeError: the sink has a fault" in connector("status", failing.name),
-        told=processes.said,
+    scene.put("first", v=1)
+    scene.processes.start(failing.name, healthy.name)
+    scene.until(lambda: healthy.rows == {"first": {"v": 1}})
+    scene.until(
+        lambda: "RuntimeError: the sink has a fault" in scene.connector("status", failing.name)
     )
     assert failing.rows == {}
     failing.mend()
-    until(lambda: failing.rows == {"first": {"v": 1}}, told=processes.said)
+    scene.until(lambda: failing.rows == {"first": {"v": 1}})
 
 
-def test_the_work_is_divided_between_processes(
-    server: Ready,
-    rows: Client,
-    orders: str,
-    processes: ConnectorProcesses,
-    connector: Run,
-    tmp_path: Path,
-) -> None:
-    sink = Sink(server, "divided", orders, tmp_path)
+def test_the_work_is_divided_between_processes(scene: Scene) -> None:
+    sink = scene.sink("divided")
     for at in ("e", "m", "t"):
-        shards = rows.call_json("RowtideListShards", {"table": orders})["shards"]
+        shards = scene.client.call_json("RowtideListShards", {"table": scene.table})["shards"]
         last = [shard["shard"] for shard in shards if shard["state"] == "open"][-1]
-        rows.call_json("RowtideSplitShard", {"table": orders, "shard": last, "at": at})
+        scene.client.call_json("RowtideSplitShard", {"table": scene.table, "shard": last, "at": at})
     for _ in range(2):
-        processes.start(sink.name)
+        scene.processes.start(sink.name)
 
     def shares() -> list[int]:
-        [told] = connector("status", sink.name, "--output", "json")
+        told = scene.status(sink)
         return [report["shards"] for report in told["processes"]]
 
-    until(lambda: shares() == [2, 2], told=lambda: (shares(), processes.said()))
+    until(lambda: shares() == [2, 2], told=lambda: (shares(), scene.processes.said()))
     for letter in "aeimquy":
-        put(rows, orders, letter, v=letter)
-    until(lambda: sink.rows.keys() == set("aeimquy"), told=processes.said)
+        scene.put(letter, v=letter)
+    scene.until(lambda: sink.rows.keys() == set("aeimquy"))
 
 
-def test_pause_resume_rewind_and_delete(
-    server: Ready,
-    rows: Client,
-    orders: str,
-    processes: ConnectorProcesses,
-    connector: Run,
-    tmp_path: Path,
-) -> None:
-    sink = Sink(server, "rewound", orders, tmp_path)
-    put(rows, orders, "kept", v=1)
-    processes.start()
-    until(lambda: sink.rows.keys() == {"kept"}, told=processes.said)
-    connector("pause", sink.name)
-    put(rows, orders, "later", v=2)
-    [told] = connector("status", sink.name, "--output", "json")
+def test_pause_resume_rewind_and_delete(scene: Scene) -> None:
+    sink = scene.sink("rewound")
+    scene.put("kept", v=1)
+    scene.processes.start()
+    scene.until(lambda: sink.rows.keys() == {"kept"})
+    scene.connector("pause", sink.name)
+    scene.put("later", v=2)
+    told = scene.status(sink)
     assert (told["state"], told["lag"]["records"]) == ("paused", 1)
     # What the target lost comes back with the rows, as does what was written meanwhile.
     Path(sink.path).unlink()
-    connector("rewind", sink.name, "rows")
-    connector("resume", sink.name)
-    until(lambda: sink.rows.keys() == {"kept", "later"}, told=processes.said)
-    connector("delete", sink.name, "--yes")
-    assert sink.name not in connector("list")
-    put(rows, orders, "after", v=3)
-    again = Sink(server, "rewound", orders, tmp_path, begin="oldest")
-    until(lambda: again.rows.keys() == {"kept", "later", "after"}, told=processes.said)
-    connector("delete", sink.name, "--yes")
+    scene.connector("rewind", sink.name, "rows")
+    scene.connector("resume", sink.name)
+    scene.until(lambda: sink.rows.keys() == {"kept", "later"})
+    scene.connector("delete", sink.name, "--yes")
+    assert sink.name not in scene.connector("list")
+    scene.put("after", v=3)
+    again = scene.sink("rewound", begin="oldest")
+    scene.until(lambda: again.rows.keys() == {"kept", "later", "after"})
+    scene.connector("delete", sink.name, "--yes")
