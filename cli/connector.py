@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,19 +87,21 @@ def apply(client: Client, file: Path, output: Output, *, prune: bool, yes: bool)
     if found.deleted:
         confirm(f"Delete {', '.join(found.deleted)}?", yes=yes)
 
-    async def carry_out(endpoint: Endpoint) -> None:
+    async def carry_out(endpoint: Endpoint) -> dict[str, Sequence[str]]:
         declarations = Declarations(endpoint)
         for declaration in found.to_declare:
             await declarations.declare(declaration)
         declared = await declarations.all()
-        for name in found.deleted:
-            await delete(endpoint, declared[name])
+        place = Place(endpoint, os.environ, "")
+        return {name: await delete(place, declared[name]) for name in found.deleted}
 
-    asked(client, carry_out)
+    left = asked(client, carry_out)
     if output == "json":
-        emit_json(_plan_document(found))
+        emit_json({**_plan_document(found), "left": {n: list(t) for n, t in left.items() if t}})
     else:
         _print_plan(found, done=True)
+        for name, traces in left.items():
+            _print_left(name, traces)
 
 
 def _judged(file: Path) -> list[Declaration]:
@@ -243,17 +246,27 @@ def _readable(name: str, declared: Declared | None) -> Declaration:
 @_name
 @yes_option
 def delete_one(client: Client, name: str, *, yes: bool) -> None:
-    """Delete connector NAME: how far it is, and what it parked. The target keeps what it has."""
+    """Delete connector NAME: how far it is, and what it parked. The target keeps what it has.
+
+    What a source made at its server is removed there, or told where it can't be.
+    """
     confirm(f"Delete connector {name}?", yes=yes)
 
-    async def gone(endpoint: Endpoint) -> None:
+    async def gone(endpoint: Endpoint) -> Sequence[str]:
         declared = (await Declarations(endpoint).all()).get(name)
         if declared is None:
             raise Refused(f"There is no connector {name}")
-        await delete(endpoint, declared)
+        return await delete(Place(endpoint, os.environ, ""), declared)
 
-    asked(client, gone)
+    sys.path.insert(0, str(Path.cwd()))
+    left = asked(client, gone)
     click.echo(f"Deleted {name}.")
+    _print_left(name, left)
+
+
+def _print_left(name: str, traces: Sequence[str]) -> None:
+    for trace in traces:
+        click.echo(f"{name} leaves {trace}.")
 
 
 connector.add_command(logs)

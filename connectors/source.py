@@ -9,7 +9,15 @@ from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.core.errors import Rejected, StoreError
 from rowtide.core.variant import Scalar
 
-__all__ = ["ComparableSource", "Repeatable", "RowRefused", "Source", "SourceSide", "SourceTarget"]
+__all__ = [
+    "ComparableSource",
+    "LeavesTraces",
+    "Repeatable",
+    "RowRefused",
+    "Source",
+    "SourceSide",
+    "SourceTarget",
+]
 
 
 class RowRefused(Rejected):
@@ -83,6 +91,19 @@ class Repeatable(Protocol):
 
         Its positions must go on rising: shards skip what is not above what they have.
         """
+        ...
+
+
+@runtime_checkable
+class LeavesTraces(Protocol):
+    """A source that makes something at its server, which stays there when nobody runs it."""
+
+    def traces(self) -> Sequence[str]:
+        """Return what there may be, in words for people: how to find it and be rid of it."""
+        ...
+
+    async def erase(self) -> Sequence[str]:
+        """Remove it; return what is left, in the same words. Raises ``Unavailable``."""
         ...
 
 

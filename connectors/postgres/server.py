@@ -20,7 +20,17 @@ from rowtide.connectors.postgres.settings import SourceSettings
 from rowtide.connectors.postgres.visibility import Visible
 from rowtide.core.errors import Unavailable
 
-__all__ = ["CHANGED", "Server", "Slot", "connected", "quoted", "quoted_name", "translated"]
+__all__ = [
+    "CHANGED",
+    "FORBIDDEN",
+    "IN_USE",
+    "Server",
+    "Slot",
+    "connected",
+    "quoted",
+    "quoted_name",
+    "translated",
+]
 
 CONNECT_S = 10
 LEAST_VERSION = 140_000
@@ -28,6 +38,12 @@ LEAST_VERSION = 140_000
 
 CHANGED = (psycopg2.errors.UndefinedColumn, psycopg2.errors.UndefinedTable)
 """What a statement about a table fails with that is another by now."""
+
+FORBIDDEN = psycopg2.errors.InsufficientPrivilege
+"""What a statement fails with that somebody else may run."""
+
+IN_USE = psycopg2.errors.ObjectInUse
+"""What dropping a slot fails with that somebody reads."""
 
 PLUGIN = "pgoutput"
 _MARK = "rowtide"
@@ -54,7 +70,7 @@ def translated(settings: SourceSettings) -> Iterator[None]:
     where = f"PostgreSQL at {settings.host}:{settings.port}"
     try:
         yield
-    except psycopg2.errors.InsufficientPrivilege as error:
+    except FORBIDDEN as error:
         raise SettingsRefused(f"{where} refuses {settings.user}: {_text(error)}") from error
     except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
         raise Unavailable(f"{where}: {_text(error)}") from error

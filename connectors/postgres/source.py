@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from rowtide.connectors.postgres.settings import SourceSettings, parsed_settings
 from rowtide.connectors.postgres.side import PostgresSide
 from rowtide.connectors.postgres.stream import Piece, Stream, weight
 from rowtide.connectors.postgres.tables import SourceTable
+from rowtide.connectors.postgres.traces import erased, publication_trace, slot_trace
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.source import SourceTarget
 from rowtide.connectors.source_pipe import Pipe
@@ -76,6 +78,15 @@ class PostgresSource:
         kept = Checkpoint.parsed(checkpoint)
         kept.restart(kept.tables, sweep=True)
         return kept.encoded()
+
+    def traces(self) -> Sequence[str]:
+        """See ``LeavesTraces``."""
+        return slot_trace(self._settings), publication_trace(self._settings)
+
+    async def erase(self) -> Sequence[str]:
+        """See ``LeavesTraces``: the slot goes, and the publication if the source made it."""
+        with translated(self._settings):
+            return await asyncio.to_thread(erased, self._settings)
 
     async def side(self, table: str) -> PostgresSide:
         """See ``ComparableSource``."""

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rowtide.connectors.fields import SettingsRefused
-from rowtide.connectors.postgres.server import Server, quoted_name
+from rowtide.connectors.postgres.server import FORBIDDEN, Server, quoted, quoted_name
 from rowtide.connectors.postgres.values import key_type
 from rowtide.connectors.rows import TableShape
 from rowtide.connectors.source_tables import clashes
 from rowtide.core.schema import KeyColumn
 
-__all__ = ["Column", "Faulty", "SourceTable", "followed_tables", "publish", "table_by_oid"]
+__all__ = [
+    "Column",
+    "Faulty",
+    "SourceTable",
+    "followed_tables",
+    "publish",
+    "table_by_oid",
+    "withdraw",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +156,11 @@ def publish(server: Server, tables: Mapping[str, SourceTable]) -> None:
     wanted = ", ".join(f"ONLY {quoted_name(t.schema, t.name)}" for t in tables.values())
     if not found:
         of = f" FOR TABLE {wanted}" if wanted else ""
-        server.run(f"CREATE PUBLICATION {quoted_name(name)}{of}")
+        # Two statements sent together are one transaction: who sees it sees whose it is.
+        server.run(
+            f"CREATE PUBLICATION {quoted_name(name)}{of};"
+            f"COMMENT ON PUBLICATION {quoted_name(name)} IS {quoted(_made_for(server))}"
+        )
         return
     if not all(found[0]):
         raise SettingsRefused(
@@ -171,6 +184,22 @@ def publish(server: Server, tables: Mapping[str, SourceTable]) -> None:
         server.run(f"ALTER PUBLICATION {quoted_name(name)} ADD TABLE {added}")
 
 
+def withdraw(server: Server) -> bool:
+    """Drop the publication if ``publish`` made it; return whether one is left."""
+    name = server.settings.publication
+    found = server.rows(_MADE_FOR, (name,))
+    if found == [(_made_for(server),)]:
+        with suppress(FORBIDDEN):
+            server.run(f"DROP PUBLICATION IF EXISTS {quoted_name(name)}")
+            return False
+    return bool(found)
+
+
+def _made_for(server: Server) -> str:
+    return f"made by rowtide for the slot {server.settings.slot}"
+
+
+_MADE_FOR = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
 _TABLES = """
 SELECT c.oid::int8, n.nspname, c.relname, coalesce(pg_relation_filenode(c.oid)::int8, 0),
        c.relreplident::text, CASE c.relpersistence WHEN 'p' THEN c.relkind::text ELSE 'u' END

@@ -28,7 +28,7 @@ from rowtide.connectors.registry import Surroundings, make_sink, make_source
 from rowtide.connectors.runtime.transforms import Transforms
 from rowtide.stream.change_start import Begin
 
-__all__ = ["Declaration", "begin_of", "judge", "parse_document", "parse_file"]
+__all__ = ["Declaration", "begin_of", "judge", "parse_document", "parse_file", "variables"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -190,7 +190,7 @@ def judge(declaration: Declaration, environment: Mapping[str, str]) -> list[str]
     """
     part = "sink" if declaration.sink else "source"
     settings = declaration.sink or declaration.source
-    missing = sorted(set(_variables(settings)) - set(environment))
+    missing = sorted(set(variables(settings)) - set(environment))
     if missing:
         names = ", ".join(f"${{{name}}}" for name in missing)
         return [f"{declaration.name}: its {part} is not judged: {names} is not set here"]
@@ -204,12 +204,13 @@ def judge(declaration: Declaration, environment: Mapping[str, str]) -> list[str]
     return []
 
 
-def _variables(value: object) -> Iterator[str]:
+def variables(value: object) -> Iterator[str]:
+    """Give the variables of the environment that settings name."""
     if isinstance(value, str):
         yield from _VARIABLE.findall(value)
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _variables(item)
+            yield from variables(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _variables(item)
+            yield from variables(item)

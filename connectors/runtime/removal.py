@@ -7,17 +7,17 @@ import base64
 import time
 from collections.abc import Sequence
 
-from rowtide.connectors.fields import Fields
+from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import make_source
 from rowtide.connectors.runtime.connector_log import ConnectorLog
-from rowtide.connectors.runtime.declaration import Declaration
+from rowtide.connectors.runtime.declaration import Declaration, variables
 from rowtide.connectors.runtime.declarations import Declarations, Declared, group_of
 from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE
 from rowtide.connectors.runtime.status_board import FRESH_S, StatusBoard
-from rowtide.connectors.source import Repeatable
-from rowtide.core.errors import Unavailable, invalid
+from rowtide.connectors.source import LeavesTraces, Repeatable
+from rowtide.core.errors import StoreError, Unavailable, invalid
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_leases import TableLeases
 from rowtide.stream.change_start import Begin, ShardPlace, rewind
@@ -72,15 +72,17 @@ async def rest(endpoint: Endpoint, name: str) -> bool:
         await asyncio.sleep(LOOK_S)
 
 
-async def delete(endpoint: Endpoint, declared: Declared) -> None:
+async def delete(place: Place, declared: Declared) -> Sequence[str]:
     """Stop a connector wherever it runs, and forget it. The target keeps what it has.
 
-    A source's checkpoint stays: shards know how far they have it, by its name, and one that began
+    What a source made at its server is removed; what is left there is returned, in words for
+    people. Its checkpoint stays: shards know how far they have it, by its name, and one that began
     anew under the same name would give them what they take for old. Raises ``Unavailable`` where a
     process doesn't stop; then the connector rests, and may be deleted later.
     """
-    name, declarations = declared.name, Declarations(endpoint)
+    endpoint, name = place.endpoint, declared.name
     await rest(endpoint, name)
+    left = await _erased(place, declared.declaration)
     leases = TableLeases(endpoint, group_of(name))
     for table in ("", *_tables(declared)):
         await _remove_leases(leases, table)
@@ -91,7 +93,32 @@ async def delete(endpoint: Endpoint, declared: Declared) -> None:
     for report in (await board.all()).get(name, []):
         await board.withdraw(name, report.process)
     await ConnectorLog(endpoint).remove(name)
-    await declarations.remove(name)
+    await Declarations(endpoint).remove(name)
+    return left
+
+
+async def _erased(place: Place, declaration: Declaration | None) -> Sequence[str]:
+    """Remove what a source made at its server; return what is left, or may be."""
+    if declaration is None or not declaration.source:
+        return ()
+    named = {name: f"${{{name}}}" for name in variables(declaration.source)}
+    unset = [text for name, text in sorted(named.items()) if name not in place.environment]
+    where = f"connectors.{declaration.name}.source"
+    # What was made can be told, if not removed, where a password is not known.
+    fields = Fields(declaration.source, where, environment={**named, **place.environment})
+    try:
+        source = make_source(fields, place.surroundings(declaration.name))
+    except SettingsRefused as error:
+        return (f"whatever {declaration.kind} sources make at their server ({error})",)
+    if not isinstance(source, LeavesTraces):
+        return ()
+    why = f"not set here: {', '.join(unset)}"
+    if not unset:
+        try:
+            return await source.erase()
+        except (StoreError, SettingsRefused) as error:
+            why = str(error)
+    return [f"{trace} ({why})" for trace in source.traces()]
 
 
 def _tables(declared: Declared) -> Sequence[str]:

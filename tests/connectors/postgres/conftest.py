@@ -10,6 +10,9 @@ import pytest
 
 from demo.servers.postgres import PostgreSQL
 from rowtide.connectors.postgres import copier
+from tests.connectors.runtime.conftest import connector, processes
+
+__all__ = ["connector", "processes"]
 
 MakeServer = Callable[..., PostgreSQL]
 

@@ -1,0 +1,80 @@
+"""What a connector that is deleted leaves at its server: nothing that is its own, or word of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from demo.servers.postgres import HOST, PostgreSQL
+from rowtide.connectors.postgres import traces
+from rowtide.deploy.up import Ready
+from tests.connectors.memory_target import MemoryTarget
+from tests.connectors.postgres.following import following, source_of
+from tests.connectors.processes import ConnectorProcesses, declare, until, yaml_of
+from tests.connectors.runtime.conftest import Run
+
+pytestmark = pytest.mark.system
+
+
+def made(server: PostgreSQL) -> tuple[list[str], list[str]]:
+    """Return the names of slots and publications."""
+    slots = server.rows("SELECT slot_name FROM pg_replication_slots")
+    publications = server.rows("SELECT pubname FROM pg_publication")
+    return [name for (name,) in slots], [name for (name,) in publications]
+
+
+def declared(server: Ready, name: str, port: int, **more: object) -> None:
+    where = {"host": HOST, "port": port, "user": "postgres", "database": "shop"}
+    source = {"kind": "postgres", **where, "tables": ["shop.*"], **more}
+    declare(server, yaml_of(name, {"source": source}))
+
+
+def test_a_deleted_connector_leaves_no_slot_and_no_publication(
+    server: Ready, postgres: PostgreSQL, processes: ConnectorProcesses, connector: Run
+) -> None:
+    postgres.execute("CREATE TABLE shop.deleted (id int PRIMARY KEY)")
+    declared(server, "going", postgres.port)
+    processes.start("going")
+    until(lambda: made(postgres) == (["rowtide_going"], ["rowtide_going"]), told=processes.said)
+    assert connector("delete", "going", "--yes") == "Deleted going.\n"
+    assert made(postgres) == ([], [])
+
+
+def test_what_can_not_be_removed_is_told(server: Ready, connector: Run) -> None:
+    declared(server, "away", 1)
+    told = connector("delete", "away", "--yes")
+    for part in ("the slot rowtide_away", "DROP PUBLICATION", "Connection refused"):
+        assert part in told
+    declared(server, "secret", 1, password="${NOT_SET_HERE}")
+    told = connector("delete", "secret", "--yes")
+    for part in ("pg_drop_replication_slot('rowtide_secret')", "not set here: ${NOT_SET_HERE}"):
+        assert part in told
+    assert "secret" not in connector("list")
+
+
+async def test_what_others_made_or_read_stays(
+    postgres: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "READ_S_MAX", 0.5)
+    postgres.execute("CREATE TABLE shop.t (a int PRIMARY KEY)", "CREATE PUBLICATION theirs")
+    source = source_of(postgres, publication="theirs")
+    async with following(postgres, MemoryTarget(), publication="theirs") as running:
+        await running.settle()
+        slot, publication = await source.erase()
+        assert "the slot rowtide_shop" in slot
+        assert "the publication theirs" in publication
+    assert made(postgres) == (["rowtide_shop"], ["theirs"])
+    assert await source.erase() == [publication]
+    assert made(postgres) == ([], ["theirs"])
+    assert await source_of(postgres).erase() == [], "there is nothing"
+
+
+async def test_one_that_is_declared_again_copies_its_tables_anew(postgres: PostgreSQL) -> None:
+    postgres.execute("CREATE TABLE shop.t (a int PRIMARY KEY)", "INSERT INTO shop.t VALUES (1)")
+    target = MemoryTarget()
+    async with following(postgres, target) as running:
+        await running.settle()
+    assert await source_of(postgres).erase() == []
+    postgres.execute("DELETE FROM shop.t", "INSERT INTO shop.t VALUES (2)")
+    async with following(postgres, target) as running:
+        await running.settle()
+    assert [key for ((_, key),) in target.rows["t"]] == [2]
