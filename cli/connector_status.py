@@ -56,7 +56,9 @@ def status(client: Client, names: tuple[str, ...], output: Output) -> None:
     """Show how connectors get on: all, or those named.
 
     Lag is what they have not handled yet, in records of the log and in seconds since the oldest of
-    these changes. What fails is shown below, the last error of each process.
+    these changes; of a source, in bytes of its server's log, as it told last.
+
+    What fails is shown below, the last error of each process.
     """
     found = asked(client, lambda endpoint: standings(endpoint, names))
     for name in names:
@@ -72,21 +74,30 @@ def status(client: Client, names: tuple[str, ...], output: Output) -> None:
 
 
 def _row(standing: Standing) -> Sequence[object]:
-    lag = standing.lag
-    begun = lag is not None and lag.begun
+    lag, seconds = _lag(standing)
     return (
         standing.name,
         _state(standing),
-        lag.records if lag is not None and begun else None,
-        round(lag.seconds, 1) if lag is not None and begun else None,
+        lag,
+        round(seconds, 1) if seconds is not None else None,
         round(standing.rate),
         standing.parked,
         ", ".join(report.process for report in standing.reports) or "-",
     )
 
 
+def _lag(standing: Standing) -> tuple[int | str | None, float | None]:
+    """Return how much a connector has not handled, and how many seconds it is behind."""
+    lag, behind = standing.lag, standing.behind
+    if behind is not None:
+        return f"{behind.bytes:,} B", behind.seconds
+    return (lag.records, lag.seconds) if lag is not None and lag.begun else (None, None)
+
+
 def _state(standing: Standing) -> str:
-    lag = standing.lag
+    lag, behind = standing.lag, standing.behind
+    if standing.state == "snapshot" and behind is not None:
+        return f"snapshot, {behind.copying} table{'s' * (behind.copying != 1)} left"
     if standing.state != "snapshot" or lag is None:
         return standing.state
     left = f", {_span(lag.left_s)} left" if lag.left_s >= 0 else ""

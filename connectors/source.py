@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from rowtide.connectors.rows import Key, SourceRow, TableShape
@@ -10,8 +11,10 @@ from rowtide.core.errors import Rejected, StoreError
 from rowtide.core.variant import Scalar
 
 __all__ = [
+    "Behind",
     "ComparableSource",
     "LeavesTraces",
+    "Measurable",
     "Repeatable",
     "RowRefused",
     "Source",
@@ -91,6 +94,29 @@ class Repeatable(Protocol):
 
         Its positions must go on rising: shards skip what is not above what they have.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """How far a source is behind its server.
+
+    ``seconds``: what was committed before that is written, or will be by a copy; None where nobody
+    can tell yet. ``bytes`` are of the server's log, whatever they are about. ``copying`` is how
+    many tables are still to be copied, or compared with what rowtide has of them.
+    """
+
+    seconds: float | None
+    bytes: int
+    copying: int
+
+
+@runtime_checkable
+class Measurable(Protocol):
+    """A source that can tell how far it is behind."""
+
+    async def behind(self) -> Behind | None:
+        """Ask the server, while ``run`` runs; None where it isn't connected."""
         ...
 
 

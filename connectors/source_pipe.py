@@ -75,6 +75,11 @@ class Pipe(Generic[T]):
             raise self._failure
         return taken
 
+    @property
+    def empty(self) -> bool:
+        """Say whether everything that was put has been taken."""
+        return not self._lists
+
     def wake(self) -> None:
         """Let ``take`` return, with nothing if there is nothing."""
         self._ready.set()

@@ -29,6 +29,11 @@ class TableProgress:
     copied: bool = False
     sweep: bool = False
 
+    @property
+    def whole(self) -> bool:
+        """Say whether nothing is left to do but to follow."""
+        return self.copied and not self.sweep
+
     def restart(self, *, sweep: bool) -> None:
         """Copy the table again from the beginning."""
         self.cursor, self.copied = None, False
@@ -38,7 +43,7 @@ class TableProgress:
 def unfinished(progress: Mapping[str, TableProgress], tables: Container[str]) -> str | None:
     """Return the first table that is not wholly there."""
     for name, table in progress.items():
-        if name in tables and (table.sweep or not table.copied):
+        if name in tables and not table.whole:
             return name
     return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from rowtide.connectors.mysql.source_side import MySqlSide
 from rowtide.connectors.mysql.source_snapshot import Snapshots
 from rowtide.connectors.mysql.source_tables import followed_tables
 from rowtide.connectors.registry import Surroundings
-from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source import Behind, SourceTarget
 from rowtide.connectors.source_pipe import Pipe
 from rowtide.connectors.source_progress import TableProgress
 from rowtide.core.errors import first_failure
@@ -47,15 +47,17 @@ def make_source(fields: Fields, surroundings: Surroundings) -> MySqlSource:
 
 
 class _Sessions(NamedTuple):
-    """What is open at the server: one session for chunks, one for schemas that the binlog needs."""
+    """What is open at the server: for chunks, for schemas that the binlog needs, for the lag."""
 
     chunks: Server
     schemas: Server
+    gauge: Server
     tables: dict[str, SourceTable]
 
     def close(self) -> None:
         self.chunks.close()
         self.schemas.close()
+        self.gauge.close()
 
 
 class MySqlSource:
@@ -65,6 +67,7 @@ class MySqlSource:
         self._settings = settings
         self._folder = folder
         self._copy: Copy | None = None
+        self._gauge: Server | None = None
         self.stopping = False
 
     def stop(self) -> None:
@@ -72,6 +75,14 @@ class MySqlSource:
         self.stopping = True
         if self._copy is not None:
             self._copy.stop()
+
+    async def behind(self) -> Behind | None:
+        """See ``Measurable``."""
+        copy, gauge = self._copy, self._gauge
+        if copy is None or gauge is None:
+            return None
+        with translated(self._settings):
+            return await copy.behind(gauge)
 
     def begin_again(self, checkpoint: bytes) -> bytes:
         """See ``Repeatable``: every table is copied again, and what is no more there is deleted."""
@@ -102,37 +113,46 @@ class MySqlSource:
                 sessions.close()
 
     def _opened(self, checkpoint: Checkpoint, missed: str) -> _Sessions:
-        """Open sessions and bring the checkpoint up to the server as it is; blocks."""
-        server = Server(self._settings)
-        try:
-            server.check()
-            # Tables are read after the moment: one that is made in between is met in the binlog.
-            moment = server.begin_moment()
-            server.end_moment()
-            tables = followed_tables(server)
-            now = server.gtids_at(moment.log, moment.place) or {}
-            checkpoint.leave_out(
-                name for name in checkpoint.tables if not self._settings.wants(*name.split(".", 1))
-            )
-            if checkpoint.epoch == 0 or missed:
-                checkpoint.begin_epoch(moment.log, moment.place, now)
-                checkpoint.leave_out(name for name in checkpoint.tables if name not in tables)
-                checkpoint.restart(tables, sweep=bool(missed))
-            elif checkpoint.log != moment.log or checkpoint.gtids != server.gtids_at(
-                checkpoint.log, checkpoint.place
-            ):
-                # Another server's binlog, or one that began anew: what the GTIDs lead to is
-                # followed, but its places say nothing against those before.
-                logger.warning("the binlog is another one: going on by GTID")
-                checkpoint.begin_epoch(moment.log, Place(0, 0), checkpoint.gtids)
-            checkpoint.run += 1
-            for name, table in tables.items():
-                known = checkpoint.tables.setdefault(name, TableProgress())
-                known.columns = known.columns or [column.identity for column in table.columns]
-            return _Sessions(server, Server(self._settings), tables)
-        except BaseException:
-            server.close()
-            raise
+        """Open sessions, and prepare the checkpoint; blocks."""
+        with ExitStack() as opened:
+            servers = []
+            for _ in range(3):
+                servers.append(Server(self._settings))
+                opened.callback(servers[-1].close)
+            tables = self._prepared(servers[0], checkpoint, missed)
+            opened.pop_all()
+            chunks, schemas, gauge = servers
+            return _Sessions(chunks, schemas, gauge, tables)
+
+    def _prepared(
+        self, server: Server, checkpoint: Checkpoint, missed: str
+    ) -> dict[str, SourceTable]:
+        """Bring the checkpoint up to the server as it is; return the tables that are followed."""
+        server.check()
+        # Tables are read after the moment: one that is made in between is met in the binlog.
+        moment = server.begin_moment()
+        server.end_moment()
+        tables = followed_tables(server)
+        now = server.gtids_at(moment.log, moment.place) or {}
+        checkpoint.leave_out(
+            name for name in checkpoint.tables if not self._settings.wants(*name.split(".", 1))
+        )
+        if checkpoint.epoch == 0 or missed:
+            checkpoint.begin_epoch(moment.log, moment.place, now)
+            checkpoint.leave_out(name for name in checkpoint.tables if name not in tables)
+            checkpoint.restart(tables, sweep=bool(missed))
+        elif checkpoint.log != moment.log or checkpoint.gtids != server.gtids_at(
+            checkpoint.log, checkpoint.place
+        ):
+            # Another server's binlog, or one that began anew: what the GTIDs lead to is
+            # followed, but its places say nothing against those before.
+            logger.warning("the binlog is another one: going on by GTID")
+            checkpoint.begin_epoch(moment.log, Place(0, 0), checkpoint.gtids)
+        checkpoint.run += 1
+        for name, table in tables.items():
+            known = checkpoint.tables.setdefault(name, TableProgress())
+            known.columns = known.columns or [column.identity for column in table.columns]
+        return tables
 
     async def _live(
         self, target: SourceTarget, checkpoint: Checkpoint, sessions: _Sessions
@@ -159,6 +179,7 @@ class MySqlSource:
             snapshots=snapshots,
             copied=copied,
         )
+        self._gauge = sessions.gauge
         if self.stopping:
             copy.stop()
         with translated(self._settings):

@@ -74,7 +74,7 @@ class Piece(NamedTuple):
     """What comes next: rows of a transaction that begins at a place, or a change of tables.
 
     ``end`` is the place where it ends, None where more of it follows; ``gtid`` that of a whole one.
-    ``size`` is how many bytes of the binlog it was.
+    ``time_ms`` is when it was committed, ``size`` how many bytes of the binlog it was.
     """
 
     begin: Place
@@ -295,7 +295,7 @@ class Binlog:
         except Unreadable as error:
             self._unclear(str(error), time_s)
             rows, size = [], 0
-        self._add(Piece(transaction.begin, rows, end, transaction.gtid, size=size))
+        self._add(Piece(transaction.begin, rows, end, transaction.gtid, None, time_s * 1000, size))
 
     def _decoded(self, transaction: _Transaction, time_ms: int) -> tuple[list[SourceRow], int]:
         """Return the last rows of a transaction; those before go out while it is decoded."""

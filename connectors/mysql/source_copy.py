@@ -26,9 +26,11 @@ from rowtide.connectors.mysql.source_binlog import Piece
 from rowtide.connectors.mysql.source_ddl import Meaning, What
 from rowtide.connectors.mysql.source_position import Checkpoint, Place
 from rowtide.connectors.mysql.source_schema import Column, SourceTable
+from rowtide.connectors.mysql.source_server import Server
 from rowtide.connectors.mysql.source_snapshot import Chunk, Snapshots, TableChanged
 from rowtide.connectors.rows import Key, SourceRow
-from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source import Behind, SourceTarget
+from rowtide.connectors.source_lag import LagMeter
 from rowtide.connectors.source_pipe import Pipe
 from rowtide.connectors.source_progress import TableProgress, kept_values, unfinished
 from rowtide.core.errors import Unavailable
@@ -70,6 +72,7 @@ class Copy:
         self._changes: dict[str, int] = {}
         self._ahead: asyncio.Task[Chunk | TableChanged] | None = None
         """The chunk behind the last one; whoever began it is the next to ask for one."""
+        self._lag = LagMeter()
         self._kept_s = time.monotonic()
         self._dirty = False
         self._stopping = False
@@ -78,6 +81,13 @@ class Copy:
         """Let ``run`` end soon."""
         self._stopping = True
         self._pipe.wake()
+
+    async def behind(self, server: Server) -> Behind:
+        """Return how far rowtide is behind; ``server`` is a session that nobody else uses."""
+        end = await asyncio.to_thread(server.end, self._checkpoint.place)
+        seconds = self._lag.seconds(self._checkpoint.place, end.place, end.time_ms)
+        progress = self._checkpoint.tables.values()
+        return Behind(seconds, end.bytes, sum(not table.whole for table in progress))
 
     async def run(self) -> None:
         """Copy and follow until ``stop``."""
@@ -200,6 +210,8 @@ class Copy:
         """Note a place, all before which is durable."""
         if reached is not None and reached.end is not None:
             self._checkpoint.place = reached.end
+            if reached.time_ms:
+                self._lag.written(reached.time_ms)
             for gtid in gtids:
                 self._checkpoint.gtids[int(gtid.split("-")[0])] = gtid
             gtids.clear()

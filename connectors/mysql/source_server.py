@@ -21,7 +21,7 @@ from rowtide.connectors.mysql.source_position import Place, parsed_gtids
 from rowtide.connectors.mysql.source_settings import SourceSettings
 from rowtide.core.errors import Unavailable
 
-__all__ = ["Moment", "Server", "connected", "cut", "place_of", "translated"]
+__all__ = ["End", "Moment", "Server", "connected", "cut", "place_of", "translated"]
 
 CONNECT_S = 10
 ANSWER_S = 300
@@ -51,6 +51,14 @@ class Moment(NamedTuple):
     log: str
     place: Place
     time_ms: int
+
+
+class End(NamedTuple):
+    """Where the binlog ended at a time, and how many bytes of it lie behind some place."""
+
+    time_ms: int
+    place: Place
+    bytes: int
 
 
 @contextmanager
@@ -143,12 +151,25 @@ class Server:
         self.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         found = {name.lower(): value for name, value in self.rows(_SNAPSHOT_PLACE)}
         file, offset = found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
-        [(time_ms,)] = self.rows("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS INTEGER)")
+        [(time_ms,)] = self.rows(_NOW_MS)
         return Moment(*place_of(file, offset), time_ms)
 
     def end_moment(self) -> None:
         """End the transaction that ``begin_moment`` began."""
         self.rows("COMMIT")
+
+    def end(self, place: Place) -> End:
+        """Return where the binlog ends, and how much of it lies behind a place."""
+        [(time_ms,)] = self.rows(_NOW_MS)
+        [(file, offset, *_)] = self.rows("SHOW MASTER STATUS")
+        _, end = place_of(file, int(offset))
+        if end.file == place.file:
+            return End(time_ms, end, max(0, end.offset - place.offset))
+        left = end.offset - place.offset
+        for name, size, *_ in self.rows("SHOW BINARY LOGS"):
+            if place.file <= place_of(name, 0)[1].file < end.file:
+                left += int(size)
+        return End(time_ms, end, max(0, left))
 
     def gtids_at(self, log: str, place: Place) -> Mapping[int, str] | None:
         """Return the GTIDs at a place; None where the binlog has no such place (any more)."""
@@ -179,4 +200,5 @@ class Server:
 _COLLATIONS = (
     "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
 )
+_NOW_MS = "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS INTEGER)"
 _SNAPSHOT_PLACE = "SHOW STATUS LIKE 'binlog_snapshot_%'"

@@ -39,7 +39,8 @@ from rowtide.connectors.postgres.stream import Altered, Emptied, Incomplete, Pie
 from rowtide.connectors.postgres.tables import Faulty, SourceTable, followed_tables, publish
 from rowtide.connectors.postgres.visibility import Visible
 from rowtide.connectors.rows import Key, SourceRow
-from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source import Behind, SourceTarget
+from rowtide.connectors.source_lag import LagMeter
 from rowtide.connectors.source_pipe import Pipe
 from rowtide.connectors.source_progress import kept_values, unfinished
 
@@ -105,6 +106,8 @@ class Copier:
         self._numbers = count()
         self._restarts = 0
         self._ahead: asyncio.Task[Chunk | None] | None = None
+        self._making = False
+        self._lag = LagMeter()
         self._kept_s = self._looked_s = time.monotonic()
         self._dirty = False
         self._stopping = False
@@ -113,6 +116,21 @@ class Copier:
         """Let ``run`` end soon."""
         self._stopping = True
         self._parts.pipe.wake()
+
+    async def behind(self, server: Server) -> Behind:
+        """Return how far rowtide is behind; ``server`` is a session that nobody else uses."""
+        now_ms, end = await asyncio.to_thread(server.flushed)
+        at = self._reached()
+        seconds = self._lag.seconds((at,), (end,), now_ms)
+        progress = self._checkpoint.tables.values()
+        return Behind(seconds, max(0, end - at), sum(not table.whole for table in progress))
+
+    def _reached(self) -> int:
+        """Return the LSN up to which nothing of ours is left to write."""
+        parts, passed = self._parts, self._parts.stream.passed
+        if self._making or self._pieces or not parts.pipe.empty:
+            return self._checkpoint.lsn
+        return max(self._checkpoint.lsn, passed)
 
     async def run(self) -> None:
         """Copy and follow until ``stop``."""
@@ -236,8 +254,9 @@ class Copier:
     async def _make(self, visible: Visible | None) -> bool:
         """Make what was read of the stream; return True before what a moment does not see."""
         rows: list[SourceRow] = []
-        reached = 0
+        reached = time_ms = 0
         stopped = False
+        self._making = True
         while self._pieces:
             piece = self._pieces[0]
             if visible is not None and piece.first and not visible.sees(piece.xid):
@@ -250,7 +269,7 @@ class Copier:
             rows += piece.rows
             if piece.event is not None:
                 rows = await self._handled(piece, piece.event, rows)
-            reached = piece.end or reached
+            reached, time_ms = piece.end or reached, piece.time_ms
             if len(rows) >= BATCH_ROWS:
                 await self._write(rows)
                 rows = []
@@ -258,6 +277,9 @@ class Copier:
                 await self._keep(at_once=False)
         await self._write(rows)
         self._reach(reached)
+        if time_ms:
+            self._lag.written(time_ms)
+        self._making = False
         return stopped
 
     def _reach(self, lsn: int) -> None:

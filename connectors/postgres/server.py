@@ -175,6 +175,11 @@ class Server:
         [(lsn,)] = self.rows("SELECT pg_current_wal_insert_lsn()")
         return parsed_lsn(lsn)
 
+    def flushed(self) -> tuple[int, int]:
+        """Return the server's time in ms, and the LSN up to which the log is durable by then."""
+        [(time_ms, lsn)] = self.rows(_FLUSHED)
+        return time_ms, parsed_lsn(lsn)
+
     def visible(self) -> Visible:
         """Return what a transaction sees that begins now, or what the present one sees."""
         [(text,)] = self.rows("SELECT pg_current_snapshot()")
@@ -231,6 +236,7 @@ SELECT current_setting('wal_level'), current_setting('server_encoding'), pg_is_i
        (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),
        current_setting('max_replication_slots'), current_setting('max_wal_senders')
 """
+_FLUSHED = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8, pg_current_wal_flush_lsn()"
 _SLOT = """
 SELECT plugin, slot_type = 'logical' AND database = current_database(),
        confirmed_flush_lsn, restart_lsn, wal_status

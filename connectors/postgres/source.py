@@ -23,7 +23,7 @@ from rowtide.connectors.postgres.stream import Piece, Stream, weight
 from rowtide.connectors.postgres.tables import SourceTable
 from rowtide.connectors.postgres.traces import erased, publication_trace, slot_trace
 from rowtide.connectors.registry import Surroundings
-from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source import Behind, SourceTarget
 from rowtide.connectors.source_pipe import Pipe
 from rowtide.core.errors import Unavailable, first_failure
 
@@ -41,10 +41,11 @@ def make_source(fields: Fields, surroundings: Surroundings) -> PostgresSource:
 
 
 class _Sessions(NamedTuple):
-    """What is open at the server, each for one thread: for chunks, for the stream, for all else."""
+    """What is open at the server, each for one thread: for chunks, stream, lag, and all else."""
 
     chunks: Server
     stream: Server
+    gauge: Server
     server: Server
 
     def interrupt(self) -> None:
@@ -63,6 +64,7 @@ class PostgresSource:
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
         self._copier: Copier | None = None
+        self._gauge: Server | None = None
         self.stopping = False
 
     def stop(self) -> None:
@@ -70,6 +72,14 @@ class PostgresSource:
         self.stopping = True
         if self._copier is not None:
             self._copier.stop()
+
+    async def behind(self) -> Behind | None:
+        """See ``Measurable``."""
+        copier, gauge = self._copier, self._gauge
+        if copier is None or gauge is None:
+            return None
+        with translated(self._settings):
+            return await copier.behind(gauge)
 
     def begin_again(self, checkpoint: bytes) -> bytes:
         """See ``Repeatable``: every table is copied again, and what is no more there is deleted."""
@@ -157,7 +167,7 @@ class PostgresSource:
         parts = Parts(Chunks(sessions.chunks), sessions.server, stream, pipe)
         begin = await asyncio.to_thread(sessions.server.mark)
         copier = Copier(target, checkpoint, tables, parts, begin=begin, copied=copied)
-        self._copier = copier
+        self._copier, self._gauge = copier, sessions.gauge
         if self.stopping:
             copier.stop()
         try:

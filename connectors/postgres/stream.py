@@ -55,11 +55,15 @@ class Incomplete(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of a transaction: rows, then an event. ``end`` is 0 where the transaction goes on."""
+    """A part of a transaction: rows, then an event. ``end`` is 0 where the transaction goes on.
+
+    ``time_ms`` is when it was committed.
+    """
 
     first: bool
     xid: int
     lsn: int
+    time_ms: int
     rows: Sequence[SourceRow]
     event: Altered | Emptied | Incomplete | None
     end: int
@@ -95,6 +99,8 @@ class Stream:
         self._connection: Any = None
         self._cursor: Any = None
         self._told_s = 0.0
+        self.passed = 0
+        """The LSN up to which the server has sent everything, which is in the pipe."""
         self._pieces: list[Piece] = []
         self._rows: list[SourceRow] = []
         self._begin = Begin(0, 0, 0)
@@ -137,6 +143,7 @@ class Stream:
             while not self._closed:
                 self._read_what_is_here()
                 self._hand_over()
+                self.passed = self._cursor.wal_end
                 self._tell()
                 select.select([self._connection, self._woken], [], [], FEEDBACK_S)
         finally:
@@ -209,7 +216,8 @@ class Stream:
 
     def _add_piece(self, event: Altered | Emptied | Incomplete | None, end: int) -> None:
         begin = self._begin
-        self._pieces.append(Piece(self._first, begin.xid, begin.lsn, self._rows, event, end))
+        piece = Piece(self._first, begin.xid, begin.lsn, begin.time_ms, self._rows, event, end)
+        self._pieces.append(piece)
         self._first, self._rows = False, []
 
     def _learn(self, relation: Relation) -> None:

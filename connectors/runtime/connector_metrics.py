@@ -67,7 +67,14 @@ def families(runs: Collection[ConnectorRun]) -> list[Family]:
             "connector_lag_seconds",
             "Age of the oldest change that it has not handled.",
             runs,
-            lambda run: run.measured.seconds if run.measured else 0,
+            _seconds,
+        ),
+        _family(
+            GAUGE,
+            "connector_lag_bytes",
+            "Of its server's log, that a source has not passed.",
+            runs,
+            lambda run: run.behind.bytes if run.behind else 0,
         ),
         _states(runs),
     ]
@@ -82,6 +89,12 @@ def _family(
 ) -> Family:
     samples: Sequence[Sample] = [Sample((r.declaration.name,), value(r)) for r in runs]
     return Family(kind, name, text, ("connector",), samples)
+
+
+def _seconds(run: ConnectorRun) -> float:
+    if run.behind is not None:
+        return run.behind.seconds or 0
+    return run.measured.seconds if run.measured else 0
 
 
 def _states(runs: Collection[ConnectorRun]) -> Family:

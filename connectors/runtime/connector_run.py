@@ -12,6 +12,7 @@ from rowtide.connectors.runtime.declaration import Declaration
 from rowtide.connectors.runtime.lag import Lag
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.progress import Progress
+from rowtide.connectors.source import Behind
 from rowtide.core.errors import StoreError, first_failure
 
 __all__ = ["STATES", "ConnectorRun"]
@@ -34,6 +35,8 @@ class ConnectorRun(ABC):
         self.state = "starting"
         self.back_off = BackOff()
         self.measured: Lag | None = None
+        self.behind: Behind | None = None
+        """As a source tells it, ``measured`` as the table of a sink does."""
         self._place = place
         self._stopping = asyncio.Event()
         self._look = asyncio.Event()

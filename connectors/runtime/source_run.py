@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from rowtide.connectors.fields import Fields
@@ -10,10 +11,13 @@ from rowtide.connectors.registry import make_source
 from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.source import Source, SourceTarget
+from rowtide.connectors.source import Measurable, Source, SourceTarget
 
 __all__ = ["SourceRun"]
 
+logger = logging.getLogger(__name__)
+
+MEASURE_S = 1.0
 STOP_S_MAX = 20.0
 """For so long a source may take to come to a place from which nothing is repeated."""
 
@@ -22,7 +26,7 @@ class SourceRun(ConnectorRun):
     """Runs a source's ``declaration``."""
 
     async def measure(self) -> None:
-        """How far a source is behind its server only the source could tell."""
+        """A source is asked all the while: what reaches for its server keeps nobody waiting."""
 
     async def _once(self) -> None:
         declaration, place = self.declaration, self._place
@@ -32,10 +36,24 @@ class SourceRun(ConnectorRun):
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(self._follow(source), name=f"source {declaration.name}")
             stopped = tasks.create_task(self._stopping.wait(), name="stopping")
+            measuring = tasks.create_task(self._measure_often(source), name="lag")
             await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
+            measuring.cancel()
             if not running.done():
                 await self._end(source, running)
+
+    async def _measure_often(self, source: Source) -> None:
+        try:
+            while isinstance(source, Measurable):
+                try:
+                    self.behind = await source.behind()
+                except Exception as error:  # noqa: BLE001 - it ends a number, not the source.
+                    self.behind = None
+                    logger.debug("lag of %s is asked later: %s", self.declaration.name, error)
+                await asyncio.sleep(MEASURE_S)
+        finally:
+            self.behind = None
 
     async def _end(self, source: Source, running: asyncio.Task[None]) -> None:
         if self.state == "running":

@@ -10,6 +10,7 @@ from rowtide.connectors.runtime.declarations import Declarations, Declared, grou
 from rowtide.connectors.runtime.lag import Lag, measured
 from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.status_board import FRESH_S, Report, StatusBoard
+from rowtide.connectors.source import Behind
 from rowtide.core.errors import Rejected
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_leases import TableLeases
@@ -22,6 +23,8 @@ __all__ = ["Standing", "standings"]
 class Standing:
     """One connector. ``reports`` are of the processes that run it now.
 
+    ``lag`` is a sink's, asked of its table; ``behind`` a source's, as the process tells that is it.
+
     ``state``: paused, not running (no process tells of it), failed, sink away, starting, waiting
     (each process waits for another), snapshot, running, or unreadable.
     """
@@ -31,6 +34,7 @@ class Standing:
     kind: str = ""
     table: str = ""
     lag: Lag | None = None
+    behind: Behind | None = None
     rate: float = 0.0
     parked: int = 0
     reports: list[Report] = field(default_factory=list)
@@ -44,6 +48,10 @@ class Standing:
             told = {"records": lag.records, "seconds": lag.seconds, "lost_shards": list(lag.lost)}
             if lag.unread:
                 told["snapshot"] = {"read": lag.read, "seconds_left": lag.left_s}
+        elif self.behind is not None:
+            told = {"bytes": self.behind.bytes, "seconds": self.behind.seconds}
+            if self.behind.copying:
+                told["snapshot"] = {"tables_left": self.behind.copying}
         return {
             "name": self.name,
             "state": self.state,
@@ -88,6 +96,9 @@ async def _standing(endpoint: Endpoint, declared: Declared, reports: list[Report
             standing.lag = await measured(ApiSource(endpoint, declaration.table), leases)
         except Rejected as error:
             standing.troubles.append(f"table {declaration.table}: {error.message}")
+    for report in reports:
+        if report.behind is not None:
+            standing.behind = report.behind
     if standing.lag is not None and standing.lag.lost:
         standing.troubles.append(
             f"changes were dropped before they were read, of shard {', '.join(standing.lag.lost)}: "
@@ -102,8 +113,9 @@ def _state(standing: Standing) -> str:
     if "running" in states:
         if any(report.waiting for report in standing.reports):
             return "sink away"
-        lag = standing.lag
-        return "snapshot" if lag is not None and lag.unread else "running"
+        lag, behind = standing.lag, standing.behind
+        copying = (lag is not None and lag.unread) or (behind is not None and behind.copying)
+        return "snapshot" if copying else "running"
     for state in ("failed", "starting", "waiting"):
         if state in states:
             return state

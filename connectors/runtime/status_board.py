@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
+from rowtide.connectors.source import Behind
 from rowtide.stream.endpoint import Endpoint
 
 __all__ = ["FRESH_S", "STATUS_TABLE", "Report", "StatusBoard", "report_of"]
@@ -39,6 +40,8 @@ class Report:
     waiting: bool
     """For a sink that is away."""
     snapshot_rows: int
+    behind: Behind | None = None
+    """Of a source."""
 
 
 def report_of(run: ConnectorRun, process: str, now_us: int) -> Report:
@@ -56,6 +59,7 @@ def report_of(run: ConnectorRun, process: str, now_us: int) -> Report:
         progress.last_error_us,
         bool(progress.waiting),
         progress.snapshot_rows,
+        run.behind,
     )
 
 
@@ -80,8 +84,14 @@ class StatusBoard:
         found: dict[str, list[Report]] = {}
         for key, columns in await self._rows.scan():
             try:
-                report = Report(**json.loads(str(columns["report"])))
+                report = _parsed(str(columns["report"]))
             except (KeyError, TypeError, ValueError):
                 continue  # Of another version of ours: it says nothing that we know.
             found.setdefault(str(key[0]), []).append(report)
         return found
+
+
+def _parsed(text: str) -> Report:
+    told = json.loads(text)
+    behind = told.pop("behind")
+    return Report(**told, behind=Behind(**behind) if behind is not None else None)

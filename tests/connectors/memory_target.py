@@ -7,6 +7,7 @@ new an old position loses it, which tests see.
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -38,6 +39,9 @@ class MemoryTarget:
         """In its order: what was skipped is not there."""
         self.skipped = 0
         self.kept = b""
+        self.open = asyncio.Event()
+        """Writes wait while it is not set."""
+        self.open.set()
         self.fate: Callable[[SourceRow | str], None] = lambda step: None
         self._held: dict[tuple[str, int], bytes] = {}
 
@@ -49,6 +53,7 @@ class MemoryTarget:
     async def write(self, rows: Sequence[SourceRow]) -> None:
         positions = [row.position for row in rows]
         assert positions == sorted(set(positions)), "positions must rise"
+        await self.open.wait()
         # One shard after the other: a crash leaves some far ahead of others.
         for shard in range(SHARDS):
             for row in rows:

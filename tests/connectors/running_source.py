@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.source import ComparableSource, Source
+from rowtide.connectors.source import Behind, ComparableSource, Measurable, Source
 from rowtide.connectors.verify.scan import compare_scans
 from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core.errors import OutcomeUnknown, Unavailable
@@ -17,7 +17,16 @@ from rowtide.stream.change_api import ApiSource
 from rowtide.stream.endpoint import Endpoint
 from tests.connectors.memory_target import Crash, MemoryTarget
 
-__all__ = ["WAIT_S", "RunningSource", "Stoppable", "beside", "compare", "into_rowtide", "kept_so"]
+__all__ = [
+    "WAIT_S",
+    "RunningSource",
+    "Stoppable",
+    "beside",
+    "check_lag",
+    "compare",
+    "into_rowtide",
+    "kept_so",
+]
 
 WAIT_S = 60.0
 AGAIN_S = 0.05
@@ -56,6 +65,31 @@ class RunningSource:
         while not true():
             assert time.monotonic() < deadline_s, f"not in {WAIT_S:.0f} s: {what}"
             await asyncio.sleep(LOOK_S)
+
+    async def until_behind(self, true: Callable[[Behind], bool]) -> Behind:
+        """Wait until how far it is behind is so, and return that."""
+        found: Behind | None = None
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                assert isinstance(self._source, Measurable), "it can tell"
+                found = await self._source.behind()
+                if found is not None and true(found):
+                    return found
+                await asyncio.sleep(LOOK_S)
+
+
+async def check_lag(running: RunningSource, change: Callable[[], None]) -> None:
+    """See a source tell how far it is behind, while rowtide takes nothing and afterwards."""
+    nothing = Behind(0.0, 0, 0)
+    await running.until_behind(lambda found: found == nothing)
+    running.target.open.clear()
+    change()
+    first = await running.until_behind(lambda found: found.bytes > 0)
+    assert first.seconds is not None
+    later = await running.until_behind(lambda found: (found.seconds or 0) > (first.seconds or 0))
+    assert later.bytes > 0
+    running.target.open.set()
+    await running.until_behind(lambda found: found == nothing)
 
 
 R = TypeVar("R", bound=RunningSource)

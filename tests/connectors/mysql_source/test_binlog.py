@@ -12,6 +12,7 @@ from rowtide.connectors.mysql import source_binlog
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain
+from tests.connectors.running_source import check_lag
 
 pytestmark = pytest.mark.system
 
@@ -231,3 +232,14 @@ async def test_a_table_that_is_followed_again_is_copied_again(mariadb: MariaDB) 
         await running.until(lambda: "shop.b" in _kept(target)["tables"], "it is followed")
         await running.settle()
     assert set(plain(target.rows["b"])) == {(2,), (3,)}
+
+
+async def test_how_far_it_is_behind(mariadb: MariaDB) -> None:
+    mariadb.execute("CREATE TABLE shop.a (id INT PRIMARY KEY)")
+    async with following(mariadb, MemoryTarget()) as running:
+        await running.settle()
+        insert = "INSERT INTO shop.a SELECT seq FROM shop.seq_1_to_100"
+        await check_lag(running, lambda: mariadb.execute(insert))
+        # Also where the end lies in another file, that holds no change.
+        mariadb.execute("FLUSH BINARY LOGS")
+        await check_lag(running, lambda: mariadb.execute("DELETE FROM shop.a", "FLUSH BINARY LOGS"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from demo.servers.postgres import HOST, PostgreSQL
@@ -35,6 +37,13 @@ def test_a_deleted_connector_leaves_no_slot_and_no_publication(
     declared(server, "going", postgres.port)
     processes.start("going")
     until(lambda: made(postgres) == (["rowtide_going"], ["rowtide_going"]), told=processes.said)
+
+    def lag() -> object:
+        [told] = connector("status", "going", "--output", "json")
+        return told["lag"] if told["state"] == "running" else told
+
+    until(lambda: lag() == {"bytes": 0, "seconds": 0.0}, told=lambda: (lag(), processes.said()))
+    assert re.search(r"going +running +0 B +0.0 ", connector("status", "going"))
     assert connector("delete", "going", "--yes") == "Deleted going.\n"
     assert made(postgres) == ([], [])
 

@@ -7,6 +7,7 @@ import pytest
 from demo.servers.postgres import PostgreSQL
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.following import following, plain
+from tests.connectors.running_source import check_lag
 
 pytestmark = pytest.mark.system
 
@@ -40,3 +41,27 @@ async def test_rows_that_are_there_come_and_then_what_changes(postgres: PostgreS
         (False, {"x": None, "y": 10}),
         (True, None),
     ]
+
+
+async def test_how_far_it_is_behind(postgres: PostgreSQL) -> None:
+    postgres.execute("CREATE TABLE shop.a (id int PRIMARY KEY)", "CREATE TABLE public.b (n int)")
+    async with following(postgres, MemoryTarget()) as running:
+        await running.settle()
+        insert = "INSERT INTO shop.a SELECT generate_series(1, 100)"
+        await check_lag(running, lambda: postgres.execute(insert))
+        # What is of no concern is passed as well.
+        postgres.execute("INSERT INTO public.b SELECT generate_series(1, 1000)")
+        await running.until_behind(lambda found: found.bytes == 0)
+
+
+async def test_a_copy_tells_how_many_tables_are_left(postgres: PostgreSQL) -> None:
+    for name in ("a", "b"):
+        postgres.execute(
+            f"CREATE TABLE shop.{name} (id int PRIMARY KEY)", f"INSERT INTO shop.{name} VALUES (1)"
+        )
+    target = MemoryTarget()
+    target.open.clear()
+    async with following(postgres, target) as running:
+        await running.until_behind(lambda found: found.copying == 2)
+        target.open.set()
+        await running.until_behind(lambda found: found.copying == 0)
