@@ -1,4 +1,4 @@
-"""``rowtide connector parked``: rows that a sink refuses, and what comes of them."""
+"""``rowtide connector parked``: rows that are refused, and what comes of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _all = click.option("--all", "every", is_flag=True, help="All that are parked.")
 
 @click.group("parked", cls=CommandGroup)
 def parked() -> None:
-    """Look at the rows that a sink refuses, try them again, or skip them.
+    """Look at the rows that a sink, or rowtide of a source, refuses; try them again, or skip them.
 
     What comes of a parked row's key waits until it is retried or skipped; all other rows flow.
     """
@@ -142,7 +142,10 @@ def _waiting(entries: Sequence[Entry]) -> int:
 def _key_text(entry: Entry) -> str:
     if entry.text:
         return json_text(json.loads(entry.text)["key"])
-    values = [variant.decode(value) for value in key_order.decode(entry.key_bytes)]
+    try:
+        values = [variant.decode(value) for value in key_order.decode(entry.key_bytes)]
+    except ValueError:
+        return "(too long)"  # Of a source, and never rowtide's.
     return json_text([v.hex() if isinstance(v, bytes) else v for v in values])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -13,6 +13,7 @@ from rowtide.core.variant import Scalar
 __all__ = [
     "Behind",
     "ComparableSource",
+    "CopiesRows",
     "LeavesTraces",
     "Measurable",
     "Repeatable",
@@ -117,6 +118,23 @@ class Measurable(Protocol):
 
     async def behind(self) -> Behind | None:
         """Ask the server, while ``run`` runs; None where it isn't connected."""
+        ...
+
+
+@runtime_checkable
+class CopiesRows(Protocol):
+    """A source that can copy single rows again while it runs."""
+
+    async def copy_again(
+        self, table: str, key: Sequence[Scalar], write: Callable[[SourceRow], Awaitable[None]]
+    ) -> None:
+        """Give ``write`` the row of a key as it is at the source; its deletion where there is none.
+
+        ``key`` are the values of rowtide's columns.
+
+        In its turn: what the source has done up to then is written before, all else after. Raises
+        ``Rejected`` for a table that is not followed, ``Unavailable`` while nothing is.
+        """
         ...
 
 

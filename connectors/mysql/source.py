@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import NamedTuple
@@ -24,10 +24,12 @@ from rowtide.connectors.mysql.source_side import MySqlSide
 from rowtide.connectors.mysql.source_snapshot import Snapshots
 from rowtide.connectors.mysql.source_tables import followed_tables
 from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.source import Behind, SourceTarget
 from rowtide.connectors.source_pipe import Pipe
 from rowtide.connectors.source_progress import TableProgress
-from rowtide.core.errors import first_failure
+from rowtide.core.errors import Unavailable, first_failure
+from rowtide.core.variant import Scalar
 
 __all__ = ["MySqlSource", "make_source"]
 
@@ -83,6 +85,14 @@ class MySqlSource:
             return None
         with translated(self._settings):
             return await copy.behind(gauge)
+
+    async def copy_again(
+        self, table: str, key: Sequence[Scalar], write: Callable[[SourceRow], Awaitable[None]]
+    ) -> None:
+        """See ``CopiesRows``."""
+        if self._copy is None:
+            raise Unavailable("The source follows nothing now.")
+        await self._copy.errands.ask(table, key, write)
 
     def begin_again(self, checkpoint: bytes) -> bytes:
         """See ``Repeatable``: every table is copied again, and what is no more there is deleted."""

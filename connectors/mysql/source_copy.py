@@ -30,6 +30,7 @@ from rowtide.connectors.mysql.source_server import Server
 from rowtide.connectors.mysql.source_snapshot import Chunk, Snapshots, TableChanged
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.source import Behind, SourceTarget
+from rowtide.connectors.source_errands import Errand, Errands
 from rowtide.connectors.source_lag import LagMeter
 from rowtide.connectors.source_pipe import Pipe
 from rowtide.connectors.source_progress import TableProgress, kept_values, unfinished
@@ -69,6 +70,7 @@ class Copy:
         self._snapshots = snapshots
         self._copied = copied
         self._pieces: deque[Piece] = deque()
+        self.errands = Errands(pipe.wake)
         self._changes: dict[str, int] = {}
         self._ahead: asyncio.Task[Chunk | TableChanged] | None = None
         """The chunk behind the last one; whoever began it is the next to ask for one."""
@@ -91,10 +93,19 @@ class Copy:
 
     async def run(self) -> None:
         """Copy and follow until ``stop``."""
+        try:
+            await self._copy_and_follow()
+        finally:
+            self.errands.end()
+        await self._keep(at_once=True)
+
+    async def _copy_and_follow(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             while not self._stopping:
                 name = unfinished(self._checkpoint.tables, self._tables)
-                if name is None:
+                if (errand := self.errands.first) is not None:
+                    await self._run(errand)
+                elif name is None:
                     self._pieces.extend(await self._pipe.take(KEEP_S))
                     await self._make_up_to(None)
                 elif self._checkpoint.tables[name].copied:
@@ -104,7 +115,31 @@ class Copy:
                 await self._keep(at_once=False)
             if self._ahead is not None:
                 self._ahead.cancel()
-        await self._keep(at_once=True)
+
+    async def _run(self, errand: Errand) -> None:
+        """Copy one row again: what the binlog has up to its place comes before it."""
+        found = [table for table in self._tables.values() if table.target == errand.table]
+        key = errand.key_of([column.name for column in found[0].target_key]) if found else None
+        if key is None:
+            self.errands.refuse()
+            return
+        table, name = found[0], found[0].full_name
+        changes = self._changes.get(name, 0)
+        if self._ahead is not None:
+            # It uses the same connection, and would be older than what is made until then.
+            await asyncio.wait([self._ahead])
+            self._ahead = None
+        try:
+            read = await asyncio.to_thread(self._snapshots.look_up, table, [key])
+        except TableChanged as error:
+            await self._learn(name, changes, str(error))
+            return
+        if not await self._follow(read.place) or self._changes.get(name, 0) != changes:
+            return
+        rows = [row for row in read.rows if row.key == key]
+        rows += self._deletes(table, [key] * (not rows), read.prefix, read.time_ms)
+        await errand.write(rows[0])
+        self.errands.done()
 
     async def _copy(self, name: str, tasks: asyncio.TaskGroup) -> None:
         """Read and make the next chunk of a table; the one after it is read meanwhile."""

@@ -37,7 +37,7 @@ class MySqlSide(ServerSide):
 
     def found(self, keys: Sequence[Key]) -> Found:
         """See ``ServerSide``."""
-        return _found(self._snapshots.look_up(self._table, keys))
+        return _found(self._snapshots.look_up(self._table, keys).rows)
 
     def translated(self) -> AbstractContextManager[None]:
         """See ``ServerSide``."""

@@ -29,7 +29,7 @@ from rowtide.connectors.mysql.source_server import Moment, Server
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.core.variant import Scalar
 
-__all__ = ["CHUNK_BYTES", "Chunk", "Existing", "Snapshots", "TableChanged"]
+__all__ = ["CHUNK_BYTES", "Chunk", "Existing", "Found", "Snapshots", "TableChanged"]
 
 CHUNK_BYTES = 8 * 1024 * 1024
 FIRST_ROWS = 512
@@ -60,6 +60,15 @@ class Existing(NamedTuple):
 
     place: Place
     keys: set[Key]
+    prefix: bytes
+    time_ms: int
+
+
+class Found(NamedTuple):
+    """Rows as of ``place``, and how to place others that are as of it."""
+
+    place: Place
+    rows: list[SourceRow]
     prefix: bytes
     time_ms: int
 
@@ -122,15 +131,16 @@ class Snapshots:
             self._server.end_moment()
         return Existing(moment.place, found, self.prefix(moment.place), moment.time_ms)
 
-    def look_up(self, table: SourceTable, keys: Sequence[Key]) -> list[SourceRow]:
+    def look_up(self, table: SourceTable, keys: Sequence[Key]) -> Found:
         """Return the rows of keys, those that are there. Raises TableChanged."""
         terms = ", ".join(select_term(column) for column in table.columns)
         query = f"SELECT {terms} FROM {_from(table)} WHERE {_any_of(table.target_key, keys)}"
         moment = self._server.begin_moment()
         try:
-            return self._read_rows(table, query, moment)[0]
+            rows, _, _ = self._read_rows(table, query, moment)
         finally:
             self._server.end_moment()
+        return Found(moment.place, rows, self.prefix(moment.place), moment.time_ms)
 
     def now(self) -> Place:
         """Return the place that the binlog has reached."""

@@ -73,6 +73,15 @@ class Chunks:
         lines, visible, time_ms = found
         return Chunk(_rows(table, lines), self._end(table, lines), visible, time_ms)
 
+    def again(self, table: SourceTable, key: Key, required: Required) -> Chunk | None:
+        """Return the row of a key, if it is there; None where the moment is too early."""
+        where = f"FROM ONLY {_name(table)} WHERE {_is_one_of(table, [key])}"
+        found = self._as_of_one_moment(table, f"SELECT {_columns(table)} {where}", required)
+        if found is None:
+            return None
+        lines, visible, time_ms = found
+        return Chunk(_rows(table, lines), None, visible, time_ms)
+
     def existing(
         self, table: SourceTable, keys: Sequence[Key], required: Required
     ) -> Existing | None:

@@ -40,6 +40,7 @@ from rowtide.connectors.postgres.tables import Faulty, SourceTable, followed_tab
 from rowtide.connectors.postgres.visibility import Visible
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.source import Behind, SourceTarget
+from rowtide.connectors.source_errands import Errand, Errands
 from rowtide.connectors.source_lag import LagMeter
 from rowtide.connectors.source_pipe import Pipe
 from rowtide.connectors.source_progress import kept_values, unfinished
@@ -100,6 +101,7 @@ class Copier:
         self._begin = begin
         self._copied = copied
         self._pieces: deque[Piece] = deque()
+        self.errands = Errands(parts.pipe.wake)
         self._last_lsn = 0
         self._floor: int | None = None
         self._made_xids: set[int] = set()
@@ -134,30 +136,69 @@ class Copier:
 
     async def run(self) -> None:
         """Copy and follow until ``stop``."""
+        try:
+            await self._copy_and_follow()
+        finally:
+            self.errands.end()
+        await self._keep(at_once=True)
+
+    async def _copy_and_follow(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             while not self._stopping:
                 name = unfinished(self._checkpoint.tables, self._tables)
-                if name is None:
+                if self._last_lsn < self._begin:
+                    await self._take(KEEP_S)
+                elif (errand := self.errands.first) is not None:
+                    await self._run(errand)
+                elif name is not None:
+                    await self._approach(name, tasks)
+                else:
                     self._floor = None
                     await self._take(KEEP_S)
-                elif self._last_lsn < self._begin:
-                    await self._take(KEEP_S)
-                else:
-                    await self._approach(name, tasks)
                 await self._keep(at_once=False)
                 await self._look_sometimes()
             if self._ahead is not None:
                 self._ahead.cancel()
-        await self._keep(at_once=True)
+
+    async def _run(self, errand: Errand) -> None:
+        """Copy one row again: what its moment sees comes before it."""
+        tables = [table for table in self._tables.values() if table.target == errand.table]
+        key = errand.key_of([column.name for column in tables[0].key]) if tables else None
+        if key is None:
+            self.errands.refuse()
+            return
+        table, restarts = tables[0], self._restarts
+        self._drop_ahead()
+        await self._begin_copying()
+        try:
+            found = await asyncio.to_thread(self._parts.chunks.again, table, key, self._required())
+        except TableChanged as error:
+            logger.info("%s", error)
+            await self._look()
+            return
+        if found is None:
+            await self._take(RETRY_S)
+            return
+        if not await self._follow(found.visible) or self._restarts != restarts:
+            return
+        cells = dict(found.rows).get(key)
+        position = next(self._positions(self._last_lsn, AFTER_ALL_CHANGES))
+        row = SourceRow(table.target, key, cells, True, found.time_ms, position)
+        await errand.write(row)
+        self.errands.done()
+
+    async def _begin_copying(self) -> None:
+        """Note which transactions a moment must see, where nothing is copied yet."""
+        if self._floor is None:
+            # As a slot begins: when all that ran then has ended, nothing is seen late that was
+            # made before the transactions' numbers were noted.
+            self._floor = (await asyncio.to_thread(self._parts.server.visible)).xmax
+            self._made_xids.clear()
 
     async def _approach(self, name: str, tasks: asyncio.TaskGroup) -> None:
         """Bring a table one step nearer to being a copy."""
         try:
-            if self._floor is None:
-                # As a slot begins: when all that ran then has ended, nothing is seen late that was
-                # made before the transactions' numbers were noted.
-                self._floor = (await asyncio.to_thread(self._parts.server.visible)).xmax
-                self._made_xids.clear()
+            await self._begin_copying()
             if self._checkpoint.tables[name].sweep:
                 await self._sweep(name)
             else:
@@ -384,10 +425,14 @@ class Copier:
             self._restarts += 1
             self._copied.difference_update(restarted)
             self._floor = None
-            if self._ahead is not None:
-                self._ahead.cancel()
-                self._ahead = None
+            self._drop_ahead()
             self._dirty = True
+
+    def _drop_ahead(self) -> None:
+        """Forget the part that was read ahead: it is older than what is made by now."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+            self._ahead = None
 
 
 def note_tables(checkpoint: Checkpoint, tables: Mapping[str, SourceTable]) -> list[str]:

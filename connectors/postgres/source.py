@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -23,9 +23,11 @@ from rowtide.connectors.postgres.stream import Piece, Stream, weight
 from rowtide.connectors.postgres.tables import SourceTable
 from rowtide.connectors.postgres.traces import erased, publication_trace, slot_trace
 from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.source import Behind, SourceTarget
 from rowtide.connectors.source_pipe import Pipe
 from rowtide.core.errors import Unavailable, first_failure
+from rowtide.core.variant import Scalar
 
 __all__ = ["PostgresSource", "make_source"]
 
@@ -80,6 +82,14 @@ class PostgresSource:
             return None
         with translated(self._settings):
             return await copier.behind(gauge)
+
+    async def copy_again(
+        self, table: str, key: Sequence[Scalar], write: Callable[[SourceRow], Awaitable[None]]
+    ) -> None:
+        """See ``CopiesRows``."""
+        if self._copier is None:
+            raise Unavailable("The source follows nothing now.")
+        await self._copier.errands.ask(table, key, write)
 
     def begin_again(self, checkpoint: bytes) -> bytes:
         """See ``Repeatable``: every table is copied again, and what is no more there is deleted."""

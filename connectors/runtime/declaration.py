@@ -120,7 +120,7 @@ def parse_document(name: object, document: object) -> Declaration:
     source = fields.mapping("source")
     table, begin, transforms = "", "rows", Transforms()
     sink: Mapping[str, object] = {}
-    batch_rows, parked_max, max_versions, stream_hours = 1000, 1000, 1, 168
+    batch_rows, max_versions, stream_hours = 1000, 1, 168
     if source:
         _kind_of(source, f"{fields.where}.source")
         max_versions = fields.integer("max_versions", 1, least=1, most=2**31 - 1)
@@ -133,7 +133,7 @@ def parse_document(name: object, document: object) -> Declaration:
         begin_of(begin, f"{fields.where}.begin")
         transforms = Transforms.parsed(fields)
         batch_rows = fields.integer("batch_rows", 1000, least=1, most=BATCH_ROWS_MAX)
-        parked_max = fields.integer("parked_max", 1000, least=0, most=PARKED_MAX)
+    parked_max = fields.integer("parked_max", 1000, least=0, most=PARKED_MAX)
     lease_ms = fields.integer("lease_ms", 5000, least=500, most=60_000)
     fields.done()
     return Declaration(

@@ -1,4 +1,4 @@
-"""Rows that a sink refuses, and what comes of their keys after them: the table ``rowtide_parked``.
+"""Rows that are refused, and what comes of their keys after them: the table ``rowtide_parked``.
 
 A key is parked while it has an entry: what comes of it waits, and every other key flows. Of a sink
 that wants each change every later one becomes an entry of its own. Of any other the first entry
@@ -36,7 +36,8 @@ class TooManyParked(Exception):
 
 class Entry(NamedTuple):
     """A parked row. ``text`` is empty where it is too large to keep; ``later`` counts changes that
-    came after it and have no entry of their own."""
+    came after it and have no entry of their own. Of a source ``shard_id`` is the table, and
+    ``position`` the row's, in hex."""
 
     key_bytes: bytes
     stamp: int
@@ -46,6 +47,7 @@ class Entry(NamedTuple):
     parked_us: int
     wanted: str = ""
     later: int = 0
+    position: str = ""
 
     @property
     def row(self) -> SinkRow | None:
@@ -79,12 +81,14 @@ class ParkedRows:
             for key, columns in await self._rows.scan(self._connector)
         ]
 
-    async def park(self, refused: Sequence[Refused], shard_id: str, *, most: int) -> None:
+    async def park(
+        self, refused: Sequence[Refused], shard_id: str, *, most: int, position: str = ""
+    ) -> None:
         """Park rows, each with its reason. Raises ``TooManyParked``."""
         async with self._changing:
             self._require_room(refused, most)
             for row, reason in refused:
-                await self._put(row, reason, shard_id)
+                await self._put(row, reason, shard_id, position)
 
     def _require_room(self, refused: Sequence[Refused], most: int) -> None:
         new = {refusal.row.key_bytes for refusal in refused} - self.keys.keys()
@@ -112,16 +116,30 @@ class ParkedRows:
             for key_bytes, count in counts.items():
                 await self._count_later(key_bytes, count)
 
+    async def count_later(self, key_bytes: bytes, count: int) -> None:
+        """Note how many rows of a parked key came after what is parked of it."""
+        async with self._changing:
+            await self._count_later(key_bytes, count)
+
     async def _count_later(self, key_bytes: bytes, count: int) -> None:
         entries = self.keys[key_bytes]
         entries[0] = entries[0]._replace(later=entries[0].later + count)
         key = (self._connector, key_bytes, entries[0].stamp)
         await self._rows.update(key, {"later": entries[0].later})
 
-    async def refuse_again(self, entry: Entry, reason: str) -> None:
-        """Note that an entry was tried, and why it stays."""
+    async def refuse_again(self, entry: Entry, reason: str, *, position: str = "") -> None:
+        """Note that an entry was tried, and why it stays.
+
+        What was tried of a source is all that it gave up to ``position``.
+        """
         columns: Columns = {"reason": reason[:REASON_MAX], "wanted": ""}
-        await self._rows.update((self._connector, entry.key_bytes, entry.stamp), columns)
+        if position:
+            columns |= {"position": position, "later": 0}
+        async with self._changing:
+            await self._rows.update((self._connector, entry.key_bytes, entry.stamp), columns)
+            if position:
+                now = entry._replace(position=position, later=0, wanted="")
+                self.keys[entry.key_bytes] = [now]
 
     async def want(self, entry: Entry, what: str) -> None:
         """Ask for an entry to be tried again, or skipped."""
@@ -138,7 +156,7 @@ class ParkedRows:
             else:
                 self.keys.pop(entry.key_bytes, None)
 
-    async def _put(self, row: SinkRow, reason: str, shard_id: str) -> None:
+    async def _put(self, row: SinkRow, reason: str, shard_id: str, position: str = "") -> None:
         text = row_text(row)
         entry = Entry(
             row.key_bytes,
@@ -147,6 +165,7 @@ class ParkedRows:
             text if len(text.encode()) <= TEXT_BYTES_MAX else "",
             shard_id,
             time.time_ns() // 1000,
+            position=position,
         )
         columns: Columns = {
             "reason": entry.reason,
@@ -155,6 +174,7 @@ class ParkedRows:
             "parked_us": entry.parked_us,
             "wanted": "",
             "later": 0,
+            "position": position,
         }
         await self._rows.put((self._connector, row.key_bytes, row.stamp), columns)
         entries = self.keys.setdefault(row.key_bytes, [])
@@ -174,4 +194,5 @@ def _entry(key_bytes: object, stamp: object, columns: Columns) -> Entry:
         int(columns.get("parked_us", 0)),
         str(columns.get("wanted", "")),
         int(columns.get("later", 0)),
+        str(columns.get("position", "")),
     )

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_source
-from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.connector_run import ConnectorRun
+from rowtide.connectors.runtime.declaration import Declaration
+from rowtide.connectors.runtime.parking import ParkedRows
+from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.source_parking import ParkingTarget
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.source import Measurable, Source, SourceTarget
+from rowtide.core.errors import OutcomeUnknown, Unavailable
 
 __all__ = ["SourceRun"]
 
 logger = logging.getLogger(__name__)
 
 MEASURE_S = 1.0
+LOOK_AGAIN_S = 1.0
 STOP_S_MAX = 20.0
 """For so long a source may take to come to a place from which nothing is repeated."""
 
 
 class SourceRun(ConnectorRun):
     """Runs a source's ``declaration``."""
+
+    def __init__(self, declaration: Declaration, place: Place) -> None:
+        super().__init__(declaration, place)
+        self._parked = ParkedRows(place.endpoint, declaration.name)
+
+    @property
+    def parked(self) -> int:
+        """Return how many keys are parked, as far as is known here."""
+        return len(self._parked.keys)
 
     async def measure(self) -> None:
         """A source is asked all the while: what reaches for its server keeps nobody waiting."""
@@ -73,38 +86,36 @@ class SourceRun(ConnectorRun):
         )
         async with target:
             self.state = "running"
-            await source.run(_Counted(target, self))
+            await self._run_into(target, source)
+
+    async def _run_into(self, target: SourceTarget, source: Source) -> None:
+        """Run a source, and look at what it has parked whenever somebody asks for that."""
+        parking = ParkingTarget(
+            target,
+            self._parked,
+            self.progress,
+            most=self.declaration.parked_max,
+            written=self.written,
+        )
+        await self._parked.load()
+        self._look.set()
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(self._look_often(parking, source), name="parked rows")
+            await source.run(parking)
+            looking.cancel()
+
+    async def _look_often(self, parking: ParkingTarget, source: Source) -> None:
+        while True:
+            await self._look.wait()
+            self._look.clear()
+            try:
+                await parking.look_at_parked(source)
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.debug("parked rows are looked at later: %s", error)
+                await asyncio.sleep(LOOK_AGAIN_S)
+                self._look.set()
 
     def written(self, rows: int) -> None:
         """Count rows that are durable."""
         self.progress.counted(rows)
         self.back_off.succeeded()
-
-
-class _Counted:
-    """A target that counts what was written."""
-
-    def __init__(self, target: SourceTarget, run: SourceRun) -> None:
-        self._target = target
-        self._run = run
-
-    async def ensure_table(self, table: TableShape) -> None:
-        """See ``SourceTarget``."""
-        await self._target.ensure_table(table)
-
-    async def write(self, rows: Sequence[SourceRow]) -> None:
-        """See ``SourceTarget``."""
-        await self._target.write(rows)
-        self._run.written(len(rows))
-
-    async def keys(self, table: str, after: Key | None, *, limit: int) -> Sequence[Key]:
-        """See ``SourceTarget``."""
-        return await self._target.keys(table, after, limit=limit)
-
-    async def checkpoint(self) -> bytes:
-        """See ``SourceTarget``."""
-        return await self._target.checkpoint()
-
-    async def keep(self, checkpoint: bytes) -> None:
-        """See ``SourceTarget``."""
-        await self._target.keep(checkpoint)

@@ -88,9 +88,9 @@ async def _standing(endpoint: Endpoint, declared: Declared, reports: list[Report
         standing.troubles.append(declared.failure)
         return standing
     standing.kind, standing.table = declaration.kind, declaration.table
+    entries = await ParkedRows(endpoint, declared.name).all()
+    standing.parked = len({entry.key_bytes for entry in entries})
     if declaration.sink:
-        entries = await ParkedRows(endpoint, declared.name).all()
-        standing.parked = len({entry.key_bytes for entry in entries})
         try:
             leases = TableLeases(endpoint, group_of(declared.name))
             standing.lag = await measured(ApiSource(endpoint, declaration.table), leases)

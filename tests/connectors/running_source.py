@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
+from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.source import Behind, ComparableSource, Measurable, Source
+from rowtide.connectors.source import Behind, ComparableSource, CopiesRows, Measurable, Source
 from rowtide.connectors.verify.scan import compare_scans
 from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.core.variant import Scalar
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.endpoint import Endpoint
 from tests.connectors.memory_target import Crash, MemoryTarget
@@ -65,6 +67,19 @@ class RunningSource:
         while not true():
             assert time.monotonic() < deadline_s, f"not in {WAIT_S:.0f} s: {what}"
             await asyncio.sleep(LOOK_S)
+
+    async def copy_again(self, table: str, *key: Scalar) -> bool:
+        """Have one row copied again; return False where the source did not run, or crashed."""
+        assert isinstance(self._source, CopiesRows), "it can do so"
+        try:
+            await self._source.copy_again(table, key, self._write)
+        except Unavailable:
+            await asyncio.sleep(LOOK_S)
+            return False
+        return True
+
+    async def _write(self, row: SourceRow) -> None:
+        await self.target.write([row])
 
     async def until_behind(self, true: Callable[[Behind], bool]) -> Behind:
         """Wait until how far it is behind is so, and return that."""

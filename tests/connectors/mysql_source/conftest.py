@@ -10,6 +10,9 @@ import pytest
 
 from demo.servers.mariadb import MariaDB, NotToBeHad
 from rowtide.connectors.mysql import source_copy
+from tests.connectors.runtime.conftest import connector, processes, rows
+
+__all__ = ["connector", "processes", "rows"]
 
 MakeServer = Callable[..., MariaDB]
 

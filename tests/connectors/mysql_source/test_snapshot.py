@@ -16,7 +16,7 @@ from rowtide.connectors.mysql.source_position import Place
 from rowtide.connectors.mysql.source_schema import SourceTable
 from rowtide.connectors.mysql.source_snapshot import Chunk, Snapshots
 from rowtide.connectors.rows import SourceRow
-from rowtide.core.errors import OutcomeUnknown
+from rowtide.core.errors import OutcomeUnknown, Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain
@@ -45,6 +45,25 @@ async def test_what_is_copied_while_others_write_is_the_same_through_crashes(
             assert running.lives > 1, "there were crashes"
     finally:
         writer.finish()
+    _compare(mariadb, target)
+    _check_order(target)
+
+
+async def test_rows_that_are_copied_again_amid_changes_never_go_back(mariadb: MariaDB) -> None:
+    make_shop(mariadb, ROWS)
+    target, chance, copied = MemoryTarget(), random.Random(7), 0
+    writer = ShopWriter(mariadb, seed=7, rows=ROWS, changes=1500)
+    try:
+        async with following(mariadb, target, chunk_rows=40) as running:
+            while not writer.done:
+                copied += await running.copy_again("numbers", chance.randrange(ROWS * 2))
+            await running.settle()
+            with pytest.raises(Rejected, match="No table of the source becomes other now"):
+                await running.copy_again("other", 1)
+    finally:
+        writer.finish()
+    assert copied > 10
+    assert target.skipped == 0
     _compare(mariadb, target)
     _check_order(target)
 

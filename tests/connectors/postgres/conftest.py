@@ -10,9 +10,9 @@ import pytest
 
 from demo.servers.postgres import PostgreSQL
 from rowtide.connectors.postgres import copier
-from tests.connectors.runtime.conftest import connector, processes
+from tests.connectors.runtime.conftest import connector, processes, rows
 
-__all__ = ["connector", "processes"]
+__all__ = ["connector", "processes", "rows"]
 
 MakeServer = Callable[..., PostgreSQL]
 

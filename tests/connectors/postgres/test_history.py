@@ -19,7 +19,9 @@ import psycopg2
 import pytest
 
 from demo.servers.postgres import PostgreSQL
+from rowtide.connectors.postgres.chunks import Chunk, Chunks
 from rowtide.connectors.rows import SourceRow
+from rowtide.core.errors import Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
 from tests.connectors.postgres.following import following, plain
@@ -209,6 +211,49 @@ async def test_a_source_that_crashes_anywhere_ends_equal(postgres: PostgreSQL) -
     async with following(postgres, target, chunk_rows=37) as running:
         await running.settle()
     assert_equal(postgres, target)
+
+
+async def test_rows_that_are_copied_again_amid_changes_end_equal(postgres: PostgreSQL) -> None:
+    postgres.execute(*TABLES)
+    target, chance, copied = MemoryTarget(), random.Random(SEED), 0
+    target.fate = crashing(rows_each=1500, times=3)
+    with writing(postgres) as writers:
+        async with following(postgres, target, chunk_rows=37) as running:
+            enough = more(writers, 300)
+            while not (enough() and running.is_copied() and copied > 20):
+                copied += await running.copy_again("f", chance.randrange(2 * KEYS))
+    async with following(postgres, target, chunk_rows=37) as running:
+        await running.settle()
+        with pytest.raises(Rejected, match="No table of the source becomes other now"):
+            await running.copy_again("other", 1)
+    assert_equal(postgres, target)
+
+
+async def test_what_was_read_ahead_is_not_made_after_a_row_that_is_copied_again(
+    postgres: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, parts = Chunks.read, []
+
+    def counted(*arguments: Any) -> Chunk | None:
+        parts.append(read(*arguments))
+        return parts[-1]
+
+    monkeypatch.setattr(Chunks, "read", counted)
+    postgres.execute(
+        "CREATE TABLE shop.a (id int PRIMARY KEY, n int)",
+        "INSERT INTO shop.a SELECT i, i FROM generate_series(1, 30) i",
+    )
+    target = MemoryTarget()
+    target.open.clear()
+    async with following(postgres, target, chunk_rows=10) as running:
+        await running.until(lambda: len(parts) == 2, "the first is written, the next one is read")
+        postgres.execute("UPDATE shop.a SET n = 4711 WHERE id = 15")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(running.copy_again("a", 1), name="again")
+            await asyncio.sleep(0)  # It has asked.
+            target.open.set()
+        await running.settle()
+    assert plain(target.rows["a"]) == held(postgres, "a", 1)
 
 
 async def test_a_server_that_is_killed_loses_nothing(make_postgres: MakeServer) -> None:

@@ -1,0 +1,160 @@
+"""Rows of a source that rowtide refuses: parked before anything passes them, each known again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rowtide.cli.client import Client
+from rowtide.connectors.rows import SourceRow, TableShape
+from rowtide.connectors.runtime.parking import RETRY, SKIP, ParkedRows, TooManyParked
+from rowtide.connectors.runtime.progress import Progress
+from rowtide.connectors.runtime.source_parking import ParkingTarget
+from rowtide.connectors.runtime.table_target import TableTarget
+from rowtide.connectors.source import RowRefused
+from rowtide.core.errors import Unavailable, invalid
+from rowtide.core.variant import Scalar
+from rowtide.stream.endpoint import Endpoint
+from tests.connectors.target.test_table_target import row, shape, stored
+
+__all__ = ["shape"]
+
+pytestmark = pytest.mark.system
+
+WIDE: dict[str, Scalar | None] = {"v": "x" * (2 * 1024 * 1024 + 1)}
+
+
+@asynccontextmanager
+async def parking(
+    endpoint: Endpoint, shape: TableShape, *, most: int = 9
+) -> AsyncIterator[tuple[ParkingTarget, ParkedRows]]:
+    """Give a process that becomes the source."""
+    parked = ParkedRows(endpoint, shape.name)
+    async with TableTarget(endpoint, shape.name, lease_s=2.0) as target:
+        await parked.load()
+        progress = Progress()
+        made = ParkingTarget(target, parked, progress, most=most, written=progress.counted)
+        await made.ensure_table(shape)
+        yield made, parked
+
+
+class Copying:
+    """A source whose rows are as they are told to be."""
+
+    def __init__(self, now: SourceRow) -> None:
+        self.now = now
+        self.runs = True
+
+    async def copy_again(
+        self, table: str, key: Sequence[Scalar], write: Callable[[SourceRow], Awaitable[None]]
+    ) -> None:
+        """See ``CopiesRows``."""
+        if not self.runs:
+            raise Unavailable("It does not run.")
+        if (table, *key) != (self.now.table, *(value for _, value in self.now.key)):
+            raise invalid("It is not followed.")
+        await write(self.now)
+
+
+async def wanted(parked: ParkedRows, what: str) -> None:
+    for entry in await parked.all():
+        await parked.want(entry, what)
+
+
+async def test_a_refused_row_holds_up_its_key_alone(endpoint: Endpoint, shape: TableShape) -> None:
+    rows = [
+        row(shape, "a", {"n": 1}, 1),
+        row(shape, "bad", WIDE, 2),
+        row(shape, "b", {"n": 2}, 3),
+        row(shape, "worse", WIDE, 4),
+        row(shape, "bad", {"n": 3}, 5),
+        row(shape, "c", {"n": 4}, 6),
+    ]
+    async with parking(endpoint, shape) as (target, parked):
+        await target.write(rows)
+        await target.write([row(shape, "bad", {"n": 5}, 7)])
+        assert sorted(await stored(endpoint, shape)) == ["a", "b", "c"]
+        assert sorted(entry.later for entry in await parked.all()) == [0, 2]
+    async with parking(endpoint, shape) as (target, parked):
+        # Whoever begins earlier again gives nothing new of what is parked, but of what came after.
+        await target.write(rows)
+        assert sorted(await stored(endpoint, shape)) == ["a", "b", "c"]
+        assert sorted(entry.later for entry in await parked.all()) == [0, 3]
+
+
+async def test_a_row_that_is_tried_again_is_copied_and_what_follows_flows(
+    endpoint: Endpoint, shape: TableShape
+) -> None:
+    async with parking(endpoint, shape) as (target, parked):
+        await target.write([row(shape, "bad", WIDE, 1), row(shape, "a", {"n": 1}, 2)])
+        source = Copying(row(shape, "bad", WIDE, 3))
+        await wanted(parked, RETRY)
+        await target.look_at_parked(source)
+        [entry] = await parked.all()
+        assert (entry.wanted, entry.position) == ("", source.now.position.hex())
+        source.now = row(shape, "bad", {"n": 4}, 4)
+        await target.look_at_parked(source)
+        assert await parked.all() == [entry], "nobody asked"
+        await wanted(parked, RETRY)
+        source.runs = False
+        with pytest.raises(Unavailable):
+            await target.look_at_parked(source)
+        assert await parked.all() == [entry._replace(wanted=RETRY)], "it is tried later"
+        source.runs = True
+        await target.look_at_parked(source)
+        assert await parked.all() == []
+        await target.write([row(shape, "bad", {"m": 5}, 5, whole=False)])
+    found = await stored(endpoint, shape)
+    assert [(name, value) for name, value, _ in found["bad"]] == [("m", 5), ("n", 4)]
+
+
+async def test_a_skip_loses_nothing_that_waits(endpoint: Endpoint, shape: TableShape) -> None:
+    async with parking(endpoint, shape) as (target, parked):
+        await target.write([row(shape, "bad", WIDE, 1)])
+        await target.write([row(shape, "bad", {"n": 2}, 2)])
+        await wanted(parked, SKIP)
+        await target.look_at_parked(Copying(row(shape, "other", {"n": 9}, 3)))
+        [entry] = await parked.all()
+        assert entry.reason == "It is not followed."
+        await wanted(parked, SKIP)
+        await target.look_at_parked(Copying(row(shape, "bad", WIDE, 4)))
+        [entry] = await parked.all()
+        assert entry.later == 0
+        await wanted(parked, SKIP)
+        await target.look_at_parked(object())
+        assert await parked.all() == []
+    assert await stored(endpoint, shape) == {}
+
+
+async def test_keys_that_no_table_can_have(endpoint: Endpoint, shape: TableShape) -> None:
+    long, large = row(shape, "x" * 2000, {"n": 1}, 1), row(shape, "large", {"n": 1}, 2)
+    large = large._replace(key=(("name", "large"), ("id", 2**63)))
+    text = row(shape, "text", {"n": 1}, 3)._replace(key=(("name", "text"), ("id", "9")))
+    async with parking(endpoint, shape) as (target, parked):
+        await target.write([long, large, text, row(shape, "a", {"n": 1}, 4)])
+        await target.write([row(shape, "b", {"n": 1}, 5)])
+        assert len(await parked.all()) == 3
+        await wanted(parked, RETRY)
+        await target.look_at_parked(Copying(long))
+        assert [entry.wanted for entry in await parked.all()] == ["", "", ""]
+        await wanted(parked, SKIP)
+        await target.look_at_parked(Copying(long))
+        assert await parked.all() == []
+    assert sorted(await stored(endpoint, shape)) == ["a", "b"]
+
+
+async def test_too_many_and_what_is_not_about_the_row_end_the_source(
+    client: Client, endpoint: Endpoint, shape: TableShape
+) -> None:
+    bad = [row(shape, f"bad{n}", WIDE, n) for n in range(1, 4)]
+    async with parking(endpoint, shape, most=2) as (target, parked):
+        with pytest.raises(TooManyParked, match="parked_max is 2"):
+            await target.write(bad)
+        assert len(await parked.all()) == 2
+        client.delete_table(shape.name)
+        with pytest.raises(RowRefused, match="does not exist"):
+            await target.write([row(shape, "a", {"n": 1}, 9)])
+        assert len(await parked.all()) == 2
+        await target.ensure_table(shape)
