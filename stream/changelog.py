@@ -53,6 +53,10 @@ class ChangelogWriter(Protocol):
         """
         ...
 
+    def leave(self) -> None:
+        """Write no more before it is fenced again."""
+        ...
+
     async def flush(self, changes: Sequence[Change]) -> int:
         """Write ``changes`` in one transaction and return the position after it.
 

@@ -53,6 +53,10 @@ class KafkaChangelogWriter:
         """Take the transactional id over, and abort what its former holder left open."""
         await self._transactions.fence()
 
+    def leave(self) -> None:
+        """Write no more before it is fenced again."""
+        self._transactions.leave()
+
     async def flush(self, changes: Sequence[Change]) -> int:
         """Write ``changes`` in one transaction, see ``ChangelogWriter.flush``."""
         assert changes, "a flush needs a change"

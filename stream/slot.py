@@ -403,7 +403,12 @@ class Slot:
     async def _fence(self) -> None:
         """Fence the former owner's flushes, unless a later claim has taken the slot."""
         await self._writer.fence()
-        await self._require_claim()
+        try:
+            await self._require_claim()
+        except BaseException:
+            # Whoever writes next would take a writer that is fenced for one whose claim is known.
+            self._writer.leave()
+            raise
 
     async def _require_claim(self) -> None:
         """Step down where a later claim has taken the slot: nothing more is done under ours."""

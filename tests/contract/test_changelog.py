@@ -169,6 +169,17 @@ async def test_a_former_owner_cannot_flush(cluster: Cluster, changelog: str) -> 
     assert await keys(cluster, changelog) == "ac"
 
 
+async def test_a_writer_that_left_asks_to_be_fenced(cluster: Cluster, changelog: str) -> None:
+    owner = await fenced_writer(cluster, changelog)
+    owner.leave()
+    assert not owner.ready
+    with pytest.raises(AssertionError, match="fence"):
+        await owner.flush(changes("a"))
+    await owner.fence()
+    await owner.flush(changes("b"))
+    assert await keys(cluster, changelog) == "b"
+
+
 async def test_a_failed_flush_leaves_nothing_and_asks_to_be_fenced(
     cluster: Cluster, changelog: str
 ) -> None:

@@ -151,6 +151,10 @@ class MemoryWriter:
         self._epoch = None
         self._epoch = await self._ask(self._changelog.fence)
 
+    def leave(self) -> None:
+        """Write no more before it is fenced again."""
+        self._epoch = None
+
     async def flush(self, changes: Sequence[Change]) -> int:
         """Commit ``changes`` unless fenced: first they are sent, then they are committed."""
         assert changes, "a flush needs a change"

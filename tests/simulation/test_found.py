@@ -319,6 +319,13 @@ def test_what_a_worker_kept_of_a_range_that_left_its_slot_and_came_back_is_throw
     simulate(40444)
 
 
+def test_a_former_owner_that_fenced_its_successor_writes_nothing_for_that() -> None:
+    """It had been cut off. Its flush fenced the changelog, and then learned of the later claim. To
+    the next who wrote its writer was as good as new: it made room for a shard that it saw come,
+    where the successor had just flushed that shard's rows."""
+    simulate(602403)
+
+
 def test_rows_of_a_copy_that_an_earlier_life_of_the_slot_folded_are_flushed_in_the_next() -> None:
     """The changelog lacked them below a mark that counted them; the next owner had them not."""
     simulate(201463)

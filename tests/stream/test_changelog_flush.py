@@ -55,6 +55,9 @@ class Written:
             self.entries.append((len(self.entries), key, value))
         return len(self.entries)
 
+    def leave(self) -> None:
+        """Need no fence: there is no other writer."""
+
     def last(self) -> dict[bytes, bytes | None]:
         """Return what compaction keeps in the end."""
         return {key: value for _, key, value in self.entries}
