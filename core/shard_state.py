@@ -8,7 +8,7 @@ from rowtide.core import record
 from rowtide.core.reshape import Sealed
 from rowtide.core.schema import StreamSettings, Table, TableOptions
 
-__all__ = ["ShardState", "options_body", "stream_settings"]
+__all__ = ["ShardState", "in_force", "options_body", "stream_settings"]
 
 
 @dataclass(slots=True)
@@ -38,6 +38,16 @@ def options_body(of: Table | ShardState) -> record.Options:
         else record.Stream(
             stream.stream_id, stream.enabled_at_us, stream.expiration_hours, list(stream.columns)
         ),
+    )
+
+
+def in_force(state: ShardState, table: Table) -> bool:
+    """Say whether a shard's options are those of its table; one that has ended needs none."""
+    options = state.options
+    return state.seal is not None or (
+        options.time_to_live_s == table.options.time_to_live_s
+        and options.max_versions == table.options.max_versions
+        and state.stream == table.stream
     )
 
 

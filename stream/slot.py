@@ -24,7 +24,7 @@ from rowtide.core.errors import LogTrimmed, StoreError, Unavailable, first_failu
 from rowtide.core.limits import Limits
 from rowtide.core.reshape import Sealed
 from rowtide.core.schema import ShardRange, Table
-from rowtide.core.shard_state import options_body
+from rowtide.core.shard_state import in_force, options_body
 from rowtide.stream.appender import LogShortened
 from rowtide.stream.changelog import Fenced
 from rowtide.stream.changelog_flush import ChangelogFlush
@@ -293,7 +293,7 @@ class Slot:
     async def _put_in_force(self, owner: ShardOwner) -> None:
         """Return when a shard's log has its table's options, and what was dropped is swept."""
         dropped = owner in self._index_work.dropped
-        if dropped or not _in_force(owner, owner.shard.table):
+        if dropped or not in_force(owner.shard.state, owner.shard.table):
             # Those of the latest change, which may have come meanwhile: none takes another back.
             await owner.submit_hidden(options_body(owner.shard.table))
         if dropped:
@@ -468,7 +468,7 @@ class Slot:
                 assert self._tasks is not None, "shards are opened in a slot that runs"
                 self._index_work.follow(owner, self._tasks)
                 self._swept.set()  # What it replayed may be of an index dropped meanwhile.
-                if not _in_force(owner, table):
+                if not in_force(owner.shard.state, table):
                     self._tasks.create_task(
                         self._reconcile(owner), name=f"options[{shard.shard_id}]"
                     )
@@ -591,13 +591,3 @@ class Slot:
             rows, self.rows = self.rows, None
             with logged(f"closing {self._path}"):
                 rows.close()
-
-
-def _in_force(owner: ShardOwner, table: Table) -> bool:
-    """Say whether a shard's options are those of the catalog."""
-    state, options = owner.shard.state, table.options
-    return state.seal is not None or (
-        state.options.time_to_live_s == options.time_to_live_s
-        and state.options.max_versions == options.max_versions
-        and state.stream == table.stream
-    )
