@@ -9,16 +9,25 @@ before all have done so, or their leases have ended.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from rowtide.core.errors import Rejected
-from rowtide.core.key_ranges import Ranges
+from rowtide.core.key_ranges import Ranges, left_of, within
 from rowtide.core.position import decode_position, encode_position
 from rowtide.stream.change_leases import START, Lease, Leases
 from rowtide.stream.change_source import ChangeSource, SourceShard
 
-__all__ = ["NOWHERE", "Begin", "ShardPlace", "Start", "current_leases", "rewind", "start_at"]
+__all__ = [
+    "NOWHERE",
+    "Begin",
+    "ShardPlace",
+    "Start",
+    "current_leases",
+    "rewind",
+    "start_at",
+    "unread_of",
+]
 
 Begin = int | Literal["oldest", "latest", "rows"]
 """Where a consumer begins: at a time in Unix microseconds, with the oldest change that is kept,
@@ -75,6 +84,23 @@ def current_leases(rows: Mapping[str, Lease]) -> dict[str, Lease]:
     return found | {
         name: row for name, row in rows.items() if row.epoch == started.epoch and name != START
     }
+
+
+def unread_of(
+    shard: SourceShard, start: Start, leases: Mapping[str, Lease], shards: Sequence[SourceShard]
+) -> Ranges:
+    """Return the ranges of a shard without a row of its own whose rows nobody has read yet.
+
+    ``leases`` are the consumer's rows in its present epoch. What its parents' readers left is left.
+    """
+    if shard.shard_id in start.positions or not start.snapshot:
+        return ((shard.begin, shard.end),) if shard.shard_id in start.unread else ()
+    parents = [s for s in shards if s.shard_id in shard.parents and s.shard_id in leases]
+    whole = shard.begin, shard.end
+    unread = left_of(whole, [(parent.begin, parent.end) for parent in parents])
+    for parent in parents:
+        unread += within(leases[parent.shard_id].pending, whole)
+    return tuple(sorted(unread))
 
 
 async def start_at(source: ChangeSource, begin: Begin) -> Start:

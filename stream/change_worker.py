@@ -19,10 +19,9 @@ from rowtide.core.errors import (
     Unavailable,
     first_failure,
 )
-from rowtide.core.key_ranges import Ranges, left_of, within
 from rowtide.stream.change_leases import START, Lease, Leases
 from rowtide.stream.change_source import ChangeSource, SourceShard
-from rowtide.stream.change_start import NOWHERE, Begin, Start, start_at
+from rowtide.stream.change_start import NOWHERE, Begin, Start, start_at, unread_of
 from rowtide.stream.clock import lease_clock
 from rowtide.stream.lease_balance import planned, readable
 from rowtide.stream.shard_follower import Batch, FollowerSettings, Handle, ShardFollower
@@ -261,21 +260,8 @@ class ChangeWorker:
         position = self._start.positions.get(shard.shard_id)
         if position is None:
             position = await self._source.position(shard.shard_id, None)
-        pending = self._unread(shard, leases, shards)
+        pending = unread_of(shard, self._start, leases, shards)
         return Lease(shard.shard_id, position=position, pending=pending, epoch=self._epoch)
-
-    def _unread(
-        self, shard: SourceShard, leases: Mapping[str, Lease], shards: Sequence[SourceShard]
-    ) -> Ranges:
-        """Return the ranges of a new shard whose rows were not read from its parents."""
-        if shard.shard_id in self._start.positions or not self._start.snapshot:
-            return ((shard.begin, shard.end),) if shard.shard_id in self._start.unread else ()
-        parents = [s for s in shards if s.shard_id in shard.parents and s.shard_id in leases]
-        whole = shard.begin, shard.end
-        unread = left_of(whole, [(parent.begin, parent.end) for parent in parents])
-        for parent in parents:
-            unread += within(leases[parent.shard_id].pending, whole)
-        return tuple(sorted(unread))
 
     def _expired(self, leases: Mapping[str, Lease]) -> set[str]:
         """Return the shards whose rows nobody has touched for the length of a lease."""

@@ -14,7 +14,7 @@ from rowtide.core.position import decode_position
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_leases import START, Leases
 from rowtide.stream.change_source import SourceShard
-from rowtide.stream.change_start import Start, current_leases
+from rowtide.stream.change_start import Start, current_leases, unread_of
 
 __all__ = ["Lag", "measured"]
 
@@ -54,14 +54,12 @@ async def measured(source: ApiSource, leases: Leases) -> Lag:
     start, known = Start.parsed(rows[START].position), current_leases(rows)
     records, seconds, lost = 0, 0.0, []
     unread: list[tuple[bytes, bytes]] = []
-    for shard in await source.shards():
+    shards = await source.shards()
+    for shard in shards:
         lease = known.get(shard.shard_id)
         if lease is not None and lease.ended:
             continue
-        if lease is not None:
-            unread.extend(lease.pending)
-        elif shard.shard_id in start.unread:
-            unread.append((shard.begin, shard.end))
+        unread += lease.pending if lease is not None else unread_of(shard, start, known, shards)
         position = lease.position if lease is not None else start.positions.get(shard.shard_id)
         try:
             count, age_s = await _behind(source, shard, position)

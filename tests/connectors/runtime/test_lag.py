@@ -1,0 +1,49 @@
+"""What is left to read, told from a consumer's rows and the shards that there are."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from rowtide.connectors.runtime.lag import measured
+from rowtide.core.position import Position, encode_position
+from rowtide.stream.change_api import ApiSource
+from rowtide.stream.change_leases import START, Lease, MemoryLeases
+from rowtide.stream.change_source import SourceShard
+from rowtide.stream.change_start import Start
+
+MOVED = [SourceShard("s1", (), b"", b""), SourceShard("s2", ("s1",), b"", b"")]
+
+
+class Quiet:
+    """A table whose shards have no change that was not read."""
+
+    async def table_name(self) -> str:
+        return "t"
+
+    async def shards(self) -> list[SourceShard]:
+        return MOVED
+
+    async def position(self, shard_id: str, since_us: int | None) -> str:
+        return encode_position(Position(shard_id, 1, 5))
+
+    async def first_and_last(self) -> tuple[bytes, bytes]:
+        return b"", b""
+
+
+async def lag_behind(parent: Lease) -> tuple[bool, object]:
+    leases = MemoryLeases()
+    start = Start({"s1": ""}, frozenset({"s1"}), snapshot=True, kept={})
+    await leases.create(Lease(START, position=start.text()))
+    await leases.create(parent)
+    lag = await measured(cast(ApiSource, Quiet()), leases)
+    return lag.none, lag.unread
+
+
+async def test_rows_that_a_moved_shards_reader_left_are_still_to_be_read() -> None:
+    """Nobody had taken the new shard yet, and a connector counted as done."""
+    left = Lease("s1", ended=True, pending=((b"m", b""),))
+    assert await lag_behind(left) == (False, ((b"m", b""),))
+
+
+async def test_a_moved_shard_whose_rows_were_read_has_nothing_left() -> None:
+    assert await lag_behind(Lease("s1", ended=True)) == (True, ())
