@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rowtide.core.chunk import header
 from rowtide.core.chunk_merge import deleted_row
-from rowtide.core.mark import mark_key, mark_position
+from rowtide.core.mark import mark_key
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.changelog import ChangelogEntry, ChangelogReader
 from rowtide.stream.changelog_flush import tombstone_stamp
@@ -61,8 +61,10 @@ def settled_stamps(
     """Return what tells for a row's key up to which stamp a removal is of no concern here; or -1.
 
     Rows that left a slot are removed from it, and may come back with a copied shard. Who follows
-    that shard's log may have them before it reads in the changelog that they had gone: as far as
-    the log is folded here, it alone says what is gone.
+    that shard's log may have them before it reads in the changelog that they had gone: where the
+    log is folded here, it alone says what of the time before the shard is gone. What was deleted
+    in the shard's own time is another matter: a mark may come out of the changelog, too, and of
+    what it covers a deletion may be told further on, where it was compacted to.
     """
     held: list[tuple[bytes, bytes]] = []
     copied: list[tuple[bytes, bytes, int]] = []
@@ -72,7 +74,7 @@ def settled_stamps(
             held += ranges
         mark = rows.get(mark_key(shard.shard_id))
         if shard.copied and mark is not None:
-            copied += [(low, high, mark_position(mark)[1]) for low, high in ranges]
+            copied += [(low, high, shard.floor_us) for low, high in ranges]
 
     def settled(chunk_key: bytes) -> int:
         if not copied or not any(low <= chunk_key < high for low, high in held):

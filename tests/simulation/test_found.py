@@ -326,6 +326,13 @@ def test_a_former_owner_that_fenced_its_successor_writes_nothing_for_that() -> N
     simulate(602403)
 
 
+def test_a_deletion_after_a_copy_is_taken_from_the_changelog_whatever_a_mark_says() -> None:
+    """A worker was killed in the middle of the changelog. It had read the mark of a shard that had
+    come by a copy, but not yet the tombstone that compaction had left of a deletion; later it took
+    that for one of the time before the copy, and kept a row of an index."""
+    simulate(700708)
+
+
 def test_rows_of_a_copy_that_an_earlier_life_of_the_slot_folded_are_flushed_in_the_next() -> None:
     """The changelog lacked them below a mark that counted them; the next owner had them not."""
     simulate(201463)
