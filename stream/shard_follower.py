@@ -199,11 +199,9 @@ class ShardFollower:
                 if stamp is None:
                     await asyncio.sleep(RETRY_S)  # The shard's end is not told yet.
                 return False
-        return False
+        raise Unfinished
 
     async def _pass_on_rows(self, page: RowPage, pending: Range) -> None:
-        if not self.holds:
-            return
         end = pending[1] if page.following is None else page.following
         covers = (pending[0], end)
         table = await self._source.table_name()
@@ -213,10 +211,16 @@ class ShardFollower:
         await self._checkpoint()
 
     async def _pass_on(self, changes: Sequence[Change]) -> None:
-        if changes and self.holds:
+        if changes:
             await self._hand_over(Batch(changes[0].table.name, self.shard_id, changes))
 
     async def _hand_over(self, batch: Batch) -> None:
+        """Have a batch finished. Raises ``Unfinished`` where the lease ended while it was read.
+
+        A renewal on its way may bring the lease back: nothing may be passed over meanwhile.
+        """
+        if not self.holds:
+            raise Unfinished
         batch.first = self._first
         await self._handle(batch)
         self._first = False

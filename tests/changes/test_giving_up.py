@@ -1,68 +1,28 @@
-"""A shard that is read to its end stays so, whatever waits for its turn meanwhile."""
+"""A shard that is given up, or lost, is where its last finished batch ended, and nowhere else."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
-from rowtide.core.errors import Unavailable
-from rowtide.stream.change_leases import Lease, MemoryLeases
-from rowtide.stream.change_source import ChangePage, RowPage, SourceShard
+import pytest
+
+from rowtide.core.key_ranges import Ranges
 from rowtide.stream.change_worker import Batch, FollowerSettings
 from rowtide.stream.shard_follower import ShardFollower
-
-LEASE = Lease("s1", counter=1, owner="me", position="rt1:s1:1:0")
-
-
-class EndedShard:
-    """A source of one shard, which has ended."""
-
-    async def table_name(self) -> str:
-        return "t"
-
-    async def now_us(self) -> int:
-        return 0
-
-    async def shards(self) -> list[SourceShard]:
-        return [SourceShard("s1", (), b"", b"")]
-
-    async def position(self, shard_id: str, since_us: int | None) -> str:
-        return LEASE.position
-
-    async def read(self, position: str, *, limit: int, wait_s: float) -> ChangePage:
-        return ChangePage([], None, True)
-
-    async def rows(self, shard_id: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
-        raise Unavailable
-
-    async def finished(self, consumer: str, positions: Sequence[str]) -> None:
-        pass
+from tests.changes.one_shard import LEASE, OneShard, SlowLeases
 
 
-class SlowLeases(MemoryLeases):
-    """Leases whose changes take until ``go``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked, self.go = asyncio.Event(), asyncio.Event()
-
-    async def change(self, old: Lease, new: Lease) -> Lease:
-        """Replace a row once it may be."""
-        self.asked.set()
-        await self.go.wait()
-        return await super().change(old, new)
+async def none(batch: Batch) -> None:
+    """Handle nothing: nothing is to be handed over."""
+    raise AssertionError(batch.shard_id)
 
 
 async def test_a_renewal_that_waits_does_not_take_back_what_was_given_up() -> None:
     """The shard counted as not read again, and its last changes came twice."""
     leases = SlowLeases()
     await leases.create(LEASE)
-
-    async def none(batch: Batch) -> None:
-        raise AssertionError("nothing is there to be handled")
-
     follower = ShardFollower(
-        LEASE, EndedShard(), leases, none, FollowerSettings(), leased_s=0.0, clock=lambda: 0.0
+        LEASE, OneShard(0), leases, none, FollowerSettings(), leased_s=0.0, clock=lambda: 0.0
     )
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(follower.run())
@@ -73,3 +33,29 @@ async def test_a_renewal_that_waits_does_not_take_back_what_was_given_up() -> No
     row = (await leases.all())["s1"]
     assert (row.owner, row.ended, row.counter) == ("", True, 2)
     assert follower.given_up
+
+
+@pytest.mark.parametrize("pending", [(), ((b"", b""),)], ids=["changes", "rows"])
+async def test_what_was_read_as_the_lease_ended_comes_again_though_a_renewal_saves_it(
+    pending: Ranges,
+) -> None:
+    """What was read then was not handed over, and the checkpoint stood behind it: it was lost."""
+    lease, leases, source = LEASE._replace(pending=pending), SlowLeases(), OneShard(2)
+    await leases.create(lease)
+    now_s = 0.0
+    follower = ShardFollower(
+        lease, source, leases, none, FollowerSettings(), leased_s=0.0, clock=lambda: now_s
+    )
+    source.go.clear()
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(follower.run())
+        await source.asked.wait()
+        now_s = 4.0
+        tasks.create_task(follower.renew())
+        await leases.asked.wait()
+        now_s = 5.5
+        source.go.set()
+        await asyncio.wait([following], timeout=1)
+        leases.go.set()
+    row = (await leases.all())["s1"]
+    assert (row.position, row.pending, row.ended) == (lease.position, pending, False)

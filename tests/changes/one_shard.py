@@ -1,0 +1,72 @@
+"""A source of one shard with a few changes, one a page; and leases that answer when they may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from rowtide.core.change import PUT_ROW, ROW, Change, ChangeTable, Parts
+from rowtide.core.position import decode_position, encode_position
+from rowtide.stream.change_leases import Lease, MemoryLeases
+from rowtide.stream.change_source import ChangePage, RowPage, SourceShard
+
+__all__ = ["LEASE", "OneShard", "SlowLeases"]
+
+LEASE = Lease("s1", counter=1, owner="me", position="rt1:s1:1:0")
+TABLE = ChangeTable("t", (b"pk",))
+
+
+class OneShard:
+    """``s1`` with ``count`` changes, then its end; a table of one row. Reads answer once ``go``."""
+
+    def __init__(self, count: int) -> None:
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+        self.go.set()
+        self._count = count
+
+    async def table_name(self) -> str:
+        return "t"
+
+    async def now_us(self) -> int:
+        return 0
+
+    async def shards(self) -> list[SourceShard]:
+        return [SourceShard("s1", (), b"", b"")]
+
+    async def position(self, shard_id: str, since_us: int | None) -> str:
+        return LEASE.position
+
+    async def read(self, position: str, *, limit: int, wait_s: float) -> ChangePage:
+        await self._let_go()
+        at = decode_position(position)
+        if at.offset >= self._count:
+            return ChangePage([], None, at_end=True)
+        change = Change(PUT_ROW, TABLE, "s1", at.offset, at.offset)
+        following = encode_position(at._replace(offset=at.offset + 1))
+        return ChangePage([change], following, at_end=at.offset + 1 == self._count)
+
+    async def rows(self, shard_id: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
+        await self._let_go()
+        row = Change.of(ROW, TABLE, "s1", self._count, Parts([], [], None))
+        return RowPage([row], self._count, None)
+
+    async def finished(self, consumer: str, positions: Sequence[str]) -> None:
+        pass
+
+    async def _let_go(self) -> None:
+        self.asked.set()
+        await self.go.wait()
+
+
+class SlowLeases(MemoryLeases):
+    """Leases whose changes are made once ``go``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def change(self, old: Lease, new: Lease) -> Lease:
+        """Replace a row once it may be."""
+        self.asked.set()
+        await self.go.wait()
+        return await super().change(old, new)
