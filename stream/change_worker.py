@@ -240,18 +240,18 @@ class ChangeWorker:
         if self._stopping:
             follower.stop()  # It came while we asked: the lease is given up again at once.
         self._followers[shard.shard_id] = follower
-        follow = self._follow(follower)
-        self._running[shard.shard_id] = tasks.create_task(follow, name=f"shard {shard.shard_id}")
+        following = tasks.create_task(follower.run(), name=f"shard {shard.shard_id}")
+        # Called also where the task is cancelled before it has begun.
+        following.add_done_callback(lambda _: self._left(follower))
+        self._running[shard.shard_id] = following
 
-    async def _follow(self, follower: ShardFollower) -> None:
-        try:
-            await follower.run()
-        finally:
-            del self._followers[follower.shard_id], self._running[follower.shard_id]
-            self._wake.set()
-            if not follower.given_up:
-                self.lost += 1
-                logger.warning("consumer %s lost shard %s", self.consumer, follower.shard_id)
+    def _left(self, follower: ShardFollower) -> None:
+        """Note that a shard is followed no more."""
+        del self._followers[follower.shard_id], self._running[follower.shard_id]
+        self._wake.set()
+        if not follower.given_up:
+            self.lost += 1
+            logger.warning("consumer %s lost shard %s", self.consumer, follower.shard_id)
 
     async def _first_lease(
         self, shard: SourceShard, leases: Mapping[str, Lease], shards: Sequence[SourceShard]

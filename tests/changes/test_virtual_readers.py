@@ -1,0 +1,41 @@
+"""Whatever befalls readers and their ways, what they are told is all there is, in order.
+
+``ROWTIDE_READER_SEEDS`` is how many seeds are run, ``ROWTIDE_SEED`` the first.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.changes.virtual_readers import World
+from tests.simulation.virtual_time import in_virtual_time
+
+SEEDS = int(os.environ.get("ROWTIDE_READER_SEEDS", "300"))
+FIRST = int(os.environ.get("ROWTIDE_SEED", "1"))
+AT_ONCE = 50
+ACTIONS = 60
+
+FOUND = {
+    235: "a shard was lost before its task began: this reader never let go of it again",
+    782: "a page came as the lease ended, a renewal saved the lease, and the page was passed over",
+}
+
+
+def run(seed: int) -> None:
+    try:
+        in_virtual_time(World(seed).run(ACTIONS))
+    except Exception as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, AT_ONCE))
+def test_no_seed_loses_a_change_or_tells_it_out_of_order(first: int) -> None:
+    for seed in range(first, min(first + AT_ONCE, FIRST + SEEDS)):
+        run(seed)
+
+
+@pytest.mark.parametrize("seed", FOUND, ids=FOUND.values())
+def test_what_was_found_is_mended(seed: int) -> None:
+    run(seed)

@@ -1,0 +1,293 @@
+"""Readers of one consumer in virtual time: what they read, what they tell, and what befalls them.
+
+The table, the leases and the target are in memory; the ways there are slow, fail, and let things
+arrive that nobody waits for any more. One seed is one run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rowtide.core import key as key_order
+from rowtide.core import variant
+from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable, first_failure
+from rowtide.stream.change_leases import Lease
+from rowtide.stream.change_source import ChangePage, RowPage, SourceShard
+from rowtide.stream.change_start import Begin
+from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
+from rowtide.stream.shard_follower import Unfinished
+from tests.changes.virtual_table import Table, Target
+from tests.simulation.virtual_time import OUTSIDE, Process
+
+__all__ = ["World"]
+
+KEYS = [key_order.encode([variant.encode(f"{letter}{n}")]) for letter in "abcdef" for n in range(3)]
+SETTINGS = FollowerSettings(batch_changes_max=7)
+READERS_MAX = 3
+CATCH_UP_S = 600
+STOP_S = 60
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """Parts of all questions: those that never go out, whose answers are lost, that take long."""
+
+    refused: float
+    lost: float
+    slow: float
+
+    @classmethod
+    def drawn(cls, chance: random.Random) -> Weather:
+        """Return any weather."""
+        return cls(*(chance.choice((0.0, 0.05, 0.3)) for _ in range(3)))
+
+
+class Way:
+    """One process's way to everything. What was sent arrives, whoever waits for it."""
+
+    def __init__(self, chance: random.Random, weather: Callable[[], Weather]) -> None:
+        self.chance = chance
+        self._weather = weather
+
+    async def ask(self, work: Callable[[], Answer]) -> Answer:
+        """Return what ``work`` gives. Raises what it raises, or what befell it on the way."""
+        loop, weather = asyncio.get_running_loop(), self._weather()
+        if self.chance.random() < weather.refused:
+            await asyncio.sleep(self._latency_s())
+            raise Unavailable
+        lost = self.chance.random() < weather.lost
+        answer: asyncio.Future[Answer] = loop.create_future()
+
+        def arrive() -> None:
+            outcome: Answer | StoreError
+            try:
+                outcome = work()
+            except StoreError as error:
+                outcome = error
+            told = OutcomeUnknown("lost") if lost else outcome
+            loop.call_later(self._latency_s(), settle, told, context=OUTSIDE)
+
+        def settle(outcome: Answer | StoreError) -> None:
+            if answer.done():
+                return  # Cancelled meanwhile.
+            if isinstance(outcome, StoreError):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+        loop.call_later(self._latency_s(), arrive, context=OUTSIDE)
+        return await answer
+
+    def _latency_s(self) -> float:
+        slow = self.chance.random() < self._weather().slow
+        return self.chance.uniform(0.2, 4.0) if slow else self.chance.uniform(0.001, 0.02)
+
+
+class VirtualSource:
+    """The table from one process."""
+
+    def __init__(self, table: Table, way: Way) -> None:
+        self._table = table
+        self._way = way
+
+    async def table_name(self) -> str:
+        return "t"
+
+    async def now_us(self) -> int:
+        return await self._way.ask(lambda: self._table.stamp + 1)
+
+    async def shards(self) -> list[SourceShard]:
+        return await self._way.ask(lambda: [s.shard for s in self._table.shards])
+
+    async def position(self, shard_id: str, since_us: int | None) -> str:
+        return await self._way.ask(lambda: self._table.position(shard_id, since_us))
+
+    async def read(self, position: str, *, limit: int, wait_s: float) -> ChangePage:
+        page = await self._way.ask(lambda: self._table.read(position, limit))
+        if page.following != position:
+            return page
+        await asyncio.sleep(wait_s)
+        return await self._way.ask(lambda: self._table.read(position, limit))
+
+    async def rows(self, shard_id: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
+        return await self._way.ask(lambda: self._table.page(shard_id, begin, end, limit))
+
+    async def finished(self, consumer: str, positions: Sequence[str]) -> None:
+        pass
+
+
+class VirtualLeases:
+    """The consumer's rows from one process."""
+
+    consumer = "readers"
+
+    def __init__(self, rows: dict[str, Lease], way: Way) -> None:
+        self._rows = rows
+        self._way = way
+
+    async def open(self, table: str) -> None:
+        pass
+
+    async def all(self) -> dict[str, Lease]:
+        return await self._way.ask(lambda: dict(self._rows))
+
+    async def create(self, lease: Lease) -> Lease:
+        return await self._way.ask(lambda: self._rows.setdefault(lease.shard_id, lease))
+
+    async def change(self, old: Lease, new: Lease) -> Lease:
+        return await self._way.ask(lambda: self._changed(old, new))
+
+    async def remove(self, lease: Lease) -> None:
+        await self._way.ask(lambda: self._rows.pop(lease.shard_id, None))
+
+    def _changed(self, old: Lease, new: Lease) -> Lease:
+        if self._rows[old.shard_id] == old:
+            self._rows[old.shard_id] = new._replace(counter=old.counter + 1)
+        return self._rows[old.shard_id]
+
+
+class Reader:
+    """One process that reads, and tells the target."""
+
+    def __init__(self, name: str, world: World) -> None:
+        self.process = Process()
+        self._way = Way(world.chance, lambda: world.weather)
+        self._target = world.target
+        self.worker = ChangeWorker(
+            VirtualSource(world.table, self._way),
+            VirtualLeases(world.leases, self._way),
+            self._handle,
+            begin=world.begin,
+            settings=SETTINGS,
+            clock=asyncio.get_running_loop().time,
+        )
+        self.worker.id = name
+        self.task = world.tasks.create_task(self.worker.run(), context=self.process.context)
+
+    async def _handle(self, batch: Batch) -> None:
+        """Tell the target, as often as it takes; now and then give up, as parking may."""
+        while True:
+            try:
+                await self._way.ask(lambda: self._target.apply(batch))
+            except StoreError:
+                await asyncio.sleep(0.3)
+            else:
+                break
+        if self._way.chance.random() < 0.03:
+            raise self._way.chance.choice([Unavailable, Unfinished])
+
+
+class World:
+    """One run of ``seed``: actions until all is told."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.begin: Begin = self.chance.choice(("oldest", "rows"))
+        self.weather = Weather.drawn(self.chance)
+        self.table = Table()
+        self.target = Target(in_order=self.begin == "oldest")
+        self.leases: dict[str, Lease] = {}
+        self.tasks = asyncio.TaskGroup()
+        self.readers: list[Reader] = []
+        self._gone: list[Reader] = []
+        """Stopped, or killed."""
+        self._started = 0
+
+    async def run(self, actions: int) -> None:
+        """Run; raise AssertionError where something was lost, or told out of order."""
+        try:
+            async with self.tasks:
+                try:
+                    await self._live(actions)
+                    await self._settle()
+                finally:
+                    self._end()
+        except BaseExceptionGroup as group:
+            raise first_failure(group) from group
+
+    async def _live(self, actions: int) -> None:
+        for _ in range(actions):
+            self.chance.choice(self._actions())()
+            await asyncio.sleep(self.chance.choice((0.0, 0.05, 0.3, 1.0, 3.0)))
+            assert not self.target.failure, self.target.failure
+
+    async def _settle(self) -> None:
+        """All that was paused goes on, the weather is fine: everything must arrive."""
+        self.weather = Weather(0.0, 0.0, 0.0)
+        for reader in self.readers:
+            reader.process.thaw()
+        self.start()
+        wanted = {key: number for key, (number, _) in self.table.rows.items()}
+        for _ in range(CATCH_UP_S):
+            await asyncio.sleep(1)
+            assert not self.target.failure, self.target.failure
+            if self.target.rows() == wanted:
+                break
+        assert self.target.rows() == wanted
+        for reader in self.readers:
+            reader.worker.stop()
+        _, left = await asyncio.wait([r.task for r in self.readers], timeout=STOP_S)
+        assert not left, "a reader does not stop"
+
+    def _end(self) -> None:
+        """End every task, of the killed too: none may be left to the garbage collector."""
+        for reader in [*self.readers, *self._gone]:
+            reader.task.cancel()
+            reader.process.thaw()
+
+    def _actions(self) -> list[Callable[[], None]]:
+        few = [self._split, self._merge, self._stop, self._kill, self._change_weather]
+        return [self._write] * 4 + few + [self.start, self._pause] * 2
+
+    def _write(self) -> None:
+        for _ in range(self.chance.randint(1, 30)):
+            self.table.write(self.chance.choice(KEYS), delete=self.chance.random() < 0.3)
+
+    def _split(self) -> None:
+        self.table.split(self.chance.choice(self.table.living()), self.chance.choice(KEYS))
+
+    def _merge(self) -> None:
+        living = self.table.living()
+        if len(living) > 1:
+            left = self.chance.randrange(len(living) - 1)
+            self.table.merge(living[left], living[left + 1])
+
+    def start(self) -> None:
+        """Start one more reader, unless there are enough."""
+        if len(self.readers) < READERS_MAX:
+            self._started += 1
+            self.readers.append(Reader(f"r{self._started}", self))
+
+    def _stop(self) -> None:
+        if running := [r for r in self.readers if not r.process.frozen]:
+            reader = self.chance.choice(running)
+            reader.worker.stop()
+            self.readers.remove(reader)
+            self._gone.append(reader)
+
+    def _kill(self) -> None:
+        if self.readers:
+            reader = self.readers.pop(self.chance.randrange(len(self.readers)))
+            reader.process.freeze()
+            self._gone.append(reader)
+
+    def _pause(self) -> None:
+        """Stop a reader for about as long as its leases last."""
+        if self.readers:
+            reader = self.chance.choice(self.readers)
+            reader.process.freeze()
+            loop, paused_s = asyncio.get_running_loop(), self.chance.uniform(3.0, 7.0)
+            loop.call_later(paused_s, self._go_on, reader, context=OUTSIDE)
+
+    def _go_on(self, reader: Reader) -> None:
+        if reader in self.readers:
+            reader.process.thaw()
+
+    def _change_weather(self) -> None:
+        self.weather = Weather.drawn(self.chance)
