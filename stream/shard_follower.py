@@ -5,6 +5,8 @@ the stream is followed up to that stamp, changes of rows that were read before a
 the page is. So after each step whoever gets them has the rows read so far as of that stamp. Of
 rows not read yet only deletes are passed on: after a crash the receiver may hold some of them.
 
+While a batch is handled the next one is read.
+
 Times are seconds of the clock that is given.
 """
 
@@ -16,11 +18,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rowtide.core.change import DELETE, Change
-from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable
+from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable, first_failure
 from rowtide.core.key_ranges import Range, holds
 from rowtide.core.position import decode_position, encode_position
 from rowtide.stream.change_leases import Lease, Leases
-from rowtide.stream.change_source import ChangeSource, RowPage
+from rowtide.stream.change_source import ChangePage, ChangeSource, RowPage
 
 __all__ = ["Batch", "FollowerSettings", "Handle", "ShardFollower", "Unfinished"]
 
@@ -68,7 +70,8 @@ class FollowerSettings:
 
     ``lease_s`` is how long a shard of a crashed reader rests; too short loses shards to a busy
     event loop. ``checkpoint_s`` bounds what comes again after a crash; 0 is after each batch.
-    ``batch_changes_max`` bounds what is held in memory per shard, with the answers' own bounds.
+    ``batch_changes_max`` bounds each of the two batches that are held in memory per shard, with the
+    answers' own bounds.
     """
 
     lease_s: float = 5.0
@@ -112,6 +115,9 @@ class ShardFollower:
         self._writing = asyncio.Lock()
         self._stopping = False
         self._first = True
+        self._tasks = asyncio.TaskGroup()
+        self._ahead: tuple[str, asyncio.Task[ChangePage | StoreError]] | None = None
+        """What is read meanwhile, and where it begins."""
 
     @property
     def holds(self) -> bool:
@@ -134,6 +140,16 @@ class ShardFollower:
 
     async def run(self) -> None:
         """Follow until the shard's end, until stopped, or until the lease is lost."""
+        try:
+            async with self._tasks:
+                ended = await self._followed()
+                self._drop_ahead()
+        except BaseExceptionGroup as group:
+            raise first_failure(group) from group
+        await self._leave(ended=ended)
+
+    async def _followed(self) -> bool:
+        """Follow as long as may be; return whether the shard ended."""
         ended = False
         while self.holds and not (ended or self._stopping):
             try:
@@ -146,7 +162,7 @@ class ShardFollower:
             except (Unavailable, OutcomeUnknown) as error:
                 logger.debug("shard %s: %s", self.shard_id, error)
                 await asyncio.sleep(RETRY_S)
-        await self._leave(ended=ended)
+        return ended
 
     async def renew(self) -> None:
         """Renew the lease with what is finished. Raises ``StoreError``."""
@@ -154,13 +170,44 @@ class ShardFollower:
 
     async def _follow(self, wait_s: float) -> bool:
         """Pass on the next changes; return whether the shard ended there."""
-        limit = self._settings.batch_changes_max
-        page = await self._source.read(self._position, limit=limit, wait_s=wait_s)
+        page = await self._next_page(wait_s)
         if page.changes:
+            if page.following is not None:
+                self._read_ahead(page.following, wait_s)
             await self._pass_on(page.changes)
         self._position = page.following or self._position
         await self._checkpoint()
         return page.following is None
+
+    async def _next_page(self, wait_s: float) -> ChangePage:
+        """Return the page that begins where we are."""
+        if self._ahead is not None and self._ahead[0] == self._position:
+            (_, reading), self._ahead = self._ahead, None
+            page = await reading
+            if isinstance(page, StoreError):
+                raise page
+            return page
+        self._drop_ahead()
+        limit = self._settings.batch_changes_max
+        return await self._source.read(self._position, limit=limit, wait_s=wait_s)
+
+    def _read_ahead(self, position: str, wait_s: float) -> None:
+        """Begin to read the page that follows the one in hand."""
+
+        async def read() -> ChangePage | StoreError:
+            limit = self._settings.batch_changes_max
+            try:
+                return await self._source.read(position, limit=limit, wait_s=wait_s)
+            except StoreError as error:
+                return error  # Raised, it would end the batch in hand.
+
+        task = self._tasks.create_task(read(), name=f"read ahead {self.shard_id}")
+        self._ahead = position, task
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead[1].cancel()
 
     async def _read_rows(self, pending: Range) -> bool:
         """Pass on a page of rows as of a stamp, after all changes up to it."""

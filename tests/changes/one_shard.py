@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rowtide.core.change import PUT_ROW, ROW, Change, ChangeTable, Parts
+from rowtide.core.errors import StoreError
 from rowtide.core.position import decode_position, encode_position
 from rowtide.stream.change_leases import Lease, MemoryLeases
 from rowtide.stream.change_source import ChangePage, RowPage, SourceShard
@@ -17,12 +18,18 @@ TABLE = ChangeTable("t", (b"pk",))
 
 
 class OneShard:
-    """``s1`` with ``count`` changes, then its end; a table of one row. Reads answer once ``go``."""
+    """``s1`` with ``count`` changes, which ends with the last; a table of one row.
 
-    def __init__(self, count: int) -> None:
+    Reads answer once ``go``. What is in ``faults`` is raised at a place of the log, once.
+    """
+
+    def __init__(self, count: int, faults: Mapping[int, StoreError] | None = None) -> None:
         self.asked, self.go = asyncio.Event(), asyncio.Event()
         self.go.set()
+        self.asked_for: list[int] = []
+        """The places at which reads began."""
         self._count = count
+        self._faults = dict(faults or {})
 
     async def table_name(self) -> str:
         return "t"
@@ -37,13 +44,16 @@ class OneShard:
         return LEASE.position
 
     async def read(self, position: str, *, limit: int, wait_s: float) -> ChangePage:
-        await self._let_go()
         at = decode_position(position)
-        if at.offset >= self._count:
-            return ChangePage([], None, at_end=True)
-        change = Change(PUT_ROW, TABLE, "s1", at.offset, at.offset)
-        following = encode_position(at._replace(offset=at.offset + 1))
-        return ChangePage([change], following, at_end=at.offset + 1 == self._count)
+        self.asked_for.append(at.offset)
+        await self._let_go()
+        if at.offset in self._faults:
+            raise self._faults.pop(at.offset)
+        following = at.offset + 1
+        changes = [Change(PUT_ROW, TABLE, "s1", at.offset, at.offset)][: self._count]
+        if following >= self._count:
+            return ChangePage(changes, None, at_end=True)
+        return ChangePage(changes, encode_position(at._replace(offset=following)), at_end=False)
 
     async def rows(self, shard_id: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
         await self._let_go()

@@ -18,8 +18,8 @@ AT_ONCE = 50
 ACTIONS = 60
 
 FOUND = {
-    235: "a shard was lost before its task began: this reader never let go of it again",
-    782: "a page came as the lease ended, a renewal saved the lease, and the page was passed over",
+    399: "a shard was lost before its task began: this reader never let go of it again",
+    1901: "a page came as the lease ended, a renewal saved the lease, and the page was passed over",
 }
 
 

@@ -45,7 +45,9 @@ class Weather:
     @classmethod
     def drawn(cls, chance: random.Random) -> Weather:
         """Return any weather."""
-        return cls(*(chance.choice((0.0, 0.05, 0.3)) for _ in range(3)))
+        return cls(
+            *(chance.choice((0.0, 0.05, 0.3)) for _ in range(2)), chance.choice((0.0, 0.1, 0.9))
+        )
 
 
 class Way:
