@@ -45,9 +45,8 @@ class Weather:
     @classmethod
     def drawn(cls, chance: random.Random) -> Weather:
         """Return any weather."""
-        return cls(
-            *(chance.choice((0.0, 0.05, 0.3)) for _ in range(2)), chance.choice((0.0, 0.1, 0.9))
-        )
+        few, many = (0.0, 0.05, 0.3), (0.0, 0.1, 0.9)
+        return cls(chance.choice(few), chance.choice(few), chance.choice(many))
 
 
 class Way:
