@@ -10,6 +10,7 @@ from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.back_off import BackOff
 from rowtide.connectors.runtime.declaration import Declaration
 from rowtide.connectors.runtime.lag import Lag
+from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.progress import Progress
 from rowtide.connectors.source import Behind
@@ -38,6 +39,7 @@ class ConnectorRun(ABC):
         self.behind: Behind | None = None
         """As a source tells it, ``measured`` as the table of a sink does."""
         self._place = place
+        self._parked = ParkedRows(place.endpoint, declaration.name)
         self._stopping = asyncio.Event()
         self._look = asyncio.Event()
 
@@ -49,7 +51,7 @@ class ConnectorRun(ABC):
     @property
     def parked(self) -> int:
         """Return how many keys are parked, as far as is known here."""
-        return 0
+        return len(self._parked.keys)
 
     @abstractmethod
     async def measure(self) -> None:

@@ -18,7 +18,6 @@ from rowtide.connectors.runtime.declaration import Declaration, begin_of
 from rowtide.connectors.runtime.declarations import group_of
 from rowtide.connectors.runtime.home import at_home
 from rowtide.connectors.runtime.lag import measured
-from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.pipeline import Pipeline, Target
 from rowtide.connectors.runtime.place import Place, table_shape
 from rowtide.connectors.sink import Sink, traits_of
@@ -45,7 +44,6 @@ class SinkRun(ConnectorRun):
             place.endpoint, declaration.table, columns=declaration.transforms.wanted
         )
         self._leases = TableLeases(place.endpoint, group_of(declaration.name))
-        self._parked = ParkedRows(place.endpoint, declaration.name)
         self._look.set()
         self._worker: ChangeWorker | None = None
         self._failures: list[Exception] = []
@@ -54,11 +52,6 @@ class SinkRun(ConnectorRun):
     def shards(self) -> list[str]:
         """Return the shards that are read here now."""
         return self._worker.shards if self._worker is not None else []
-
-    @property
-    def parked(self) -> int:
-        """Return how many keys are parked, as far as is known here."""
-        return len(self._parked.keys)
 
     async def measure(self) -> None:
         """Find out how far the connector is behind."""

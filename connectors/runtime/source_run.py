@@ -8,9 +8,6 @@ import logging
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_source
 from rowtide.connectors.runtime.connector_run import ConnectorRun
-from rowtide.connectors.runtime.declaration import Declaration
-from rowtide.connectors.runtime.parking import ParkedRows
-from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.source_parking import ParkingTarget
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.source import Measurable, Source, SourceTarget
@@ -28,15 +25,6 @@ STOP_S_MAX = 20.0
 
 class SourceRun(ConnectorRun):
     """Runs a source's ``declaration``."""
-
-    def __init__(self, declaration: Declaration, place: Place) -> None:
-        super().__init__(declaration, place)
-        self._parked = ParkedRows(place.endpoint, declaration.name)
-
-    @property
-    def parked(self) -> int:
-        """Return how many keys are parked, as far as is known here."""
-        return len(self._parked.keys)
 
     async def measure(self) -> None:
         """A source is asked all the while: what reaches for its server keeps nobody waiting."""
