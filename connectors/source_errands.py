@@ -11,7 +11,7 @@ from rowtide.connectors.rows import Key, SourceRow
 from rowtide.core.errors import StoreError, Unavailable, invalid
 from rowtide.core.variant import Scalar
 
-__all__ = ["Errand", "Errands"]
+__all__ = ["Errand", "Errands", "follows_nothing"]
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +42,7 @@ class Errands:
     ) -> None:
         """Return once it is done. Raises ``Rejected``, and ``Unavailable`` at the end."""
         if self._ended:
-            raise _ended()
+            raise follows_nothing()
         errand = Errand(table, key, write, asyncio.get_running_loop().create_future())
         self._waiting.append(errand)
         self._wake()
@@ -71,8 +71,9 @@ class Errands:
         """Do nothing any more."""
         self._ended = True
         while self._waiting:
-            self.done(_ended())
+            self.done(follows_nothing())
 
 
-def _ended() -> Unavailable:
+def follows_nothing() -> Unavailable:
+    """Return what whoever asks a source is told while it doesn't follow its server."""
     return Unavailable("The source follows nothing now.")

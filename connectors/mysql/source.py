@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -24,12 +24,11 @@ from rowtide.connectors.mysql.source_side import MySqlSide
 from rowtide.connectors.mysql.source_snapshot import Snapshots
 from rowtide.connectors.mysql.source_tables import followed_tables
 from rowtide.connectors.registry import Surroundings
-from rowtide.connectors.rows import SourceRow
-from rowtide.connectors.source import Behind, SourceTarget
+from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source_life import ServerSource
 from rowtide.connectors.source_pipe import Pipe
 from rowtide.connectors.source_progress import TableProgress
-from rowtide.core.errors import Unavailable, first_failure
-from rowtide.core.variant import Scalar
+from rowtide.core.errors import first_failure
 
 __all__ = ["MySqlSource", "make_source"]
 
@@ -62,37 +61,17 @@ class _Sessions(NamedTuple):
         self.gauge.close()
 
 
-class MySqlSource:
+class MySqlSource(ServerSource[Server]):
     """See ``Source``. ``folder`` is where transactions too large for the memory wait."""
 
     def __init__(self, settings: SourceSettings, *, folder: str | None = None) -> None:
+        super().__init__()
         self._settings = settings
         self._folder = folder
-        self._copy: Copy | None = None
-        self._gauge: Server | None = None
-        self.stopping = False
 
-    def stop(self) -> None:
-        """Let ``run`` end at the next place from which nothing is repeated."""
-        self.stopping = True
-        if self._copy is not None:
-            self._copy.stop()
-
-    async def behind(self) -> Behind | None:
-        """See ``Measurable``."""
-        copy, gauge = self._copy, self._gauge
-        if copy is None or gauge is None:
-            return None
-        with translated(self._settings):
-            return await copy.behind(gauge)
-
-    async def copy_again(
-        self, table: str, key: Sequence[Scalar], write: Callable[[SourceRow], Awaitable[None]]
-    ) -> None:
-        """See ``CopiesRows``."""
-        if self._copy is None:
-            raise Unavailable("The source follows nothing now.")
-        await self._copy.errands.ask(table, key, write)
+    def translated(self) -> AbstractContextManager[None]:
+        """See ``ServerSource``."""
+        return translated(self._settings)
 
     def begin_again(self, checkpoint: bytes) -> bytes:
         """See ``Repeatable``: every table is copied again, and what is no more there is deleted."""
@@ -104,7 +83,7 @@ class MySqlSource:
 
     async def side(self, table: str) -> MySqlSide:
         """See ``ComparableSource``."""
-        with translated(self._settings):
+        with self.translated():
             return await asyncio.to_thread(MySqlSide, self._settings, table)
 
     async def run(self, target: SourceTarget) -> None:
@@ -112,7 +91,7 @@ class MySqlSource:
         checkpoint = Checkpoint.parsed(await target.checkpoint())
         missed = ""
         while not self.stopping:
-            with translated(self._settings):
+            with self.translated():
                 sessions = await asyncio.to_thread(self._opened, checkpoint, missed)
             try:
                 await self._live(target, checkpoint, sessions)
@@ -181,7 +160,7 @@ class MySqlSource:
         }
         pipe: Pipe[Piece] = Pipe(_weight, weight_max=AHEAD_BYTES)
         snapshots = Snapshots(sessions.chunks, epoch=checkpoint.epoch, run=checkpoint.run)
-        copy = self._copy = Copy(
+        copy = Copy(
             target,
             checkpoint,
             dict(sessions.tables),
@@ -189,10 +168,8 @@ class MySqlSource:
             snapshots=snapshots,
             copied=copied,
         )
-        self._gauge = sessions.gauge
-        if self.stopping:
-            copy.stop()
-        with translated(self._settings):
+        self.began(copy, sessions.gauge)
+        with self.translated():
             reader = _Reader(sessions, checkpoint, copied, self._folder)
             await asyncio.to_thread(reader.open)
             pipe.start(partial(reader.run, pipe.put), "mysql binlog")
@@ -201,7 +178,7 @@ class MySqlSource:
             except BaseExceptionGroup as group:
                 raise first_failure(group) from group
             finally:
-                self._copy = None
+                self.ended()
                 pipe.close()
                 reader.close()
                 sessions.close()

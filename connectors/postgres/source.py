@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import NamedTuple
 
 from rowtide.connectors.fields import Fields
@@ -23,11 +23,10 @@ from rowtide.connectors.postgres.stream import Piece, Stream, weight
 from rowtide.connectors.postgres.tables import SourceTable
 from rowtide.connectors.postgres.traces import erased, publication_trace, slot_trace
 from rowtide.connectors.registry import Surroundings
-from rowtide.connectors.rows import SourceRow
-from rowtide.connectors.source import Behind, SourceTarget
+from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source_life import ServerSource
 from rowtide.connectors.source_pipe import Pipe
 from rowtide.core.errors import Unavailable, first_failure
-from rowtide.core.variant import Scalar
 
 __all__ = ["PostgresSource", "make_source"]
 
@@ -60,36 +59,16 @@ class _Sessions(NamedTuple):
             session.close()
 
 
-class PostgresSource:
+class PostgresSource(ServerSource[Server]):
     """See ``Source``."""
 
     def __init__(self, settings: SourceSettings) -> None:
+        super().__init__()
         self._settings = settings
-        self._copier: Copier | None = None
-        self._gauge: Server | None = None
-        self.stopping = False
 
-    def stop(self) -> None:
-        """Let ``run`` end at the next place from which nothing is repeated."""
-        self.stopping = True
-        if self._copier is not None:
-            self._copier.stop()
-
-    async def behind(self) -> Behind | None:
-        """See ``Measurable``."""
-        copier, gauge = self._copier, self._gauge
-        if copier is None or gauge is None:
-            return None
-        with translated(self._settings):
-            return await copier.behind(gauge)
-
-    async def copy_again(
-        self, table: str, key: Sequence[Scalar], write: Callable[[SourceRow], Awaitable[None]]
-    ) -> None:
-        """See ``CopiesRows``."""
-        if self._copier is None:
-            raise Unavailable("The source follows nothing now.")
-        await self._copier.errands.ask(table, key, write)
+    def translated(self) -> AbstractContextManager[None]:
+        """See ``ServerSource``."""
+        return translated(self._settings)
 
     def begin_again(self, checkpoint: bytes) -> bytes:
         """See ``Repeatable``: every table is copied again, and what is no more there is deleted."""
@@ -105,18 +84,18 @@ class PostgresSource:
 
     async def erase(self) -> Sequence[str]:
         """See ``LeavesTraces``: the slot goes, and the publication if the source made it."""
-        with translated(self._settings):
+        with self.translated():
             return await asyncio.to_thread(erased, self._settings)
 
     async def side(self, table: str) -> PostgresSide:
         """See ``ComparableSource``."""
-        with translated(self._settings):
+        with self.translated():
             return await asyncio.to_thread(PostgresSide, self._settings, table)
 
     async def run(self, target: SourceTarget) -> None:
         """See ``Source.run``. Raises ``SettingsRefused`` where the server can't be followed."""
         checkpoint = Checkpoint.parsed(await target.checkpoint())
-        with translated(self._settings):
+        with self.translated():
             sessions = await asyncio.to_thread(self._opened)
             try:
                 tables = await self._prepare(target, checkpoint, sessions.server)
@@ -177,15 +156,13 @@ class PostgresSource:
         parts = Parts(Chunks(sessions.chunks), sessions.server, stream, pipe)
         begin = await asyncio.to_thread(sessions.server.mark)
         copier = Copier(target, checkpoint, tables, parts, begin=begin, copied=copied)
-        self._copier, self._gauge = copier, sessions.gauge
-        if self.stopping:
-            copier.stop()
+        self.began(copier, sessions.gauge)
         try:
             await asyncio.to_thread(stream.open)
             pipe.start(stream.run, "postgres stream")
             await copier.run()
         finally:
-            self._copier = None
+            self.ended()
             pipe.close()
             stream.close()
             await asyncio.shield(asyncio.to_thread(_ended, sessions, pipe, stream))
