@@ -8,7 +8,6 @@ after it can't meet a broker that has not heard of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from aiokafka.protocol.admin import (
@@ -59,12 +58,7 @@ class Cluster:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def log(self, topic: str, partition: int = 0) -> KafkaLog:
