@@ -18,7 +18,7 @@ import pymysql
 from demo.servers.debian import NotToBeHad, library_path, unpacked
 from demo.servers.server import HOST, NotStarted, Server, free_port
 
-__all__ = ["HOST", "MariaDB", "NotStarted", "NotToBeHad", "Programs", "find_programs"]
+__all__ = ["HOST", "QUICK", "MariaDB", "NotStarted", "NotToBeHad", "Programs", "find_programs"]
 
 BINLOG = (
     *("--server-id=1", "--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL"),
@@ -28,6 +28,10 @@ SMALL = (
     *("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=16M", "--performance-schema=0"),
     *("--skip-name-resolve", "--character-set-server=utf8mb4"),
 )
+
+QUICK = ("--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2")
+"""Options of a server that need not outlive a power cut. A killed process loses nothing of what it
+gave to the system."""
 
 INSTALL = (
     *("--auth-root-authentication-method=normal", "--skip-test-db"),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 
-from demo.servers.mariadb import HOST, MariaDB
+from demo.servers.mariadb import HOST, QUICK, MariaDB
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.mysql.source import make_source
 from rowtide.connectors.registry import Surroundings
@@ -46,7 +46,6 @@ VALUES = (
 )
 PROBES = 300
 STATEMENT_ROWS = 5000
-QUICK = ("--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2")
 
 
 @click.command(context_settings={"show_default": True})

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import click
 
 from demo.servers.clickhouse import Clickhouse
-from demo.servers.mariadb import HOST, MariaDB
+from demo.servers.mariadb import HOST, QUICK, MariaDB
 from demo.servers.opensearch import OpenSearch
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
@@ -52,7 +52,6 @@ NONE = "tests.bench.null_sink"
 BATCH_ROWS = 1000
 LOOK_S = 0.01
 TAKEN_S_MAX = 600.0
-QUICK = ("--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2")
 
 
 @click.command(context_settings={"show_default": True})

@@ -15,7 +15,7 @@ import pytest
 
 from demo.servers.apicurio import Apicurio
 from demo.servers.connect import Connect
-from demo.servers.mariadb import HOST, MariaDB, NotToBeHad, find_programs
+from demo.servers.mariadb import HOST, QUICK, MariaDB, NotToBeHad, find_programs
 from demo.servers.server import Answered, fetched
 from rowtide.connectors.rows import SinkBatch, SinkRow
 from rowtide.core.change import ROW, UPDATE
@@ -35,8 +35,6 @@ COLUMNS = {
     "open": "boolean",
     "raw": "binary",
 }
-# The sink commits row by row; a killed server loses nothing of what it gave to the system.
-QUICK = ("--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2")
 PLUGIN = "debezium-jdbc"
 WAIT_S = 120.0
 POLL_S = 0.5
@@ -49,6 +47,7 @@ def mariadb(cache_dir: Path, tmp_path: Path) -> Iterator[MariaDB]:
         find_programs(cache_dir)
     except NotToBeHad as error:
         pytest.skip(str(error))
+    # The judge commits row by row.
     with MariaDB(tmp_path / "mariadb", cache_dir, options=QUICK) as server:
         server.execute(
             "CREATE DATABASE judged",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.servers.mariadb import MariaDB, NotToBeHad
+from demo.servers.mariadb import QUICK, MariaDB, NotToBeHad
 from rowtide.connectors.mysql import source_copy
 from tests.connectors.runtime.conftest import connector, processes, rows
 
@@ -51,9 +51,7 @@ def mariadb(shared_mariadb: MariaDB) -> Iterator[MariaDB]:
 
 @contextmanager
 def _started(folder: Path, cache_dir: Path, options: tuple[str, ...]) -> Iterator[MariaDB]:
-    # A killed process loses nothing of what it gave to the system; only a power cut would.
-    quick = ("--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2")
-    server = MariaDB(folder, cache_dir, options=(*quick, *options))
+    server = MariaDB(folder, cache_dir, options=(*QUICK, *options))
     try:
         server.start()
     except NotToBeHad as error:
