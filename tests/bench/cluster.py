@@ -5,32 +5,24 @@ Every worker keeps its port over its restarts, so a client may knock until it is
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from demo.servers.server import free_port
 from rowtide.cli.client import Client, NoAnswer, ServerError
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.up import Ready, Up
 
-__all__ = ["Cluster", "free_port"]
+__all__ = ["Cluster"]
 
 SETTLED_S_MAX = 120.0
 LOOK_S = 0.1
 
 Status = list[dict[str, Any]]
-
-
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Cluster:

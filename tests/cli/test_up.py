@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.servers.server import free_port
 from rowtide.cli.credentials import read_endpoint
 from rowtide.deploy.up import Up
 
@@ -234,8 +235,3 @@ def rowtide(command: str, folder: Path) -> None:
     subprocess.run(
         [ROWTIDE, *command.split(), "--data-dir", folder / "data"], check=True, capture_output=True
     )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import urllib.error
 import urllib.request
@@ -14,18 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from demo.servers.server import free_port
 from tests.system.server import Server, wait_until
 
 pytestmark = pytest.mark.system
 
 Probe = Callable[[str], tuple[int, str]]
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.socket() as attempt:
-        attempt.bind(("127.0.0.1", 0))
-        return int(attempt.getsockname()[1])
 
 
 @pytest.fixture
