@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from rowtide.cli.connector_status import list_connectors, logs, status
 from rowtide.cli.endpoint_call import asked
 from rowtide.cli.exits import Refused
 from rowtide.cli.output import Output, emit_json
+from rowtide.cli.own_modules import find_modules_here
 from rowtide.cli.stream import since_us
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import Declaration, judge, parse_file
@@ -106,7 +106,7 @@ def apply(client: Client, file: Path, output: Output, *, prune: bool, yes: bool)
 
 def _judged(file: Path) -> list[Declaration]:
     """Return what a file declares; print what can't be judged here."""
-    sys.path.insert(0, str(Path.cwd()))
+    find_modules_here()
     try:
         declarations = parse_file(file.read_text(encoding="utf-8"), str(file))
         for declaration in declarations:
@@ -211,7 +211,7 @@ def rewind(client: Client, name: str, to: str) -> None:
         declared = (await Declarations(endpoint).all()).get(name)
         await begin_again(Place(endpoint, os.environ, ""), _readable(name, declared), place)
 
-    sys.path.insert(0, str(Path.cwd()))
+    find_modules_here()
     try:
         asked(client, again)
     except SettingsRefused as error:
@@ -258,7 +258,7 @@ def delete_one(client: Client, name: str, *, yes: bool) -> None:
             raise Refused(f"There is no connector {name}")
         return await delete(Place(endpoint, os.environ, ""), declared)
 
-    sys.path.insert(0, str(Path.cwd()))
+    find_modules_here()
     left = asked(client, gone)
     click.echo(f"Deleted {name}.")
     _print_left(name, left)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from rowtide.cli.connector_folder import folder_option
 from rowtide.cli.endpoint_call import endpoint_of
 from rowtide.cli.log_format import LOG_FORMATS, set_up_logging
 from rowtide.cli.more_workers import watch_parent
+from rowtide.cli.own_modules import find_modules_here
 from rowtide.cli.serving import kafka_config
 from rowtide.cli.settings import SettingsError, load_settings
 from rowtide.connectors.runtime.connector_metrics import MetricsFile
@@ -59,7 +59,7 @@ def run(
     """
     import uvloop
 
-    sys.path.insert(0, str(Path.cwd()))
+    find_modules_here()
     try:
         settings = load_settings(config, os.environ, flags)
     except SettingsError as error:

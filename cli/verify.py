@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from rowtide.cli.connector_folder import folder_option
 from rowtide.cli.endpoint_call import asked
 from rowtide.cli.exits import Refused
 from rowtide.cli.output import Output, emit_json, emit_table
+from rowtide.cli.own_modules import find_modules_here
 from rowtide.cli.value_syntax import plain_text, to_json
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import Declaration
@@ -70,7 +70,7 @@ def verify(
             return filling, await verify_source(filling, sink, place)
         raise Refused(f"Neither is {sink} a connector that reads {source}, nor {source} a source")
 
-    sys.path.insert(0, str(Path.cwd()))
+    find_modules_here()
     try:
         declaration, verdict = asked(client, compared)
     except SettingsRefused as error:
