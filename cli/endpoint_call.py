@@ -10,7 +10,7 @@ from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.endpoint import Endpoint
 
-__all__ = ["asked", "endpoint_of"]
+__all__ = ["PATIENCE_S", "asked", "endpoint_of"]
 
 PATIENCE_S = 10.0
 """A shard changes hands within 2 s, also from a worker that was killed."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import yaml
 
+from rowtide.cli.endpoint_call import PATIENCE_S
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.declarations import Declarations, group_of
 from rowtide.connectors.runtime.lag import Lag, measured
@@ -30,7 +31,6 @@ __all__ = ["ROOT", "ConnectorProcesses", "declare", "lag_of", "rewind", "until",
 ROOT = Path(__file__).resolve().parents[2]
 STOP_S_MAX = 30.0
 LOOK_S = 0.1
-PATIENCE_S = 10.0
 
 
 class ConnectorProcesses:
