@@ -60,15 +60,8 @@ class _Handle(asyncio.Handle):
             super()._run()
 
 
-class _TimerHandle(asyncio.TimerHandle):
+class _TimerHandle(_Handle, asyncio.TimerHandle):
     __slots__ = ()
-
-    def _run(self) -> None:
-        process = self._context.get(_PROCESS)  # type: ignore[attr-defined]
-        if process is not None and process.frozen:
-            process.held.append(self)
-        else:
-            super()._run()
 
 
 class _Task(asyncio.Task[Any]):
