@@ -48,12 +48,17 @@ def played(command: str) -> str:
     return f"$ {command}\n{masked(result.output)}{code}"
 
 
-@pytest.mark.system
-def test_every_command_answers_as_written(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROWTIDE_DATA_DIR", str(data_dir))
-    kept = TRANSCRIPT.read_text(encoding="utf-8")
+def play(transcript: Path) -> None:
+    """Give each command of a transcript; all must answer as it says."""
+    kept = transcript.read_text(encoding="utf-8")
     commands = [line[2:] for line in kept.splitlines() if line.startswith("$ ")]
     given = "".join(map(played, commands))
     difference = unified_diff(kept.splitlines(), given.splitlines(), "kept", "given", lineterm="")
     if different := "\n".join(difference):
         pytest.fail(different)
+
+
+@pytest.mark.system
+def test_every_command_answers_as_written(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROWTIDE_DATA_DIR", str(data_dir))
+    play(TRANSCRIPT)

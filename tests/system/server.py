@@ -16,30 +16,17 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from rowtide.cli.client import Client, NoAnswer, ServerError
 from rowtide.deploy.kafka.orphan import find_broker
+from rowtide.deploy.up import NotReady, Ready
 
-__all__ = ["NotReady", "Ready", "Server", "wait_until"]
+__all__ = ["Server", "wait_until"]
 
 POLL_S = 0.01
 START_S_MAX = 90.0
 STOP_S_MAX = 60.0
 RUNNER = Path(__file__).with_name("worker_process.py")
-
-
-class Ready(NamedTuple):
-    """What a client needs, as the ready file gives it."""
-
-    endpoint: str
-    instance: str
-    access_key_id: str
-    access_key_secret: str
-
-
-class NotReady(Exception):
-    """The server ended, or did not serve in time; the message has its last words."""
 
 
 class Server:
