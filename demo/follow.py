@@ -159,9 +159,4 @@ def _follow(ready: Ready, tables: Sequence[Table], seen: Any, pipe: Any) -> None
 
 def connect(ready: Ready) -> Client:
     """Return a client of the server that is ready."""
-    return Client(
-        ready.endpoint,
-        instance=ready.instance,
-        access_key_id=ready.access_key_id,
-        access_key_secret=ready.access_key_secret,
-    )
+    return Client(**ready._asdict())

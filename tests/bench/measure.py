@@ -34,12 +34,7 @@ class Bench:
         self._ready = ready
         self._pid = pid
         self._connections = connections
-        self.client = Client(
-            ready.endpoint,
-            instance=ready.instance,
-            access_key_id=ready.access_key_id,
-            access_key_secret=ready.access_key_secret,
-        )
+        self.client = Client(**ready._asdict())
 
     def create(self, table: str) -> Requests:
         """Create a table with a stream."""

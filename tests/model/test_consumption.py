@@ -203,13 +203,8 @@ def test_a_reservation_changes_once_in_two_minutes(world: World, table: str) -> 
 
 def test_an_instance_of_kind_capacity_reserves_nothing(world: World, hour_s: int) -> None:
     world.client.call_json("RowtideCreateInstance", {"name": "spare", "kind": "capacity"})
-    ready = world.server.ready()
-    with type(world.client)(
-        ready.endpoint,
-        instance="spare",
-        access_key_id=ready.access_key_id,
-        access_key_secret=ready.access_key_secret,
-    ) as client:
+    access = world.server.ready()._replace(instance="spare")
+    with type(world.client)(**access._asdict()) as client:
         for reserved, what in (((1, 0), "read is 1"), ((0, 2), "write is 2")):
             with pytest.raises(ServerError, match="OTSParameterInvalid") as refused:
                 client.create_table("metered", KEY, reserved=reserved)

@@ -103,14 +103,7 @@ class Server:
 
     def client(self, *, timeout_s: float = 30.0) -> Client:
         """Return a new client of the server as it is now."""
-        ready = self.ready()
-        return Client(
-            ready.endpoint,
-            instance=ready.instance,
-            access_key_id=ready.access_key_id,
-            access_key_secret=ready.access_key_secret,
-            timeout_s=timeout_s,
-        )
+        return Client(**self.ready()._asdict(), timeout_s=timeout_s)
 
     def stop(self) -> int:
         """Let the server drain and end; return its exit code."""
