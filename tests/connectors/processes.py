@@ -81,9 +81,7 @@ class ConnectorProcesses:
 
 def environment(server: Ready) -> dict[str, str]:
     """Return the variables that lead commands to a server."""
-    names = {"endpoint": "ENDPOINT", "instance": "INSTANCE", "access_key_id": "ACCESS_KEY_ID"}
-    names["access_key_secret"] = "ACCESS_KEY_SECRET"
-    return {f"ROWTIDE_{names[name]}": value for name, value in server._asdict().items()}
+    return {f"ROWTIDE_{name.upper()}": value for name, value in server._asdict().items()}
 
 
 def declare(server: Ready, text: str) -> None:

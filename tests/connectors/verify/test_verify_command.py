@@ -22,27 +22,26 @@ from rowtide.core import variant
 from rowtide.deploy.up import Ready
 from tests.api.calls import key
 from tests.changes.conftest import admin, client, make_table, server, table
+from tests.connectors.processes import ROOT, environment
 from tests.connectors.verify.read_back import KIND
 
 __all__ = ["admin", "client", "make_table", "server", "table"]
 
 pytestmark = pytest.mark.system
 
-ROOT = Path(__file__).resolve().parents[3]
 ROWS = 30
 
 
-def environment(server: Ready) -> dict[str, str]:
+def all_variables(server: Ready) -> dict[str, str]:
     """Return what commands need to find server and tests."""
-    known = {f"ROWTIDE_{name.upper()}": value for name, value in server._asdict().items()}
-    return {**os.environ, **known, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, **environment(server), "PYTHONPATH": str(ROOT)}
 
 
 def rowtide(server: Ready, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command."""
     command = [str(Path(sys.executable).with_name("rowtide")), *arguments]
     return subprocess.run(
-        command, env=environment(server), capture_output=True, text=True, timeout=120, check=False
+        command, env=all_variables(server), capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -50,7 +49,7 @@ def rowtide(server: Ready, *arguments: str) -> subprocess.CompletedProcess[str]:
 def running(server: Ready, *names: str) -> Iterator[None]:
     """Run connectors."""
     command = [str(Path(sys.executable).with_name("rowtide")), "connector", "run", *names]
-    process = subprocess.Popen(command, env=environment(server), start_new_session=True)
+    process = subprocess.Popen(command, env=all_variables(server), start_new_session=True)
     try:
         yield
     finally:
