@@ -124,21 +124,27 @@ async def test_another_server_is_copied_anew(
     assert "the server is" in caplog.text
 
 
+async def crashed_after(rows: int, server: PostgreSQL) -> MemoryTarget:
+    """Return what a source has made that crashed within its copy."""
+    target = MemoryTarget()
+
+    def fate(step: SourceRow | str) -> None:
+        if len(target.made) == rows:
+            raise Crash
+
+    target.fate = fate
+    with pytest.raises(Crash):
+        await source_of(server, chunk_rows=10).run(target)
+    target.fate = lambda step: None
+    return target
+
+
 async def test_a_copy_goes_on_where_it_was(
     postgres: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copier, "KEEP_S", 0.0)
     make_numbers(postgres)
-    target = MemoryTarget()
-
-    def fate(step: SourceRow | str) -> None:
-        if len(target.made) == 25:
-            raise Crash
-
-    target.fate = fate
-    with pytest.raises(Crash):
-        await source_of(postgres, chunk_rows=10).run(target)
-    target.fate = lambda step: None
+    target = await crashed_after(25, postgres)
     async with following(postgres, target, chunk_rows=10) as running:
         await running.settle()
     assert plain(target.rows["a"]) == numbers(postgres)
@@ -159,16 +165,7 @@ async def test_a_transaction_that_the_server_does_not_show_yet(
     monkeypatch.setattr(Required, "met", noted)
     server = make_postgres()
     make_numbers(server)
-    target = MemoryTarget()
-
-    def fate(step: SourceRow | str) -> None:
-        if len(target.made) == 12:
-            raise Crash
-
-    target.fate = fate
-    with pytest.raises(Crash):
-        await source_of(server, chunk_rows=10).run(target)
-    target.fate = lambda step: None
+    target = await crashed_after(12, server)
     server.execute("ALTER SYSTEM SET synchronous_standby_names = 'missing'")
     server.rows("SELECT pg_reload_conf()")
     update = "UPDATE shop.a SET n = 4711 WHERE id = 40"
