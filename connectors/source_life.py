@@ -55,7 +55,9 @@ class ServerSource(ABC, Generic[Server]):
             life.stop()
 
     def ended(self) -> None:
-        """Ask nobody any more."""
+        """Ask nobody any more; whoever still waits for the life is told."""
+        if self._life is not None:
+            self._life.errands.end()
         self._life = None
 
     def stop(self) -> None:

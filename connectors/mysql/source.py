@@ -171,9 +171,9 @@ class MySqlSource(ServerSource[Server]):
         self.began(copy, sessions.gauge)
         with self.translated():
             reader = _Reader(sessions, checkpoint, copied, self._folder)
-            await asyncio.to_thread(reader.open)
-            pipe.start(partial(reader.run, pipe.put), "mysql binlog")
             try:
+                await asyncio.to_thread(reader.open)
+                pipe.start(partial(reader.run, pipe.put), "mysql binlog")
                 await copy.run()
             except BaseExceptionGroup as group:
                 raise first_failure(group) from group
