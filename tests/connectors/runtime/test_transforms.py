@@ -8,7 +8,7 @@ import pytest
 
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.rows import SinkRow, TableShape
-from rowtide.connectors.runtime.row_test import parse_test
+from rowtide.connectors.runtime.row_filter import parse_test
 from rowtide.connectors.runtime.row_text import read_row, row_text
 from rowtide.connectors.runtime.transforms import Transforms
 from rowtide.core.change import PUT_ROW, UPDATE
