@@ -65,14 +65,15 @@ class Pipeline:
     async def handle(self, batch: Batch) -> None:
         """Return when the sink has all that it takes of a batch, and the rest is parked."""
         async with self._turn(batch.shard_id):
-            # A maker counts as told what it made, so one whose batch fails is not used again.
-            maker = self._makers.pop(batch.shard_id, None)
-            if maker is None or batch.first:
-                maker = RowMaker(self._api, every_change=self._target.every_change)
             if batch.first:
+                self._makers.pop(batch.shard_id, None)
                 await self._target.parked.load()
-            await self._tell(batch, *await maker.made(batch))
-            self._makers[batch.shard_id] = maker
+            maker = self._makers.get(batch.shard_id)
+            if maker is None:
+                maker = RowMaker(self._api, every_change=self._target.every_change)
+                self._makers[batch.shard_id] = maker
+            async with maker.telling(batch) as made:
+                await self._tell(batch, *made)
             self._progress.passed_on(batch)
 
     async def _tell(

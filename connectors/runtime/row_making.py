@@ -7,7 +7,8 @@ row may be ahead of the stream: changes of its key up to that stamp are passed o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from rowtide.connectors.rows import Key, Refused, SinkRow
@@ -47,14 +48,15 @@ class RowMaker:
         self._ahead: dict[bytes, int] = {}
         self._names: tuple[str, ...] = ()
 
-    def forget(self) -> None:
-        """Pass nothing over any more: the target may have lost what it was told."""
-        self._ahead.clear()
+    @asynccontextmanager
+    async def telling(self, batch: Batch) -> AsyncIterator[Made]:
+        """Give a batch's rows, those of a key in the order of their stamps.
 
-    async def made(self, batch: Batch) -> Made:
-        """Return a batch's rows, those of a key in the order of their stamps."""
+        They count as told where the block ends without a failure.
+        """
         if not batch.changes:
-            return Made([], [])
+            yield Made([], [])
+            return
         if batch.covers is not None:
             self._ahead.clear()
         self._names = tuple(name.decode() for name in batch.changes[0].table.key_names)
@@ -69,9 +71,9 @@ class RowMaker:
                 made.rows.extend(self._row(c, key_bytes) for c in told if c.kind != UPDATE)
             else:
                 self._make_current(key_bytes, changes, now, made)
+        yield made
         if current:
             self._keep_ahead(current, batch.changes[-1].stamp)
-        return made
 
     def _by_key(self, changes: Sequence[Change]) -> dict[bytes, list[Change]]:
         """Return the changes by their keys, without those that rows ahead have told."""

@@ -141,11 +141,11 @@ class OwnIndex:
     async def _follow(self, sink: TantivySink, leases: FolderLeases) -> None:
         async def handle(batch: Batch) -> None:
             maker = self._makers.setdefault(batch.shard_id, RowMaker(self._api, every_change=False))
-            made = await maker.made(batch)
+            async with maker.telling(batch) as made:
+                await sink.apply(
+                    SinkBatch(batch.table, batch.shard_id, made.rows, batch.covers, batch.stamp)
+                )
             self.refused += made.refused
-            await sink.apply(
-                SinkBatch(batch.table, batch.shard_id, made.rows, batch.covers, batch.stamp)
-            )
             self._rows += len(made.rows)
             self._told(self._rows)
 
