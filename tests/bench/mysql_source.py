@@ -11,9 +11,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -31,7 +32,7 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.config import default_cache_dir
 from rowtide.deploy.up import Ready, Up
 from rowtide.stream.endpoint import Endpoint
-from tests.bench.processes import machine
+from tests.bench.processes import Cpu, cpu_of, machine
 from tests.bench.report import Result, as_markdown, percentile
 
 COLUMNS = (
@@ -67,18 +68,21 @@ def main(rows: int, transactions: int) -> None:
             ready = up.start()
             server.execute("CREATE DATABASE shop", f"CREATE TABLE shop.flights ({COLUMNS})")
             _insert(server, 1, rows)
-            results = asyncio.run(_measured(server, ready, rows, transactions))
+            used = partial(cpu_of, up.pid)
+            results = asyncio.run(_measured(server, ready, used, rows, transactions))
     click.echo(as_markdown(results))
 
 
-async def _measured(server: MariaDB, ready: Ready, rows: int, transactions: int) -> list[Result]:
-    nowhere = _Counted(None)
+async def _measured(
+    server: MariaDB, ready: Ready, used: Callable[[], Cpu], rows: int, transactions: int
+) -> list[Result]:
+    nowhere = _Counted(None, used)
     results = await _rates(server, nowhere, rows, transactions, "alone")
     async with (
         Endpoint(**ready._asdict()) as endpoint,
         TableTarget(endpoint, "bench") as target,
     ):
-        counted = _Counted(target)
+        counted = _Counted(target, used)
         results += await _rates(server, counted, rows, transactions, "into rowtide")
         async with _running(server, counted):
             results += await _delays(server, endpoint)
@@ -100,11 +104,14 @@ async def _rates(
 async def _timed(server: MariaDB, target: _Counted, count: int, name: str) -> Result:
     """Run a source until so many rows were written; what it began with counts too."""
     target.expect(count)
-    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    began_s, began_cpu_s, before = time.perf_counter(), time.process_time(), target.used()
     async with _running(server, target):
         await target.reached.wait()
         took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
-    return Result(name, count / took_s, "/s", cpu_us=cpu_s / count * 1e6)
+    after = target.used()
+    worker_us, broker_us = ((b - a) / count * 1e6 for a, b in zip(before, after, strict=True))
+    remark = f"source; worker {worker_us:.0f} us, broker {broker_us:.0f} us"
+    return Result(name, count / took_s, "/s", cpu_us=cpu_s / count * 1e6, remark=remark)
 
 
 async def _delays(server: MariaDB, endpoint: Endpoint) -> list[Result]:
@@ -149,9 +156,13 @@ async def _running(server: MariaDB, target: SourceTarget) -> AsyncIterator[None]
 
 
 class _Counted:
-    """A target that counts rows, and gives them to another one if there is one."""
+    """A target that counts rows, and gives them to another one if there is one.
 
-    def __init__(self, target: TableTarget | None) -> None:
+    ``used`` tells what the processes of the store have used.
+    """
+
+    def __init__(self, target: TableTarget | None, used: Callable[[], Cpu]) -> None:
+        self.used = used
         self.reached = asyncio.Event()
         self._left = 0
         self._target = target

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Memory", "cpu_s", "machine", "memory"]
+__all__ = ["Cpu", "Memory", "cpu_of", "cpu_s", "machine", "memory"]
 
 PROC = Path("/proc")
 BROKER = "java"
@@ -21,6 +21,13 @@ class Memory(NamedTuple):
 
     worker_mib: float
     broker_mib: float
+
+
+class Cpu(NamedTuple):
+    """CPU seconds, user and system."""
+
+    worker_s: float
+    broker_s: float
 
 
 class _Process(NamedTuple):
@@ -58,6 +65,15 @@ def _tree(root: int) -> list[_Process]:
 def cpu_s(root: int) -> float:
     """Return the CPU seconds, user and system, that a server has used so far."""
     return sum(process.ticks for process in _tree(root)) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of(root: int) -> Cpu:
+    """Return what a server's worker and its broker have used so far."""
+    ticks = {True: 0, False: 0}
+    for process in _tree(root):
+        ticks[process.name == BROKER] += process.ticks
+    a_second = os.sysconf("SC_CLK_TCK")
+    return Cpu(worker_s=ticks[False] / a_second, broker_s=ticks[True] / a_second)
 
 
 def memory(root: int) -> Memory:
