@@ -39,6 +39,7 @@ __all__ = [
     "header",
     "key_state",
     "newest_version",
+    "pack_header",
     "row_end",
     "row_key",
     "table_prefix",
@@ -100,6 +101,8 @@ class Chunk:
 header = _HEADER.unpack_from
 """Unpack a chunk's header; ``Header._make(header(value))`` where names help."""
 
+pack_header = _HEADER.pack
+
 
 def table_prefix(table_id: int) -> bytes:
     """Return the first five bytes of every chunk key of a table."""
@@ -134,7 +137,7 @@ def encode(chunk: Chunk) -> bytes:
     """Return the chunk's stored bytes. Cells must be in order: by name, newest version first."""
     cells = chunk.cells
     version_min, versions_max, data_bytes = _measure(cells)
-    head = _HEADER.pack(
+    head = pack_header(
         FORMAT,
         DELETED if chunk.deleted else 0,
         len(chunk.end),

@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from rowtide.core import chunk as chunks
+from rowtide.core import row_patch
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, Cell
 from rowtide.core.chunk import CHUNK_BYTES, DELETED, HEADER_BYTES, Chunk
 from rowtide.core.row_form import PackedCells
@@ -96,10 +97,21 @@ def update_row(
         if not puts and all(cell.op in (DELETE_ALL, DELETE_ONE) for cell in changes):
             return []
         return _replace_all(rows, at, stamp) + _cut(at, b"", Chunk(stamp, puts))
-    if not chunks.header(first)[2]:
-        merged = _merge(chunks.cells_of(first), changes, max_versions)
-        return _cut(at, b"", Chunk(stamp, merged))
-    return _update_wide(rows, at, changes, stamp, max_versions)
+    if chunks.header(first)[2]:
+        return _update_wide(rows, at, changes, stamp, max_versions)
+    if type(changes) is PackedCells and max_versions == 1:
+        return _update_packed(first, at, changes, stamp)
+    return _cut(at, b"", Chunk(stamp, _merge(chunks.cells_of(first), changes, max_versions)))
+
+
+def _update_packed(first: bytes, at: RowAddress, changes: PackedCells, stamp: int) -> Writes:
+    """Update a narrow row whose columns keep one version, if possible without taking it apart."""
+    made = row_patch.patched(first, at.key_state, changes, stamp)
+    if made is not None:
+        return [(at.row_key, made)]
+    old = chunks.cells_of(first)
+    row_patch.learn(first, old, changes.form)
+    return _cut(at, b"", Chunk(stamp, _merge(old, changes, 1)))
 
 
 def row_exists(rows: ChunkReader, row_key: bytes) -> bool:
@@ -118,12 +130,20 @@ def version_after(rows: ChunkReader, at: RowAddress, cells: Sequence[Cell], time
         return time_ms
     if type(cells) is PackedCells:
         newest = chunks.newest_version(first, cells.form.ordered)
+        if newest is None and _is_narrow(first):
+            newest = row_patch.newest_version(first, cells)
         if newest is not None:
             return max(time_ms, newest + 1)
     names = {cell.name for cell in cells}
     stored = stored_cells(rows, at.row_key, names) or ()
     versions = (c.version_ms for c in stored if c.version_ms is not None and c.name in names)
     return max(time_ms, 1 + max(versions, default=-1))
+
+
+def _is_narrow(first: bytes) -> bool:
+    """Say whether this is all of a row that is there."""
+    _, flags, end_bytes, _, _, _, _, _, _ = chunks.header(first)
+    return not flags & DELETED and not end_bytes
 
 
 def stored_cells(

@@ -47,6 +47,7 @@ __all__ = [
     "row_checksum",
     "stamped",
     "stamped_cells",
+    "version_tail",
 ]
 
 HEADER = b"\x75\x00\x00\x00"
@@ -479,10 +480,15 @@ def cell_piece(cell: Cell) -> bytes:
     return head + b"\x0a" + _BYTES[crc]
 
 
+def version_tail(version_ms: int) -> bytes:
+    """Return what stands between a cell's value and the byte of its checksum."""
+    return _VERSION_TAIL.pack(_VERSION, version_ms, _CELL_CHECKSUM)
+
+
 def cells_piece(cells: Iterable[Cell]) -> bytes:
     """Return the bytes of cells back to back."""
     if type(cells) is PackedCells and cells.version_ms is not None:
-        tail = _VERSION_TAIL.pack(_VERSION, cells.version_ms, _CELL_CHECKSUM)
+        tail = version_tail(cells.version_ms)
         return b"".join(cells.filled(cells.form.stored, cells.payloads, tail))
     parts: list[bytes] = []
     last_version = None
@@ -495,7 +501,7 @@ def cells_piece(cells: Iterable[Cell]) -> bytes:
         if version != last_version:
             # Cells of one row mostly share their version.
             last_version = version
-            tail = _VERSION_TAIL.pack(_VERSION, version, _CELL_CHECKSUM)
+            tail = version_tail(version)
         parts += (_NAME_HEADS[len(name)], name, _VALUE_HEADS[len(value)], value, tail, _BYTES[crc])
     return b"".join(parts)
 

@@ -1,0 +1,176 @@
+"""An update of a narrow row by exchanging cells in its stored bytes.
+
+Most updates replace values of columns that the row has, and the row is stored like the one before:
+the same columns, with values of the same types and sizes. Then it is known where each cell stands,
+one unpack and one comparison prove that it does, and the new chunk is the old one with a few slices
+exchanged. No cell is made, sorted or encoded again.
+
+What a patch does not do is left to the fold (``fold.py``), which does everything: rows of another
+form, columns that the row lacks, several versions of a column, a version older than the one stored,
+a row that grows beyond one chunk. Tests hold both to the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rowtide.core import plainbuffer
+from rowtide.core.cell import Cell
+from rowtide.core.chunk import CHUNK_BYTES, FORMAT, HEADER_BYTES, header, pack_header
+from rowtide.core.crc8 import STEP, crc8
+from rowtide.core.row_form import Forms, PackedCells, Place, RowForm, picker, singles
+
+__all__ = ["Patch", "learn", "newest_version", "patched"]
+
+_STORED_END = 11
+"""Bytes behind a value as it is stored: version and checksum, each with its tag."""
+
+_ROW_END = 2
+"""Bytes behind a row's cells: a tag and the row's checksum."""
+
+_ROW_ENDS = tuple(bytes((0x09, checksum)) for checksum in range(256))
+
+
+class Patch:
+    """Puts of one form, for stored rows of one form that have all of their columns."""
+
+    __slots__ = (
+        "_added",
+        "_checksums",
+        "_data_added",
+        "_heads",
+        "_indexes",
+        "_kept",
+        "_last",
+        "_row_bytes",
+        "_template",
+        "_versions",
+    )
+
+    def __init__(self, changes: RowForm, row: RowForm) -> None:
+        sizes = [len(h) + s + _STORED_END for h, s in zip(row.heads, row.sizes, strict=True)]
+        ends = [sum(sizes[: index + 1]) for index in range(len(sizes))]
+        indexes = [row.names.index(name) for name in changes.names]
+        begins = [ends[index] - sizes[index] for index in indexes]
+        behind = [0, *(ends[index] for index in indexes)]
+        self._indexes = indexes
+        """Of the changed columns in the row."""
+        self._kept = list(zip(behind, begins, strict=False))
+        """What stays before each changed cell: its begin and end, counted from the first cell."""
+        self._last = behind[-1]
+        self._row_bytes = row.stored_bytes
+        self._heads, self._versions = row.heads, row.versions
+        self._checksums = _bytes_at([end - 1 for end in ends])
+        self._data_added = sum(changes.sizes) - sum(row.sizes[index] for index in indexes)
+        self._added = changes.stored_bytes - sum(sizes[index] for index in indexes)
+        self._template = [part for head in changes.heads for part in (b"", head, b"", b"", b"")]
+
+    @classmethod
+    def of(cls, changes: RowForm, cells: Sequence[Cell]) -> Patch | None:
+        """Return the patch for rows that are stored as these cells are, or None."""
+        if changes.ordered is not changes:
+            return None
+        row = RowForm.of([cell._replace(version_ms=None) for cell in cells])
+        if row is None or row.ordered is not row or not set(changes.names) <= set(row.names):
+            return None
+        return cls(changes, row)
+
+    def newest(self, first: bytes, start: int) -> int | None:
+        """Return the newest version of the columns, or None where the row has another form."""
+        versions = self._stored_versions(first, start)
+        return None if versions is None else max([versions[index] for index in self._indexes])
+
+    def patched(
+        self, first: bytes, start: int, state: int, cells: PackedCells, stamp: int
+    ) -> bytes | None:
+        """Return the row with ``cells`` in place of theirs, or None where the fold has to do it.
+
+        Its cells begin at ``start``; ``state`` is the row's checksum after its key.
+        """
+        versions = self._stored_versions(first, start)
+        if versions is None or len(first) + self._added > CHUNK_BYTES:
+            return None
+        version = cells.version_ms
+        assert version is not None, "cells have their version when they are folded"
+        kept = list(versions)
+        checksums = bytearray(self._checksums(first[start:]))
+        for index, checksum in zip(self._indexes, cells.checksums, strict=True):
+            if kept[index] > version:
+                return None  # The newest stays, not the last that was written.
+            kept[index] = version
+            checksums[index] = checksum
+        count = len(cells)
+        parts = self._template.copy()
+        parts[0::5] = [first[start + begin : start + end] for begin, end in self._kept]
+        parts[2::5] = cells.payloads
+        parts[3::5] = [plainbuffer.version_tail(version)] * count
+        parts[4::5] = singles(cells.checksums)
+        _, _, _, key_bytes, _, _, _, data_bytes, _ = header(first)
+        data_bytes += self._data_added
+        parts[0] = b"".join(
+            (
+                pack_header(FORMAT, 0, 0, key_bytes, stamp, min(kept), 1, data_bytes, 0),
+                first[HEADER_BYTES:start],
+                parts[0],
+            )
+        )
+        rest = first[start + self._last : -_ROW_END]
+        return b"".join((*parts, rest, _ROW_ENDS[STEP[crc8(bytes(checksums), state)]]))
+
+    def _stored_versions(self, first: bytes, start: int) -> tuple[int, ...] | None:
+        """Return each cell's version, or None where the row has another form."""
+        parts = self._versions(first, start)
+        return parts[1::2] if parts[0::2] == self._heads else None
+
+
+PATCHES: Forms[Patch] = Forms()
+"""Known patches by the form of the changes and the bytes that the row's cells take."""
+
+
+def newest_version(first: bytes, cells: PackedCells) -> int | None:
+    """Return the newest version that a narrow row has of the columns, None where it can't tell."""
+    start, place = _place(first, cells.form.ordered)
+    if place is None or place.form is None:
+        return None
+    return place.form.newest(first, start)
+
+
+def patched(first: bytes, state: int, cells: PackedCells, stamp: int) -> bytes | None:
+    """Return what a narrow row becomes, or None where no patch is known that does it.
+
+    The columns keep one version each.
+    """
+    start, place = _place(first, cells.form)
+    if place is None or place.form is None:
+        return None
+    made = place.form.patched(first, start, state, cells, stamp)
+    place.hits += made is not None
+    return made
+
+
+def learn(first: bytes, cells: Sequence[Cell], changes: RowForm) -> None:
+    """Note a narrow row, stored as these cells, that no patch changed; learn one, now and then."""
+    _, place = _place(first, changes)
+    if place is None:
+        place = PATCHES.place((changes, _cells_bytes(first)[1]))
+    place.left -= 1
+    if place.left <= 0 and place.judge():
+        place.learn(Patch.of(changes, cells))
+
+
+def _place(first: bytes, changes: RowForm) -> tuple[int, Place[Patch] | None]:
+    """Return where a row's cells begin, and what is known of changing such rows."""
+    start, size = _cells_bytes(first)
+    return start, PATCHES.find((changes, size))
+
+
+def _cells_bytes(first: bytes) -> tuple[int, int]:
+    """Return where the cells of a narrow row begin, and how many bytes they take."""
+    key_bytes: int = header(first)[3]
+    start = HEADER_BYTES + key_bytes + 1
+    return start, len(first) - start - _ROW_END
+
+
+def _bytes_at(places: Sequence[int]) -> Callable[[bytes], Sequence[int]]:
+    """Return what takes the bytes at ``places`` out of a text."""
+    return picker(places)  # type: ignore[return-value]

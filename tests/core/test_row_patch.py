@@ -1,0 +1,155 @@
+"""A row that is updated by a patch becomes the same bytes as by taking its cells apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rowtide.core import chunk, plainbuffer, row_patch, variant
+from rowtide.core.cell import Cell
+from rowtide.core.chunk import CHUNK_BYTES, Chunk
+from rowtide.core.fold import RowAddress, Writes, update_row, version_after
+from rowtide.core.plainbuffer import put_cell
+from rowtide.core.row_form import PackedCells, Place, RowForm
+from tests.core.chunk_dictionary import ChunkDictionary
+
+STAMP = 1_795_000_000_000_000
+PIECE, STATE = plainbuffer.key_piece([(b"pk", variant.encode("user1"))])
+AT = RowAddress(chunk.row_key(7, b"\x04user1\0\x01"), PIECE, STATE)
+
+NAMES = st.sampled_from([b"a", b"ab", b"b", b"\xc3\xa9", b"long name", b"z"])
+SCALARS: list[variant.Scalar] = [
+    0,
+    1,
+    -(2**63),
+    0.5,
+    -0.0,
+    "",
+    "x",
+    "y",
+    "xy",
+    "\xe9",
+    b"",
+    b"z",
+    True,
+]
+VALUES = st.sampled_from(SCALARS)
+VERSIONS = st.integers(0, 3)
+SEVERAL = st.integers(1, 2)
+
+
+@st.composite
+def stored(draw: st.DrawFn) -> list[Cell]:
+    """Return a row's cells in order, some columns perhaps with several versions."""
+    found = draw(st.dictionaries(st.tuples(NAMES, VERSIONS), VALUES, min_size=1, max_size=6))
+    cells = [put_cell(name, variant.encode(v), version) for (name, version), v in found.items()]
+    return sorted(cells, key=lambda cell: (cell.name, -(cell.version_ms or 0)))
+
+
+@st.composite
+def changed(draw: st.DrawFn, row: Sequence[Cell]) -> PackedCells:
+    """Return new values for some columns of a row, sometimes for others, of any size."""
+    there = st.sampled_from([cell.name for cell in row])
+    names = sorted(draw(st.sets(st.one_of(there, there, NAMES), min_size=1)))
+    values = VALUES.filter(lambda value: value is not True)
+    cells = [put_cell(name, variant.encode(draw(values)), None) for name in names]
+    return packed(cells)
+
+
+@st.composite
+def alike(draw: st.DrawFn, row: Sequence[Cell]) -> list[Cell]:
+    """Return a row whose values have the types and sizes of another row's."""
+
+    def other(value: bytes) -> bytes:
+        kind, size = value[0], variant.payload_size(value)
+        if kind == variant.INTEGER:
+            return variant.encode(draw(st.integers(-(2**63), 2**63 - 1)))
+        if kind == variant.DOUBLE:
+            return variant.encode(draw(st.floats()))
+        if kind == variant.STRING:
+            return variant.encode("q" * size)
+        return value
+
+    return [put_cell(cell.name, other(cell.variant), draw(VERSIONS)) for cell in row]
+
+
+def packed(cells: Sequence[Cell]) -> PackedCells:
+    form = RowForm.of(cells)
+    assert form is not None
+    found = form.read(plainbuffer.cells_piece(cells) + bytes(20), 0)
+    assert found is not None
+    return found
+
+
+def encoded(cells: Sequence[Cell]) -> bytes:
+    return chunk.encode(Chunk(STAMP - 1, cells, key_piece=PIECE, key_state=STATE))
+
+
+def teach(first: bytes, changes: PackedCells) -> None:
+    row_patch.PATCHES.forget()
+    for _ in range(Place.PAUSE_MIN):
+        row_patch.learn(first, chunk.cells_of(first), changes.form.ordered)
+
+
+def updated(first: bytes, changes: Sequence[Cell], max_versions: int) -> Writes:
+    return update_row(ChunkDictionary({AT.row_key: first}), AT, changes, STAMP, max_versions)
+
+
+@given(stored(), st.data(), VERSIONS, SEVERAL)
+def test_a_row_becomes_the_same_with_and_without_a_patch(
+    row: list[Cell], data: st.DataObject, version: int, max_versions: int
+) -> None:
+    changes = data.draw(changed(row))
+    teach(encoded(row), changes)
+    now = data.draw(st.one_of(st.just(row), alike(row), stored()))
+    distinct = len({cell.name for cell in now}) == len(now)
+    if not distinct:
+        now = sorted({(c.name, c.version_ms): c for c in now}.values(), key=_order)
+    first = encoded(now)
+    stamped = changes.stamped(version)
+    assert updated(first, stamped, max_versions) == updated(first, list(stamped), max_versions)
+
+
+@given(stored(), st.data(), VERSIONS)
+def test_the_version_after_a_rows_columns_is_the_same_with_and_without_a_patch(
+    row: list[Cell], data: st.DataObject, time_ms: int
+) -> None:
+    changes = data.draw(changed(row))
+    teach(encoded(row), changes)
+    rows = ChunkDictionary({AT.row_key: encoded(data.draw(st.one_of(st.just(row), stored())))})
+    with_patch = version_after(rows, AT, changes, time_ms)
+    assert with_patch == version_after(rows, AT, list(changes), time_ms)
+
+
+def _order(cell: Cell) -> tuple[bytes, int]:
+    return cell.name, -(cell.version_ms or 0)
+
+
+def row_of(columns: int) -> list[Cell]:
+    return [put_cell(b"c%03d" % number, variant.encode(b"v" * 320), 5) for number in range(columns)]
+
+
+def test_a_patch_is_learnt_from_updates_and_used_from_then_on() -> None:
+    row_patch.PATCHES.forget()
+    changes = packed([put_cell(b"c001", variant.encode("new"), None)]).stamped(6)
+    first = encoded(row_of(3))
+    for _ in range(Place.PAUSE_MIN):
+        assert row_patch.patched(first, STATE, changes, STAMP) is None
+        updated(first, changes, 1)
+    assert row_patch.newest_version(first, changes) == 5
+    made = row_patch.patched(first, STATE, changes, STAMP)
+    assert [(AT.row_key, made)] == updated(first, list(changes), 1)
+
+
+def test_a_row_that_grows_beyond_a_chunk_is_cut_as_without_a_patch() -> None:
+    changes = packed([put_cell(b"c001", variant.encode(b"n" * 500), None)]).stamped(6)
+    lengths = []
+    for columns in range(90, 96):
+        first = encoded(row_of(columns))
+        teach(first, changes)
+        writes = updated(first, changes, 1)
+        assert writes == updated(first, list(changes), 1)
+        lengths.append(len(first) <= CHUNK_BYTES < len(first) + 180 and len(writes) > 1)
+    assert any(lengths)
