@@ -4,7 +4,7 @@ A shard evaluates against an overlay over its store, so that a change sees those
 are appended but not yet applied. A transaction, or a batch that stands or falls as one, has an
 overlay of its own over the shard's: what it writes nobody else sees.
 
-Nothing is copied from below: only what was added is held here.
+Nothing is copied from below but what a batch reads ahead: only what was added is held here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ Pair = tuple[bytes, bytes]
 
 
 class RangeReader(ChunkReader, Protocol):
-    """Chunks that can be read in both directions."""
+    """Chunks that can be read in both directions, and many at once."""
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Return for each key what ``get`` would."""
+        ...
 
     def scan_backward(self, high: bytes, low: bytes) -> Iterator[Pair]:
         """Yield chunks with low <= key <= high, in descending order."""
@@ -31,7 +35,7 @@ class RangeReader(ChunkReader, Protocol):
 class Overlay:
     """A ``RangeReader`` over another one, with writes that the other does not have."""
 
-    __slots__ = ("_below", "_order", "_pending", "_removals")
+    __slots__ = ("_below", "_known", "_order", "_pending", "_removals")
 
     def __init__(self, below: RangeReader) -> None:
         self._below = below
@@ -40,13 +44,23 @@ class Overlay:
         """How many removals of a chunk are pending: one is like another, unlike values."""
         self._order: list[bytes] | None = []
         """Its keys in order, or None: sorted again when a scan next needs it, not per write."""
+        self._known: dict[bytes, bytes | None] = {}
+        """What was read ahead from below."""
 
     def get(self, chunk_key: bytes) -> bytes | None:
         """Return a chunk as of the last write."""
         pending = self._pending
         if chunk_key in pending:
             return pending[chunk_key]
-        return self._below.get(chunk_key)
+        known = self._known
+        return known[chunk_key] if chunk_key in known else self._below.get(chunk_key)
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Return for each key what ``get`` would."""
+        pending = self._pending
+        asked = [key for key in keys if key not in pending]
+        found = dict(zip(asked, self._below.get_many(asked), strict=True))
+        return [pending[key] if key in pending else found[key] for key in keys]
 
     def scan(self, start: bytes, end: bytes) -> Iterator[Pair]:
         """Yield chunks with start <= key < end as of the last write."""
@@ -96,6 +110,10 @@ class Overlay:
         if left:
             self._removals[chunk_key] = left
         return not left
+
+    def read_ahead(self, keys: list[bytes]) -> None:
+        """Read chunks at once that will be asked for; of what is below nothing may change."""
+        self._known = dict(zip(keys, self._below.get_many(keys), strict=True))
 
     def pending(self) -> dict[bytes, bytes | None]:
         """Return a copy of every write, for ``restore``."""

@@ -22,6 +22,7 @@ from rowtide.core.chunk import header, row_end, row_key
 from rowtide.core.chunk_merge import merge
 from rowtide.core.errors import condition_failed, invalid
 from rowtide.core.fold import RowAddress, Writes
+from rowtide.core.increment import incremented
 from rowtide.core.limits import INT64_MAX, Limits
 from rowtide.core.mutation import (
     DELETE,
@@ -169,15 +170,29 @@ class Shard:
         self._stamp = max(now_us, self._stamp + 1)
         return self._stamp
 
-    def resolve(self, change: Change, view: RangeReader, stamp: int, now_us: int) -> Resolved:
-        """Decide a change against ``view``; changes nothing. Raises ``Rejected``."""
+    def resolve(
+        self,
+        change: Change,
+        view: RangeReader,
+        stamp: int,
+        now_us: int,
+        encoded: bytes | None = None,
+    ) -> Resolved:
+        """Decide a change against ``view``; changes nothing. Raises ``Rejected``.
+
+        ``encoded`` is the key, for who has it already; nothing is left to assign in it then.
+        """
         now_ms = now_us // 1000
-        change_key = self._assigned_key(change, stamp)
+        auto = self.table.auto_increment_index is not None
+        change_key = self._assigned_key(change, stamp) if auto else change.key
         key_values = [value for _, value in change_key]
-        encoded = key.encode(key_values)
+        if encoded is None:
+            encoded = key.encode(key_values)
         piece, state = plainbuffer.key_piece(change_key)
         at = RowAddress(row_key(self.table.table_id, encoded), piece, state)
-        read_units = self._check_condition(change, view, at, now_ms)
+        read_units = 0
+        if change.expectation != IGNORE or change.condition is not None or auto:
+            read_units = self._check_condition(change, view, at, now_ms)
         cells: Sequence[Cell] = []
         if change.kind != DELETE:
             version_ms = stamp // 1000
@@ -493,7 +508,7 @@ class Shard:
             names = {cell.name for cell in cells if cell.op == INCREMENT}
             newest = {cell.name: cell for cell in self._visible(view, at, names, now_ms)}
             cells = [
-                _incremented(cell, newest.get(cell.name), version_ms)
+                incremented(cell, newest.get(cell.name), version_ms)
                 if cell.op == INCREMENT
                 else cell
                 for cell in cells
@@ -570,21 +585,3 @@ def _size(kind: int, cells: Sequence[Cell], writes: Writes) -> int:
         if len(set(map(itemgetter(0), cells))) == len(cells):
             return counted
     return capacity.cells_bytes(cells)
-
-
-def _incremented(change: Cell, current: Cell | None, version_ms: int) -> Cell:
-    """Return the put that an increment amounts to; a missing column counts 0."""
-    base = 0
-    name = change.name.decode()
-    if current is not None:
-        if current.variant[0] != variant.INTEGER:
-            raise invalid(
-                f"The value of column '{name}' is {variant.type_name(current.variant)}, "
-                f"only VT_INTEGER can be incremented."
-            )
-        base = int(variant.decode(current.variant))
-        version_ms = max(version_ms, current.version_ms or 0)
-    result = base + int(variant.decode(change.variant))
-    if not -INT64_MAX - 1 <= result <= INT64_MAX:
-        raise invalid(f"The increment of column '{name}' overflows a 64-bit integer: {result}.")
-    return plainbuffer.put_cell(change.name, variant.encode(result), version_ms)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rowtide.core import key, record
+from rowtide.core.chunk import row_key
 from rowtide.core.errors import Rejected, StoreError, Unavailable, invalid
 from rowtide.core.fold import Writes
 from rowtide.core.group import ENVELOPE_BYTES, grouped
@@ -81,17 +82,21 @@ class SourceBatch:
             self._leave_rest()
             return []
         view = Overlay(shard.view)
+        keys = [_encoded(change) for change in self.changes]
+        view.read_ahead([row_key(shard.table.table_id, encoded) for encoded in keys])
         group: list[Evaluated] = []
         size = 0
         fresh = False
         last = b""
-        for change, position in zip(self.changes, self.positions, strict=True):
-            if position <= reached.all_above and reached.holds(_encoded(change), position):
+        for change, encoded, position in zip(self.changes, keys, self.positions, strict=True):
+            if position <= reached.all_above and reached.holds(encoded, position):
                 self.outcomes.append(SKIPPED)
                 last = position
                 continue
             try:
-                evaluated = _evaluated(shard, view, change, now_us)
+                stamp = shard.take_stamp(now_us)
+                resolved = shard.resolve(change, view, stamp, now_us, encoded)
+                evaluated = shard.logged(resolved, view, stamp, now_us)
             except Rejected as error:
                 self.outcomes.append(error)
                 break
@@ -139,8 +144,3 @@ def _position_record(shard: Shard, source: str, position: bytes, now_us: int) ->
     stamp = shard.take_stamp(now_us)
     writes: Writes = [shard.sources.write_of(body)]
     return Evaluated(SKIPPED, stamp, b"", record.encode_body(body), writes)
-
-
-def _evaluated(shard: Shard, view: Overlay, change: Change, now_us: int) -> Evaluated:
-    stamp = shard.take_stamp(now_us)
-    return shard.logged(shard.resolve(change, view, stamp, now_us), view, stamp, now_us)

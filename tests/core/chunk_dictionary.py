@@ -62,6 +62,10 @@ class ChunkDictionary:
         """Return a chunk."""
         return self.chunks.get(key)
 
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Return chunks."""
+        return [self.chunks.get(key) for key in keys]
+
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield chunks in order, as of now."""
         self.scans += 1

@@ -29,6 +29,9 @@ class Store:
     def get(self, key: bytes) -> bytes | None:
         return self.chunks.get(key)
 
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        return [self.chunks.get(key) for key in keys]
+
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter([(k, v) for k, v in sorted(self.chunks.items()) if start <= k < end])
 
@@ -70,6 +73,8 @@ def test_it_tells_the_newest_write_however_far_the_store_is(
             key: expected.get(key) for key in (b"a", b"b", b"c")
         }
         assert list(overlay.scan_backward(b"z", b"")) == sorted(expected.items())[::-1]
+        asked = data.draw(st.lists(keys))
+        assert overlay.get_many(asked) == [expected.get(key) for key in asked]
     for writes in waiting:
         store.take(writes)
         overlay.settle(writes)
@@ -87,3 +92,21 @@ def test_a_removal_outlives_an_earlier_one_of_the_same_chunk() -> None:
         store.take(writes)
         overlay.settle(writes)
         assert overlay.get(b"a") is None
+
+
+@given(batches, st.data())
+def test_it_tells_the_same_of_chunks_that_it_read_ahead(
+    drawn: list[Batch], data: st.DataObject
+) -> None:
+    store = Store()
+    store.take([(b"a", b"stored")])
+    below = Overlay(store)
+    below.add([(b"b", b"pending")])
+    ahead, plain = Overlay(below), Overlay(below)
+    ahead.read_ahead(data.draw(st.lists(keys)))
+    for batch in drawn:
+        for overlay in (ahead, plain):
+            overlay.add(list(batch.items()))
+        assert [ahead.get(key) for key in (b"a", b"b", b"c")] == [
+            plain.get(key) for key in (b"a", b"b", b"c")
+        ]
