@@ -193,8 +193,9 @@ def _write_packed(cells: PackedCells, version_ms: int) -> bytes:
     payloads: Sequence[bytes] = cells.payloads
     if form.integers:
         payloads = list(payloads)
-        for index in form.integers:
-            payloads[index] = write_long(_INT64.unpack(payloads[index])[0])
+        numbers = form.numbers(b"".join([payloads[index] for index in form.integers]))
+        for index, number in zip(form.integers, numbers, strict=True):
+            payloads[index] = write_long(number)
     return b"".join(cells.filled(form.logged, payloads, _logged_version(version_ms)))
 
 

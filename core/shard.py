@@ -59,6 +59,7 @@ __all__ = [
 ROWS = b"r"
 """First byte of the keys of rows' chunks."""
 
+_new = tuple.__new__
 _NEWEST = Window()
 _EVERY = Window(max_versions=INT64_MAX)
 _KIND_OF: dict[type, int] = {record.Put: PUT, record.Update: UPDATE, record.Delete: DELETE}
@@ -239,8 +240,7 @@ class Shard:
 
     def take_group(self, group: Sequence[Evaluated]) -> None:
         """Take a group evaluated over a view of its own as evaluated: the next change sees it."""
-        for evaluated in group:
-            self.view.add(evaluated.writes)
+        self.view.add([write for evaluated in group for write in evaluated.writes])
         if group:
             self._stamp = max(self._stamp, group[-1].stamp)
 
@@ -274,8 +274,8 @@ class Shard:
     def encoded(self, evaluated: Evaluated, offset: int) -> bytes:
         """Return the record that makes ``evaluated`` stand at ``offset``."""
         assert evaluated.body is not None, "nothing to log"
-        envelope = record.Envelope(offset, self.claim, self.owner, evaluated.stamp, evaluated.group)
-        return record.encode_record(envelope, evaluated.body)
+        place = offset, self.claim, self.owner, evaluated.stamp, evaluated.group
+        return record.encode_record(_new(record.Envelope, place), evaluated.body)
 
     def confirm(self, batch: Sequence[Evaluated], base: int) -> Writes:
         """The log has ``batch`` from ``base`` on: return what the store must now take."""

@@ -147,10 +147,11 @@ class BulkOperations:
             if error.code == "OTSParameterInvalid":
                 raise
             return error
-        try:
-            check_cell_types(table.defined_columns, row.cells)
-        except Rejected as error:
-            return error
+        if table.defined_columns:
+            try:
+                check_cell_types(table.defined_columns, row.cells)
+            except Rejected as error:
+                return error
         return Change(kind, row.key, row.cells)
 
     def _submit(self, table: Table | None, change: Change | StoreError, tell: Tell) -> None:

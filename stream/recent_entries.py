@@ -7,6 +7,7 @@ needs no fetch from the broker, so an answered write is readable in the stream a
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
 
 from rowtide.stream.log import Entry
@@ -24,12 +25,22 @@ class RecentEntries:
 
     def add(self, entry: Entry) -> None:
         """Append the next entry; a gap forgets everything before it."""
+        self.extend((entry,))
+
+    def extend(self, run: Sequence[Entry]) -> None:
+        """Append the next entries; a gap forgets everything before it."""
+        if not run:
+            return
+        if run[-1].offset - run[0].offset != len(run) - 1:
+            for entry in run:
+                self.add(entry)
+            return
         entries = self._entries
-        if entries and entries[-1].offset + 1 != entry.offset:
+        if entries and entries[-1].offset + 1 != run[0].offset:
             entries.clear()
             self._bytes = 0
-        entries.append(entry)
-        self._bytes += len(entry.value)
+        entries += run
+        self._bytes += sum([len(entry.value) for entry in run])
         while self._bytes > self._bytes_max and len(entries) > 1:
             self._bytes -= len(entries.popleft().value)
 

@@ -69,6 +69,7 @@ NOTHING = Outcome(b"", 0, 0)
 """The outcome of what returns no row and costs no units."""
 
 _key_of = itemgetter(0)
+_new = tuple.__new__
 
 Tell = Callable[[Outcome | StoreError], None]
 """Called once, with what became of a change."""
@@ -447,8 +448,7 @@ class ShardOwner:
         self, evaluated: Sequence[Evaluated], pairs: Sequence[tuple[bytes, bytes]], at: int
     ) -> None:
         self._write(self.shard.confirm(evaluated, at))
-        for index, (log_key, value) in enumerate(pairs):
-            self.recent.add(Entry(at + index, log_key, value))
+        self.recent.extend([_new(Entry, (at + i, k, v)) for i, (k, v) in enumerate(pairs)])
         for follower in self.followers:
             follower.set()
 
@@ -459,8 +459,7 @@ class ShardOwner:
         """
         shard = self.shard
         writes, claim = replay(shard, entries)
-        for entry in entries:
-            self.recent.add(entry)
+        self.recent.extend(entries)
         self._write(writes)
         if claim > shard.claim >= 0:
             raise Unavailable(f"shard {shard.shard_id} has a later owner; this one steps down")

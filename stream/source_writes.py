@@ -20,7 +20,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import islice
+from operator import lt
 
 from rowtide.core.cell import DELETE_ALL, PUT, Cell
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable, invalid
@@ -55,12 +56,8 @@ def check_source_request(request: pb.BulkImportRequest, limits: Limits) -> None:
         )
     if len(request.rows) > limits.source_write_rows_max:
         raise invalid(f"Rows count exceeds the upper limit: {limits.source_write_rows_max}.")
-    size = sum(len(row.row_change) for row in request.rows)
-    if size > limits.source_write_bytes_max and len(request.rows) > 1:
-        raise invalid(
-            f"The total data size of BulkImport request exceeds the limit, "
-            f"limit size: {limits.source_write_bytes_max}, data size: {size}."
-        )
+    if request.ByteSize() > limits.source_write_bytes_max and len(request.rows) > 1:
+        _check_bytes(request, limits)
     positions = [row.position for row in request.rows]
     longest = max(map(len, positions))
     if not positions[0] or longest > limits.source_position_bytes_max:
@@ -68,8 +65,17 @@ def check_source_request(request: pb.BulkImportRequest, limits: Limits) -> None:
             f"A row's position must have 1 to {limits.source_position_bytes_max} bytes, "
             f"not {len(positions[0]) and longest}."
         )
-    if not all(before < after for before, after in pairwise(positions)):
+    if not all(map(lt, positions, islice(positions, 1, None))):
         raise invalid("The positions of a source's rows must rise from row to row.")
+
+
+def _check_bytes(request: pb.BulkImportRequest, limits: Limits) -> None:
+    size = sum(len(row.row_change) for row in request.rows)
+    if size > limits.source_write_bytes_max:
+        raise invalid(
+            f"The total data size of BulkImport request exceeds the limit, "
+            f"limit size: {limits.source_write_bytes_max}, data size: {size}."
+        )
 
 
 def write_source(
@@ -139,6 +145,7 @@ class _Writing:
     def _slice(self, begin: int, end: int) -> tuple[dict[ShardOwner, list[int]], Rejected | None]:
         """Return which rows go where, and what refuses the row behind them, if anything does."""
         parts: dict[ShardOwner, list[int]] = {}
+        directory, table, divided = self._directory, self._table, self._divided
         for index, item in enumerate(self._rows[begin:end], begin):
             try:
                 change = _source_change(item, self._change_of)
@@ -147,9 +154,10 @@ class _Writing:
             self._changes.append(change)
             self._positions.append(item.position)
             try:
-                self._directory.require_space()
-                owner = self._directory.owner(self._table, change.key)
-                _require_all(owner, self._divided)
+                directory.require_space()
+                owner = directory.owner(table, change.key)
+                if divided:
+                    _require_all(owner, divided)
             except StoreError as error:
                 # Rows of other shards may be written though this one is not.
                 self.reply.failed(index, error)
@@ -160,7 +168,7 @@ class _Writing:
 
 def _require_all(owner: ShardOwner, divided: frozenset[str]) -> None:
     """Raise ``Unavailable`` where rows of the shard may have gone elsewhere."""
-    if divided and owner.shard.shard_id not in divided:
+    if owner.shard.shard_id not in divided:
         raise Unavailable("The request was divided by another catalog.")
 
 
@@ -171,8 +179,9 @@ def _source_change(item: pb.RowInBulkImportRequest, change_of: ChangeOf) -> Chan
         raise invalid("Timestamp must be in range [0, INT64_MAX/1000).")
     if type(change.cells) is not PackedCells and not all(map(_is_plain, change.cells)):
         raise invalid("Cells of a source are puts without a version, or deletes of all versions.")
-    if any(value == V_AUTO_INCREMENT for _, value in change.key):
-        raise invalid("A source gives every column of a primary key.")
+    for _, value in change.key:
+        if value == V_AUTO_INCREMENT:
+            raise invalid("A source gives every column of a primary key.")
     change.time_ms = time_ms
     return change
 

@@ -39,7 +39,9 @@ class RowDecoder:
         self._key = _key_of([(*key, part) for key, part in zip(keys, parts, strict=True)])
         # A column that is computed when it is read stands in the binlog, and in no snapshot.
         known = {column.name for column in table.columns if column not in table.key}
-        self._columns = [(i, name) for i, name in enumerate(names) if name in known]
+        # In the order in which rowtide keeps them: it has nothing to sort then.
+        order = sorted(range(len(names)), key=names.__getitem__)
+        self._columns = [(i, names[i]) for i in order if names[i] in known]
 
     def rows(
         self, kind: int, body: bytes, prefix: bytes, time_ms: int, *, whole: bool

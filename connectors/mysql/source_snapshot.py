@@ -164,9 +164,10 @@ class Snapshots:
             for column in table.target_key
         ]
         key_indexes = {index for _, index, _ in keys}
+        # In the order in which rowtide keeps them: it has nothing to sort then.
         rest = [
-            (index, name, reader)
-            for index, (name, reader) in enumerate(columns)
+            (index, *columns[index])
+            for index in sorted(range(len(names)), key=names.__getitem__)
             if index not in key_indexes
         ]
         start, target, time_ms = self.prefix(moment.place), table.target, moment.time_ms

@@ -8,6 +8,7 @@ speed is that of its encoding; a test compares the bytes with those of the gener
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -189,15 +190,12 @@ def _column(name: str) -> _Column:
     return column
 
 
+@lru_cache(4096)
 def _varint(value: int) -> bytes:
-    if 0 <= value < 128:
-        return _BYTES[value]
+    """Return a number as protobuf has it: sizes, and times that many rows share."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-_BYTES = tuple(bytes((byte,)) for byte in range(128))
