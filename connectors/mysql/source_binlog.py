@@ -350,7 +350,7 @@ class Binlog:
             )
             for column in columns
         ]
-        return RowDecoder(table, names, readers)
+        return RowDecoder(table, columns, readers)
 
 
 class _Held:

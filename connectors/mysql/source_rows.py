@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 
 from rowtide.connectors.mysql.source_packets import length_at
 from rowtide.connectors.mysql.source_row_image import Reader, Unreadable
+from rowtide.connectors.mysql.source_row_layout import Row, RowImages
 from rowtide.connectors.mysql.source_schema import SourceTable, key_part
+from rowtide.connectors.mysql.source_table_map import BinlogColumn
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.core.variant import Scalar
 
@@ -22,16 +24,19 @@ __all__ = ["DELETE", "UPDATE", "WRITE", "RowDecoder"]
 WRITE, UPDATE, DELETE = 0, 1, 2
 _POST_HEADER = 8
 
-Row = list[Scalar | None]
 _KeyOf = Callable[[Row], Key]
 
 
 class RowDecoder:
-    """Decodes rows of ``table``, whose columns are ``names`` and are read by ``readers``."""
+    """Decodes rows of ``table``, whose ``columns`` in the binlog are read by ``readers``."""
 
-    def __init__(self, table: SourceTable, names: Sequence[str], readers: Sequence[Reader]) -> None:
+    def __init__(
+        self, table: SourceTable, columns: Sequence[BinlogColumn], readers: Sequence[Reader]
+    ) -> None:
         self.table = table
-        self._readers = readers
+        self._image = RowImages(columns, readers).read
+        names = [column.name for column in columns]
+        self._count = len(names)
         self._null_bytes = (len(names) + 7) // 8
         self._all_present = ((1 << len(names)) - 1).to_bytes(self._null_bytes, "little")
         keys = [(column.name, names.index(column.name)) for column in table.target_key]
@@ -50,7 +55,7 @@ class RowDecoder:
         count, at = length_at(body, _POST_HEADER)
         for _ in range(2 if kind == UPDATE else 1):
             end = at + self._null_bytes
-            if count != len(self._readers) or body[at:end] != self._all_present:
+            if count != self._count or body[at:end] != self._all_present:
                 raise Unreadable(
                     f"Rows of {self.table.full_name} are not whole: binlog_row_image was not FULL."
                 )
@@ -87,21 +92,6 @@ class RowDecoder:
 
     def _present(self, row: Row) -> dict[str, Scalar | None]:
         return {name: row[i] for i, name in self._columns if row[i] is not None}
-
-    def _image(self, body: bytes, at: int) -> tuple[Row, int]:
-        end = at + self._null_bytes
-        nulls = int.from_bytes(body[at:end], "little")
-        row: Row = []
-        add = row.append
-        at = end
-        for reader in self._readers:
-            if nulls & 1:
-                add(None)
-            else:
-                value, at = reader(body, at)
-                add(value)
-            nulls >>= 1
-        return row, at
 
 
 def _key_of(parts: Sequence[tuple[str, int, Callable[[Scalar], Scalar] | None]]) -> _KeyOf:
