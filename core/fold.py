@@ -12,6 +12,7 @@ reclaimer. Only chunks that a mutation touches are read and written.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple, Protocol
@@ -101,7 +102,7 @@ def update_row(
         return _update_wide(rows, at, changes, stamp, max_versions)
     if type(changes) is PackedCells and max_versions == 1:
         return _update_packed(first, at, changes, stamp)
-    return _cut(at, b"", Chunk(stamp, _merge(chunks.cells_of(first), changes, max_versions)))
+    return _cut(at, b"", Chunk(stamp, _merge(_cells_of(first), changes, max_versions)))
 
 
 def _update_packed(first: bytes, at: RowAddress, changes: PackedCells, stamp: int) -> Writes:
@@ -109,7 +110,7 @@ def _update_packed(first: bytes, at: RowAddress, changes: PackedCells, stamp: in
     made = row_patch.patched(first, at.key_state, changes, stamp)
     if made is not None:
         return [(at.row_key, made)]
-    old = chunks.cells_of(first)
+    old = _cells_of(first)
     row_patch.learn(first, old, changes.form)
     return _cut(at, b"", Chunk(stamp, _merge(old, changes, 1)))
 
@@ -135,9 +136,16 @@ def version_after(rows: ChunkReader, at: RowAddress, cells: Sequence[Cell], time
         if newest is not None:
             return max(time_ms, newest + 1)
     names = {cell.name for cell in cells}
-    stored = stored_cells(rows, at.row_key, names) or ()
+    narrow = _is_narrow(first)
+    stored = _cells_of(first) if narrow else stored_cells(rows, at.row_key, names) or ()
     versions = (c.version_ms for c in stored if c.version_ms is not None and c.name in names)
     return max(time_ms, 1 + max(versions, default=-1))
+
+
+@lru_cache(1)
+def _cells_of(first: bytes) -> Sequence[Cell]:
+    """Return a narrow row's cells. A source's change asks twice: for the version, and to merge."""
+    return chunks.cells_of(first)
 
 
 def _is_narrow(first: bytes) -> bool:

@@ -6,9 +6,10 @@ they share a directory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from rowtide.core.fold import Writes
 from rowtide.stream.row_store import RowStore, StoreFailed
@@ -54,6 +55,10 @@ class MemoryRows(RowStore):
         self._rows = dict(disk.kept)
         self._db = self  # RowStore's own methods read through it.
         self.get = self._rows.get
+        self.get_many = self._many
+
+    def _many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self._rows.get(key) for key in keys]
 
     def items(self, *, from_key: bytes, backwards: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield pairs from ``from_key`` on, up or down, as of now."""
@@ -87,10 +92,10 @@ class MemoryRows(RowStore):
         if flush:
             self.flush()
         self.closed = True
-        self.get = _closed
+        self.get = self.get_many = _closed
 
 
-def _closed(_key: bytes) -> bytes | None:
+def _closed(_key: object) -> NoReturn:
     raise RuntimeError("the row store is closed")
 
 
