@@ -2,7 +2,13 @@
 
 Every worker gets its part of the load at its own port, as a balancer gives it, so with N workers
 all but one of N requests go one hop. CPU is that of all worker processes together, the broker
-apart; ``idle`` is what they use without any load, which the operations' CPU includes.
+apart; ``idle`` is what they use without any load, and ``idle_us`` its part of an operation's CPU.
+
+Two loads are measured. With the ``same`` one all workers together have ``--connections``: what one
+worker did is spread over more, so each wakes for less at a time, and what it does once per wake,
+per append and per second is shared by fewer operations. With ``more`` each worker has so many, as
+workers are added because there is more to do: that shows what an operation costs when it takes
+several workers to serve them, the hop included.
 
 With ``--cap 0.25`` each worker gets a quarter of a core: then what they do together must grow with
 their number, as long as broker, load and machine have room. Who is capped stands still for three
@@ -40,6 +46,9 @@ from tests.bench.traffic import KEY, Requests, closed_loop
 TABLE = "spread"
 SLOTS = SHARDS = 8
 BATCH_ROWS = 200
+ROWS = 5
+"""Times the rows that are written one by one: so many are written in all."""
+
 BATCH_PART = 4
 """Of so many connections one sends batches."""
 
@@ -67,16 +76,18 @@ class Load:
     def __init__(self, cluster: Cluster, connections: int) -> None:
         self._cluster = cluster
         self._connections = connections
+        """Of each worker."""
         self._pids = [worker.pid for worker in cluster.workers]
         self._requests = Requests(cluster.access[0], TABLE)
 
-    def measure(self, rows: int) -> Told:
-        """Return what each operation costs and does."""
-        batches = [range(first, first + BATCH_ROWS) for first in range(rows, 5 * rows, BATCH_ROWS)]
+    def measure(self, rows: int, first: int) -> Told:
+        """Return what each operation costs and does, with so many rows from ``first`` on."""
+        alone, together = range(first, first + rows), range(first + rows, first + ROWS * rows)
+        batches = [together[at : at + BATCH_ROWS] for at in range(0, len(together), BATCH_ROWS)]
         put, get, batch = self._requests.put, self._requests.get, self._requests.batch
         return {
-            "PutRow": self._run(map(put, range(rows)), self._connections),
-            "GetRow": self._run(map(get, range(rows)), self._connections),
+            "PutRow": self._run(map(put, alone), self._connections),
+            "GetRow": self._run(map(get, alone), self._connections),
             "BatchWriteRow": self._run(
                 map(batch, batches), self._connections // BATCH_PART, units=BATCH_ROWS
             ),
@@ -92,10 +103,9 @@ class Load:
         self, requests: Iterable[bytes], connections: int, *, units: int = 1
     ) -> dict[str, float]:
         prepared = list(requests)
-        count = len(self._pids)
         before = sum(map(cpu_s, self._pids))
         began = time.perf_counter()
-        calls = asyncio.run(self._send(prepared, max(1, connections // count)))
+        calls = asyncio.run(self._send(prepared, max(1, connections)))
         elapsed_s = time.perf_counter() - began
         done = len(prepared) * units
         return {
@@ -129,8 +139,8 @@ def _any(_body: bytes) -> None:
 
 def measured(
     count: int, rows: int, connections: int, cap: float | None, note: Callable[[str], None]
-) -> Told:
-    """Return what so many workers do."""
+) -> dict[str, Told]:
+    """Return what so many workers do, by load."""
     cache_dir = default_cache_dir(os.environ, sys.platform)
     with (
         tempfile.TemporaryDirectory(prefix="rowtide-workers-") as folder,
@@ -140,21 +150,49 @@ def measured(
         cluster.settled(count)
         with Client(**cluster.access[0]._asdict()) as client:
             create_table(client)
-        Load(cluster, connections).measure(rows // 10)  # Warm.
+        each = {"same": max(1, connections // count), "more": connections}
+        loads = {name: Load(cluster, number) for name, number in each.items()}
+        loads["more"].measure(rows // 10, 0)  # Warm.
         if cap is not None:
             for worker in cluster.workers:
                 capped.enter_context(cpu_cap(worker.pid, cap))
-        load = Load(cluster, connections)
-        idle = load.idle_ms_per_s()
-        told = {**load.measure(rows), "idle": {"ms_per_s": idle}}
+        idle = loads["same"].idle_ms_per_s()
+        first = ROWS * rows
+        told = {"same": loads["same"].measure(rows, first)}
+        more = loads["more"].measure(rows * count, 2 * first) if count > 1 else told["same"]
+        told["more"] = more
+    for load in told.values():
+        for figures in load.values():
+            figures["idle_us"] = round(idle / figures["per_s"] * 1000, 1)
+    told["idle"] = {"workers": {"ms_per_s": idle}}
     note(f"{count} workers: {told}")
     return told
 
 
+def ratios(told: dict[int, dict[str, Told]]) -> dict[str, dict[str, float]]:
+    """Return what more workers cost and do, in units of what the first number of them does."""
+    first, *numbers = told
+    return {
+        f"{name}, {load} load, {number} workers": {
+            key: round(told[number][load][name][key] / told[first][load][name][key], 2)
+            for key in ("cpu_us", "per_s")
+        }
+        for number in numbers
+        for load in ("same", "more")
+        for name in told[first][load]
+    }
+
+
 @click.command(context_settings={"show_default": True})
 @click.option("--counts", default="1,2,4", help="Numbers of workers, with commas.")
-@click.option("--rows", default=10_000, help="Rows one by one; 4 times as many by 200.")
-@click.option("--connections", default=32, help="Of all workers together; a quarter for batches.")
+@click.option(
+    "--rows",
+    default=10_000,
+    help="Rows one by one, 4 times as many by 200; of each worker with more.",
+)
+@click.option(
+    "--connections", default=32, help="Of all workers, then of each; a quarter for batches."
+)
 @click.option("--cap", type=float, help="Cores that each worker gets; all without.")
 def main(counts: str, rows: int, connections: int, cap: float | None) -> None:
     """Measure CPU per operation and throughput for several numbers of workers; print JSON."""
@@ -172,15 +210,7 @@ def main(counts: str, rows: int, connections: int, cap: float | None) -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "command": " ".join(["python -m tests.bench.workers", *sys.argv[1:]]),
     }
-    first = told[numbers[0]]
-    ratios = {
-        f"{name}, {number} workers": {
-            key: round(told[number][name][key] / first[name][key], 2) for key in ("cpu_us", "per_s")
-        }
-        for number in numbers[1:]
-        for name in ("PutRow", "GetRow", "BatchWriteRow")
-    }
-    click.echo(json.dumps({**about, "cap": cap, "workers": told, "ratios": ratios}, indent=1))
+    click.echo(json.dumps({**about, "cap": cap, "workers": told, "ratios": ratios(told)}, indent=1))
 
 
 if __name__ == "__main__":
