@@ -9,10 +9,8 @@ only where the request was never sent or the broker's answer proves that nothing
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
@@ -20,13 +18,12 @@ from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_channel import Channel
 from rowtide.stream.kafka_errors import BrokerError, append_outcome, too_large
 from rowtide.stream.kafka_fetch import Place
+from rowtide.stream.kafka_produce import Appended
 
 __all__ = ["Append", "Entries", "record_batch"]
 
 Entries = Sequence[tuple[bytes, bytes]]
 
-ALL_IN_SYNC = -1
-"""acks=all: the leader answers when every replica in sync has the batch."""
 MAGIC = 2
 UNCOMPRESSED = 0
 NO_PRODUCER = (-1, -1, -1)
@@ -63,18 +60,12 @@ class Append:
             # Still looking for the leader or connecting: the time for that is over.
             self._deadline.reschedule(0)
 
-    async def _exchange(self, deadline_s: float) -> Any:
+    async def _exchange(self, deadline_s: float) -> Iterable[Appended]:
         leader = await self._brokers.leader(*next(iter(self._batches)))
-        request = ProduceRequest(
-            None,
-            ALL_IN_SYNC,
-            int(deadline_s * 1000),
-            [(topic, [(partition, batch)]) for (topic, partition), batch in self._batches.items()],
-        )
         async with self._brokers.connections.lent(leader) as connection:
             self._connection = connection
             try:
-                answer = connection.send(request)
+                answer = connection.produce(self._batches, timeout_ms=int(deadline_s * 1000))
                 # From here on bytes may have left this process.
                 self._sent = True
                 return await answer
@@ -82,11 +73,10 @@ class Append:
                 # It may soon be lent to another, whom a late drop() must not hit.
                 self._connection = None
 
-    def _outcomes(self, response: Any) -> dict[Place, int | StoreError]:
+    def _outcomes(self, told: Iterable[Appended]) -> dict[Place, int | StoreError]:
         outcomes: dict[Place, int | StoreError] = {}
-        for topic, partitions in response.topics:
-            for partition, code, offset, *_rest in partitions:
-                outcomes[topic, partition] = append_outcome(code, offset, f"{topic}[{partition}]")
+        for topic, partition, code, offset in told:
+            outcomes[topic, partition] = append_outcome(code, offset, f"{topic}[{partition}]")
         for place in self._batches.keys() - outcomes.keys():
             outcomes[place] = OutcomeUnknown(f"append to {place}: the answer does not name it")
         return outcomes

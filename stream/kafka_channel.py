@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import IncompatibleBrokerVersion
+
+from rowtide.stream import kafka_produce
+from rowtide.stream.kafka_produce import Appended
 
 __all__ = ["Channel"]
 
 CLIENT_ID = "rowtide"
+CLIENT_ID_BYTES = CLIENT_ID.encode()
 SIZE_BYTES = 4
 
 
@@ -30,6 +35,7 @@ class Channel(asyncio.Protocol):
         self._writer = connection._writer
         self._transport = connection._writer.transport
         self._versions = connection._versions
+        self._produce_version = _produce_version(connection._versions)
         self._correlation_id = 0
         self._received = bytearray()
         self._answer: asyncio.Future[bytes] | None = None
@@ -46,17 +52,38 @@ class Channel(asyncio.Protocol):
 
     def send(self, request: Any) -> Coroutine[Any, Any, Any]:
         """Send now and return the wait for the answer. Raises before a byte is sent, or never."""
+        correlation_id = self._next()
+        request = request.prepare(self._versions)
+        header = request.build_request_header(correlation_id, CLIENT_ID)
+        return self._decoded(request, self._write(header.encode() + request.encode()))
+
+    def produce(
+        self, batches: Mapping[tuple[str, int], bytes], *, timeout_ms: int
+    ) -> Coroutine[Any, Any, Iterable[Appended]]:
+        """Append a batch to each topic's partition, see ``send``."""
+        correlation_id, version = self._next(), self._produce_version
+        if version is None:
+            raise IncompatibleBrokerVersion(
+                f"produce requests of versions {kafka_produce.VERSIONS} are refused"
+            )
+        message = kafka_produce.request(
+            version, correlation_id, CLIENT_ID_BYTES, batches, timeout_ms=timeout_ms
+        )
+        return self._appended(version, self._write(message))
+
+    def _next(self) -> int:
+        """Return the number of the next request. Raises where none can be sent."""
         assert self._answer is None, "one request at a time"
         if not self.connected:
             raise ConnectionError("the connection is lost")
         self._correlation_id = (self._correlation_id + 1) % 2**31
-        request = request.prepare(self._versions)
-        header = request.build_request_header(self._correlation_id, CLIENT_ID)
-        message = header.encode() + request.encode()
+        return self._correlation_id
+
+    def _write(self, message: bytes) -> asyncio.Future[bytes]:
         self._answer = self._loop.create_future()
         self.used_at = self._loop.time()
         self._transport.write(len(message).to_bytes(SIZE_BYTES) + message)
-        return self._decoded(request, self._answer)
+        return self._answer
 
     def drop(self) -> None:
         """Close at once. What is buffered is thrown away, whoever waits is woken."""
@@ -96,3 +123,17 @@ class Channel(asyncio.Protocol):
         if header.correlation_id != self._correlation_id:
             raise ConnectionError("the answer belongs to another request")
         return response
+
+    async def _appended(self, version: int, answer: asyncio.Future[bytes]) -> Iterable[Appended]:
+        frame = await answer
+        try:
+            return kafka_produce.answer(version, self._correlation_id, frame)
+        except ValueError as error:
+            raise ConnectionError(f"the answer can't be read: {error}") from error
+
+
+def _produce_version(versions: Mapping[int, tuple[int, int]]) -> int | None:
+    """Return the newest version of produce requests that we and the broker know."""
+    oldest, newest = versions.get(kafka_produce.API_KEY, (0, 0))
+    version = min(newest, kafka_produce.VERSIONS[1])
+    return version if version >= max(oldest, kafka_produce.VERSIONS[0]) else None

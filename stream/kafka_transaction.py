@@ -30,11 +30,12 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.stream.changelog import Change, Fenced
-from rowtide.stream.kafka_append import ALL_IN_SYNC, MAGIC, UNCOMPRESSED
+from rowtide.stream.kafka_append import MAGIC, UNCOMPRESSED
 from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError, too_large
 from rowtide.stream.kafka_fetch import Place
+from rowtide.stream.kafka_produce import ALL_IN_SYNC
 
 __all__ = ["Transactions", "partition_of"]
 
