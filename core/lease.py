@@ -9,7 +9,6 @@ that runs during suspend. Broker timestamps decide nothing.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -17,6 +16,8 @@ from importlib.resources import files
 from typing import NamedTuple
 
 import fastavro
+
+from rowtide.core.record_avro import read_long, write_bytes, write_long
 
 __all__ = [
     "CLAIM",
@@ -31,7 +32,10 @@ __all__ = [
     "encode_lease",
 ]
 
-CLAIM, RENEW, RELEASE = "CLAIM", "RENEW", "RELEASE"
+CLAIM, RENEW, RELEASE = _KINDS = "CLAIM", "RENEW", "RELEASE"
+"""In the order of the schema: a record has their number."""
+
+OWNER_BYTES = 8
 
 DRIFT = 0.05
 """How much faster another worker's clock may run than ours, as a fraction. Chosen generously."""
@@ -61,11 +65,11 @@ class Lease(NamedTuple):
 
 
 def encode_lease(lease: Lease) -> bytes:
-    """Return the record's bytes."""
-    out = io.BytesIO()
-    out.write(_MARKER)
-    fastavro.schemaless_writer(out, _SCHEMA, lease._asdict())
-    return out.getvalue()
+    """Return the record's bytes, as Avro has them; written out, for every worker reads them all."""
+    at, kind, claim, owner, address = lease
+    assert len(owner) == OWNER_BYTES, f"an owner of {len(owner)} bytes"
+    head = (_MARKER, write_long(at), write_long(_KINDS.index(kind)), write_long(claim))
+    return b"".join((*head, owner, write_bytes(address.encode())))
 
 
 def decode_lease(value: bytes) -> Lease:
@@ -73,10 +77,16 @@ def decode_lease(value: bytes) -> Lease:
     if value[:10] != _MARKER:
         raise CorruptLease(f"lease record begins {value[:10].hex()}, expected {_MARKER.hex()}")
     try:
-        fields = fastavro.schemaless_reader(io.BytesIO(value[10:]), _SCHEMA, None)
-    except (EOFError, IndexError, ValueError) as error:
+        at, end = read_long(value, len(_MARKER))
+        kind, end = read_long(value, end)
+        claim, end = read_long(value, end)
+        owner, end = value[end : end + OWNER_BYTES], end + OWNER_BYTES
+        size, end = read_long(value, end)
+        if size != len(value) - end or not 0 <= kind < len(_KINDS):
+            raise CorruptLease(f"lease record of {len(value)} bytes, {end + size} are told")
+        return Lease(at, _KINDS[kind], claim, owner, value[end:].decode())
+    except (IndexError, ValueError) as error:
         raise CorruptLease(f"lease record cannot be read: {error}") from error
-    return Lease(**fields)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,8 @@ from typing import Any
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import IncompatibleBrokerVersion
 
-from rowtide.stream import kafka_produce
+from rowtide.stream import kafka_fetch_bytes, kafka_produce
+from rowtide.stream.kafka_fetch_bytes import Told, Wanted
 from rowtide.stream.kafka_produce import Appended
 
 __all__ = ["Channel"]
@@ -71,6 +72,15 @@ class Channel(asyncio.Protocol):
         )
         return self._appended(version, self._write(message))
 
+    def fetch(self, wanted: Wanted) -> Coroutine[Any, Any, dict[tuple[str, int], Told]]:
+        """Fetch from many partitions, see ``send``."""
+        correlation_id = self._next()
+        oldest, newest = self._versions.get(kafka_fetch_bytes.API_KEY, (0, 0))
+        if not oldest <= kafka_fetch_bytes.VERSION <= newest:
+            raise IncompatibleBrokerVersion(f"fetch of version {kafka_fetch_bytes.VERSION}")
+        message = kafka_fetch_bytes.request(correlation_id, CLIENT_ID_BYTES, wanted)
+        return self._fetched(self._write(message))
+
     def _next(self) -> int:
         """Return the number of the next request. Raises where none can be sent."""
         assert self._answer is None, "one request at a time"
@@ -123,6 +133,13 @@ class Channel(asyncio.Protocol):
         if header.correlation_id != self._correlation_id:
             raise ConnectionError("the answer belongs to another request")
         return response
+
+    async def _fetched(self, answer: asyncio.Future[bytes]) -> dict[tuple[str, int], Told]:
+        frame = await answer
+        try:
+            return kafka_fetch_bytes.answer(self._correlation_id, frame)
+        except ValueError as error:
+            raise ConnectionError(f"the answer can't be read: {error}") from error
 
     async def _appended(self, version: int, answer: asyncio.Future[bytes]) -> Iterable[Appended]:
         frame = await answer

@@ -6,6 +6,7 @@ through here. Offsets are Kafka's. Nothing is cached: each answer was obtained a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from rowtide.core.errors import LogTrimmed, Unavailable
 from rowtide.stream.kafka_brokers import Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError
+from rowtide.stream.kafka_fetch_bytes import Told, Wanted
 
 __all__ = [
     "COMMITTED",
@@ -25,7 +27,6 @@ __all__ = [
     "Fetched",
     "Partition",
     "Place",
-    "Told",
     "fetch_many",
     "record_batches",
 ]
@@ -56,14 +57,6 @@ class Fetched(NamedTuple):
     batches: bytes
     stable: int
     aborted: list[tuple[int, int]]
-
-
-class Told(NamedTuple):
-    """What a fetch of many says of one: ``end`` is its next offset, as of the answer."""
-
-    error: int
-    end: int
-    batches: bytes
 
 
 class Partition:
@@ -165,22 +158,13 @@ async def fetch_many(
     """Return what each topic's partition has from its offset on, in one request.
 
     A partition that the answer passes over has nothing to tell now. ``bytes_max`` bounds the whole,
-    which is filled in the order of ``offsets``. Raises ``BrokerError`` or one of ``LOST``.
+    which is filled in the order of ``offsets``. Raises one of ``LOST``.
     """
-    by_topic: dict[str, list[tuple[int, int, int]]] = {}
-    for (topic, partition), offset in offsets.items():
-        by_topic.setdefault(topic, []).append((partition, offset, bytes_each))
-    wanted = [*by_topic.items()]
     wait_ms = int(min(wait_s, brokers.config.request_s / 2) * 1000)
-    request = FetchRequest(wait_ms, 1, bytes_max, EVERYTHING, wanted)
-    response = await brokers.ask(leader, request)
-    if getattr(response, "error_code", 0):
-        raise BrokerError(response.error_code, f"fetch from {leader[0]}:{leader[1]}")
-    return {
-        (topic, fields[0]): Told(fields[1], fields[2], fields[-1] or b"")
-        for topic, partitions in response.topics
-        for fields in partitions
-    }
+    wanted = Wanted(offsets, wait_ms, bytes_each, bytes_max, EVERYTHING)
+    async with asyncio.timeout(brokers.config.request_s):
+        async with brokers.connections.lent(leader) as connection:
+            return await connection.fetch(wanted)
 
 
 def record_batches(batches: bytes, where: str) -> Iterator[Any]:

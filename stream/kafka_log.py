@@ -23,10 +23,10 @@ from rowtide.stream.kafka_fetch import (
     OFFSET_OUT_OF_RANGE,
     Partition,
     Place,
-    Told,
     fetch_many,
     record_batches,
 )
+from rowtide.stream.kafka_fetch_bytes import Told
 from rowtide.stream.log import Entry
 
 __all__ = ["KafkaLog", "append_many", "read_many"]
@@ -119,6 +119,10 @@ async def append_many(
     until = clock() + deadline_s
     outcomes: dict[Place, int | StoreError] = {}
     groups = await _by_leader(items, outcomes, deadline_s=deadline_s)
+    if len(groups) == 1:  # Mostly: it needs no task.
+        [append] = groups.values()
+        outcomes |= await append.run(deadline_s=until - clock())
+        return [outcomes[log.place] for log, _entries in items]
     async with asyncio.TaskGroup() as tasks:
         sent = [
             tasks.create_task(append.run(deadline_s=until - clock()), name=f"append_many {leader}")
@@ -169,10 +173,16 @@ async def read_many(
                 found[log.place] = Unavailable(f"read: {error}")
     except LOST as error:  # Whoever follows in the list is not reached, either.
         logger.debug("logs are read later: %s", error)
-    async with asyncio.TaskGroup() as tasks:
-        for leader, offsets in groups.items():
-            told = _tell(brokers, leader, offsets, found, bytes_max=bytes_max, wait_s=wait_s)
-            tasks.create_task(told, name=f"read_many {leader}")
+    asked = [
+        (leader, _tell(brokers, leader, offsets, found, bytes_max=bytes_max, wait_s=wait_s))
+        for leader, offsets in groups.items()
+    ]
+    if len(asked) == 1:  # Mostly: it needs no task.
+        await asked[0][1]
+    else:
+        async with asyncio.TaskGroup() as tasks:
+            for leader, told in asked:
+                tasks.create_task(told, name=f"read_many {leader}")
     return [await _read(log, offset, found.get(log.place)) for log, offset in items]
 
 
@@ -190,7 +200,7 @@ async def _tell(
         found |= await fetch_many(
             brokers, leader, offsets, bytes_each=bytes_max, bytes_max=bytes_max, wait_s=wait_s
         )
-    except (*LOST, BrokerError) as error:
+    except LOST as error:
         for place in offsets:
             brokers.forget_leader(*place)
             found[place] = Unavailable(f"read: {error or type(error).__name__}")

@@ -201,10 +201,12 @@ class LeaseKeeper:
 
     async def _find_starts(self, slots: Sequence[int]) -> None:
         """Find out where the logs begin that were not read yet, or were trimmed."""
+        unread = [slot for slot in slots if self._watched[slot].view.end == UNREAD]
+        if not unread:
+            return
         async with asyncio.TaskGroup() as tasks:
-            for slot in slots:
-                if self._watched[slot].view.end == UNREAD:
-                    tasks.create_task(self._find_start(slot), name=f"leases[{slot}]")
+            for slot in unread:
+                tasks.create_task(self._find_start(slot), name=f"leases[{slot}]")
 
     async def _find_start(self, slot: int) -> None:
         watched = self._watched[slot]

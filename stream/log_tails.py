@@ -22,7 +22,8 @@ from rowtide.core.errors import LogTrimmed, StoreError, Unavailable
 from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError
-from rowtide.stream.kafka_fetch import OFFSET_OUT_OF_RANGE, Partition, Place, Told, fetch_many
+from rowtide.stream.kafka_fetch import OFFSET_OUT_OF_RANGE, Partition, Place, fetch_many
+from rowtide.stream.kafka_fetch_bytes import Told
 from rowtide.stream.kafka_log import decoded
 from rowtide.stream.log import Entry
 
@@ -145,7 +146,7 @@ class LogTails:
                         bytes_max=BYTES_MAX,
                         wait_s=WAIT_S,
                     )
-                except (*LOST, BrokerError) as error:
+                except LOST as error:
                     for tail in asked.values():
                         self._part(group, tail, error)
                     continue

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
+from importlib.resources import files
+
+import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,8 +40,37 @@ def test_a_record_comes_back() -> None:
     assert decode_lease(encode_lease(lease)) == lease
 
 
+LEASES = st.builds(
+    Lease,
+    at=st.integers(0, 2**63 - 1),
+    kind=st.sampled_from([CLAIM, RENEW, RELEASE]),
+    claim=st.integers(0, 2**63 - 1),
+    owner=st.binary(min_size=8, max_size=8),
+    address=st.text(max_size=200),
+)
+
+
+@given(LEASES)
+def test_a_record_is_what_fastavro_writes_for_the_schema(lease: Lease) -> None:
+    schema = json.loads(files("rowtide.core").joinpath("schemas/lease-v1.avsc").read_text())
+    theirs = io.BytesIO()
+    fastavro.schemaless_writer(theirs, schema, lease._asdict())
+    ours = encode_lease(lease)
+    assert ours[10:] == theirs.getvalue()
+    assert decode_lease(ours) == lease
+
+
+WHOLE = encode_lease(Lease(7, RENEW, 3, ANN, "host:1"))
+
+
 @pytest.mark.parametrize(
-    "value", [b"", b"\xc3\x01" + bytes(8), encode_lease(Lease(7, RENEW, 3, ANN, "host:1"))[:-3]]
+    "value",
+    [
+        b"\xc3\x01" + bytes(8),
+        *(WHOLE[:size] for size in range(len(WHOLE))),
+        WHOLE + b"\0",
+        WHOLE[:11] + b"\x06" + WHOLE[12:],
+    ],
 )
 def test_anything_else_is_corrupt(value: bytes) -> None:
     with pytest.raises(CorruptLease):

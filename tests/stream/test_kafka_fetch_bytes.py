@@ -1,0 +1,52 @@
+"""Fetches of many partitions and their answers, byte for byte as the client library has them."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka.protocol import fetch
+
+from rowtide.stream import kafka_fetch_bytes
+from rowtide.stream.kafka_fetch_bytes import Told, Wanted
+
+CLIENT = "rowtide"
+
+
+def test_a_request_is_the_librarys() -> None:
+    offsets = {("a", 0): 5, ("b-\u00fc", 7): 2**40, ("a", 3): 0}
+    topics = [("a", [(0, 5, 1000), (3, 0, 1000)]), ("b-\u00fc", [(7, 2**40, 1000)])]
+    theirs = fetch.FetchRequest(240, 1, 4000, 0, topics).prepare(
+        {kafka_fetch_bytes.API_KEY: (0, kafka_fetch_bytes.VERSION)}
+    )
+    head = theirs.build_request_header(77, CLIENT)
+    wanted = Wanted(offsets, wait_ms=240, bytes_each=1000, bytes_max=4000, isolation=0)
+    assert kafka_fetch_bytes.request(77, CLIENT.encode(), wanted) == head.encode() + theirs.encode()
+
+
+def answer() -> bytes:
+    """Return an answer as the client library has it, for four partitions of two topics."""
+    topics = [
+        ("a", [(0, 0, 2**40, 1, None, b"batches"), (3, 1, -1, -1, [], None)]),
+        ("b-\u00fc", [(7, 0, 12, 9, [(1, 2), (3, 4)], b""), (8, 0, 3, 3, None, b"more")]),
+    ]
+    return (77).to_bytes(4) + bytes(fetch.FetchResponse_v4(9, topics).encode())
+
+
+def test_an_answer_of_the_librarys_is_read() -> None:
+    assert kafka_fetch_bytes.answer(77, answer()) == {
+        ("a", 0): Told(0, 2**40, b"batches"),
+        ("a", 3): Told(1, -1, b""),
+        ("b-\u00fc", 7): Told(0, 12, b""),
+        ("b-\u00fc", 8): Told(0, 3, b"more"),
+    }
+
+
+def test_an_answer_that_ends_early_or_late_is_none() -> None:
+    whole = answer()
+    for frame in (*(whole[:size] for size in range(len(whole))), whole + b"\0"):
+        with pytest.raises(ValueError, match=r"answer of|utf-8"):
+            kafka_fetch_bytes.answer(77, frame)
+
+
+def test_the_answer_to_another_request_is_none() -> None:
+    with pytest.raises(ValueError, match="another request"):
+        kafka_fetch_bytes.answer(78, answer())
