@@ -423,7 +423,7 @@ RESHAPING = [
     Mutation(
         "open children before their parents are sealed", [(SlotReshapes, "_sealed", _unsealed)], 10
     ),
-    Mutation("split without the plan in the seal", [(slot_reshapes, "plan_of", _no_plan)]),
+    Mutation("split without the plan in the seal", [(slot_reshapes, "plan_of", _no_plan)], 10),
     Mutation("take writes behind the seal", [(ShardOwner, "seal", _seal_without_drain)]),
     Mutation("begin children below their parents' seals", [(reshape, "reshaped", _no_floor)], 10),
     Mutation(

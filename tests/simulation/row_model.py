@@ -102,7 +102,10 @@ class TableModel:
             log.max_versions = body.max_versions
         elif isinstance(body, record.Seal):
             log.seal = envelope.at
-            for child in json.loads(body.plan).get("children", ()):
+            plan = json.loads(body.plan)
+            assert shard_id in plan.get("parents", ()), f"{shard_id}'s seal is not its own: {plan}"
+            assert plan["children"], f"{shard_id}'s seal names nobody who comes after it"
+            for child in plan["children"]:
                 floor = max(self._floors.get(child["shard"], 0), envelope.stamp)
                 self._floors[child["shard"]] = floor
         elif isinstance(body, record.SourcePosition):
