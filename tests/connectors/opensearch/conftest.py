@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from demo.servers.opensearch import OpenSearch
+from demo.servers.search_server import SearchServer
 from rowtide.deploy.kafka.errors import JarsUnavailable
 
 
 @pytest.fixture(scope="session")
 def search_server(
     cache_dir: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OpenSearch]:
+) -> Iterator[SearchServer]:
     """Start it once for the run."""
     running = OpenSearch(tmp_path_factory.mktemp("opensearch"), cache_dir)
     try:

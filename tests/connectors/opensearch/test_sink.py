@@ -1,4 +1,4 @@
-"""A table in a real OpenSearch: idempotent, whatever comes late, whatever types meet."""
+"""A table in a real search server: idempotent, whatever comes late, whatever types meet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from demo.servers.opensearch import OpenSearch
+from demo.servers.search_server import SearchServer
 from demo.servers.server import Answered
 from rowtide.connectors.opensearch.cluster import ClusterRefused, ClusterSettings
 from rowtide.connectors.opensearch.generation import IndexSettings
@@ -29,7 +29,7 @@ _numbers = count(1)
 
 
 @pytest.fixture
-def server(search_server: OpenSearch) -> OpenSearch:
+def server(search_server: SearchServer) -> SearchServer:
     """The search server; no other has a part here."""
     return search_server
 
@@ -40,7 +40,7 @@ def alias() -> str:
     return f"things{next(_numbers)}"
 
 
-def sink_of(server: OpenSearch, alias: str, *, url: str = "", **given: Any) -> OpenSearchSink:
+def sink_of(server: SearchServer, alias: str, *, url: str = "", **given: Any) -> OpenSearchSink:
     own = {"fields_max", "request_bytes"}
     index = IndexSettings(alias, **{name: value for name, value in given.items() if name in own})
     rest = {name: value for name, value in given.items() if name not in own}
@@ -48,7 +48,7 @@ def sink_of(server: OpenSearch, alias: str, *, url: str = "", **given: Any) -> O
 
 
 @asynccontextmanager
-async def opened(server: OpenSearch, alias: str, **given: Any) -> AsyncIterator[OpenSearchSink]:
+async def opened(server: SearchServer, alias: str, **given: Any) -> AsyncIterator[OpenSearchSink]:
     sink = sink_of(server, alias, **given)
     try:
         await sink.open(TABLE)
@@ -66,7 +66,7 @@ async def held(sink: OpenSearchSink) -> dict[bytes, Columns]:
     return {row.key_bytes: row.columns for row in rows}
 
 
-def found(server: OpenSearch, alias: str, query: str) -> list[str]:
+def found(server: SearchServer, alias: str, query: str) -> list[str]:
     """Return the ids that a user's query of the alias finds."""
     server.call("POST", f"/{alias}/_refresh")
     body = {"query": {"query_string": {"query": query}}, "size": 100}
@@ -74,7 +74,7 @@ def found(server: OpenSearch, alias: str, query: str) -> list[str]:
     return sorted(hit["_source"]["id"] for hit in hits)
 
 
-async def test_a_row_is_found_updated_and_gone(server: OpenSearch, alias: str) -> None:
+async def test_a_row_is_found_updated_and_gone(server: SearchServer, alias: str) -> None:
     async with opened(server, alias) as sink:
         assert not await sink.apply(batch(row("a", 1, {"title": "Blue shoes"}), row("b", 2, {})))
         assert found(server, alias, "shoes") == ["a"]
@@ -85,7 +85,7 @@ async def test_a_row_is_found_updated_and_gone(server: OpenSearch, alias: str) -
 
 
 async def test_a_late_row_does_not_come_back_long_after_its_delete(
-    server: OpenSearch, alias: str
+    server: SearchServer, alias: str
 ) -> None:
     async with opened(server, alias) as sink:
         server.call("PUT", f"/{alias}-r1/_settings", {"index": {"gc_deletes": "0s"}})
@@ -95,7 +95,7 @@ async def test_a_late_row_does_not_come_back_long_after_its_delete(
         assert await held(sink) == {}
 
 
-def _wait_until_deletes_are_forgotten(server: OpenSearch, index: str) -> None:
+def _wait_until_deletes_are_forgotten(server: SearchServer, index: str) -> None:
     """Delete a document as the cluster itself does, until a late one brings it back."""
     url = f"{index}/_doc/told?version_type=external&version="
     told = {"_rowtide": {"key": "00", "stamp": 1, "gone": True}}
@@ -113,7 +113,7 @@ def _wait_until_deletes_are_forgotten(server: OpenSearch, index: str) -> None:
 
 
 async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(
-    server: OpenSearch, alias: str
+    server: SearchServer, alias: str
 ) -> None:
     async with opened(server, alias) as sink:
         await sink.apply(batch(*(row(name, 1, {}) for name in "abc"), row("d", 9, {})))
@@ -126,7 +126,7 @@ async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(
 
 @given(history=histories())
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
-def test_whatever_the_order_the_end_is_the_table(server: OpenSearch, history: History) -> None:
+def test_whatever_the_order_the_end_is_the_table(server: SearchServer, history: History) -> None:
     alias = f"history{next(_numbers)}"
 
     async def told() -> None:
@@ -142,7 +142,7 @@ def test_whatever_the_order_the_end_is_the_table(server: OpenSearch, history: Hi
 
 
 async def test_types_that_clash_lose_no_row_and_stay_searchable(
-    server: OpenSearch, alias: str
+    server: SearchServer, alias: str
 ) -> None:
     told: list[Columns] = [
         {"size": 5},
@@ -163,7 +163,7 @@ async def test_types_that_clash_lose_no_row_and_stay_searchable(
     assert found(server, alias, r"size@double:[5 TO 6]") == ["2"]
 
 
-async def test_writers_that_meet_with_other_types_agree(server: OpenSearch, alias: str) -> None:
+async def test_writers_that_meet_with_other_types_agree(server: SearchServer, alias: str) -> None:
     async with opened(server, alias) as one, opened(server, alias) as other:
         values: list[Scalar] = [1, "text", 1.5, True, b"b"]
         async with asyncio.TaskGroup() as tasks:
@@ -175,7 +175,7 @@ async def test_writers_that_meet_with_other_types_agree(server: OpenSearch, alia
         assert await held(other) == rows
 
 
-async def test_more_columns_than_fields_lose_no_row(server: OpenSearch, alias: str) -> None:
+async def test_more_columns_than_fields_lose_no_row(server: SearchServer, alias: str) -> None:
     told: Columns = {f"column{i}": f"word{i}" for i in range(100)}
     async with opened(server, alias, fields_max=50) as sink:
         assert not await sink.apply(batch(row("a", 1, told)))
@@ -183,7 +183,7 @@ async def test_more_columns_than_fields_lose_no_row(server: OpenSearch, alias: s
     assert found(server, alias, "word99") == ["a"]
 
 
-async def test_long_keys_and_large_rows_are_taken(server: OpenSearch, alias: str) -> None:
+async def test_long_keys_and_large_rows_are_taken(server: SearchServer, alias: str) -> None:
     async with opened(server, alias, request_bytes=100_000) as sink:
         long = [row("k" * 1000 + str(i), 1, {"text": "x" * 90_000}) for i in range(4)]
         assert not await sink.apply(batch(*long, row("a", 1, {})))
@@ -191,7 +191,7 @@ async def test_long_keys_and_large_rows_are_taken(server: OpenSearch, alias: str
 
 
 async def test_what_the_cluster_will_never_take_is_refused_and_the_others_are_taken(
-    server: OpenSearch, alias: str
+    server: SearchServer, alias: str
 ) -> None:
     async with opened(server, alias) as sink:
         await sink.apply(batch(row("c", 1, {})))
@@ -206,7 +206,7 @@ async def test_what_the_cluster_will_never_take_is_refused_and_the_others_are_ta
 
 
 async def test_a_field_that_somebody_else_made_is_left_to_them(
-    server: OpenSearch, alias: str
+    server: SearchServer, alias: str
 ) -> None:
     async with opened(server, alias) as sink:
         mapping = {"properties": {"place": {"type": "geo_point"}}}
@@ -215,7 +215,7 @@ async def test_a_field_that_somebody_else_made_is_left_to_them(
         assert await held(sink) == {key_bytes("a"): {"place": "nowhere"}}
 
 
-async def test_rejected_items_alone_are_sent_again(server: OpenSearch, alias: str) -> None:
+async def test_rejected_items_alone_are_sent_again(server: SearchServer, alias: str) -> None:
     async with (
         busy_proxy(server.url, busy=3) as proxy,
         opened(server, alias, url=proxy.url) as sink,
@@ -226,7 +226,7 @@ async def test_rejected_items_alone_are_sent_again(server: OpenSearch, alias: st
     assert proxy.documents < 400  # Each came once more for each time that it was rejected.
 
 
-async def test_a_cluster_that_stays_busy_is_unavailable(server: OpenSearch, alias: str) -> None:
+async def test_a_cluster_that_stays_busy_is_unavailable(server: SearchServer, alias: str) -> None:
     async with (
         busy_proxy(server.url, busy=1000) as proxy,
         opened(server, alias, url=proxy.url) as sink,
@@ -240,7 +240,7 @@ async def test_a_cluster_that_stays_busy_is_unavailable(server: OpenSearch, alia
 
 
 async def test_bulks_that_kill_9_cut_off_are_made_good_by_the_same_bulks(
-    server: OpenSearch, alias: str
+    server: SearchServer, alias: str
 ) -> None:
     async with opened(server, alias) as sink:
         batches = [
@@ -268,7 +268,7 @@ async def _applied(sink: OpenSearchSink, one: SinkBatch, place: int, done: list[
             return
 
 
-async def _killed_when(server: OpenSearch, ready: Callable[[], bool]) -> None:
+async def _killed_when(server: SearchServer, ready: Callable[[], bool]) -> None:
     while not ready():  # noqa: ASYNC110 - the batches tell nobody else.
         await asyncio.sleep(0.001)
     server.kill()
@@ -276,7 +276,7 @@ async def _killed_when(server: OpenSearch, ready: Callable[[], bool]) -> None:
 
 
 async def test_a_rebuild_fills_a_new_index_and_moves_the_alias_once_all_is_covered(
-    server: OpenSearch, alias: str
+    server: SearchServer, alias: str
 ) -> None:
     middle = key_bytes("c")
     async with opened(server, alias) as sink:
@@ -301,12 +301,12 @@ async def test_a_rebuild_fills_a_new_index_and_moves_the_alias_once_all_is_cover
     await sink.close()
 
 
-def _indices(server: OpenSearch, alias: str) -> Sequence[str]:
+def _indices(server: SearchServer, alias: str) -> Sequence[str]:
     return list(server.call("GET", f"/_alias/{alias}"))
 
 
 async def test_a_writer_paused_while_its_index_was_removed_makes_none(
-    server: OpenSearch, alias: str
+    server: SearchServer, alias: str
 ) -> None:
     async with opened(server, alias) as paused:
         async with opened(server, alias, rebuild=2) as sink:
@@ -316,7 +316,7 @@ async def test_a_writer_paused_while_its_index_was_removed_makes_none(
     assert list(server.call("GET", f"/{alias}*/_alias")) == [f"{alias}-r2"]
 
 
-async def test_the_former_index_may_be_kept(server: OpenSearch, alias: str) -> None:
+async def test_the_former_index_may_be_kept(server: SearchServer, alias: str) -> None:
     async with opened(server, alias):
         pass
     async with opened(server, alias, rebuild=2, keep_former=True) as sink:
@@ -325,7 +325,7 @@ async def test_the_former_index_may_be_kept(server: OpenSearch, alias: str) -> N
     assert _indices(server, alias) == [f"{alias}-r2"]
 
 
-async def test_reading_makes_nothing(server: OpenSearch, alias: str) -> None:
+async def test_reading_makes_nothing(server: SearchServer, alias: str) -> None:
     reader = sink_of(server, alias)
     with pytest.raises(Rejected, match=f"There is no index {alias}-r1"):
         await reader.open_to_read(TABLE)
@@ -335,7 +335,7 @@ async def test_reading_makes_nothing(server: OpenSearch, alias: str) -> None:
     await reader.close()
 
 
-async def test_deletes_are_forgotten_after_so_many_days(server: OpenSearch, alias: str) -> None:
+async def test_deletes_are_forgotten_after_so_many_days(server: SearchServer, alias: str) -> None:
     async with opened(server, alias, deletes_days=1) as sink:
         await sink._mine.apply(batch(row("a", 1, {}), row("b", 2**60, None)), TABLE)
         await sink._mine.apply(batch(row("c", 3, None)), TABLE)
@@ -347,7 +347,7 @@ async def test_deletes_are_forgotten_after_so_many_days(server: OpenSearch, alia
         assert set(await held(sink)) == {key_bytes("a")}
 
 
-async def test_an_index_of_another_table_is_left_alone(server: OpenSearch, alias: str) -> None:
+async def test_an_index_of_another_table_is_left_alone(server: SearchServer, alias: str) -> None:
     async with opened(server, alias):
         pass
     sink = sink_of(server, alias)
