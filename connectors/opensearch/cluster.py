@@ -120,6 +120,11 @@ def _reason(content: bytes) -> tuple[str, str]:
     """Return kind and text of a failure as the cluster tells it."""
     try:
         error = json.loads(content)["error"]
-        return str(error["type"]), str(error["reason"])[:REASON_CHARACTERS_MAX]
+        kind, reason = str(error["type"]), str(error["reason"])
+        # A search says of itself no more than "all shards failed".
+        for cause in error.get("root_cause", [])[:1]:
+            if cause["reason"] != reason:
+                reason += f": {cause['reason']}"
+        return kind, reason[:REASON_CHARACTERS_MAX]
     except (ValueError, KeyError, TypeError):
         return "", content[:REASON_CHARACTERS_MAX].decode(errors="replace")

@@ -31,6 +31,14 @@ PAGE = 1000
 PLAN_ATTEMPTS = 10
 """How often other writers may be first with fields that clash with ours."""
 
+BOUND_MAX = 512
+"""Digits of a key in a query's range. Lucene 8, which Elasticsearch 7 is made of, refuses a range
+with a bound of more than 1000. So a range is wider than asked where keys are long; what is behind
+``search_after`` and before the end is exact."""
+
+ABOVE_DIGITS = "g"
+"""Sorts behind every hexadecimal digit."""
+
 COVERS = "#covers"
 """Id of the document that says what pages have covered; no key's id begins so."""
 
@@ -187,20 +195,22 @@ class Generation:
         self, covered: Range, after: str, filters: Sequence[object], *, limit: int
     ) -> list[dict[str, Any]]:
         """Return living documents of a range in keys' order, behind ``after``."""
-        begin, end = covered
-        keys: dict[str, str] = {"gt": after} if after else {"gte": begin.hex()}
+        begin, end = (bound.hex() for bound in covered)
+        behind = after or (_below(begin) if begin else "")
+        keys = {"gte": (after or begin)[:BOUND_MAX]}
         if end:
-            keys["lt"] = end.hex()
+            keys["lt"] = end if len(end) <= BOUND_MAX else f"{end[:BOUND_MAX]}{ABOVE_DIGITS}"
         within = {"range": {f"{META}.key": keys}}
         body = {
             "size": limit,
             "query": {"bool": {"filter": [within, _LIVING, *filters]}},
             "sort": [{f"{META}.key": "asc"}],
             "track_total_hits": False,
+            **({"search_after": [behind]} if behind else {}),
         }
         answer = await self._cluster.call("POST", f"{self._path}/_search", body)
         hits: list[dict[str, Any]] = answer["hits"]["hits"]
-        return hits
+        return [hit for hit in hits if not end or hit["sort"][0] < end]
 
     async def _covered(self) -> tuple[list[Range], str]:
         """Return what was covered, and what makes a write fail when it says otherwise by then."""
@@ -236,3 +246,8 @@ class Generation:
                 "properties": OWN_FIELDS,
             },
         }
+
+
+def _below(digits: str) -> str:
+    """Return a text below some hexadecimal digits, with nothing but other texts between them."""
+    return f"{digits[:-1]}{chr(ord(digits[-1]) - 1)}{ABOVE_DIGITS}"

@@ -101,6 +101,21 @@ async def test_busy_and_away_are_unavailable(status: int) -> None:
             await cluster.call("GET", "/")
 
 
+@pytest.mark.parametrize(
+    ("causes", "told"),
+    [
+        ('[{"type": "query", "reason": "too large: 1001"}]', "failed: all shards: too large: 1001"),
+        ('[{"type": "failed", "reason": "all shards"}]', "failed: all shards"),
+        ("[]", "failed: all shards"),
+    ],
+)
+async def test_a_refusal_names_what_is_behind_it(causes: str, told: str) -> None:
+    body = f'{{"error": {{"type": "failed", "reason": "all shards", "root_cause": {causes}}}}}'
+    async with answering(400, body) as url, connected(ClusterSettings(url)) as cluster:
+        with pytest.raises(ClusterRefused, match=f"^{told}$"):
+            await cluster.call("GET", "/")
+
+
 async def test_nobody_there_is_unavailable() -> None:
     async with answering(200) as url:
         pass

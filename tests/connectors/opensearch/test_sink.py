@@ -190,6 +190,18 @@ async def test_long_keys_and_large_rows_are_taken(server: SearchServer, alias: s
         assert len(await held(sink)) == 5
 
 
+async def test_ranges_may_begin_and_end_at_long_keys(server: SearchServer, alias: str) -> None:
+    names = ["k" * 1000 + digit for digit in "0123456789"]
+    keys = [key_bytes(name) for name in names]
+    async with opened(server, alias) as sink:
+        await sink.apply(batch(*(row(name, 1, {}) for name in names)))
+        held_rows = await sink.held(keys[3], keys[7], limit=10)
+        assert [one.key_bytes for one in held_rows] == keys[3:7]
+        page = batch(row(names[4], 5, {}, page=True), covers=(keys[3], keys[7]), stamp=5)
+        await sink.apply(page)
+        assert list(await held(sink)) == [*keys[:3], keys[4], *keys[7:]]
+
+
 async def test_what_the_cluster_will_never_take_is_refused_and_the_others_are_taken(
     server: SearchServer, alias: str
 ) -> None:
