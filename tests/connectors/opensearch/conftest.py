@@ -1,4 +1,4 @@
-"""One real OpenSearch for the tests of this folder."""
+"""Real search servers for the tests of this folder, one of each distribution."""
 
 from __future__ import annotations
 
@@ -7,21 +7,30 @@ from pathlib import Path
 
 import pytest
 
+from demo.servers.elasticsearch import Elasticsearch
 from demo.servers.opensearch import OpenSearch
 from demo.servers.search_server import SearchServer
 from rowtide.deploy.kafka.errors import JarsUnavailable
 
+LONG = pytest.mark.parametrize(
+    "search_server",
+    [OpenSearch, pytest.param(Elasticsearch, marks=pytest.mark.slow)],
+    indirect=True,
+)
+"""Marks a test that takes long; against the second server it is one of ``make test-all``."""
 
-@pytest.fixture(scope="session")
+
+@pytest.fixture(scope="session", params=[OpenSearch, Elasticsearch])
 def search_server(
-    cache_dir: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, cache_dir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SearchServer]:
     """Start it once for the run."""
-    running = OpenSearch(tmp_path_factory.mktemp("opensearch"), cache_dir)
+    kind: type[SearchServer] = request.param
+    running = kind(tmp_path_factory.mktemp(kind.distribution.name), cache_dir)
     try:
         running.start()
     except JarsUnavailable as error:
-        pytest.skip(f"OpenSearch can't be fetched: {error}")
+        pytest.skip(f"{kind.__name__} can't be fetched: {error}")
     try:
         yield running
     finally:

@@ -9,10 +9,12 @@ import pytest
 from demo.servers.search_server import SearchServer
 from rowtide.deploy.up import Ready
 from tests.connectors.histories import check_history
+from tests.connectors.opensearch.conftest import LONG
 
 pytestmark = pytest.mark.system
 
 
+@LONG
 def test_any_history_ends_in_the_table(
     server: Ready, search_server: SearchServer, tmp_path: Path
 ) -> None:

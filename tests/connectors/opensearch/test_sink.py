@@ -21,6 +21,7 @@ from rowtide.core.errors import Rejected, Unavailable
 from rowtide.core.key_ranges import Range
 from rowtide.core.variant import Scalar
 from tests.connectors.opensearch.busy_proxy import busy_proxy
+from tests.connectors.opensearch.conftest import LONG
 from tests.connectors.sink_histories import TABLE, Columns, History, histories, key_bytes, row
 
 pytestmark = pytest.mark.system
@@ -124,6 +125,7 @@ async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(
         assert key_bytes("c") not in await held(sink)
 
 
+@LONG
 @given(history=histories())
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 def test_whatever_the_order_the_end_is_the_table(server: SearchServer, history: History) -> None:
@@ -251,6 +253,7 @@ async def test_a_cluster_that_stays_busy_is_unavailable(server: SearchServer, al
         assert len(await held(sink)) == 100
 
 
+@LONG
 async def test_bulks_that_kill_9_cut_off_are_made_good_by_the_same_bulks(
     server: SearchServer, alias: str
 ) -> None:

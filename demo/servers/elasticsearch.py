@@ -1,0 +1,45 @@
+"""A real Elasticsearch on loopback, which can be killed and started again.
+
+Version 7.17 does not start without Java's security manager, which Java 24 has no more: so it has a
+Java of its own. That and the jars are fetched once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from demo.servers.java_21 import java_21
+from demo.servers.search_folder import Distribution
+from demo.servers.search_server import JVM, SearchServer, java_of
+from rowtide.deploy.kafka.java import Runtime
+
+__all__ = ["Elasticsearch"]
+
+# The rights that netty uses: a module has none beside those that its folder names.
+POLICY = """grant {
+ permission java.net.SocketPermission "*", "accept,connect,resolve,listen";
+ permission java.io.FilePermission "/proc/sys/net/core/somaxconn", "read";
+ permission java.lang.reflect.ReflectPermission "suppressAccessChecks";
+ permission java.lang.RuntimePermission "accessDeclaredMembers";
+ permission java.lang.RuntimePermission "getClassLoader";
+ permission java.lang.RuntimePermission "setContextClassLoader";
+};
+"""
+
+
+class Elasticsearch(SearchServer):
+    """Has no module with the languages' analyzers: its indices are of language ``standard``."""
+
+    distribution = Distribution(
+        name="elasticsearch",
+        version="7.17.29",
+        prefix="es",
+        main="org.elasticsearch.bootstrap.Elasticsearch",
+        policies={"transport-netty4": POLICY},
+    )
+
+    def java(self, home: Path) -> list[str]:
+        """Return a Java that still has a security manager."""
+        jars = tuple(sorted((home / "lib").glob("*.jar")))
+        runtime = Runtime(java_21(self._cache_dir), jars, JVM)
+        return java_of(runtime, ["-Djava.security.manager=allow"])
