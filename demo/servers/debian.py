@@ -2,37 +2,45 @@
 
 Needs no root, changes nothing outside the folder that it is given, and takes the versions that
 this machine's sources offer. Packages that are installed already are not fetched again.
+
+Of another suite of the same archive nothing that is installed here counts: all that a package needs
+is unpacked, the C library too, and its programs are run by their own loader (``by_own_loader``).
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["NotToBeHad", "library_path", "unpacked"]
+__all__ = ["NotToBeHad", "by_own_loader", "library_path", "locked", "unpacked"]
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 class NotToBeHad(Exception):
     """A program is neither installed nor can it be fetched; the text says why."""
 
 
-def unpacked(folder: Path, *packages: str) -> Path:
+def unpacked(folder: Path, *packages: str, suite: str = "") -> Path:
     """Return a folder that holds ``usr`` and so on of the packages and of what they lack here.
 
-    It is made once; several processes may ask at the same time. Raises NotToBeHad.
+    With ``suite``, the packages of that suite and all that they need. It is made once; several
+    processes may ask at the same time. Raises NotToBeHad.
     """
     root = folder / "root"
     if not root.exists():
         _require("apt-get", "dpkg-deb")
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / "lock"):
+        with locked(folder / "lock"):
             if not root.exists():
-                _unpack(folder, packages)
+                _unpack(folder, packages, suite)
     return root
 
 
@@ -43,16 +51,26 @@ def library_path(root: Path, environment: Mapping[str, str]) -> str:
     return os.pathsep.join([*map(str, folders), *([known] if known else [])])
 
 
-def _unpack(folder: Path, packages: tuple[str, ...]) -> None:
+def by_own_loader(root: Path) -> list[str]:
+    """Return what stands before a program of a folder that has its own C library."""
+    loader = next((root / "usr").glob("lib*/ld-linux*.so.*"), None)
+    if loader is None:
+        raise NotToBeHad(f"{root} has no loader of programs.")
+    return [str(loader), "--library-path", library_path(root, {})]
+
+
+def _unpack(folder: Path, packages: tuple[str, ...], suite: str) -> None:
     staging = folder / "incoming"
     shutil.rmtree(staging, ignore_errors=True)  # What a killed process left behind.
     for name in ("debs", "root", "lists/partial", "archives/partial"):
         (staging / name).mkdir(parents=True)
     # The machine's own lists may be missing (images drop them), old, or not ours to renew.
-    private = (
+    private = [
         *("-o", f"Dir::State::Lists={staging / 'lists'}", "-o", f"Dir::Cache={staging}"),
         *("-o", "APT::Sandbox::User=", "-qq"),
-    )
+    ]
+    if suite:
+        private += _only(suite, staging)
     _run("apt-get", *private, "update", where=staging)
     wanted = ("install", "--simulate", "--no-install-recommends", *packages)
     plan = _run("apt-get", *private, *wanted, where=staging)
@@ -62,6 +80,28 @@ def _unpack(folder: Path, packages: tuple[str, ...]) -> None:
         _run("dpkg-deb", "--extract", str(package), str(staging / "root"), where=staging)
     os.replace(staging / "root", folder / "root")
     shutil.rmtree(staging)
+
+
+def _only(suite: str, staging: Path) -> list[str]:
+    """Return options of apt that know one suite of this machine's archive, and no package here."""
+    signed = f"[signed-by={KEYRING}] " if KEYRING.exists() else ""
+    sources, status = staging / "sources.list", staging / "status"
+    sources.write_text(f"deb {signed}{_archive(staging)} {suite} main\n", encoding="utf-8")
+    status.touch()
+    return [
+        *("-o", f"Dir::Etc::SourceList={sources}", "-o", "Dir::Etc::SourceParts=-"),
+        *("-o", f"Dir::State::Status={status}"),
+    ]
+
+
+def _archive(staging: Path) -> str:
+    """Return where this machine has its own release from."""
+    release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+    uris = _run("apt-get", "--print-uris", "update", where=staging)
+    found = re.search(rf"^'(\S+)/dists/{re.escape(release)}/(?:In)?Release'", uris, re.M)
+    if not release or not found:
+        raise NotToBeHad("This machine's sources name no archive that has its own release.")
+    return found[1]
 
 
 def _run(*command: str, where: Path) -> str:
@@ -78,7 +118,8 @@ def _require(*programs: str) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Let one process in at a time."""
     with path.open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -11,12 +11,10 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import pymysql
 
 from demo.servers.debian import NotToBeHad, library_path, unpacked
-from demo.servers.server import HOST, NotStarted, Server, free_port
+from demo.servers.server import HOST, NotStarted, free_port
+from demo.servers.sql_server import QUICK, SqlServer, as_root
 
 __all__ = ["HOST", "QUICK", "MariaDB", "NotStarted", "NotToBeHad", "Programs", "find_programs"]
 
@@ -28,10 +26,6 @@ SMALL = (
     *("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=16M", "--performance-schema=0"),
     *("--skip-name-resolve", "--character-set-server=utf8mb4"),
 )
-
-QUICK = ("--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2")
-"""Options of a server that need not outlive a power cut. A killed process loses nothing of what it
-gave to the system."""
 
 INSTALL = (
     *("--auth-root-authentication-method=normal", "--skip-test-db"),
@@ -70,8 +64,10 @@ def find_programs(cache_dir: Path) -> Programs:
     )
 
 
-class MariaDB(Server):
+class MariaDB(SqlServer):
     """``options`` go to mariadbd, after ours, so that they win. ``root`` has no password."""
+
+    gtids_query = "SELECT @@gtid_binlog_pos"
 
     def __init__(self, folder: Path, cache_dir: Path, *, options: tuple[str, ...] = ()) -> None:
         super().__init__(folder)
@@ -86,41 +82,13 @@ class MariaDB(Server):
         self.port = self.port or free_port()
         self.launch([programs.server, *self._arguments(programs)], programs.environment())
 
-    def answers(self) -> bool:
-        """Say whether it takes connections."""
-        try:
-            self.connect().close()
-        except pymysql.err.OperationalError:
-            return False
-        return True
-
-    def connect(self, **settings: Any) -> pymysql.connections.Connection[pymysql.cursors.Cursor]:
-        """Return a new connection as root; it commits by itself unless told otherwise."""
-        given: dict[str, Any] = {"host": HOST, "port": self.port, "user": "root"}
-        given["charset"] = "utf8mb4"
-        # Else PyMySQL loads certificates for each connection, 80 ms.
-        given |= {"autocommit": True, "ssl_disabled": True}
-        return pymysql.connect(**{**given, **settings})
-
-    def execute(self, *statements: str) -> None:
-        """Run statements on a connection of their own."""
-        with self.connect() as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return what a query gives."""
-        with self.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(query)
-            return list(cursor.fetchall())
-
     def _install(self, programs: Programs) -> None:
         """Make the system tables, in a folder of their own until they are whole."""
         self.folder.mkdir(parents=True, exist_ok=True)
         staging = self.folder / "incoming"
         shutil.rmtree(staging, ignore_errors=True)
         # The script knows of our options --basedir alone.
-        options = (*programs.options[:1], *_as_root())
+        options = (*programs.options[:1], *as_root())
         done = subprocess.run(
             [programs.install, "--no-defaults", f"--datadir={staging}", *options, *INSTALL],
             env=programs.environment(),
@@ -140,10 +108,5 @@ class MariaDB(Server):
         (self.folder / "temporary").mkdir(exist_ok=True)
         places.append("--tmpdir=" + str(self.folder / "temporary"))
         network = [f"--port={self.port}", f"--bind-address={HOST}"]
-        options = [*programs.options, *_as_root(), *BINLOG, *SMALL, *self._options]
+        options = [*programs.options, *as_root(), *BINLOG, *SMALL, *self._options]
         return ["--no-defaults", *places, *network, *options]
-
-
-def _as_root() -> list[str]:
-    """mariadbd runs as root only when it is told to."""
-    return ["--user=root"] if os.geteuid() == 0 else []

@@ -1,0 +1,85 @@
+"""What of a server's binlog MariaDB and MySQL tell each in their own way.
+
+One ``ServerLog`` per kind of server; all else that a source asks is the same for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from rowtide.connectors.mysql.source_gtids import Gtids
+from rowtide.connectors.mysql.source_packets import Packets
+from rowtide.connectors.mysql.source_position import Checkpoint, Place
+
+__all__ = ["HEARTBEAT_S", "NOW_MS", "Ask", "Beginning", "Moment", "ServerLog", "Standing"]
+
+HEARTBEAT_S = 1
+NOW_MS = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
+
+Ask = Callable[..., list[tuple[Any, ...]]]
+"""Runs a query, with arguments if it has some."""
+
+
+class Moment(NamedTuple):
+    """What a transaction sees: nothing after ``place``.
+
+    Of what the binlog has up to there, it sees all where ``settled`` is None; else what is in
+    ``settled``, and of the rest some, or nothing.
+    """
+
+    log: str
+    place: Place
+    time_ms: int
+    settled: Gtids | None = None
+
+
+class Beginning(NamedTuple):
+    """Where a source may begin to read: behind these transactions, all before the place."""
+
+    log: str
+    place: Place
+    gtids: Gtids
+    server: str
+
+
+class Standing(Enum):
+    """How a checkpoint stands to a server's binlog."""
+
+    SAME = "same"
+    ELSEWHERE = "elsewhere"
+    """Its transactions are known, its places are not."""
+    LOST = "lost"
+    """What was read is not what the server has."""
+
+
+class ServerLog(Protocol):
+    """The binlog of one server, asked for over one session."""
+
+    session: str
+    """Settings of a session that are named differently."""
+
+    no_default: Sequence[str | None]
+    """What the schema says of a column without a default."""
+
+    def faults(self) -> list[str]:
+        """Return what keeps the server from being followed, in words for people."""
+
+    def gtids(self, text: str) -> Gtids | None:
+        """Return a set of this kind of server; None where the text is another kind's."""
+
+    def beginning(self) -> Beginning:
+        """Return where to begin."""
+
+    def standing(self, kept: Checkpoint) -> Standing:
+        """Say whether what was kept leads on here."""
+
+    def begin_moment(self, made: Gtids) -> Moment:
+        """Begin a transaction that sees one moment, with all of ``made`` that was read already."""
+
+    def end(self) -> tuple[str, int]:
+        """Return the file where the binlog ends, and the offset."""
+
+    def request(self, connection: Any, packets: Packets, gtids: Gtids, server_id: int) -> None:
+        """Ask for the binlog behind some transactions; its events are the next packets."""
