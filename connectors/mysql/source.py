@@ -1,4 +1,4 @@
-"""MySQL as a source: MariaDB's tables, first as they are, then as they change.
+"""MySQL as a source: its tables, or MariaDB's, first as they are, then as they change.
 
 See DESIGN.md beside this file for why it is done so, and docs/connector-mysql-source.md for what it
 promises.
@@ -16,6 +16,7 @@ from typing import NamedTuple
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.mysql.source_binlog import Binlog, Piece, Purged
 from rowtide.connectors.mysql.source_copy import Copy
+from rowtide.connectors.mysql.source_log import Beginning, Standing
 from rowtide.connectors.mysql.source_position import Checkpoint, Place
 from rowtide.connectors.mysql.source_schema import SourceTable
 from rowtide.connectors.mysql.source_server import Server, translated
@@ -118,30 +119,41 @@ class MySqlSource(ServerSource[Server]):
     ) -> dict[str, SourceTable]:
         """Bring the checkpoint up to the server as it is; return the tables that are followed."""
         server.check()
-        # Tables are read after the moment: one that is made in between is met in the binlog.
-        moment = server.begin_moment()
-        server.end_moment()
+        if (gtids := server.log.gtids(checkpoint.gtids.text())) is None:
+            missed = missed or "the server is of another kind"
+        else:
+            checkpoint.gtids = gtids
+        # Tables are read after it: one that is made in between is met in the binlog.
+        now = server.log.beginning()
         tables = followed_tables(server)
-        now = server.gtids_at(moment.log, moment.place) or {}
+        if checkpoint.epoch and not missed:
+            missed = self._gone_on(server, checkpoint, now)
         checkpoint.leave_out(
             name for name in checkpoint.tables if not self._settings.wants(*name.split(".", 1))
         )
         if checkpoint.epoch == 0 or missed:
-            checkpoint.begin_epoch(moment.log, moment.place, now)
+            checkpoint.begin_epoch(now.log, now.place, now.gtids, now.server)
             checkpoint.leave_out(name for name in checkpoint.tables if name not in tables)
             checkpoint.restart(tables, sweep=bool(missed))
-        elif checkpoint.log != moment.log or checkpoint.gtids != server.gtids_at(
-            checkpoint.log, checkpoint.place
-        ):
-            # Another server's binlog, or one that began anew: what the GTIDs lead to is
-            # followed, but its places say nothing against those before.
-            logger.warning("the binlog is another one: going on by GTID")
-            checkpoint.begin_epoch(moment.log, Place(0, 0), checkpoint.gtids)
         checkpoint.run += 1
         for name, table in tables.items():
             known = checkpoint.tables.setdefault(name, TableProgress())
             known.columns = known.columns or [column.identity for column in table.columns]
         return tables
+
+    def _gone_on(self, server: Server, checkpoint: Checkpoint, now: Beginning) -> str:
+        """Let the checkpoint go on in the server's binlog; return why it can't, if so."""
+        standing = server.log.standing(checkpoint)
+        if standing is Standing.LOST:
+            missed = "the server does not have what was read of it: it was reset, or lost"
+            logger.warning("changes were missed, all tables are copied again: %s", missed)
+            return missed
+        if standing is Standing.ELSEWHERE:
+            # Another server's binlog, or one that began anew: what the GTIDs lead to is
+            # followed, but its places say nothing against those before.
+            logger.warning("the binlog is another one: going on by GTID")
+            checkpoint.begin_epoch(now.log, Place(0, 0), checkpoint.gtids, now.server)
+        return ""
 
     async def _live(
         self, target: SourceTarget, checkpoint: Checkpoint, sessions: _Sessions

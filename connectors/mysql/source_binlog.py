@@ -1,7 +1,7 @@
 """The binlog as it comes from the server, transaction by transaction.
 
-A transaction is a GTID event, then events of tables and rows, then its end. Its events are held,
-beyond ``HELD_BYTES`` in a file without a name, until the end has come: a server that is killed
+A transaction is an event with its GTID, then events of tables and rows, then its end. Its events
+are held, beyond ``HELD_BYTES`` in a nameless file, until the end has come: a server that is killed
 while it writes its binlog leaves a part of a transaction there that never was. What is decoded goes
 out in *pieces*, as soon as there is nothing more to read.
 
@@ -22,19 +22,20 @@ import pymysql
 
 from rowtide.connectors.mysql.source_charsets import Charsets
 from rowtide.connectors.mysql.source_ddl import Meaning, What, meanings
+from rowtide.connectors.mysql.source_gtid_events import GTID_EVENTS, begun_transaction
+from rowtide.connectors.mysql.source_gtids import Gtids
 from rowtide.connectors.mysql.source_packets import Packets, length_at
-from rowtide.connectors.mysql.source_position import Checkpoint, Place, gtid_text, prefix
+from rowtide.connectors.mysql.source_position import Checkpoint, Place, place_of, prefix
 from rowtide.connectors.mysql.source_row_image import Unreadable, reader_of
 from rowtide.connectors.mysql.source_rows import DELETE, UPDATE, WRITE, RowDecoder
 from rowtide.connectors.mysql.source_schema import SourceTable
-from rowtide.connectors.mysql.source_server import Server, connected, cut, place_of
+from rowtide.connectors.mysql.source_server import Server, connected, cut
 from rowtide.connectors.mysql.source_table_map import parsed_table_map, table_name
 from rowtide.connectors.mysql.source_tables import followed_table
 from rowtide.connectors.rows import SourceRow
 
 __all__ = ["Binlog", "Change", "Piece", "Purged"]
 
-HEARTBEAT_S = 1
 SILENCE_S = 10
 """A server that sends nothing for so long, not even a heartbeat, is given up."""
 
@@ -43,19 +44,25 @@ FLUSH_ROWS, FLUSH_BYTES = 500, 1024 * 1024
 """So much goes out though there is more to read at once."""
 
 _HEADER = Struct("<IBIIIH")
-_GTID = Struct("<QIB")
-_GOES_ON_BY_ITSELF = 1
-"""GTID flag: one statement without an end of its own."""
 _ARTIFICIAL = 0x20
 """Event flag: it is not in the file."""
 _CHECKSUM_BYTES = 4
 _PURGED = 1236
-_SEND_BINLOG = 0x12
 
 QUERY, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT, HEARTBEAT = 2, 4, 15, 16, 19, 26, 27
-XA_PREPARE, GTID, QUERY_COMPRESSED = 38, 162, 165
+XA_PREPARE, QUERY_COMPRESSED = 38, 165
 _ROWS = {23: WRITE, 24: UPDATE, 25: DELETE, 166: WRITE, 167: UPDATE, 168: DELETE}
+_ROWS_2 = {30: 23, 31: 24, 32: 25}
+"""MySQL's form of rows: with something more in front, that says nothing of them."""
 _COMPRESSED = {166, 167, 168}
+_UNCLEAR = {
+    18: "the binlog has a LOAD DATA instead of rows",
+    INCIDENT: "the server lost a part of its binlog",
+    39: "the binlog has parts of JSON values (binlog_row_value_options)",
+}
+_PAYLOAD = 40
+_ROWS_FOLLOW = "START TRANSACTION"
+"""How MySQL's CREATE TABLE ends whose rows are in the same transaction."""
 
 
 class Purged(Exception):
@@ -73,7 +80,7 @@ class Change(NamedTuple):
 class Piece(NamedTuple):
     """What comes next: rows of a transaction that begins at a place, or a change of tables.
 
-    ``end`` is the place where it ends, None where more of it follows; ``gtid`` that of a whole one.
+    ``end`` is the place where it ends, None where more of it follows; ``gtid`` is its GTID.
     ``time_ms`` is when it was committed, ``size`` how many bytes of the binlog it was.
     """
 
@@ -91,6 +98,7 @@ class _Transaction:
     begin: Place
     gtid: str
     single: bool
+    time_ms: int
 
 
 class Binlog:
@@ -116,7 +124,7 @@ class Binlog:
         self._copied = copied
         self._charsets = Charsets(server)
         self._folder = folder
-        self._connection, self._packets, self._checksum_bytes = self._opened(gtid_text(start.gtids))
+        self._connection, self._packets, self._checksum_bytes = self._opened(start.gtids)
         self._transaction: _Transaction | None = None
         self._held = _Held(folder)
         self._decoders: dict[bytes, RowDecoder | None] = {}
@@ -149,20 +157,14 @@ class Binlog:
         self._rows += len(piece.rows)
         self._bytes += piece.size
 
-    def _opened(self, gtids: str) -> tuple[Any, Packets, int]:
+    def _opened(self, gtids: Gtids) -> tuple[Any, Packets, int]:
         connection = connected(self._server.settings, silence_s=SILENCE_S)
         with connection.cursor() as cursor:
             cursor.execute("SELECT @@global.binlog_checksum")
             [(checksum,)] = cursor.fetchall()
-            cursor.execute(
-                "SET @master_binlog_checksum = @@global.binlog_checksum, @mariadb_slave_capability"
-                " = 4, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0,"
-                " @slave_connect_state = %s, @master_heartbeat_period = %s",
-                (gtids, HEARTBEAT_S * 10**9),
-            )
         packets = Packets(connection)
         number = self._server.settings.server_id
-        packets.command(_SEND_BINLOG, Struct("<IHI").pack(4, 0, number))
+        self._server.log.request(connection, packets, gtids, number)
         return connection, packets, 0 if checksum == "NONE" else _CHECKSUM_BYTES
 
     def _read(self, packet: bytes) -> None:
@@ -174,8 +176,11 @@ class Binlog:
         body = packet[20 : len(packet) - self._checksum_bytes]
         if kind == TABLE_MAP or kind in _ROWS:
             self._held.add(kind, body)
-        elif kind == GTID:
-            self._begin(body, packet, Place(self._place.file, offset - size))
+        elif kind in _ROWS_2:
+            extra = int.from_bytes(body[8:10], "little")
+            self._held.add(_ROWS_2[kind], body[:8] + body[8 + extra :])
+        elif kind in GTID_EVENTS:
+            self._begin(kind, body, packet, Place(self._place.file, offset - size))
         elif kind == XID:
             self._commit(offset, time_s)
         elif kind in (QUERY, QUERY_COMPRESSED):
@@ -183,9 +188,12 @@ class Binlog:
         elif kind == ROTATE:
             self._rotate(body)
         elif kind == XA_PREPARE:
-            self._prepare(offset, time_s)
-        elif kind == INCIDENT:
-            self._unclear("the server lost a part of its binlog", time_s)
+            self._prepare(offset, time_s, one_phase=bool(body[0]))
+        elif kind in _UNCLEAR:
+            self._unclear(_UNCLEAR[kind], time_s)
+        elif kind == _PAYLOAD:
+            self._unclear("a transaction is compressed (binlog_transaction_compression)", time_s)
+            self._commit(offset, time_s)
         if self._transaction is None and offset and not flags & _ARTIFICIAL and kind != ROTATE:
             self._reach(Place(self._place.file, offset))
 
@@ -205,12 +213,10 @@ class Binlog:
             self._held.clear()
             self._place = place
 
-    def _begin(self, body: bytes, packet: bytes, begin: Place) -> None:
-        sequence, domain, flags = _GTID.unpack_from(body)
-        server = int.from_bytes(packet[6:10], "little")
+    def _begin(self, kind: int, body: bytes, packet: bytes, begin: Place) -> None:
+        begun = begun_transaction(kind, body, int.from_bytes(packet[6:10], "little"))
         self._held.clear()
-        gtid = f"{domain}-{server}-{sequence}"
-        self._transaction = _Transaction(begin, gtid, bool(flags & _GOES_ON_BY_ITSELF))
+        self._transaction = _Transaction(begin, begun.gtid, begun.single, begun.time_ms)
 
     def _query(self, body: bytes, offset: int, time_s: int, *, compressed: bool) -> None:
         database_bytes = body[8]
@@ -220,20 +226,25 @@ class Binlog:
         text = _inflated(body, at) if compressed else body
         statement = text[at:].decode("utf-8", "replace")
         word = statement[:8].upper()
-        if word == "BEGIN" or self._transaction is None:
+        if self._transaction is None:
             return
-        if word == "COMMIT":
+        if word in ("BEGIN", "XA START"):
+            self._transaction.single = False
+        elif word == "COMMIT":
             self._commit(offset, time_s)
         elif word == "ROLLBACK":
             self._held.clear()
             self._commit(offset, time_s)
         else:
             self._statement(statement, database, time_s)
-            if self._transaction.single:
+            if self._transaction.single and not statement.endswith(_ROWS_FOLLOW):
                 self._commit(offset, time_s)
 
-    def _prepare(self, offset: int, time_s: int) -> None:
+    def _prepare(self, offset: int, time_s: int, *, one_phase: bool) -> None:
         """What XA prepares is not there yet; once it is, its rows are behind us."""
+        if one_phase:
+            self._commit(offset, time_s)
+            return
         if any(kind in _ROWS for kind, _ in self._held):
             self._unclear("a transaction of XA was prepared", time_s)
         self._held.clear()
@@ -258,6 +269,7 @@ class Binlog:
     def _change(self, found: list[Meaning], reason: str, time_s: int) -> None:
         """Look at the tables again that a statement was about, before the rows that follow."""
         assert self._transaction is not None, "a statement is a part of a transaction"
+        self._server.log.settle(self._transaction.gtid)
         now: dict[str, SourceTable | None] = {}
         for meaning in found:
             names = [f"{meaning.database}.{meaning.table}"]
@@ -270,8 +282,7 @@ class Binlog:
                 if meaning.what is not What.ALTERED:
                     self._copied.discard(name)
         self._decoders.clear()
-        begin = self._transaction.begin
-        self._pieces.append(Piece(begin, [], None, "", Change(found, now, reason), time_s * 1000))
+        self._tell(Change(found, now, reason), time_s)
 
     def _replace(self, name: str, table: SourceTable | None) -> None:
         if table is None:
@@ -281,21 +292,27 @@ class Binlog:
 
     def _unclear(self, reason: str, time_s: int) -> None:
         self._copied.clear()
-        begin = self._transaction.begin if self._transaction else self._place
-        change = Change([Meaning(What.UNCLEAR, "", "")], {}, reason)
-        self._pieces.append(Piece(begin, [], None, "", change, time_s * 1000))
+        self._tell(Change([Meaning(What.UNCLEAR, "", "")], {}, reason), time_s)
+
+    def _tell(self, change: Change, time_s: int) -> None:
+        transaction = self._transaction
+        begin = transaction.begin if transaction else self._place
+        gtid = transaction.gtid if transaction else ""
+        self._pieces.append(Piece(begin, [], None, gtid, change, time_s * 1000))
 
     def _commit(self, offset: int, time_s: int) -> None:
-        transaction, self._transaction = self._transaction, None
+        transaction = self._transaction
         if transaction is None:
             return
         self._place = end = Place(self._place.file, offset)
+        time_ms = transaction.time_ms or time_s * 1000
         try:
-            rows, size = self._decoded(transaction, time_s * 1000)
+            rows, size = self._decoded(transaction, time_ms)
         except Unreadable as error:
             self._unclear(str(error), time_s)
             rows, size = [], 0
-        self._add(Piece(transaction.begin, rows, end, transaction.gtid, None, time_s * 1000, size))
+        self._transaction = None
+        self._add(Piece(transaction.begin, rows, end, transaction.gtid, None, time_ms, size))
 
     def _decoded(self, transaction: _Transaction, time_ms: int) -> tuple[list[SourceRow], int]:
         """Return the last rows of a transaction; those before go out while it is decoded."""
@@ -316,7 +333,7 @@ class Binlog:
             rows += decoder.rows(_ROWS[kind], plain, start, time_ms, whole=whole)
             size += len(plain)
             if len(rows) >= FLUSH_ROWS or size >= FLUSH_BYTES:
-                self._add(Piece(transaction.begin, rows, None, size=size))
+                self._add(Piece(transaction.begin, rows, None, transaction.gtid, size=size))
                 self._flush()
                 rows, size = [], 0
         self._held.clear()
@@ -416,4 +433,6 @@ def _failure(packet: bytes) -> Exception:
         return pymysql.err.OperationalError(2013, "The server ended the binlog.")
     code = int.from_bytes(packet[1:3], "little")
     text = packet[3:].decode("utf-8", "replace")
-    return Purged(text) if code == _PURGED else pymysql.err.OperationalError(code, text)
+    # With the same code a replica is sent away whose number another one has taken.
+    gone = code == _PURGED and "same server_uuid" not in text
+    return Purged(text) if gone else pymysql.err.OperationalError(code, text)

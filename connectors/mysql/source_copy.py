@@ -24,10 +24,12 @@ from collections.abc import Mapping
 
 from rowtide.connectors.mysql.source_binlog import Piece
 from rowtide.connectors.mysql.source_ddl import Meaning, What
+from rowtide.connectors.mysql.source_gtids import Gtids, parsed_gtids
 from rowtide.connectors.mysql.source_position import Checkpoint, Place
 from rowtide.connectors.mysql.source_schema import Column, SourceTable
 from rowtide.connectors.mysql.source_server import Server
 from rowtide.connectors.mysql.source_snapshot import Chunk, Snapshots, TableChanged
+from rowtide.connectors.mysql.source_window import Window
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.source import Behind, SourceTarget
 from rowtide.connectors.source_errands import Errand, Errands
@@ -70,6 +72,11 @@ class Copy:
         self._snapshots = snapshots
         self._copied = copied
         self._pieces: deque[Piece] = deque()
+        self._begun = Place(0, 0)
+        """Where the last transaction begins of which something was made."""
+        self._open = ""
+        """Its GTID, while there may be more of it."""
+        self._window = Window("", None)
         self.errands = Errands(pipe.wake)
         self._changes: dict[str, int] = {}
         self._ahead: asyncio.Task[Chunk | TableChanged] | None = None
@@ -130,12 +137,15 @@ class Copy:
             await asyncio.wait([self._ahead])
             self._ahead = None
         try:
-            read = await asyncio.to_thread(self._snapshots.look_up, table, [key])
+            read = await asyncio.to_thread(self._snapshots.look_up, table, [key], self._made())
         except TableChanged as error:
             await self._learn(name, changes, str(error))
             return
-        if not await self._follow(read.place) or self._changes.get(name, 0) != changes:
+        window = Window(table.target, read.settled)
+        if not await self._follow(read.place, window) or self._changes.get(name, 0) != changes:
             return
+        if window.unclear or key in window.keys:
+            return  # It is read again.
         rows = [row for row in read.rows if row.key == key]
         rows += self._deletes(table, [key] * (not rows), read.prefix, read.time_ms)
         await errand.write(rows[0])
@@ -151,11 +161,13 @@ class Copy:
         if isinstance(chunk, TableChanged):
             await self._learn(name, changes, str(chunk))
             return
-        if not await self._follow(chunk.place) or self._changes.get(name, 0) != changes:
+        window = Window(table.target, chunk.settled)
+        followed = await self._follow(chunk.place, window)
+        if not followed or window.unclear or self._changes.get(name, 0) != changes:
             return
         if chunk.cursor is not None:
             self._ahead = tasks.create_task(self._read(table, chunk.cursor), name=f"read[{name}]")
-        await self._write(chunk.rows)
+        await self._write(window.left(chunk.rows))
         progress.cursor = chunk.cursor
         if chunk.cursor is None:
             progress.copied = True
@@ -167,7 +179,7 @@ class Copy:
 
     async def _read(self, table: SourceTable, cursor: list[str] | None) -> Chunk | TableChanged:
         try:
-            return await asyncio.to_thread(self._snapshots.chunk, table, cursor)
+            return await asyncio.to_thread(self._snapshots.chunk, table, cursor, self._made())
         except TableChanged as error:
             return error  # Raised, it would end what else goes on.
 
@@ -185,13 +197,17 @@ class Copy:
         removed = 0
         while keys := await self._target.keys(table.target, after, limit=KEYS):
             try:
-                found = await asyncio.to_thread(self._snapshots.existing, table, keys)
+                made = self._made()
+                found = await asyncio.to_thread(self._snapshots.existing, table, keys, made)
             except TableChanged as error:
                 await self._learn(name, changes, str(error))
                 return
-            if not await self._follow(found.place) or self._changes.get(name, 0) != changes:
+            window = Window(table.target, found.settled)
+            if not await self._follow(found.place, window) or self._changes.get(name, 0) != changes:
                 return
-            gone = [key for key in keys if key not in found.keys]
+            if window.unclear:
+                continue
+            gone = [key for key in keys if key not in found.keys and key not in window.keys]
             await self._write(self._deletes(table, gone, found.prefix, found.time_ms))
             removed += len(gone)
             after = keys[-1]
@@ -209,9 +225,14 @@ class Copy:
             SourceRow(table.target, key, None, True, time_ms, prefix + number()) for key in keys
         ]
 
-    async def _follow(self, place: Place) -> bool:
-        """Make what the binlog has up to a place; return False where it is to stop before."""
-        while not self._stopping:
+    async def _follow(self, place: Place, window: Window | None = None) -> bool:
+        """Make what the binlog has up to a place, and note in the window what that changes.
+
+        Return False where it is to stop before, or where more was made than is up to there: a
+        server sends transactions before it commits them.
+        """
+        self._window = window or Window("", None)
+        while not self._stopping and self._begun < place:
             await self._make_up_to(place)
             if self._pieces or self._checkpoint.place >= place:
                 return True
@@ -225,13 +246,17 @@ class Copy:
         gtids: list[str] = []
         while self._pieces and _is_due(self._pieces[0], place):
             piece = self._pieces.popleft()
+            self._window.note(piece)
+            if piece.rows or piece.change:
+                self._begun = piece.begin
             if piece.change is not None:
                 await self._write(rows)
                 rows = []
                 await self._change(piece)
             rows += piece.rows
+            self._open = piece.gtid
             if piece.end is not None:
-                reached = piece
+                reached, self._open = piece, ""
                 if piece.gtid:
                     gtids.append(piece.gtid)
             if len(rows) >= BATCH_ROWS:
@@ -241,6 +266,14 @@ class Copy:
         await self._write(rows)
         self._reach(reached, gtids)
 
+    def _made(self) -> Gtids:
+        """Return all of which something was made."""
+        made = parsed_gtids(self._checkpoint.gtids.text())
+        if self._open:
+            made = parsed_gtids(made.text() or self._open)
+            made.add(self._open)
+        return made
+
     def _reach(self, reached: Piece | None, gtids: list[str]) -> None:
         """Note a place, all before which is durable."""
         if reached is not None and reached.end is not None:
@@ -248,7 +281,7 @@ class Copy:
             if reached.time_ms:
                 self._lag.written(reached.time_ms)
             for gtid in gtids:
-                self._checkpoint.gtids[int(gtid.split("-")[0])] = gtid
+                self._checkpoint.gtids.add(gtid)
             gtids.clear()
             self._dirty = True
 

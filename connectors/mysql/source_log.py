@@ -75,6 +75,9 @@ class ServerLog(Protocol):
     def standing(self, kept: Checkpoint) -> Standing:
         """Say whether what was kept leads on here."""
 
+    def settle(self, gtid: str) -> None:
+        """Wait until what a transaction did can be seen: it may be read before it is committed."""
+
     def begin_moment(self, made: Gtids) -> Moment:
         """Begin a transaction that sees one moment, with all of ``made`` that was read already."""
 

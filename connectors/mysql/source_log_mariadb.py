@@ -70,6 +70,9 @@ class MariaLog:
             return Standing.SAME
         return Standing.ELSEWHERE
 
+    def settle(self, gtid: str) -> None:
+        """See ``ServerLog``: a table's lock holds up who asks for its schema until then."""
+
     def begin_moment(self, made: Gtids) -> Moment:
         """See ``ServerLog``."""
         del made  # Whoever made more than a moment has, by its place, throws the moment away.

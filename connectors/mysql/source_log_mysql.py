@@ -100,6 +100,10 @@ class MySqlLog:
         # Purged; but a binlog that was reset has files of lower numbers only.
         return Standing.ELSEWHERE if max(files) > here else Standing.LOST
 
+    def settle(self, gtid: str) -> None:
+        """See ``ServerLog``."""
+        self._wait(IntervalGtids(gtid))
+
     def begin_moment(self, made: Gtids) -> Moment:
         """See ``ServerLog``."""
         assert isinstance(made, IntervalGtids), "they are this server's"

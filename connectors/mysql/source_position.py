@@ -20,18 +20,19 @@ The checkpoint is JSON. It names what is durable in rowtide, no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from struct import Struct
 from typing import NamedTuple, Self
 
+from rowtide.connectors.mysql.source_gtids import DomainGtids, Gtids, parsed_gtids
 from rowtide.connectors.source_progress import (
     TableProgress,
     checkpoint_text,
     parsed_checkpoint,
 )
 
-__all__ = ["Checkpoint", "Place", "gtid_text", "parsed_gtids", "prefix"]
+__all__ = ["Checkpoint", "Place", "place_of", "prefix"]
 
 _PREFIX = Struct(">IIQII")
 
@@ -48,26 +49,27 @@ def prefix(epoch: int, place: Place, *, event: int, run: int = 0) -> bytes:
     return _PREFIX.pack(epoch, *place, event, run)
 
 
-def parsed_gtids(text: str) -> dict[int, str]:
-    """Return the last GTID of each domain, as the server lists them."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    return {int(part.split("-")[0]): part for part in parts}
-
-
-def gtid_text(gtids: Mapping[int, str]) -> str:
-    """Return GTIDs as the server takes them."""
-    return ",".join(gtid for _, gtid in sorted(gtids.items()))
+def place_of(file: str, offset: int) -> tuple[str, Place]:
+    """Return what the binlog's files are named like, and the place."""
+    name, _, number = file.rpartition(".")
+    if not number.isdigit():
+        raise ValueError(f"{file!r} is no file of a binlog.")
+    return name, Place(int(number), offset)
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """What is durable in rowtide. ``log`` is the name that the binlog's files begin with."""
+    """What is durable in rowtide. ``log`` is the name that the binlog's files begin with.
+
+    ``server`` is the server's own number, where its kind has one.
+    """
 
     epoch: int = 0
     run: int = 0
     log: str = ""
     place: Place = field(default_factory=lambda: Place(0, 0))
-    gtids: dict[int, str] = field(default_factory=dict)
+    gtids: Gtids = field(default_factory=DomainGtids)
+    server: str = ""
     tables: dict[str, TableProgress] = field(default_factory=dict)
 
     @classmethod
@@ -83,13 +85,13 @@ class Checkpoint:
     def encoded(self) -> bytes:
         """Return the checkpoint as bytes."""
         found = asdict(self)
-        found |= {"gtids": gtid_text(self.gtids), "place": list(self.place)}
+        found |= {"gtids": self.gtids.text(), "place": list(self.place)}
         return checkpoint_text(found)
 
-    def begin_epoch(self, log: str, place: Place, gtids: Mapping[int, str]) -> None:
+    def begin_epoch(self, log: str, place: Place, gtids: Gtids, server: str) -> None:
         """Go on at a place that the former ones don't lead to."""
         self.epoch += 1
-        self.log, self.place, self.gtids = log, place, dict(gtids)
+        self.log, self.place, self.gtids, self.server = log, place, gtids, server
 
     def leave_out(self, tables: Iterable[str]) -> None:
         """Know nothing of these tables: should they come again, they are new."""

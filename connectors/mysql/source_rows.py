@@ -38,7 +38,9 @@ class RowDecoder:
         names = [column.name for column in columns]
         self._count = len(names)
         self._null_bytes = (len(names) + 7) // 8
-        self._all_present = ((1 << len(names)) - 1).to_bytes(self._null_bytes, "little")
+        # MySQL sets the bits beyond the last column too.
+        present = ((1 << len(names)) - 1).to_bytes(self._null_bytes, "little")
+        self._all_present = (present, b"\xff" * self._null_bytes)
         keys = [(column.name, names.index(column.name)) for column in table.target_key]
         parts = [key_part(column) for column in table.target_key]
         self._key = _key_of([(*key, part) for key, part in zip(keys, parts, strict=True)])
@@ -55,7 +57,7 @@ class RowDecoder:
         count, at = length_at(body, _POST_HEADER)
         for _ in range(2 if kind == UPDATE else 1):
             end = at + self._null_bytes
-            if count != self._count or body[at:end] != self._all_present:
+            if count != self._count or body[at:end] not in self._all_present:
                 raise Unreadable(
                     f"Rows of {self.table.full_name} are not whole: binlog_row_image was not FULL."
                 )

@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 import pymysql
 
+from rowtide.connectors.mysql.source_gtids import Gtids
+from rowtide.connectors.mysql.source_log import Moment
 from rowtide.connectors.mysql.source_packets import Packets, length_at
-from rowtide.connectors.mysql.source_position import Place, prefix
+from rowtide.connectors.mysql.source_position import Place, place_of, prefix
 from rowtide.connectors.mysql.source_schema import (
     Column,
     SourceTable,
@@ -25,7 +27,7 @@ from rowtide.connectors.mysql.source_schema import (
     select_term,
     text_reader,
 )
-from rowtide.connectors.mysql.source_server import Moment, Server
+from rowtide.connectors.mysql.source_server import Server
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.core.variant import Scalar
 
@@ -53,6 +55,7 @@ class Chunk(NamedTuple):
     place: Place
     rows: list[SourceRow]
     cursor: list[str] | None
+    settled: Gtids | None = None
 
 
 class Existing(NamedTuple):
@@ -62,6 +65,7 @@ class Existing(NamedTuple):
     keys: set[Key]
     prefix: bytes
     time_ms: int
+    settled: Gtids | None = None
 
 
 class Found(NamedTuple):
@@ -71,6 +75,7 @@ class Found(NamedTuple):
     rows: list[SourceRow]
     prefix: bytes
     time_ms: int
+    settled: Gtids | None = None
 
 
 class Snapshots:
@@ -92,7 +97,7 @@ class Snapshots:
         """Return the first bytes of positions of what is as of a place."""
         return prefix(self._epoch, place, event=event, run=self._run)
 
-    def chunk(self, table: SourceTable, cursor: Sequence[str] | None) -> Chunk:
+    def chunk(self, table: SourceTable, cursor: Sequence[str] | None, made: Gtids) -> Chunk:
         """Return the rows behind a cursor. Raises TableChanged."""
         limit = self._limit(table)
         terms = ", ".join(select_term(column) for column in table.columns)
@@ -101,24 +106,24 @@ class Snapshots:
             f"SELECT {terms} FROM {_from(table)} WHERE {_behind(table.key, cursor)}"
             f" ORDER BY {order} LIMIT {limit}"
         )
-        moment = self._server.begin_moment()
+        moment = self._server.log.begin_moment(made)
         try:
             rows, last, whole = self._read_rows(table, query, moment)
         finally:
             self._server.end_moment()
         if whole and len(rows) < limit:
-            return Chunk(moment.place, rows, None)
+            return Chunk(moment.place, rows, None, moment.settled)
         literals = [
             cursor_literal(column, value) for column, value in zip(table.key, last, strict=True)
         ]
-        return Chunk(moment.place, rows, literals)
+        return Chunk(moment.place, rows, literals, moment.settled)
 
-    def existing(self, table: SourceTable, keys: Sequence[Key]) -> Existing:
+    def existing(self, table: SourceTable, keys: Sequence[Key], made: Gtids) -> Existing:
         """Return which of the keys the table has. Raises TableChanged."""
         names = ", ".join(quoted(column.name) for column in table.target_key)
         query = f"SELECT {names} FROM {_from(table)} WHERE {_any_of(table.target_key, keys)}"
         readers = [_key_reader(column) for column in table.target_key]
-        moment = self._server.begin_moment()
+        moment = self._server.log.begin_moment(made)
         try:
             found = {
                 tuple(
@@ -129,24 +134,24 @@ class Snapshots:
             }
         finally:
             self._server.end_moment()
-        return Existing(moment.place, found, self.prefix(moment.place), moment.time_ms)
+        start = self.prefix(moment.place)
+        return Existing(moment.place, found, start, moment.time_ms, moment.settled)
 
-    def look_up(self, table: SourceTable, keys: Sequence[Key]) -> Found:
+    def look_up(self, table: SourceTable, keys: Sequence[Key], made: Gtids) -> Found:
         """Return the rows of keys, those that are there. Raises TableChanged."""
         terms = ", ".join(select_term(column) for column in table.columns)
         query = f"SELECT {terms} FROM {_from(table)} WHERE {_any_of(table.target_key, keys)}"
-        moment = self._server.begin_moment()
+        moment = self._server.log.begin_moment(made)
         try:
             rows, _, _ = self._read_rows(table, query, moment)
         finally:
             self._server.end_moment()
-        return Found(moment.place, rows, self.prefix(moment.place), moment.time_ms)
+        start = self.prefix(moment.place)
+        return Found(moment.place, rows, start, moment.time_ms, moment.settled)
 
     def now(self) -> Place:
         """Return the place that the binlog has reached."""
-        moment = self._server.begin_moment()
-        self._server.end_moment()
-        return moment.place
+        return place_of(*self._server.log.end())[1]
 
     def _limit(self, table: SourceTable) -> int:
         known = self._row_bytes.get(table.full_name)

@@ -1,4 +1,8 @@
-"""A real MariaDB for the tests of the source, and one of its own for those that hurt it."""
+"""Real servers for the tests of the source, and some of their own for those that hurt them.
+
+Tests that take ``sql_server`` run with MariaDB and with MySQL, those that take ``mariadb`` or
+``mysql`` with one of them.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from demo.servers.mariadb import QUICK, MariaDB, NotToBeHad
+from demo.servers.debian import NotToBeHad
+from demo.servers.mariadb import MariaDB
+from demo.servers.mysql import MySQL
+from demo.servers.sql_server import QUICK, SqlServer
 from rowtide.connectors.mysql import source_copy
 from tests.connectors.runtime.conftest import connector, processes, rows
 
 __all__ = ["connector", "processes", "rows"]
 
-MakeServer = Callable[..., MariaDB]
+MakeServer = Callable[..., SqlServer]
+KINDS = {"mariadb": MariaDB, "mysql": MySQL}
 
 
 @pytest.fixture(autouse=True)
@@ -26,32 +34,85 @@ def keep_often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def make_mariadb(tmp_path: Path, cache_dir: Path) -> Iterator[MakeServer]:
     """Start servers that end with the test."""
-    with ExitStack() as stack:
+    with _maker("mariadb", tmp_path, cache_dir) as make:
+        yield make
 
-        def make(*options: str, name: str = "mariadb") -> MariaDB:
-            return stack.enter_context(_started(tmp_path / name, cache_dir, options))
 
+@pytest.fixture
+def make_mysql(tmp_path: Path, cache_dir: Path) -> Iterator[MakeServer]:
+    """Start servers that end with the test."""
+    with _maker("mysql", tmp_path, cache_dir) as make:
+        yield make
+
+
+@pytest.fixture(params=KINDS)
+def make_server(
+    request: pytest.FixtureRequest, tmp_path: Path, cache_dir: Path
+) -> Iterator[MakeServer]:
+    """Start servers of each kind that end with the test."""
+    with _maker(request.param, tmp_path, cache_dir) as make:
         yield make
 
 
 @pytest.fixture(scope="session")
-def shared_mariadb(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
+def shared_mariadb(
+    cache_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SqlServer]:
     """A server for the whole run."""
-    with _started(tmp_path_factory.mktemp("mariadb"), cache_dir, ()) as server:
+    with _started("mariadb", tmp_path_factory.mktemp("mariadb"), cache_dir, ()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_mysql(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlServer]:
+    """A server for the whole run."""
+    with _started("mysql", tmp_path_factory.mktemp("mysql"), cache_dir, ()) as server:
         yield server
 
 
 @pytest.fixture
-def mariadb(shared_mariadb: MariaDB) -> Iterator[MariaDB]:
+def mariadb(shared_mariadb: SqlServer) -> Iterator[SqlServer]:
     """The server of the run, with an empty database ``shop``."""
-    shared_mariadb.execute("CREATE OR REPLACE DATABASE shop")
-    yield shared_mariadb
-    shared_mariadb.execute("DROP DATABASE IF EXISTS shop")
+    with _with_shop(shared_mariadb):
+        yield shared_mariadb
+
+
+@pytest.fixture
+def mysql(shared_mysql: SqlServer) -> Iterator[SqlServer]:
+    """The server of the run, with an empty database ``shop``."""
+    with _with_shop(shared_mysql):
+        yield shared_mysql
+
+
+@pytest.fixture(params=KINDS)
+def sql_server(request: pytest.FixtureRequest) -> SqlServer:
+    """Each of both."""
+    found: SqlServer = request.getfixturevalue(request.param)
+    return found
 
 
 @contextmanager
-def _started(folder: Path, cache_dir: Path, options: tuple[str, ...]) -> Iterator[MariaDB]:
-    server = MariaDB(folder, cache_dir, options=(*QUICK, *options))
+def _with_shop(server: SqlServer) -> Iterator[None]:
+    server.execute("DROP DATABASE IF EXISTS shop", "CREATE DATABASE shop")
+    yield
+    server.execute("DROP DATABASE IF EXISTS shop")
+
+
+@contextmanager
+def _maker(kind: str, folder: Path, cache_dir: Path) -> Iterator[MakeServer]:
+    with ExitStack() as stack:
+
+        def make(*options: str, name: str = "server") -> SqlServer:
+            return stack.enter_context(_started(kind, folder / name, cache_dir, options))
+
+        yield make
+
+
+@contextmanager
+def _started(
+    kind: str, folder: Path, cache_dir: Path, options: tuple[str, ...]
+) -> Iterator[SqlServer]:
+    server = KINDS[kind](folder, cache_dir, options=(*QUICK, *options))
     try:
         server.start()
     except NotToBeHad as error:

@@ -15,7 +15,7 @@ from struct import pack, unpack
 from typing import Any, NamedTuple
 
 from demo.servers.connect import Connect
-from demo.servers.mariadb import HOST, MariaDB
+from demo.servers.sql_server import HOST, SqlServer
 from rowtide.core import key, variant
 from rowtide.core.variant import Scalar
 from tests.connectors.kafka.sinks import Told
@@ -216,7 +216,7 @@ COLUMNS: Mapping[str, Column] = {
 
 
 def connect_to(
-    server: MariaDB, folder: Path, cache_dir: Path, *, bootstrap: str, table: str
+    server: SqlServer, folder: Path, cache_dir: Path, *, bootstrap: str, table: str
 ) -> Connect:
     """Return a worker, not started, whose connector follows ``table`` of the database ``shop``."""
     folder.mkdir()

@@ -12,14 +12,14 @@ from typing import Any
 
 import pymysql
 
-from demo.servers.mariadb import MariaDB
+from demo.servers.sql_server import SqlServer
 
 __all__ = ["ShopWriter", "make_shop"]
 
 NAMES = ("ant", "Bee", "cat", "dög", "emu")
 
 
-def make_shop(server: MariaDB, rows: int) -> None:
+def make_shop(server: SqlServer, rows: int) -> None:
     """Make the tables, with rows in both."""
     numbers = ",".join(f"({number * 2},0,NULL)" for number in range(rows))
     names = ",".join(f"('{NAMES[n % len(NAMES)]}',{n},0)" for n in range(rows // 2))
@@ -34,7 +34,7 @@ def make_shop(server: MariaDB, rows: int) -> None:
 class ShopWriter:
     """Runs in a thread until so many changes were tried; connects again when the server went."""
 
-    def __init__(self, server: MariaDB, *, seed: int, rows: int, changes: int) -> None:
+    def __init__(self, server: SqlServer, *, seed: int, rows: int, changes: int) -> None:
         self._server = server
         self._chance = random.Random(seed)
         self._rows = rows

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from demo.servers.mariadb import MariaDB
+from demo.servers.sql_server import SqlServer, numbers
 from rowtide.connectors.mysql import source_binlog
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
@@ -21,16 +21,16 @@ def _kept(target: MemoryTarget) -> Any:
     return json.loads(target.kept)
 
 
-async def test_a_change_is_a_merge_a_put_or_a_delete(mariadb: MariaDB) -> None:
-    mariadb.execute(
+async def test_a_change_is_a_merge_a_put_or_a_delete(sql_server: SqlServer) -> None:
+    sql_server.execute(
         "CREATE TABLE shop.a (name VARCHAR(9), part INT, x INT, y INT, PRIMARY KEY (name, part))",
         "INSERT INTO shop.a VALUES ('ant', 1, 10, 100), ('bee', 1, 20, NULL)",
     )
     target = MemoryTarget()
-    async with following(mariadb, target) as running:
+    async with following(sql_server, target) as running:
         await running.settle()
         target.made.clear()
-        mariadb.execute(
+        sql_server.execute(
             "UPDATE shop.a SET x = 11, y = NULL WHERE name = 'ant'",
             "UPDATE shop.a SET part = 2 WHERE name = 'bee'",
             "UPDATE shop.a SET name = 'ANT' WHERE name = 'ant'",
@@ -50,11 +50,11 @@ async def test_a_change_is_a_merge_a_put_or_a_delete(mariadb: MariaDB) -> None:
         ((("name", "cat"), ("part", 1)), {"x": 1}, True),
         ((("name", "cat"), ("part", 1)), None, True),
     ]
-    [(now_s,)] = mariadb.rows("SELECT UNIX_TIMESTAMP()")
-    assert all(0 <= now_s - row.time_ms / 1000 < 60 for row in target.made)
+    [(now_s,)] = sql_server.rows("SELECT UNIX_TIMESTAMP(NOW(3))")
+    assert all(0 <= float(now_s) - row.time_ms / 1000 < 60 for row in target.made)
 
 
-async def test_only_what_was_committed_comes(mariadb: MariaDB) -> None:
+async def test_only_what_was_committed_comes(mariadb: SqlServer) -> None:
     mariadb.execute("CREATE TABLE shop.a (id INT PRIMARY KEY, x INT)")
     mariadb.execute("CREATE TABLE shop.plain (id INT PRIMARY KEY) ENGINE = Aria TRANSACTIONAL = 0")
     target = MemoryTarget()
@@ -74,7 +74,7 @@ async def test_only_what_was_committed_comes(mariadb: MariaDB) -> None:
     assert plain(target.rows["plain"]) == {(3,): {}}
 
 
-async def test_gtids_of_several_domains_are_followed(mariadb: MariaDB) -> None:
+async def test_gtids_of_several_domains_are_followed(mariadb: SqlServer) -> None:
     mariadb.execute("CREATE TABLE shop.a (id INT PRIMARY KEY, x INT)")
     target = MemoryTarget()
     for round_number in range(3):
@@ -94,15 +94,15 @@ async def test_gtids_of_several_domains_are_followed(mariadb: MariaDB) -> None:
 
 
 async def test_a_transaction_larger_than_the_memory_for_it(
-    mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
+    sql_server: SqlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_binlog, "HELD_BYTES", 1000)
-    mariadb.execute("CREATE TABLE shop.a (id INT PRIMARY KEY, x VARCHAR(99))")
+    sql_server.execute("CREATE TABLE shop.a (id INT PRIMARY KEY, x VARCHAR(99))")
     target = MemoryTarget()
-    async with following(mariadb, target) as running:
+    async with following(sql_server, target) as running:
         await running.settle()
-        mariadb.execute(
-            "INSERT INTO shop.a SELECT seq, REPEAT('x', 99) FROM shop.seq_1_to_5000",
+        sql_server.execute(
+            f"INSERT INTO shop.a SELECT seq, REPEAT('x', 99) FROM {numbers(5000)}",
             "UPDATE shop.a SET x = id",
         )
         await running.settle()
@@ -122,7 +122,7 @@ async def test_other_forms_of_the_binlog(make_mariadb: MakeServer, options: tupl
     async with following(server, target) as running:
         await running.settle()
         server.execute(
-            "INSERT INTO shop.a SELECT seq, REPEAT('x', 300) FROM shop.seq_1_to_100",
+            f"INSERT INTO shop.a SELECT seq, REPEAT('x', 300) FROM {numbers(100)}",
             "FLUSH BINARY LOGS",
             "UPDATE shop.a SET x = 'y' WHERE id < 51",
             "DELETE FROM shop.a WHERE id > 52",
@@ -137,14 +137,14 @@ async def test_other_forms_of_the_binlog(make_mariadb: MakeServer, options: tupl
 
 
 async def test_what_was_purged_is_made_up_by_a_snapshot(
-    make_mariadb: MakeServer, caplog: pytest.LogCaptureFixture
+    make_server: MakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = make_mariadb()
+    server = make_server()
     server.execute(
         "CREATE DATABASE shop",
         "CREATE TABLE shop.a (id INT PRIMARY KEY, x INT)",
         "CREATE TABLE shop.b (id VARCHAR(9) PRIMARY KEY)",
-        "INSERT INTO shop.a SELECT seq, seq FROM shop.seq_1_to_2500",
+        f"INSERT INTO shop.a SELECT seq, seq FROM {numbers(2500)}",
         "INSERT INTO shop.b VALUES ('ant'), ('Bee'), ('cat')",
     )
     target = MemoryTarget()
@@ -175,7 +175,7 @@ async def test_a_binlog_that_began_anew_is_noticed(make_mariadb: MakeServer) -> 
     server.execute(
         "CREATE DATABASE shop",
         "CREATE TABLE shop.a (id INT PRIMARY KEY)",
-        "INSERT INTO shop.a SELECT seq FROM shop.seq_1_to_50",
+        f"INSERT INTO shop.a SELECT seq FROM {numbers(50)}",
     )
     target = MemoryTarget()
     async with following(server, target) as running:
@@ -190,16 +190,16 @@ async def test_a_binlog_that_began_anew_is_noticed(make_mariadb: MakeServer) -> 
     assert set(plain(target.rows["a"])) == {(n,) for n in (*range(1, 51), 99) if n not in (7, 8)}
 
 
-def _purge(server: MariaDB) -> None:
+def _purge(server: SqlServer) -> None:
     """Drop every file of the binlog but the last; one that a crash would need is not dropped."""
     while len(files := server.rows("SHOW BINARY LOGS")) == 1 or files[0][0] == "binlog.000001":
         server.execute("FLUSH BINARY LOGS", f"PURGE BINARY LOGS TO '{files[-1][0]}'")
 
 
 async def test_a_place_that_is_gone_does_no_harm_where_nothing_was_missed(
-    make_mariadb: MakeServer,
+    make_server: MakeServer,
 ) -> None:
-    server = make_mariadb()
+    server = make_server()
     server.execute("CREATE DATABASE shop", "CREATE TABLE shop.a (id INT PRIMARY KEY)")
     target = MemoryTarget()
     async with following(server, target) as running:
@@ -208,7 +208,7 @@ async def test_a_place_that_is_gone_does_no_harm_where_nothing_was_missed(
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_log_bin = 0")
         cursor.execute("CREATE TABLE shop.b (id INT PRIMARY KEY)")
-        cursor.execute("INSERT INTO shop.b SELECT seq FROM shop.seq_1_to_9")
+        cursor.execute(f"INSERT INTO shop.b SELECT seq FROM {numbers(9)}")
     # Where the binlog is now is told by nothing in it, only by the server's heartbeat.
     async with following(server, target) as running:
         await running.until(lambda: len(target.rows.get("b", ())) == 9, "the new table is copied")
@@ -216,30 +216,32 @@ async def test_a_place_that_is_gone_does_no_harm_where_nothing_was_missed(
     assert running.lives == 1
 
 
-async def test_a_table_that_is_followed_again_is_copied_again(mariadb: MariaDB) -> None:
-    mariadb.execute(
+async def test_a_table_that_is_followed_again_is_copied_again(sql_server: SqlServer) -> None:
+    sql_server.execute(
         "CREATE TABLE shop.a (id INT PRIMARY KEY)",
         "CREATE TABLE shop.b (id INT PRIMARY KEY)",
         "INSERT INTO shop.b VALUES (1), (2)",
     )
     target = MemoryTarget()
-    async with following(mariadb, target) as running:
+    async with following(sql_server, target) as running:
         await running.settle()
-    async with following(mariadb, target, tables=["shop.a"]) as running:
-        mariadb.execute("DELETE FROM shop.b WHERE id = 1", "INSERT INTO shop.b VALUES (3)")
+    async with following(sql_server, target, tables=["shop.a"]) as running:
+        sql_server.execute("DELETE FROM shop.b WHERE id = 1", "INSERT INTO shop.b VALUES (3)")
         await running.settle()
-    async with following(mariadb, target) as running:
+    async with following(sql_server, target) as running:
         await running.until(lambda: "shop.b" in _kept(target)["tables"], "it is followed")
         await running.settle()
     assert set(plain(target.rows["b"])) == {(2,), (3,)}
 
 
-async def test_how_far_it_is_behind(mariadb: MariaDB) -> None:
-    mariadb.execute("CREATE TABLE shop.a (id INT PRIMARY KEY)")
-    async with following(mariadb, MemoryTarget()) as running:
+async def test_how_far_it_is_behind(sql_server: SqlServer) -> None:
+    sql_server.execute("CREATE TABLE shop.a (id INT PRIMARY KEY)")
+    async with following(sql_server, MemoryTarget()) as running:
         await running.settle()
-        insert = "INSERT INTO shop.a SELECT seq FROM shop.seq_1_to_100"
-        await check_lag(running, lambda: mariadb.execute(insert))
+        insert = f"INSERT INTO shop.a SELECT seq FROM {numbers(100)}"
+        await check_lag(running, lambda: sql_server.execute(insert))
         # Also where the end lies in another file, that holds no change.
-        mariadb.execute("FLUSH BINARY LOGS")
-        await check_lag(running, lambda: mariadb.execute("DELETE FROM shop.a", "FLUSH BINARY LOGS"))
+        sql_server.execute("FLUSH BINARY LOGS")
+        await check_lag(
+            running, lambda: sql_server.execute("DELETE FROM shop.a", "FLUSH BINARY LOGS")
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from demo.servers.mariadb import MariaDB
+from demo.servers.sql_server import SqlServer
 from rowtide.connectors.mysql.source_ddl import meanings
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.following import following, plain
@@ -50,63 +50,63 @@ def test_a_statement_means(line: str) -> None:
 
 
 @pytest.mark.system
-async def test_tables_change_while_they_are_followed(mariadb: MariaDB) -> None:
-    mariadb.execute(
+async def test_tables_change_while_they_are_followed(sql_server: SqlServer) -> None:
+    sql_server.execute(
         "CREATE TABLE shop.a (id INT PRIMARY KEY, x INT, y VARCHAR(9))",
         "INSERT INTO shop.a VALUES (1, 10, 'one'), (2, 20, 'two')",
     )
     target = MemoryTarget()
-    async with following(mariadb, target) as running:
+    async with following(sql_server, target) as running:
         await running.settle()
         rows = target.rows["a"]
 
-        mariadb.execute("ALTER TABLE shop.a ADD COLUMN z INT")
-        mariadb.execute("UPDATE shop.a SET z = 1 WHERE id = 1")
+        sql_server.execute("ALTER TABLE shop.a ADD COLUMN z INT")
+        sql_server.execute("UPDATE shop.a SET z = 1 WHERE id = 1")
         await running.settle()
         assert plain(rows) == {(1,): {"x": 10, "y": "one", "z": 1}, (2,): {"x": 20, "y": "two"}}
 
-        mariadb.execute("ALTER TABLE shop.a ADD COLUMN d INT NOT NULL DEFAULT 7 FIRST")
-        mariadb.execute("ALTER TABLE shop.a DROP COLUMN z, RENAME COLUMN y TO name")
+        sql_server.execute("ALTER TABLE shop.a ADD COLUMN d INT NOT NULL DEFAULT 7 FIRST")
+        sql_server.execute("ALTER TABLE shop.a DROP COLUMN z, RENAME COLUMN y TO name")
         await running.settle()
         assert plain(rows) == {
             (1,): {"x": 10, "name": "one", "d": 7},
             (2,): {"x": 20, "name": "two", "d": 7},
         }
 
-        mariadb.execute("TRUNCATE shop.a", "INSERT INTO shop.a (id, x) VALUES (3, 30)")
+        sql_server.execute("TRUNCATE shop.a", "INSERT INTO shop.a (id, x) VALUES (3, 30)")
         await running.settle()
         assert plain(rows) == {(3,): {"x": 30, "d": 7}}
 
-        mariadb.execute("CREATE TABLE shop.b (id INT PRIMARY KEY, x INT)")
-        mariadb.execute("INSERT INTO shop.b VALUES (1, 1)", "CREATE TABLE shop.c LIKE shop.b")
+        sql_server.execute("CREATE TABLE shop.b (id INT PRIMARY KEY, x INT)")
+        sql_server.execute("INSERT INTO shop.b VALUES (1, 1)", "CREATE TABLE shop.c LIKE shop.b")
         await running.settle()
         assert plain(target.rows["b"]) == {(1,): {"x": 1}}
 
-        mariadb.execute("INSERT INTO shop.c VALUES (5, 5)")
-        mariadb.execute("RENAME TABLE shop.b TO shop.old, shop.c TO shop.b")
+        sql_server.execute("INSERT INTO shop.c VALUES (5, 5)")
+        sql_server.execute("RENAME TABLE shop.b TO shop.old, shop.c TO shop.b")
         await running.settle()
         assert plain(target.rows["b"]) == {(5,): {"x": 5}}
         assert plain(target.rows["old"]) == {(1,): {"x": 1}}
 
-        mariadb.execute("DROP TABLE shop.b")
+        sql_server.execute("DROP TABLE shop.b")
         await running.settle()
         assert plain(target.rows["b"]) == {(5,): {"x": 5}}, "a dropped table's rows stay"
-        mariadb.execute("CREATE TABLE shop.b (id INT PRIMARY KEY)")
+        sql_server.execute("CREATE TABLE shop.b (id INT PRIMARY KEY)")
         await running.settle()
         assert plain(target.rows["b"]) == {}, "a new table begins empty"
         assert running.lives == 1
 
 
 @pytest.mark.system
-async def test_a_statement_in_place_of_rows_copies_all_again(mariadb: MariaDB) -> None:
-    mariadb.execute(
+async def test_a_statement_in_place_of_rows_copies_all_again(sql_server: SqlServer) -> None:
+    sql_server.execute(
         "CREATE TABLE shop.a (id INT PRIMARY KEY, x INT)",
         "INSERT INTO shop.a VALUES (1, 10), (2, 20), (3, 30)",
     )
     target = MemoryTarget()
-    async with following(mariadb, target) as running:
+    async with following(sql_server, target) as running:
         await running.settle()
-        with mariadb.connect() as connection, connection.cursor() as cursor:
+        with sql_server.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
             cursor.execute("DELETE FROM shop.a WHERE id = 2")
             cursor.execute("UPDATE shop.a SET x = 31 WHERE id = 3")
@@ -115,15 +115,15 @@ async def test_a_statement_in_place_of_rows_copies_all_again(mariadb: MariaDB) -
 
 
 @pytest.mark.system
-async def test_images_that_are_not_whole_copy_all_again(mariadb: MariaDB) -> None:
-    mariadb.execute(
+async def test_images_that_are_not_whole_copy_all_again(sql_server: SqlServer) -> None:
+    sql_server.execute(
         "CREATE TABLE shop.a (id INT PRIMARY KEY, x INT, y INT)",
         "INSERT INTO shop.a VALUES (1, 10, 1), (2, 20, 2)",
     )
     target = MemoryTarget()
-    async with following(mariadb, target) as running:
+    async with following(sql_server, target) as running:
         await running.settle()
-        with mariadb.connect() as connection, connection.cursor() as cursor:
+        with sql_server.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
             cursor.execute("UPDATE shop.a SET x = 11 WHERE id = 1")
             cursor.execute("DELETE FROM shop.a WHERE id = 2")
@@ -132,16 +132,16 @@ async def test_images_that_are_not_whole_copy_all_again(mariadb: MariaDB) -> Non
 
 
 @pytest.mark.system
-async def test_a_transaction_of_xa_is_there_once_it_is_committed(mariadb: MariaDB) -> None:
-    mariadb.execute("CREATE TABLE shop.a (id INT PRIMARY KEY)")
+async def test_a_transaction_of_xa_is_there_once_it_is_committed(sql_server: SqlServer) -> None:
+    sql_server.execute("CREATE TABLE shop.a (id INT PRIMARY KEY)")
     target = MemoryTarget()
-    async with following(mariadb, target) as running:
+    async with following(sql_server, target) as running:
         await running.settle()
-        mariadb.execute(
+        sql_server.execute(
             *("XA START 'x'", "INSERT INTO shop.a VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"),
         )
         await running.settle()
         assert plain(target.rows["a"]) == {}
-        mariadb.execute("XA COMMIT 'x'")
+        sql_server.execute("XA COMMIT 'x'")
         await running.settle()
         assert plain(target.rows["a"]) == {(1,): {}}

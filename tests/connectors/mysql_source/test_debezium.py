@@ -14,7 +14,7 @@ from uuid import uuid4
 import pymysql
 import pytest
 
-from demo.servers.mariadb import MariaDB
+from demo.servers.sql_server import SqlServer
 from rowtide.connectors.mysql.source_position import Checkpoint
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.verify.table_rows import TableSide
@@ -48,7 +48,7 @@ Told = Sequence[tuple[bytes, Change]]
 class Writer:
     """Makes a history of ``table`` from a seed, in transactions of several changes."""
 
-    def __init__(self, server: MariaDB, table: str, seed: int) -> None:
+    def __init__(self, server: SqlServer, table: str, seed: int) -> None:
         self._server = server
         self._table = table
         self._chance = random.Random(seed)
@@ -123,7 +123,7 @@ class Writer:
 
 
 async def test_debezium_and_rowtide_tell_the_same_changes_and_rows(
-    broker: str, server: Ready, mariadb: MariaDB, cache_dir: Path, tmp_path: Path
+    broker: str, server: Ready, mariadb: SqlServer, cache_dir: Path, tmp_path: Path
 ) -> None:
     table = f"things_{uuid4().hex}"
     writer = Writer(mariadb, table, SEED)
@@ -166,7 +166,7 @@ async def test_debezium_and_rowtide_tell_the_same_changes_and_rows(
 
 @asynccontextmanager
 async def _following(
-    endpoint: Endpoint, server: MariaDB, table: str
+    endpoint: Endpoint, server: SqlServer, table: str
 ) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
     """Run a source of one table; give what tells whether it has copied it."""
     source = source_of(server, tables=[f"shop.{table}"], chunk_rows=10)

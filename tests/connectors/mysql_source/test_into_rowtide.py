@@ -8,9 +8,10 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from demo.servers.mariadb import MariaDB
+from demo.servers.sql_server import SqlServer
 from rowtide.connectors.mysql.source import MySqlSource
-from rowtide.connectors.mysql.source_position import Checkpoint, parsed_gtids
+from rowtide.connectors.mysql.source_gtids import parsed_gtids
+from rowtide.connectors.mysql.source_position import Checkpoint
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.stream.endpoint import Endpoint
 from tests.connectors.mysql_source.following import source_of
@@ -23,30 +24,30 @@ ROWS = 400
 
 
 async def test_tables_are_the_same_whatever_ends_the_source(
-    endpoint: Endpoint, mariadb: MariaDB
+    endpoint: Endpoint, sql_server: SqlServer
 ) -> None:
-    make_shop(mariadb, ROWS)
-    writer = ShopWriter(mariadb, seed=5, rows=ROWS, changes=900)
+    make_shop(sql_server, ROWS)
+    writer = ShopWriter(sql_server, seed=5, rows=ROWS, changes=900)
     try:
         for _ in range(3):
-            async with _running(endpoint, mariadb) as (_, target):
+            async with _running(endpoint, sql_server) as (_, target):
                 await _until(target, lambda kept: any(t.cursor for t in kept.tables.values()))
-        async with _running(endpoint, mariadb) as (source, target):
+        async with _running(endpoint, sql_server) as (source, target):
             await asyncio.to_thread(writer.wait)
-            await _until_all_is_there(mariadb, target)
+            await _until_all_is_there(sql_server, target)
             source.stop()
-        mariadb.execute("TRUNCATE shop.names", "INSERT INTO shop.names VALUES ('fox', 1, 1)")
-        async with _running(endpoint, mariadb) as (source, target):
-            await _until_all_is_there(mariadb, target)
+        sql_server.execute("TRUNCATE shop.names", "INSERT INTO shop.names VALUES ('fox', 1, 1)")
+        async with _running(endpoint, sql_server) as (source, target):
+            await _until_all_is_there(sql_server, target)
             source.stop()
     finally:
         writer.finish()
     for table, least in (("numbers", 2), ("names", 1)):
-        await compare(endpoint, source_of(mariadb), table, least=least)
+        await compare(endpoint, source_of(sql_server), table, least=least)
 
 
 def _running(
-    endpoint: Endpoint, server: MariaDB
+    endpoint: Endpoint, server: SqlServer
 ) -> AbstractAsyncContextManager[tuple[MySqlSource, TableTarget]]:
     return into_rowtide(endpoint, "shop", source_of(server, chunk_rows=50))
 
@@ -57,9 +58,8 @@ async def _until(target: TableTarget, true: Callable[[Checkpoint], bool]) -> Non
     await kept_so(target, lambda kept: kept != before and true(Checkpoint.parsed(kept)))
 
 
-async def _until_all_is_there(server: MariaDB, target: TableTarget) -> None:
-    [(gtids,)] = server.rows("SELECT @@gtid_binlog_pos")
-    wanted = parsed_gtids(gtids)
+async def _until_all_is_there(server: SqlServer, target: TableTarget) -> None:
+    wanted = parsed_gtids(server.gtids())
 
     def all_is_there(kept: Checkpoint) -> bool:
         done = all(table.copied and not table.sweep for table in kept.tables.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from demo.servers.mariadb import MariaDB
+from demo.servers.sql_server import SqlServer
 from rowtide.cli.client import Client
 from rowtide.deploy.up import Ready
 from tests.connectors.parked_source_rows import Told, tell
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.system, pytest.mark.slow]
 def test_a_refused_row_waits_with_its_key(
     server: Ready,
     rows: Client,
-    mariadb: MariaDB,
+    mariadb: SqlServer,
     processes: ConnectorProcesses,
     connector: Run,
 ) -> None:

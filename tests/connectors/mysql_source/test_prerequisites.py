@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from demo.servers.mariadb import MariaDB
+from demo.servers.sql_server import SqlServer
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.mysql.source import make_source
 from rowtide.connectors.registry import Surroundings
@@ -45,7 +45,7 @@ def test_the_page_s_example_is_taken_and_every_setting_told() -> None:
     assert fields._asked - {"kind"} <= set(re.findall(r"`(\w+)`", text))
 
 
-async def _refusal(server: MariaDB, **settings: Any) -> str:
+async def _refusal(server: SqlServer, **settings: Any) -> str:
     with pytest.raises(SettingsRefused) as caught:
         await source_of(server, **settings).run(MemoryTarget())
     return str(caught.value)
@@ -83,25 +83,25 @@ TABLES = [
 @pytest.mark.system
 @pytest.mark.parametrize(("table", "fault"), TABLES)
 async def test_a_table_that_can_not_be_followed_is_named(
-    mariadb: MariaDB, table: str, fault: str
+    mariadb: SqlServer, table: str, fault: str
 ) -> None:
     mariadb.execute(f"CREATE TABLE shop.{table}")
     assert fault in await _refusal(mariadb)
 
 
 @pytest.mark.system
-async def test_foreign_keys_that_change_rows_silently_are_refused(mariadb: MariaDB) -> None:
-    mariadb.execute(
+async def test_foreign_keys_that_change_rows_silently_are_refused(sql_server: SqlServer) -> None:
+    sql_server.execute(
         "CREATE TABLE shop.parent (id INT PRIMARY KEY)",
         "CREATE TABLE shop.child (id INT PRIMARY KEY, p INT,"
         " CONSTRAINT silent FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
     )
-    assert "shop.child" in await _refusal(mariadb)
-    assert "(silent)" in await _refusal(mariadb)
+    assert "shop.child" in await _refusal(sql_server)
+    assert "(silent)" in await _refusal(sql_server)
 
 
 @pytest.mark.system
-async def test_a_user_without_rights_is_told_so(mariadb: MariaDB) -> None:
+async def test_a_user_without_rights_is_told_so(mariadb: SqlServer) -> None:
     mariadb.execute(
         "CREATE TABLE shop.a (id INT PRIMARY KEY)",
         "CREATE OR REPLACE USER reader IDENTIFIED BY 'secret'",
@@ -121,24 +121,25 @@ async def test_a_user_without_rights_is_told_so(mariadb: MariaDB) -> None:
 
 
 @pytest.mark.system
-async def test_names_keys_and_patterns_decide_what_becomes_of_tables(mariadb: MariaDB) -> None:
-    mariadb.execute(
+async def test_names_keys_and_patterns_decide_what_becomes_of_tables(sql_server: SqlServer) -> None:
+    sql_server.execute(
         "CREATE TABLE shop.a (id INT PRIMARY KEY, place INT NOT NULL, n INT NOT NULL,"
         " UNIQUE (n, place))",
         "CREATE TABLE shop.left_out (x INT)",
         "INSERT INTO shop.a VALUES (1, 2, 3)",
-        "CREATE OR REPLACE DATABASE other",
+        "DROP DATABASE IF EXISTS other",
+        "CREATE DATABASE other",
         "CREATE TABLE other.a (id INT PRIMARY KEY)",
     )
     settings: dict[str, Any] = {"tables": ["shop.*", "other.?"], "except": ["shop.left_*"]}
-    assert "both be the table a" in await _refusal(mariadb, **settings)
+    assert "both be the table a" in await _refusal(sql_server, **settings)
     settings |= {"names": {"shop.a": "places"}, "keys": {"shop.a": ["place", "n"]}}
     target = MemoryTarget()
-    async with following(mariadb, target, **settings) as running:
+    async with following(sql_server, target, **settings) as running:
         await running.settle()
-        mariadb.execute("UPDATE shop.a SET id = 5")
+        sql_server.execute("UPDATE shop.a SET id = 5")
         await running.settle()
-    mariadb.execute("DROP DATABASE other")
+    sql_server.execute("DROP DATABASE other")
     assert target.rows == {"places": {(("place", 2), ("n", 3)): {"id": 5}}, "a": {}}
 
 

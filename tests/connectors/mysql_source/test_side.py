@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from demo.servers.mariadb import MariaDB
+from demo.servers.sql_server import SqlServer, numbers
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.source import Repeatable
 from rowtide.core import key, variant
@@ -14,19 +14,19 @@ from tests.connectors.mysql_source.following import following, plain, source_of
 pytestmark = pytest.mark.system
 
 
-async def test_a_side_has_the_rows_that_the_source_makes(mariadb: MariaDB) -> None:
-    mariadb.execute(
+async def test_a_side_has_the_rows_that_the_source_makes(sql_server: SqlServer) -> None:
+    sql_server.execute(
         "CREATE TABLE shop.a (name VARCHAR(9), n INT, x FLOAT, b BLOB, PRIMARY KEY (name, n))",
-        "INSERT INTO shop.a SELECT CONCAT('N', seq % 7), seq, seq / 3, NULL FROM shop.seq_1_to_99",
+        f"INSERT INTO shop.a SELECT CONCAT('N', seq % 7), seq, seq / 3, NULL FROM {numbers(99)}",
     )
     target = MemoryTarget()
-    async with following(mariadb, target) as running:
+    async with following(sql_server, target) as running:
         await running.settle()
     made = {
         key.encode([variant.encode(value) for _, value in found]): columns
         for found, columns in target.rows["a"].items()
     }
-    source = source_of(mariadb, chunk_rows=10)
+    source = source_of(sql_server, chunk_rows=10)
     side = await source.side("a")
     try:
         assert {encoded: columns async for encoded, columns in side.rows()} == made
@@ -38,18 +38,18 @@ async def test_a_side_has_the_rows_that_the_source_makes(mariadb: MariaDB) -> No
         await source.side("b")
 
 
-async def test_a_source_that_begins_again_finds_what_went_astray(mariadb: MariaDB) -> None:
-    mariadb.execute("CREATE TABLE shop.a (id INT PRIMARY KEY, x INT)")
-    mariadb.execute("INSERT INTO shop.a VALUES (1, 10), (2, 20), (3, 30)")
+async def test_a_source_that_begins_again_finds_what_went_astray(sql_server: SqlServer) -> None:
+    sql_server.execute("CREATE TABLE shop.a (id INT PRIMARY KEY, x INT)")
+    sql_server.execute("INSERT INTO shop.a VALUES (1, 10), (2, 20), (3, 30)")
     target = MemoryTarget()
-    async with following(mariadb, target) as running:
+    async with following(sql_server, target) as running:
         await running.settle()
     del target.rows["a"][(("id", 1),)]
     target.rows["a"][(("id", 2),)] = {"x": 0}
     target.rows["a"][(("id", 4),)] = {"x": 40}
-    source = source_of(mariadb)
+    source = source_of(sql_server)
     assert isinstance(source, Repeatable)
     target.kept = source.begin_again(target.kept)
-    async with following(mariadb, target) as running:
+    async with following(sql_server, target) as running:
         await running.settle()
     assert plain(target.rows["a"]) == {(1,): {"x": 10}, (2,): {"x": 20}, (3,): {"x": 30}}

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from demo.servers.mariadb import MariaDB
+from demo.servers.sql_server import SqlServer, numbers
 from rowtide.connectors.mysql import source_snapshot
 from rowtide.connectors.mysql.source_copy import Copy
+from rowtide.connectors.mysql.source_gtids import Gtids
 from rowtide.connectors.mysql.source_position import Place
 from rowtide.connectors.mysql.source_schema import SourceTable
 from rowtide.connectors.mysql.source_snapshot import Chunk, Snapshots
+from rowtide.connectors.mysql.source_window import Window
 from rowtide.connectors.rows import SourceRow
 from rowtide.core.errors import OutcomeUnknown, Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
@@ -31,30 +33,30 @@ ROWS = 600
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))]
 )
 async def test_what_is_copied_while_others_write_is_the_same_through_crashes(
-    mariadb: MariaDB, seed: int
+    sql_server: SqlServer, seed: int
 ) -> None:
-    make_shop(mariadb, ROWS)
+    make_shop(sql_server, ROWS)
     target = MemoryTarget()
     target.fate = _failures(random.Random(seed))
-    writer = ShopWriter(mariadb, seed=seed, rows=ROWS, changes=1500)
+    writer = ShopWriter(sql_server, seed=seed, rows=ROWS, changes=1500)
     try:
-        async with following(mariadb, target, chunk_rows=40) as running:
+        async with following(sql_server, target, chunk_rows=40) as running:
             await running.until(lambda: writer.done, "the writer is done")
             target.fate = lambda step: None
             await running.settle()
             assert running.lives > 1, "there were crashes"
     finally:
         writer.finish()
-    _compare(mariadb, target)
+    _compare(sql_server, target)
     _check_order(target)
 
 
-async def test_rows_that_are_copied_again_amid_changes_never_go_back(mariadb: MariaDB) -> None:
-    make_shop(mariadb, ROWS)
+async def test_rows_that_are_copied_again_amid_changes_never_go_back(sql_server: SqlServer) -> None:
+    make_shop(sql_server, ROWS)
     target, chance, copied = MemoryTarget(), random.Random(7), 0
-    writer = ShopWriter(mariadb, seed=7, rows=ROWS, changes=1500)
+    writer = ShopWriter(sql_server, seed=7, rows=ROWS, changes=1500)
     try:
-        async with following(mariadb, target, chunk_rows=40) as running:
+        async with following(sql_server, target, chunk_rows=40) as running:
             while not writer.done:
                 copied += await running.copy_again("numbers", chance.randrange(ROWS * 2))
             await running.settle()
@@ -64,12 +66,12 @@ async def test_rows_that_are_copied_again_amid_changes_never_go_back(mariadb: Ma
         writer.finish()
     assert copied > 10
     assert target.skipped == 0
-    _compare(mariadb, target)
+    _compare(sql_server, target)
     _check_order(target)
 
 
-async def test_a_killed_server_goes_on_where_it_was(make_mariadb: MakeServer) -> None:
-    server = make_mariadb()
+async def test_a_killed_server_goes_on_where_it_was(make_server: MakeServer) -> None:
+    server = make_server()
     server.execute("CREATE DATABASE shop")
     make_shop(server, ROWS)
     target = MemoryTarget()
@@ -89,34 +91,34 @@ async def test_a_killed_server_goes_on_where_it_was(make_mariadb: MakeServer) ->
     _check_order(target)
 
 
-async def test_a_source_that_stops_and_starts_repeats_nothing(mariadb: MariaDB) -> None:
-    make_shop(mariadb, ROWS)
+async def test_a_source_that_stops_and_starts_repeats_nothing(sql_server: SqlServer) -> None:
+    make_shop(sql_server, ROWS)
     target = MemoryTarget()
     for seed in range(3):
-        async with following(mariadb, target) as running:
-            writer = ShopWriter(mariadb, seed=seed, rows=ROWS, changes=200)
+        async with following(sql_server, target) as running:
+            writer = ShopWriter(sql_server, seed=seed, rows=ROWS, changes=200)
             await running.until(lambda: writer.done, "the writer is done")  # noqa: B023
             await running.settle()
     assert target.skipped == 0
-    _compare(mariadb, target)
+    _compare(sql_server, target)
 
 
 async def test_a_chunk_stays_within_its_bytes(
-    mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
+    mariadb: SqlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_snapshot, "CHUNK_BYTES", 10_000)
     sizes: list[int] = []
     chunk = Snapshots.chunk
 
-    def measured(self: Snapshots, table: SourceTable, cursor: Any) -> Chunk:
-        made = chunk(self, table, cursor)
+    def measured(self: Snapshots, table: SourceTable, cursor: Any, before: Gtids) -> Chunk:
+        made = chunk(self, table, cursor, before)
         sizes.append(sum(len(str((row.columns or {})["x"])) for row in made.rows))
         return made
 
     monkeypatch.setattr(Snapshots, "chunk", measured)
     mariadb.execute(
         "CREATE TABLE shop.a (id INT PRIMARY KEY, x MEDIUMTEXT)",
-        "INSERT INTO shop.a SELECT seq, REPEAT('x', IF(seq % 50, 10, 9000)) FROM shop.seq_1_to_700",
+        f"INSERT INTO shop.a SELECT seq, REPEAT('x', IF(seq % 50, 10, 9000)) FROM {numbers(700)}",
     )
     target = MemoryTarget()
     async with following(mariadb, target) as running:
@@ -127,24 +129,24 @@ async def test_a_chunk_stays_within_its_bytes(
 
 
 async def test_changes_beyond_a_chunk_must_not_be_made_before_it(
-    mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
+    sql_server: SqlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: with the order broken, this very comparison finds the difference."""
-    assert await _changed_behind_a_chunk(mariadb, monkeypatch) == {
+    assert await _changed_behind_a_chunk(sql_server, monkeypatch) == {
         (1,): {"x": 99},
         (3,): {"x": 30},
         (4,): {"x": 40},
     }
 
-    async def hasty(self: Copy, place: Place) -> bool:
-        del place
+    async def hasty(self: Copy, place: Place, window: Window | None = None) -> bool:
+        del place, window
         while sum(len(piece.rows) for piece in self._pieces) < 3:
             self._pieces.extend(await self._pipe.take(1.0))
         await self._make_up_to(None)
         return True
 
     monkeypatch.setattr(Copy, "_follow", hasty)
-    assert await _changed_behind_a_chunk(mariadb, monkeypatch) != {
+    assert await _changed_behind_a_chunk(sql_server, monkeypatch) != {
         (1,): {"x": 99},
         (3,): {"x": 30},
         (4,): {"x": 40},
@@ -152,19 +154,20 @@ async def test_changes_beyond_a_chunk_must_not_be_made_before_it(
 
 
 async def _changed_behind_a_chunk(
-    server: MariaDB, monkeypatch: pytest.MonkeyPatch
+    server: SqlServer, monkeypatch: pytest.MonkeyPatch
 ) -> dict[tuple[Any, ...], Any]:
     """Return what is copied where rows change between a chunk's reading and its making."""
     server.execute(
-        "CREATE OR REPLACE TABLE shop.a (id INT PRIMARY KEY, x INT)",
+        "DROP TABLE IF EXISTS shop.a",
+        "CREATE TABLE shop.a (id INT PRIMARY KEY, x INT)",
         "INSERT INTO shop.a VALUES (1, 10), (2, 20), (3, 30)",
     )
     chunk = Snapshots.chunk
     left = ["DELETE FROM shop.a WHERE id = 2", "UPDATE shop.a SET x = 99 WHERE id = 1"]
     left += ["INSERT INTO shop.a VALUES (4, 40)"]
 
-    def overtaken(self: Snapshots, table: SourceTable, cursor: Any) -> Chunk:
-        made = chunk(self, table, cursor)
+    def overtaken(self: Snapshots, table: SourceTable, cursor: Any, before: Gtids) -> Chunk:
+        made = chunk(self, table, cursor, before)
         while left:
             server.execute(left.pop())
         return made
@@ -186,7 +189,7 @@ def _failures(chance: random.Random) -> Callable[[SourceRow | str], None]:
     return fate
 
 
-def _compare(server: MariaDB, target: MemoryTarget) -> None:
+def _compare(server: SqlServer, target: MemoryTarget) -> None:
     numbers = server.rows("SELECT id, v, note FROM shop.numbers")
     names = server.rows("SELECT name, part, v FROM shop.names")
     assert plain(target.rows["numbers"]) == {

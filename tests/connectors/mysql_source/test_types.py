@@ -9,7 +9,7 @@ import pytest
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import WriteRowsEvent
 
-from demo.servers.mariadb import HOST, MariaDB
+from demo.servers.sql_server import HOST, SqlServer
 from rowtide.connectors.fields import SettingsRefused
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
@@ -113,7 +113,7 @@ def test_the_list_has_each_column_once() -> None:
     assert len(EXPECTED) == len(VALUES)
 
 
-async def test_a_snapshot_and_the_binlog_agree_on_every_type(mariadb: MariaDB) -> None:
+async def test_a_snapshot_and_the_binlog_agree_on_every_type(mariadb: SqlServer) -> None:
     columns = ", ".join(f"{name} {kind}" for name, kind, _, _ in VALUES)
     computed = "computed INT AS (plain * 2) VIRTUAL"
     for table in ("first", "later"):
@@ -140,7 +140,7 @@ async def test_a_snapshot_and_the_binlog_agree_on_every_type(mariadb: MariaDB) -
 
 # The library says ``db`` where PyMySQL wants ``database``.
 @pytest.mark.filterwarnings("ignore:'db' is deprecated:DeprecationWarning")
-async def test_the_library_reads_the_same_from_the_binlog(mariadb: MariaDB) -> None:
+async def test_the_library_reads_the_same_from_the_binlog(mariadb: SqlServer) -> None:
     """mysql-replication is the judge where it loses nothing itself."""
     kept = ("tiny", "small_u", "medium", "plain_u", "big", "single", "wide2", "chars", "texts")
     kinds = {name: kind for name, kind, _, _ in VALUES}
@@ -216,7 +216,7 @@ KEYS: list[tuple[str, list[str], list[Any]]] = [
 
 @pytest.mark.parametrize("kind", KEYS, ids=lambda kind: kind[0])
 async def test_a_key_of_a_type_is_walked_and_followed(
-    mariadb: MariaDB, kind: tuple[str, list[str], list[Any]]
+    mariadb: SqlServer, kind: tuple[str, list[str], list[Any]]
 ) -> None:
     declared, expressions, values = kind
     mariadb.execute(f"CREATE TABLE shop.a (k {declared}, n INT, PRIMARY KEY (k, n))")
@@ -241,7 +241,7 @@ def _check(target: MemoryTarget, values: list[Any], count: int) -> None:
         assert {key[0] for key in found} == set(values)
 
 
-def _insert(server: MariaDB, table: str) -> None:
+def _insert(server: SqlServer, table: str) -> None:
     names = ", ".join(name for name, _, _, _ in VALUES)
     values = ", ".join(expression for _, _, expression, _ in VALUES)
     _run(
@@ -251,7 +251,7 @@ def _insert(server: MariaDB, table: str) -> None:
     )
 
 
-def _run(server: MariaDB, *statements: str) -> None:
+def _run(server: SqlServer, *statements: str) -> None:
     """Run statements that strict modes refuse, such as zero dates."""
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_mode = '', time_zone = '+00:00'")
