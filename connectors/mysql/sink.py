@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rowtide.connectors.fields import Fields
+from rowtide.connectors.mysql.double_text import ANY_WIDTH, MYSQL_WIDTH
 from rowtide.connectors.mysql.sink_batch import BatchWriter, newest
 from rowtide.connectors.mysql.sink_connections import (
     Connection,
@@ -82,9 +83,10 @@ class MysqlSink:
         async with self._connections.lent() as connection:
             [(version,)] = await connection.rows("SELECT VERSION()")
             maria = "mariadb" in str(version).lower()
+            width = ANY_WIDTH if maria else MYSQL_WIDTH
             collation = "utf8mb4_nopad_bin" if maria else "utf8mb4_0900_bin"
             keys = KeyLayout(table.key, hashed=self._settings.hashed, collation=collation)
-            made = TargetTable(self._settings.server.database, name, keys)
+            made = TargetTable(self._settings.server.database, name, keys, width=width)
             await made.make(connection)
         self._table = made
 
@@ -106,9 +108,9 @@ class MysqlSink:
 
     def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Return columns as they are read back, see ``Comparable``."""
-        there = self.table.layout.columns
+        there, width = self.table.layout.columns, self.table.width
         return {
-            name: as_held(value, there[name][1]) if name in there else value
+            name: as_held(value, there[name][1], width=width) if name in there else value
             for name, value in columns.items()
         }
 

@@ -152,12 +152,12 @@ class BatchWriter:
     def _values(self, rows: Sequence[SinkRow]) -> Iterator[bytes]:
         columns = self._columns
         used = [(name, columns[name][1]) for name in self._used(rows)]
-        row_values = self._keys.row_values
+        row_values, width = self._keys.row_values, self._table.width
         for row in rows:
             assert row.columns is not None, "a row that is there"
             get = row.columns.get
             parts = row_values(row)
-            parts += [literal(get(name), kind) for name, kind in used]
+            parts += [literal(get(name), kind, width=width) for name, kind in used]
             yield f"({','.join(parts)},{row.stamp})".encode()
 
     async def _take_back_deleted(self, rows: Sequence[SinkRow]) -> None:

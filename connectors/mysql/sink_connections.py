@@ -107,20 +107,20 @@ class Connection:
     async def run(self, statement: str | bytes) -> int:
         """Run a statement and return the number of rows it touched."""
         with translated():
-            async with self._connection.cursor() as cursor:
+            async with self._connection.cursor(_Cursor) as cursor:
                 return int(await cursor.execute(statement))
 
     async def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return what a query gives."""
         with translated():
-            async with self._connection.cursor() as cursor:
+            async with self._connection.cursor(_Cursor) as cursor:
                 await cursor.execute(query)
                 return list(await cursor.fetchall())
 
     async def described(self, query: str) -> tuple[tuple[str, int], ...]:
         """Return the names and type codes of the columns that a query gives."""
         with translated():
-            async with self._connection.cursor() as cursor:
+            async with self._connection.cursor(_Cursor) as cursor:
                 await cursor.execute(query)
                 return tuple((column[0], column[1]) for column in cursor.description)
 
@@ -139,6 +139,16 @@ class Connection:
     def close(self) -> None:
         """Close at once."""
         self._connection.close()
+
+
+class _Cursor(aiomysql.Cursor):  # type: ignore[misc]
+    """Asks for no warnings: strictly answered, what is wrong with a value is an error.
+
+    MySQL warns of ``VALUES()`` in each statement, for which MariaDB has no other word.
+    """
+
+    async def _show_warnings(self, conn: object) -> None:
+        del conn
 
 
 class Connections:

@@ -168,4 +168,4 @@ def key_literal(value: object) -> str:
     if isinstance(value, str):
         return f"'{escape_string(value)}'"
     assert isinstance(value, int | bytes), "a key's value"
-    return literal(value, Kind.INTEGER)
+    return literal(value, Kind.INTEGER, width=0)

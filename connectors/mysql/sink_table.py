@@ -51,10 +51,14 @@ class Layout:
 
 
 class TargetTable:
-    """One table with its two siblings."""
+    """One table with its two siblings.
 
-    def __init__(self, database: str, name: str, keys: KeyLayout) -> None:
+    ``width`` is how many characters its server gives a double before it writes an exponent.
+    """
+
+    def __init__(self, database: str, name: str, keys: KeyLayout, *, width: int) -> None:
         self.keys = keys
+        self.width = width
         self._plain = name
         self._database = database
         self.name = quoted(name)

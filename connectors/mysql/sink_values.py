@@ -19,14 +19,22 @@ from enum import IntEnum
 
 from pymysql.converters import escape_string
 
+from rowtide.connectors.mysql.double_text import double_text
 from rowtide.core.variant import Scalar
 
-__all__ = ["EXACT", "SQL_TYPE", "Kind", "as_held", "from_server", "kind_of", "literal", "needed"]
+__all__ = [
+    "EXACT",
+    "SQL_TYPE",
+    "Kind",
+    "as_held",
+    "from_server",
+    "kind_of",
+    "literal",
+    "needed",
+]
 
 EXACT = 1 << 53
 """Integers up to here are doubles exactly."""
-FIXED_EXPONENTS = range(-15, 15)
-"""Powers of ten that the server writes without an exponent, where nothing is behind the point."""
 
 
 class Kind(IntEnum):
@@ -80,7 +88,7 @@ def needed(kind: Kind | None, value: Scalar) -> Kind:
     return max(kind, wanted)
 
 
-def literal(value: Scalar | None, kind: Kind) -> str:
+def literal(value: Scalar | None, kind: Kind, *, width: int) -> str:
     """Return a value as SQL for a column of a kind that holds it."""
     if value is None:
         return "NULL"
@@ -89,26 +97,27 @@ def literal(value: Scalar | None, kind: Kind) -> str:
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
     if kind in (Kind.TEXT, Kind.BLOB):
-        return f"'{_text(value)}'"
+        return f"'{_text(value, width)}'"
     if isinstance(value, float):
         if not math.isfinite(value):
-            return f"'{_text(value)}'"
-        # With an exponent it is a double to the server, without one a decimal.
-        shown = repr(value)
+            return f"'{_text(value, width)}'"
+        # With an exponent it is a double to the server, without one a decimal. MySQL would keep a
+        # minus zero, MariaDB would not; adding zero makes it zero.
+        shown = repr(value + 0.0)
         return shown if "e" in shown else f"{shown}e0"
     return str(int(value))
 
 
-def as_held(value: Scalar, kind: Kind) -> Scalar:
+def as_held(value: Scalar, kind: Kind, *, width: int) -> Scalar:
     """Return what is read back of a value from a column of a kind."""
     if kind == Kind.INTEGER and isinstance(value, bool):
         return int(value)
     if kind == Kind.DOUBLE and isinstance(value, int):
         return float(value)
     if kind == Kind.TEXT and not isinstance(value, str | bytes):
-        return _text(value)
+        return _text(value, width)
     if kind == Kind.BLOB and not isinstance(value, bytes):
-        return (value if isinstance(value, str) else _text(value)).encode()
+        return (value if isinstance(value, str) else _text(value, width)).encode()
     return value
 
 
@@ -123,7 +132,7 @@ def from_server(value: object, kind: Kind) -> Scalar:
     return str(value)
 
 
-def _text(value: float) -> str:
+def _text(value: float, width: int) -> str:
     """Return a number's digits as the server writes them when it makes it a text."""
     if not isinstance(value, float):
         return str(int(value))
@@ -131,13 +140,4 @@ def _text(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    # The server knows no minus zero; adding zero makes it zero.
-    sign, digits, exponent = Decimal(repr(value + 0.0)).normalize().as_tuple()
-    assert isinstance(exponent, int), "finite"
-    shown = "".join(map(str, digits))
-    power = exponent + len(shown) - 1
-    if power in FIXED_EXPONENTS or 0 > exponent > -len(shown):
-        shown = f"{Decimal((0, digits, exponent)):f}"
-    else:
-        shown = f"{shown[0]}.{shown[1:]}e{power}" if len(shown) > 1 else f"{shown}e{power}"
-    return f"-{shown}" if sign else shown
+    return double_text(value + 0.0, width)  # Adding zero makes a minus zero zero.

@@ -1,11 +1,11 @@
-"""Sinks into a real MariaDB by their settings."""
+"""Sinks into a real server by their settings."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from demo.servers.mariadb import HOST, MariaDB
+from demo.servers.sql_server import HOST, SqlServer
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.mysql.sink import MysqlSink
 from rowtide.connectors.registry import Surroundings, make_sink
@@ -14,7 +14,7 @@ from rowtide.connectors.rows import TableShape
 __all__ = ["mysql_sink", "opened"]
 
 
-def mysql_sink(server: MariaDB, database: str, **settings: object) -> MysqlSink:
+def mysql_sink(server: SqlServer, database: str, **settings: object) -> MysqlSink:
     """Return a sink by its settings, as the runtime does."""
     where = {"host": HOST, "port": server.port, "user": "root", "database": database}
     fields = Fields({"kind": "mysql", **where, **settings}, "test")
@@ -25,7 +25,7 @@ def mysql_sink(server: MariaDB, database: str, **settings: object) -> MysqlSink:
 
 @asynccontextmanager
 async def opened(
-    server: MariaDB, database: str, table: TableShape, **settings: object
+    server: SqlServer, database: str, table: TableShape, **settings: object
 ) -> AsyncIterator[MysqlSink]:
     """Give an open sink."""
     sink = mysql_sink(server, database, **settings)

@@ -1,4 +1,4 @@
-"""Random histories, and rows on their way when the server is killed: MariaDB holds the model."""
+"""Random histories, and rows on their way when the server is killed: the server holds the model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from demo.servers.mariadb import MariaDB
+from demo.servers.sql_server import SqlServer
 from rowtide.connectors.mysql.sink import MysqlSink
 from rowtide.connectors.rows import SinkBatch, TableShape
 from rowtide.core.errors import Unavailable
 from rowtide.core.schema import INTEGER, KeyColumn
+from tests.connectors.mysql_sink.conftest import MakeServer
 from tests.connectors.mysql_sink.sinks import mysql_sink, opened
 from tests.connectors.row_histories import Model, deleted, histories, put, shape
 
@@ -32,28 +33,28 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
     primary_key=st.sampled_from(["native", "hashed"]),
 )
 def test_the_target_holds_what_the_batches_say(
-    mariadb: MariaDB,
+    sql_server: SqlServer,
     history: tuple[tuple[KeyColumn, ...], list[SinkBatch]],
     turns: list[bool],
     primary_key: str,
 ) -> None:
     columns, batches = history
-    asyncio.run(_deliver(mariadb, TableShape("things", columns), batches, turns, primary_key))
+    asyncio.run(_deliver(sql_server, TableShape("things", columns), batches, turns, primary_key))
 
 
 async def _deliver(
-    mariadb: MariaDB,
+    sql_server: SqlServer,
     table: TableShape,
     batches: list[SinkBatch],
     turns: list[bool],
     primary_key: str,
 ) -> None:
     database, model = f"d{uuid4().hex}", Model()
-    mariadb.execute(f"CREATE DATABASE {database}")
+    sql_server.execute(f"CREATE DATABASE {database}")
     try:
         async with (
-            opened(mariadb, database, table, primary_key=primary_key) as one,
-            opened(mariadb, database, table, primary_key=primary_key) as other,
+            opened(sql_server, database, table, primary_key=primary_key) as one,
+            opened(sql_server, database, table, primary_key=primary_key) as other,
         ):
             for at, batch in enumerate(batches):
                 sink = one if turns[at % len(turns)] else other
@@ -61,7 +62,7 @@ async def _deliver(
                 model.apply(batch)
                 await _compare(sink, model)
     finally:
-        mariadb.execute(f"DROP DATABASE {database}")
+        sql_server.execute(f"DROP DATABASE {database}")
 
 
 async def _compare(sink: MysqlSink, model: Model) -> None:
@@ -75,23 +76,23 @@ async def _compare(sink: MysqlSink, model: Model) -> None:
     writers=st.integers(2, 4),
 )
 def test_batches_at_once_in_any_order_end_in_what_they_say(
-    mariadb: MariaDB,
+    sql_server: SqlServer,
     history: tuple[tuple[KeyColumn, ...], list[SinkBatch]],
     writers: int,
 ) -> None:
     columns, batches = history
-    asyncio.run(_together(mariadb, TableShape("things", columns), batches, writers))
+    asyncio.run(_together(sql_server, TableShape("things", columns), batches, writers))
 
 
 async def _together(
-    mariadb: MariaDB, table: TableShape, batches: list[SinkBatch], writers: int
+    sql_server: SqlServer, table: TableShape, batches: list[SinkBatch], writers: int
 ) -> None:
     database, model = f"d{uuid4().hex}", Model()
-    mariadb.execute(f"CREATE DATABASE {database}")
+    sql_server.execute(f"CREATE DATABASE {database}")
     for batch in batches:
         model.apply(batch)
     try:
-        async with opened(mariadb, database, table, connections=writers) as sink:
+        async with opened(sql_server, database, table, connections=writers) as sink:
 
             async def work(at: int) -> None:
                 for batch in batches[at::writers]:
@@ -102,7 +103,7 @@ async def _together(
                     tasks.create_task(work(at))
             await _compare(sink, model)
     finally:
-        mariadb.execute(f"DROP DATABASE {database}")
+        sql_server.execute(f"DROP DATABASE {database}")
 
 
 async def until_applied(sink: MysqlSink, batch: SinkBatch) -> None:
@@ -116,12 +117,11 @@ async def until_applied(sink: MysqlSink, batch: SinkBatch) -> None:
     raise AssertionError("not available for good")
 
 
-@pytest.mark.usefixtures("mariadb_programs")
 async def test_a_server_killed_in_the_middle_of_batches_loses_and_repeats_nothing(
-    cache_dir: Path, tmp_path: Path
+    make_server: MakeServer, cache_dir: Path, tmp_path: Path
 ) -> None:
     table = shape(KeyColumn("id", INTEGER))
-    server = MariaDB(tmp_path, cache_dir)
+    server = make_server(tmp_path, cache_dir)
     server.start()
     try:
         server.execute("CREATE DATABASE d")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from demo.servers.mariadb import MariaDB
+from demo.servers.sql_server import SqlServer
 from rowtide.connectors.mysql.sink import MysqlSink
 from rowtide.connectors.mysql.sink_batch import BatchWriter
 from rowtide.connectors.rows import SinkBatch
@@ -30,10 +30,10 @@ PAGE = SinkBatch("things", "s", [], (b"", b""), STAMP + 6)
 @pytest.mark.parametrize("ending", [DELETE, PAGE], ids=["delete", "page"])
 @pytest.mark.parametrize("held", ["put", "ending"])
 async def test_a_late_row_and_what_ends_it_at_once(
-    mariadb: MariaDB, database: str, primary_key: str, ending: SinkBatch, held: str
+    sql_server: SqlServer, database: str, primary_key: str, ending: SinkBatch, held: str
 ) -> None:
     first, second = (PUT, ending) if held == "put" else (ending, PUT)
-    async with opened(mariadb, database, TABLE, primary_key=primary_key) as sink:
+    async with opened(sql_server, database, TABLE, primary_key=primary_key) as sink:
         await sink.apply(SinkBatch("things", "s", [put(STAMP, [9], {"a": 0})]))
         async with (
             asyncio.TaskGroup() as tasks,
@@ -42,17 +42,17 @@ async def test_a_late_row_and_what_ends_it_at_once(
         ):
             await BatchWriter(connection, sink.table).write(first, list(first.rows))
             waiting = tasks.create_task(_applied(sink, second))
-            await _until_it_waits(mariadb, waiting)
-        assert 1 not in [row[0] for row in mariadb.rows(f"SELECT id FROM {database}.things")]
+            await _until_it_waits(sql_server, waiting)
+        assert 1 not in [row[0] for row in sql_server.rows(f"SELECT id FROM {database}.things")]
 
 
 async def _applied(sink: MysqlSink, batch: SinkBatch) -> None:
     assert await sink.apply(batch) == []
 
 
-async def _until_it_waits(mariadb: MariaDB, task: asyncio.Task[None]) -> None:
+async def _until_it_waits(sql_server: SqlServer, task: asyncio.Task[None]) -> None:
     """Return when a transaction waits for a lock, which only the task's can."""
     waits = "SELECT 1 FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
-    while not await asyncio.to_thread(mariadb.rows, waits):
+    while not await asyncio.to_thread(sql_server.rows, waits):
         assert not task.done(), "it did not wait"
         await asyncio.sleep(LOOK_S)

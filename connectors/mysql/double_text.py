@@ -1,0 +1,27 @@
+"""A double's digits as a server writes them when it makes it a text."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+__all__ = ["ANY_WIDTH", "MYSQL_WIDTH", "double_text"]
+
+FIXED_EXPONENTS = range(-15, 15)
+"""Powers of ten that are written without an exponent, where nothing is behind the point."""
+MYSQL_WIDTH, ANY_WIDTH = 24, 99
+"""How many characters a double may have without an exponent: in columns of MySQL, elsewhere."""
+
+
+def double_text(value: float, width: int) -> str:
+    """Return the digits of a finite double."""
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int), "finite"
+    shown = "".join(map(str, digits))
+    minus, power = "-" * sign, exponent + len(shown) - 1
+    if power in FIXED_EXPONENTS or 0 > exponent > -len(shown):
+        fixed = f"{minus}{Decimal((0, digits, exponent)):f}"
+        if len(fixed) <= width:
+            return fixed
+    if len(shown) > 1:
+        shown = f"{shown[0]}.{shown[1:]}"
+    return f"{minus}{shown}e{power}"
