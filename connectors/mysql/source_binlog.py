@@ -349,7 +349,9 @@ class Binlog:
         table = self._tables.get(".".join(table_name(body)))
         if table is None:
             return None
-        columns = parsed_table_map(body).columns
+        columns = parsed_table_map(
+            body, geometries_too=self._server.log.geometries_have_charsets
+        ).columns
         if not all(column.name for column in columns):
             raise Unreadable(
                 f"Columns of {table.full_name} have no names: binlog_row_metadata was not FULL."

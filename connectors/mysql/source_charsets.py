@@ -25,6 +25,7 @@ _CODECS = {
     "utf16le": "utf-16-le",
     "utf32": "utf-32-be",
     "gbk": "gbk",
+    "gb18030": "gb18030",
     "gb2312": "gb2312",
     "big5": "big5",
     "sjis": "shift_jis",

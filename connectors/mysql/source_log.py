@@ -63,6 +63,9 @@ class ServerLog(Protocol):
     no_default: Sequence[str | None]
     """What the schema says of a column without a default."""
 
+    geometries_have_charsets: bool
+    """Whether the binlog tells one for them too."""
+
     def faults(self) -> list[str]:
         """Return what keeps the server from being followed, in words for people."""
 

@@ -35,6 +35,7 @@ class MariaLog:
 
     session = "tx_isolation = 'REPEATABLE-READ', max_statement_time = 0"
     no_default: Sequence[str | None] = (None, "NULL")
+    geometries_have_charsets = True
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask

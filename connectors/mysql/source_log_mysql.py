@@ -56,6 +56,7 @@ class MySqlLog:
 
     session = "transaction_isolation = 'REPEATABLE-READ', max_execution_time = 0"
     no_default: Sequence[str | None] = (None,)
+    geometries_have_charsets = False
 
     def __init__(self, ask: Ask, version: tuple[int, ...]) -> None:
         self._ask = ask

@@ -14,6 +14,7 @@ from struct import Struct
 
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.mysql import source_table_map as binlog
+from rowtide.connectors.mysql.source_json import json_text
 from rowtide.connectors.mysql.source_schema import above_64_bits
 from rowtide.connectors.mysql.source_table_map import BinlogColumn
 from rowtide.core.variant import Scalar
@@ -76,11 +77,18 @@ def reader_of(column: BinlogColumn, declared: str, decoder: Decoder | None) -> R
         return _set(column, decoder or _as_text)
     if column.type == binlog.GEOMETRY:
         return _changed(_sized(column.size), lambda value: value[_SRID_BYTES:])
+    if column.type == binlog.JSON:
+        return _changed(_sized(column.size), lambda value: json_text(value, _decimal_text))
     return _characters(column, declared, decoder)
 
 
+def _decimal_text(precision: int, digits: int, value: bytes) -> str:
+    text, _ = _decimal(precision, digits)(value, 0)
+    return str(text)
+
+
 def _characters(column: BinlogColumn, declared: str, decoder: Decoder | None) -> Reader:
-    if column.type == binlog.BLOB:
+    if column.type in (binlog.BLOB, binlog.VECTOR):
         raw = _sized(column.size)
     elif column.type in (binlog.VARCHAR, binlog.STRING):
         raw = _sized(1 if column.size < 256 else 2)

@@ -26,7 +26,10 @@ VALUES_KNOWN = 256
 
 Row = list[Scalar | None]
 
-_VARYING = {binlog.VARCHAR, binlog.STRING, binlog.VAR_STRING, binlog.BLOB, binlog.GEOMETRY}
+_VARYING = {
+    *(binlog.VARCHAR, binlog.STRING, binlog.VAR_STRING, binlog.BLOB, binlog.GEOMETRY),
+    *(binlog.JSON, binlog.VECTOR),
+}
 _CODES = {
     (binlog.TINY, False): "b",
     (binlog.TINY, True): "B",

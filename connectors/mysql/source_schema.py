@@ -10,6 +10,7 @@
     TIMESTAMP                   the same, in UTC
     UUID, INET4, INET6          string
     BINARY, VARBINARY, BLOB     binary; BINARY(n) has n bytes
+    VECTOR                      binary: its floats of 4 bytes
     GEOMETRY and its kinds      binary: WKB, without the SRID
 
 NULL is no column at all. In a key: integers are INTEGER, binaries BINARY, all else STRING.
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint", "year"}
-BINARIES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
+BINARIES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"}
 FLOATS = {"float", "double"}
 GEOMETRIES = {
     *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"),
@@ -189,5 +190,5 @@ def unfit_key(columns: Sequence[Column]) -> str:
 
     An ENUM is sorted by number and compared as a text; a FLOAT is not equal to what it shows.
     """
-    unfit = [column for column in columns if column.type in FLOATS | GEOMETRIES | {"enum", "set"}]
+    unfit = [c for c in columns if c.type in FLOATS | GEOMETRIES | {"enum", "set", "vector"}]
     return ", ".join(f"{column.name} ({column.type})" for column in unfit)

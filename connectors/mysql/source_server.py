@@ -62,6 +62,16 @@ def translated(settings: SourceSettings) -> Iterator[None]:
 
 def connected(settings: SourceSettings, *, silence_s: int = ANSWER_S) -> Any:
     """Return a connection; a server that is silent for so long is given up."""
+    try:
+        return _connection(settings, silence_s)
+    except RuntimeError as error:  # PyMySQL lacks a package.
+        raise SettingsRefused(
+            f"{settings.host}:{settings.port} wants the password of {settings.user} in a form that "
+            f"needs `tls: true`, or the package cryptography: {error}"
+        ) from error
+
+
+def _connection(settings: SourceSettings, silence_s: int) -> Any:
     return pymysql.connect(
         host=settings.host,
         port=settings.port,
@@ -72,7 +82,7 @@ def connected(settings: SourceSettings, *, silence_s: int = ANSWER_S) -> Any:
         connect_timeout=CONNECT_S,
         read_timeout=silence_s,
         write_timeout=silence_s,
-        ssl=ssl.create_default_context() if settings.tls else None,
+        ssl=ssl.create_default_context(cafile=settings.cafile) if settings.tls else None,
         ssl_disabled=not settings.tls,  # Else PyMySQL loads certificates all the same: 80 ms.
     )
 

@@ -38,6 +38,7 @@ class SourceSettings:
     chunk_rows: int = CHUNK_ROWS
     cascades: bool = False
     tls: bool = False
+    cafile: str | None = None
 
     def wants(self, database: str, table: str) -> bool:
         """Say whether a table is followed."""
@@ -73,6 +74,7 @@ def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
         chunk_rows=fields.integer("chunk_rows", CHUNK_ROWS, least=1, most=CHUNK_ROWS_MAX),
         cascades=fields.flag("cascades", False),
         tls=fields.flag("tls", False),
+        cafile=fields.text("cafile", "") or None,
     )
 
 

@@ -20,14 +20,24 @@ TINY, SHORT, LONG, FLOAT, DOUBLE = 1, 2, 3, 4, 5
 TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETIME, YEAR, NEWDATE = 7, 8, 9, 10, 11, 12, 13, 14
 VARCHAR, BIT, TIMESTAMP2, DATETIME2, TIME2 = 15, 16, 17, 18, 19
 BLOB_COMPRESSED, VARCHAR_COMPRESSED = 140, 141
+VECTOR, JSON = 242, 245
 NEWDECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 246, 247, 248, 252, 253, 254, 255
 
-_ONE_BYTE = {FLOAT, DOUBLE, BLOB, GEOMETRY, TIMESTAMP2, DATETIME2, TIME2, BLOB_COMPRESSED}
+_ONE_BYTE = {
+    FLOAT,
+    DOUBLE,
+    BLOB,
+    GEOMETRY,
+    TIMESTAMP2,
+    DATETIME2,
+    TIME2,
+    BLOB_COMPRESSED,
+    VECTOR,
+    JSON,
+}
 _TWO_BYTES = {VARCHAR, BIT, NEWDECIMAL, STRING, VAR_STRING, VARCHAR_COMPRESSED}
 _NUMBERS = {TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR}
-_CHARACTERS = {
-    *(STRING, VAR_STRING, VARCHAR, BLOB, GEOMETRY, BLOB_COMPRESSED, VARCHAR_COMPRESSED),
-}
+_CHARACTERS = {STRING, VAR_STRING, VARCHAR, BLOB, VECTOR, BLOB_COMPRESSED, VARCHAR_COMPRESSED}
 _LISTS = {ENUM, SET}
 
 _SIGNS, _CHARSET, _CHARSETS, _NAMES, _SETS, _ENUMS = 1, 2, 3, 4, 5, 6
@@ -66,8 +76,12 @@ def table_name(body: bytes) -> tuple[str, str]:
     return body[9:end].decode(), body[end + 2 : end + 2 + body[end + 1]].decode()
 
 
-def parsed_table_map(body: bytes) -> TableMap:
-    """Return what an event's body, its checksum taken off, says."""
+def parsed_table_map(body: bytes, *, geometries_too: bool = False) -> TableMap:
+    """Return what an event's body, its checksum taken off, says.
+
+    ``geometries_too``: they are among those that a charset is told of.
+    """
+    characters = _CHARACTERS | {GEOMETRY} if geometries_too else _CHARACTERS
     database, table = table_name(body)
     at = 8 + 1 + body[8] + 1
     at += 1 + body[at] + 1
@@ -79,7 +93,7 @@ def parsed_table_map(body: bytes) -> TableMap:
     while at < len(body):
         length, begin = length_at(body, at + 1)
         at, kind = begin + length, body[at]
-        _describe(columns, kind, body[begin:at])
+        _describe(columns, kind, body[begin:at], characters)
     return TableMap(database, table, columns)
 
 
@@ -105,20 +119,20 @@ def _read_sizes(columns: list[BinlogColumn], sizes: bytes) -> None:
                 column.type, column.size = STRING, ((first << 4 & 0x300) ^ 0x300) + second
 
 
-def _describe(columns: list[BinlogColumn], kind: int, value: bytes) -> None:
+def _describe(columns: list[BinlogColumn], kind: int, value: bytes, characters: set[int]) -> None:
     if kind == _SIGNS:
         numbers = [column for column in columns if column.type in _NUMBERS]
         for index, column in enumerate(numbers):
             column.unsigned = bool(value[index // 8] & 0x80 >> index % 8)
     elif kind in (_CHARSET, _LIST_CHARSET):
         numbers_of = list(_numbers(value))
-        described = _of(columns, _CHARACTERS if kind == _CHARSET else _LISTS)
+        described = _of(columns, characters if kind == _CHARSET else _LISTS)
         for column in described:
             column.collation = numbers_of[0]
         for index, collation in zip(numbers_of[1::2], numbers_of[2::2], strict=True):
             described[index].collation = collation
     elif kind in (_CHARSETS, _LIST_CHARSETS):
-        described = _of(columns, _CHARACTERS if kind == _CHARSETS else _LISTS)
+        described = _of(columns, characters if kind == _CHARSETS else _LISTS)
         for column, collation in zip(described, _numbers(value), strict=True):
             column.collation = collation
     elif kind == _NAMES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rowtide.connectors.fields import SettingsRefused
@@ -77,7 +77,8 @@ def _table(server: Server, database: str, name: str, kind: str) -> SourceTable:
             f"{full_name} has foreign keys that change it without a word in the binlog ({names}); "
             f"'cascades: true' follows it all the same, without those changes."
         )
-    columns = tuple(_columns(server.rows(_COLUMNS, (database, name))))
+    found_columns = server.rows(_COLUMNS, (database, name))
+    columns = tuple(_columns(found_columns, server.log.no_default))
     unknown = [c.name for c in columns if c.type not in KNOWN or "COMPRESSED" in c.declared]
     if unknown:
         raise SettingsRefused(
@@ -91,10 +92,10 @@ def _table(server: Server, database: str, name: str, kind: str) -> SourceTable:
     return SourceTable(database, name, columns, key, index, target, target_key)
 
 
-def _columns(rows: Iterable[tuple[Any, ...]]) -> Iterator[Column]:
+def _columns(rows: Iterable[tuple[Any, ...]], no_default: Sequence[str | None]) -> Iterator[Column]:
     for name, kind, declared, nullable, default, charset, extra in rows:
         if "VIRTUAL" not in extra:  # A virtual one is computed when it is read.
-            known = None if default in (None, "NULL") else str(default)
+            known = None if default in no_default else str(default)
             yield Column(name, kind, declared, nullable == "YES", known, charset or "")
 
 

@@ -27,6 +27,7 @@ BINLOG = (
 SMALL = (
     *("--innodb-buffer-pool-size=64M", "--innodb-redo-log-capacity=16M", "--performance-schema=0"),
     *("--skip-name-resolve", "--mysqlx=0", "--secure-file-priv=NULL"),
+    "--max-allowed-packet=16M",
 )
 USERS = (
     "CREATE USER root@'127.0.0.1';",

@@ -54,6 +54,15 @@ def make_server(
         yield make
 
 
+@pytest.fixture(params=["mariadb", pytest.param("mysql", marks=pytest.mark.slow)])
+def make_server_slow(
+    request: pytest.FixtureRequest, tmp_path: Path, cache_dir: Path
+) -> Iterator[MakeServer]:
+    """The same, for tests that start them again and again."""
+    with _maker(request.param, tmp_path, cache_dir) as make:
+        yield make
+
+
 @pytest.fixture(scope="session")
 def shared_mariadb(
     cache_dir: Path, tmp_path_factory: pytest.TempPathFactory

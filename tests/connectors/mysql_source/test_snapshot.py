@@ -70,8 +70,8 @@ async def test_rows_that_are_copied_again_amid_changes_never_go_back(sql_server:
     _check_order(target)
 
 
-async def test_a_killed_server_goes_on_where_it_was(make_server: MakeServer) -> None:
-    server = make_server()
+async def test_a_killed_server_goes_on_where_it_was(make_server_slow: MakeServer) -> None:
+    server = make_server_slow()
     server.execute("CREATE DATABASE shop")
     make_shop(server, ROWS)
     target = MemoryTarget()

@@ -1,4 +1,4 @@
-"""Each type of MariaDB: what becomes of it, from a snapshot and from the binlog alike."""
+"""Each type of MariaDB and MySQL: what becomes of it, from a snapshot and from the binlog alike."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import WriteRowsEvent
 
+from demo.servers.mysql import MySQL
 from demo.servers.sql_server import HOST, SqlServer
 from rowtide.connectors.fields import SettingsRefused
 from tests.connectors.memory_target import MemoryTarget
@@ -68,9 +69,10 @@ VALUES: list[tuple[str, str, str, Any]] = [
     ("clock", "TIME", "'-838:59:59'", "-838:59:59"),
     ("clock2", "TIME(2)", "'-12:34:56.78'", "-12:34:56.78"),
     ("clock6", "TIME(6)", "'-00:00:00.000001'", "-00:00:00.000001"),
-    ("clock7", "TIME(6)", "'838:59:59.999999'", "838:59:59.999999"),
+    ("clock7", "TIME(6)", "'838:59:58.999999'", "838:59:58.999999"),
     ("year_", "YEAR", "2155", 2155),
     ("year0", "YEAR", "0", 0),
+    ("behind_year", "TINYINT UNSIGNED", "255", 255),
     ("one_of", "ENUM('a','b','ü')", "'ü'", "ü"),
     ("one_bad", "ENUM('a','b')", "'c'", ""),
     ("one_latin", "ENUM('ñ','ü') CHARACTER SET latin1", "'ñ'", "ñ"),
@@ -104,38 +106,84 @@ VALUES: list[tuple[str, str, str, Any]] = [
     ("stored", "INT AS (plain * 0 + 4) STORED", "DEFAULT", 4),
     ("unseen", "INT INVISIBLE DEFAULT 3", "DEFAULT", 3),
 ]  # fmt: skip
-EXPECTED = {
-    name: expression if value is None else value for name, _, expression, value in VALUES
-} | {"exact3": "-0." + "0" * 29 + "1"}
+MARIADB_ALONE = ("INET", "UUID", "uca1400")
+DOCUMENTS = [
+    """'{"a":[1,"é",null], "":{}, "bb":[], "q":"\\\\"\\\\n\\\\u0001/"}'""",
+    "'[0, -1, 32767, 32768, -32769, 65536, 2147483648, -2147483649, 18446744073709551615]'",
+    "'[1.0, -0.5, 1e20, 1.5e300, 0.1, 8.203701178775068e-9, -2.5e-7, 123456789.125, 1e15]'",
+    "'[-0.0, 5e-324]'",
+    "'true'", "'null'", "'\"text\"'", "'17'", "'-1.25'", "'{}'", "'[]'",
+    "JSON_ARRAY(1.50, CAST('-12.345' AS DECIMAL(10,4)), x'00ff', POINT(1, 2))",
+    "JSON_ARRAY(DATE'2026-01-02', TIME'-12:34:56.5', TIMESTAMP'2026-01-02 03:04:05.000006')",
+    "JSON_OBJECT('many', JSON_ARRAY(REPEAT('x', 200), REPEAT('y', 70000), 65537, -1))",
+    "CAST(CONCAT('[', REPEAT('{\"k\": 1234567, \"long key\": [true, 1]},', 3000), '0]') AS JSON)",
+]  # fmt: skip
+MYSQL_VALUES: list[tuple[str, str, str, Any]] = [
+    *(v for v in VALUES if v[0] != "doc" and not any(name in v[1] for name in MARIADB_ALONE)),
+    ("doc", "JSON", """'{"a":[1,"é",null]}'""", '{"a": [1, "é", null]}'),
+    ("vec", "VECTOR(2)", "TO_VECTOR('[1,2]')", struct.pack("<ff", 1, 2)),
+    ("behind_vector", "VARCHAR(9) CHARACTER SET latin1", "'ñ€'", "ñ€"),
+    ("gb18", "VARCHAR(9) CHARACTER SET gb18030", "'中𝄞'", "中𝄞"),
+    ("newer", "VARCHAR(9) COLLATE utf8mb4_0900_as_cs", "'ü'", "ü"),
+    ("spelled", "VARCHAR(9) DEFAULT 'NULL'", "DEFAULT", "NULL"),
+]
+
+
+def expected(values: list[tuple[str, str, str, Any]]) -> dict[str, Any]:
+    """Return what becomes of each column."""
+    return {
+        name: expression if value is None else value for name, _, expression, value in values
+    } | {"exact3": "-0." + "0" * 29 + "1"}
 
 
 def test_the_list_has_each_column_once() -> None:
-    assert len(EXPECTED) == len(VALUES)
+    assert len(expected(VALUES)) == len(VALUES)
 
 
-async def test_a_snapshot_and_the_binlog_agree_on_every_type(mariadb: SqlServer) -> None:
-    columns = ", ".join(f"{name} {kind}" for name, kind, _, _ in VALUES)
+async def test_a_snapshot_and_the_binlog_agree_on_every_type(sql_server: SqlServer) -> None:
+    values = MYSQL_VALUES if isinstance(sql_server, MySQL) else VALUES
+    wanted = expected(values)
+    columns = ", ".join(f"`{name}` {kind}" for name, kind, _, _ in values)
     computed = "computed INT AS (plain * 2) VIRTUAL"
-    for table in ("first", "later"):
-        mariadb.execute(f"CREATE TABLE shop.{table} (id INT PRIMARY KEY, {columns}, {computed})")
-    _insert(mariadb, "first")
+    with sql_server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_mode = ''")
+        for table in ("first", "later"):
+            cursor.execute(f"CREATE TABLE shop.{table} (id INT PRIMARY KEY, {columns}, {computed})")
+    _insert(sql_server, "first", values)
     target = MemoryTarget()
-    async with following(mariadb, target) as running:
+    async with following(sql_server, target) as running:
         await running.settle()
-        _insert(mariadb, "later")
+        _insert(sql_server, "later", values)
         await running.settle()
         for table in ("first", "later"):
             rows = plain(target.rows[table])
-            assert rows[(1,)] == EXPECTED
-            assert {type(rows[(1,)][name]) for name in EXPECTED} >= {bool, int, float, str, bytes}
+            assert rows[(1,)] == wanted, table
+            assert {type(rows[(1,)][name]) for name in wanted} >= {bool, int, float, str, bytes}
             assert type(rows[(1,)]["bit1"]) is bool
             assert type(rows[(1,)]["flag"]) is int
+            rows[(2,)].pop("spelled", None)
             assert rows[(2,)] == {"unseen": 3}, "what is NULL is no column"
 
-        everything = ", ".join(f"{name} = NULL" for name, kind, _, _ in VALUES if "AS" not in kind)
-        mariadb.execute(f"UPDATE shop.later SET {everything} WHERE id = 1")
+        kept = [name for name, kind, _, _ in values if "AS" not in kind]
+        everything = ", ".join(f"`{name}` = NULL" for name in kept)
+        _run(sql_server, f"UPDATE shop.later SET {everything} WHERE id = 1")
         await running.settle()
         assert plain(target.rows["later"])[(1,)] == {}
+
+
+async def test_documents_of_mysql_are_the_same_from_both(mysql: SqlServer) -> None:
+    mysql.execute("CREATE TABLE shop.first (id INT PRIMARY KEY, doc JSON)")
+    mysql.execute("CREATE TABLE shop.later LIKE shop.first")
+    target = MemoryTarget()
+    rows = ", ".join(f"({number}, {text})" for number, text in enumerate(DOCUMENTS))
+    mysql.execute(f"INSERT INTO shop.first VALUES {rows}")
+    async with following(mysql, target) as running:
+        await running.settle()
+        mysql.execute(f"INSERT INTO shop.later VALUES {rows}")
+        await running.settle()
+    assert len(target.rows["first"]) == len(DOCUMENTS)
+    for key, columns in target.rows["first"].items():
+        assert target.rows["later"][key] == columns
 
 
 # The library says ``db`` where PyMySQL wants ``database``.
@@ -241,9 +289,9 @@ def _check(target: MemoryTarget, values: list[Any], count: int) -> None:
         assert {key[0] for key in found} == set(values)
 
 
-def _insert(server: SqlServer, table: str) -> None:
-    names = ", ".join(name for name, _, _, _ in VALUES)
-    values = ", ".join(expression for _, _, expression, _ in VALUES)
+def _insert(server: SqlServer, table: str, columns: list[tuple[str, str, str, Any]]) -> None:
+    names = ", ".join(f"`{name}`" for name, _, _, _ in columns)
+    values = ", ".join(expression for _, _, expression, _ in columns)
     _run(
         server,
         f"INSERT INTO shop.{table} (id, {names}) VALUES (1, {values})",
