@@ -225,5 +225,9 @@ def translated() -> Iterator[None]:
         if code in REFUSED:
             raise ValueRefused(text) from error
         raise StatementRefused(code, text) from error
+    except RuntimeError as error:
+        if "cryptography" not in str(error):
+            raise
+        raise StatementRefused(0, f"MySQL wants `tls: true` for a password: {error}") from error
     except LOST as error:
         raise Unavailable(f"MySQL: {error or type(error).__name__}") from error
