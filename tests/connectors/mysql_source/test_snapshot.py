@@ -177,6 +177,7 @@ async def _changed_behind_a_chunk(
         patch.setattr(Snapshots, "chunk", overtaken)
         async with following(server, target, chunk_rows=10) as running:
             await running.settle()
+            await running.settle()  # What was changed amid the copy is known to the server now.
     return plain(target.rows["a"])
 
 
