@@ -30,7 +30,7 @@ class SqlServer(Server):
         """Say whether it takes connections."""
         try:
             self.connect().close()
-        except pymysql.err.OperationalError:
+        except pymysql.err.MySQLError:
             return False
         return True
 
