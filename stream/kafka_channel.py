@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import IncompatibleBrokerVersion
@@ -26,6 +27,8 @@ CLIENT_ID = "rowtide"
 CLIENT_ID_BYTES = CLIENT_ID.encode()
 SIZE_BYTES = 4
 
+Found = TypeVar("Found")
+
 
 class Channel(asyncio.Protocol):
     """Request and answer over a connection that is taken over from the client library."""
@@ -36,7 +39,8 @@ class Channel(asyncio.Protocol):
         self._writer = connection._writer
         self._transport = connection._writer.transport
         self._versions = connection._versions
-        self._produce_version = _produce_version(connection._versions)
+        self._produce_version = _newest(connection._versions, kafka_produce)
+        self._fetch_version = _newest(connection._versions, kafka_fetch_bytes)
         self._correlation_id = 0
         self._received = bytearray()
         self._answer: asyncio.Future[bytes] | None = None
@@ -53,33 +57,27 @@ class Channel(asyncio.Protocol):
 
     def send(self, request: Any) -> Coroutine[Any, Any, Any]:
         """Send now and return the wait for the answer. Raises before a byte is sent, or never."""
-        correlation_id = self._next()
+        number = self._next()
         request = request.prepare(self._versions)
-        header = request.build_request_header(correlation_id, CLIENT_ID)
-        return self._decoded(request, self._write(header.encode() + request.encode()))
+        header = request.build_request_header(number, CLIENT_ID)
+        answer = self._write(header.encode() + request.encode())
+        return self._read(answer, partial(_decoded, request, number))
 
     def produce(
         self, batches: Mapping[tuple[str, int], bytes], *, timeout_ms: int
     ) -> Coroutine[Any, Any, Iterable[Appended]]:
         """Append a batch to each topic's partition, see ``send``."""
-        correlation_id, version = self._next(), self._produce_version
-        if version is None:
-            raise IncompatibleBrokerVersion(
-                f"produce requests of versions {kafka_produce.VERSIONS} are refused"
-            )
+        number, version = self._next(), _required(self._produce_version, kafka_produce)
         message = kafka_produce.request(
-            version, correlation_id, CLIENT_ID_BYTES, batches, timeout_ms=timeout_ms
+            version, number, CLIENT_ID_BYTES, batches, timeout_ms=timeout_ms
         )
-        return self._appended(version, self._write(message))
+        return self._read(self._write(message), partial(kafka_produce.answer, version, number))
 
     def fetch(self, wanted: Wanted) -> Coroutine[Any, Any, dict[tuple[str, int], Told]]:
         """Fetch from many partitions, see ``send``."""
-        correlation_id = self._next()
-        oldest, newest = self._versions.get(kafka_fetch_bytes.API_KEY, (0, 0))
-        if not oldest <= kafka_fetch_bytes.VERSION <= newest:
-            raise IncompatibleBrokerVersion(f"fetch of version {kafka_fetch_bytes.VERSION}")
-        message = kafka_fetch_bytes.request(correlation_id, CLIENT_ID_BYTES, wanted)
-        return self._fetched(self._write(message))
+        number, version = self._next(), _required(self._fetch_version, kafka_fetch_bytes)
+        message = kafka_fetch_bytes.request(version, number, CLIENT_ID_BYTES, wanted)
+        return self._read(self._write(message), partial(kafka_fetch_bytes.answer, number))
 
     def _next(self) -> int:
         """Return the number of the next request. Raises where none can be sent."""
@@ -123,34 +121,41 @@ class Channel(asyncio.Protocol):
         if answer is not None and not answer.done():
             answer.set_exception(error)
 
-    async def _decoded(self, request: Any, answer: asyncio.Future[bytes]) -> Any:
-        frame = io.BytesIO(await answer)
-        try:
-            header = request.parse_response_header(frame)
-            response = request.RESPONSE_TYPE.decode(frame)
-        except ValueError as error:
-            raise ConnectionError(f"the answer can't be read: {error}") from error
-        if header.correlation_id != self._correlation_id:
-            raise ConnectionError("the answer belongs to another request")
-        return response
-
-    async def _fetched(self, answer: asyncio.Future[bytes]) -> dict[tuple[str, int], Told]:
+    async def _read(self, answer: asyncio.Future[bytes], decode: Callable[[bytes], Found]) -> Found:
         frame = await answer
         try:
-            return kafka_fetch_bytes.answer(self._correlation_id, frame)
-        except ValueError as error:
-            raise ConnectionError(f"the answer can't be read: {error}") from error
-
-    async def _appended(self, version: int, answer: asyncio.Future[bytes]) -> Iterable[Appended]:
-        frame = await answer
-        try:
-            return kafka_produce.answer(version, self._correlation_id, frame)
+            return decode(frame)
         except ValueError as error:
             raise ConnectionError(f"the answer can't be read: {error}") from error
 
 
-def _produce_version(versions: Mapping[int, tuple[int, int]]) -> int | None:
-    """Return the newest version of produce requests that we and the broker know."""
-    oldest, newest = versions.get(kafka_produce.API_KEY, (0, 0))
-    version = min(newest, kafka_produce.VERSIONS[1])
-    return version if version >= max(oldest, kafka_produce.VERSIONS[0]) else None
+class Packed(Protocol):
+    """A kind of request whose bytes are made here: the oldest and newest version known."""
+
+    API_KEY: int
+    VERSIONS: tuple[int, int]
+
+
+def _newest(versions: Mapping[int, tuple[int, int]], packed: Packed) -> int | None:
+    """Return the newest version of requests of a kind that we and the broker know."""
+    oldest, newest = versions.get(packed.API_KEY, (0, 0))
+    version = min(newest, packed.VERSIONS[1])
+    return version if version >= max(oldest, packed.VERSIONS[0]) else None
+
+
+def _required(version: int | None, packed: Packed) -> int:
+    if version is None:
+        raise IncompatibleBrokerVersion(
+            f"requests of API key {packed.API_KEY} and versions {packed.VERSIONS} are refused"
+        )
+    return version
+
+
+def _decoded(request: Any, correlation_id: int, frame: bytes) -> Any:
+    """Return an answer as the client library reads it."""
+    stream = io.BytesIO(frame)
+    header = request.parse_response_header(stream)
+    response = request.RESPONSE_TYPE.decode(stream)
+    if header.correlation_id != correlation_id:
+        raise ConnectionError("the answer belongs to another request")
+    return response

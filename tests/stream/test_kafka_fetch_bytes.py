@@ -9,17 +9,19 @@ from rowtide.stream import kafka_fetch_bytes
 from rowtide.stream.kafka_fetch_bytes import Told, Wanted
 
 CLIENT = "rowtide"
+VERSION = kafka_fetch_bytes.VERSIONS[1]
 
 
 def test_a_request_is_the_librarys() -> None:
     offsets = {("a", 0): 5, ("b-\u00fc", 7): 2**40, ("a", 3): 0}
     topics = [("a", [(0, 5, 1000), (3, 0, 1000)]), ("b-\u00fc", [(7, 2**40, 1000)])]
     theirs = fetch.FetchRequest(240, 1, 4000, 0, topics).prepare(
-        {kafka_fetch_bytes.API_KEY: (0, kafka_fetch_bytes.VERSION)}
+        {kafka_fetch_bytes.API_KEY: (0, VERSION)}
     )
     head = theirs.build_request_header(77, CLIENT)
     wanted = Wanted(offsets, wait_ms=240, bytes_each=1000, bytes_max=4000, isolation=0)
-    assert kafka_fetch_bytes.request(77, CLIENT.encode(), wanted) == head.encode() + theirs.encode()
+    ours = kafka_fetch_bytes.request(VERSION, 77, CLIENT.encode(), wanted)
+    assert ours == head.encode() + theirs.encode()
 
 
 def answer() -> bytes:
