@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -27,8 +26,8 @@ from rowtide.stream.change_source import ChangeSource
 from rowtide.stream.change_worker import Batch, ChangeWorker
 from rowtide.stream.endpoint import Endpoint
 from rowtide.stream.kafka_cluster import Cluster, KafkaConfig
+from tests.bench.circumstances import circumstances, told
 from tests.bench.measure import Bench
-from tests.bench.processes import machine
 from tests.bench.report import Result, as_markdown, percentile
 from tests.bench.traffic import Channel
 
@@ -41,9 +40,7 @@ TABLES = ("read", "tailed", "polled")
 @click.option("--records", default=100_000, help="Records to read.")
 def main(records: int) -> None:
     """Measure reading changes and print a Markdown table with the bars."""
-    click.echo(f"machine: {machine()}\nload before: {os.getloadavg()[0]:.1f}")
-    click.echo(f"date: {datetime.now(UTC).date()}\npython: {sys.version.split()[0]}")
-    click.echo(f"command: {' '.join(['python -m tests.bench.changes', *sys.argv[1:]])}\n")
+    click.echo(told(circumstances("changes")))
     with tempfile.TemporaryDirectory(prefix="rowtide-bench-") as where:
         folder = Path(where)
         config = EmbeddedConfig(folder / "kafka", default_cache_dir(os.environ, sys.platform))

@@ -6,17 +6,15 @@ several rounds: what the machine can do when nothing else runs.
 
 from __future__ import annotations
 
-import sys
 import timeit
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import click
 
 from rowtide.core import key, plainbuffer, record, signature, variant
 from rowtide.core.crc8 import crc8
 from rowtide.core.wire import ots_pb2 as pb
-from tests.bench.processes import machine
+from tests.bench.circumstances import circumstances, told
 from tests.bench.traffic import row_of
 
 ROUNDS = 7
@@ -26,8 +24,7 @@ VERSION_MS = 1_500_000_000_000
 
 def main() -> None:
     """Print a Markdown table."""
-    click.echo(f"machine: {machine()}\ndate: {datetime.now(UTC).date()}")
-    click.echo(f"python: {sys.version.split()[0]}\ncommand: python -m tests.bench.codec\n")
+    click.echo(told(circumstances("codec")))
     click.echo("| codec | us per row |\n|---|---:|")
     for name, call in _calls().items():
         click.echo(f"| {name} | {_best_us(call):.2f} |")

@@ -21,7 +21,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -34,8 +33,8 @@ from rowtide.core import variant
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.config import default_cache_dir
 from rowtide.deploy.up import Ready
+from tests.bench.circumstances import circumstances
 from tests.bench.cluster import Cluster
-from tests.bench.processes import machine
 
 HANDOVERS = ("join", "leave", "sigterm", "rolling", "kill9")
 CHANGES = ("split", "move")
@@ -297,6 +296,7 @@ def _quantile(ordered: Sequence[float], percent: int) -> float:
 @click.option("--option", "options", multiple=True, help="One more option of rowtide up.")
 def main(runs: int, kind: str, options: Sequence[str]) -> None:
     """Move slots from worker to worker under load; print how long each shard paused, as JSON."""
+    about = circumstances("handover")
     cache_dir = default_cache_dir(os.environ, sys.platform)
     with (
         tempfile.TemporaryDirectory(prefix="rowtide-handover-") as folder,
@@ -314,11 +314,6 @@ def main(runs: int, kind: str, options: Sequence[str]) -> None:
             kept = os.environ.get("ROWTIDE_BENCH_LOG")
             if kept:
                 Path(kept).write_bytes((Path(folder) / "workers.log").read_bytes())
-    about = {
-        "machine": machine(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": " ".join(["python -m tests.bench.handover", *sys.argv[1:]]),
-    }
     click.echo(json.dumps({**about, "kind": kind, "runs": runs, **_told(measurement)}, indent=1))
 
 

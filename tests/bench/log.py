@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from statistics import median
 from uuid import uuid4
 
@@ -19,7 +18,7 @@ from aiokafka import AIOKafkaProducer
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
 from rowtide.stream.kafka_log import KafkaLog
-from tests.bench.processes import machine
+from tests.bench.circumstances import circumstances, told
 
 ENTRY = (b"k" * 16, b"v" * 384)
 ROUNDS = 6
@@ -34,8 +33,7 @@ Append = Callable[[int], Awaitable[object]]
 @click.argument("bootstrap")
 def main(bootstrap: str) -> None:
     """Print a Markdown table for the broker at BOOTSTRAP."""
-    click.echo(f"machine: {machine()}\ndate: {datetime.now(UTC).date()}")
-    click.echo("command: python -m tests.bench.log HOST:PORT\n")
+    click.echo(told(circumstances("log")))
     asyncio.run(measure(bootstrap))
 
 

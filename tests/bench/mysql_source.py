@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +31,8 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.config import default_cache_dir
 from rowtide.deploy.up import Ready, Up
 from rowtide.stream.endpoint import Endpoint
-from tests.bench.processes import Cpu, cpu_of, machine
+from tests.bench.circumstances import circumstances, told
+from tests.bench.processes import Cpu, cpu_of
 from tests.bench.report import Result, as_markdown, percentile
 
 COLUMNS = (
@@ -54,9 +54,7 @@ STATEMENT_ROWS = 5000
 @click.option("--transactions", default=20_000, help="Transactions of one row each.")
 def main(rows: int, transactions: int) -> None:
     """Measure the source and print a Markdown table with the bars."""
-    click.echo(f"machine: {machine()}\nload before: {os.getloadavg()[0]:.1f}")
-    click.echo(f"date: {datetime.now(UTC).date()}\npython: {sys.version.split()[0]}")
-    click.echo(f"command: {' '.join(['python -m tests.bench.mysql_source', *sys.argv[1:]])}\n")
+    click.echo(told(circumstances("mysql_source")))
     cache_dir = default_cache_dir(os.environ, sys.platform)
     with tempfile.TemporaryDirectory(prefix="rowtide-bench-") as where:
         folder = Path(where)

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Cpu", "Memory", "cpu_of", "cpu_s", "machine", "memory"]
+__all__ = ["Cpu", "Memory", "cpu_of", "cpu_s", "memory"]
 
 PROC = Path("/proc")
 BROKER = "java"
@@ -84,17 +84,3 @@ def memory(root: int) -> Memory:
         resident = int((PROC / str(process.pid) / "statm").read_text().split()[1])
         sizes[process.name == BROKER] += resident * page_mib
     return Memory(worker_mib=sizes[False], broker_mib=sizes[True])
-
-
-def machine() -> str:
-    """Return processor, number of cores, and memory in one line."""
-    model = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in (PROC / "cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        os.uname().machine,
-    )
-    gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    return f"{model}, {os.cpu_count()} cores, {gib:.0f} GiB"

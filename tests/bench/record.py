@@ -10,10 +10,8 @@ from __future__ import annotations
 import importlib.resources
 import io
 import json
-import sys
 import timeit
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import avro.io
@@ -23,7 +21,7 @@ import fastavro
 
 from rowtide.core import plainbuffer, record, variant
 from rowtide.core.cell import Cell
-from tests.bench.processes import machine
+from tests.bench.circumstances import circumstances, told
 from tests.bench.traffic import row_of
 
 TURNS = 60
@@ -40,8 +38,7 @@ APACHE_READER = avro.io.DatumReader(APACHE)
 
 def main() -> None:
     """Print a Markdown table."""
-    click.echo(f"machine: {machine()}\ndate: {datetime.now(UTC).date()}")
-    click.echo(f"python: {sys.version.split()[0]}\ncommand: python -m tests.bench.record\n")
+    click.echo(told(circumstances("record")))
     click.echo("| codec | encode, us | decode, us |\n|---|---:|---:|")
     sides = _sides()
     best = dict.fromkeys([(name, way) for name, ways in sides.items() for way in (0, 1)], 1e9)

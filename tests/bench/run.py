@@ -7,13 +7,10 @@ process. Both share the machine's cores, as the bars of docs/benchmarks.md assum
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Coroutine
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,8 +19,9 @@ import click
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.wire_row import Special
 from rowtide.deploy.up import Ready, Up
+from tests.bench.circumstances import circumstances, told
 from tests.bench.measure import Bench
-from tests.bench.processes import machine, memory
+from tests.bench.processes import memory
 from tests.bench.report import Result, as_json, as_markdown
 from tests.bench.traffic import Refused
 
@@ -53,13 +51,7 @@ def main(
     rows: int, batch_rows: int, connections: int, folder: Path | None, json_file: Path | None
 ) -> None:
     """Measure the speed of one server and print a Markdown table with the bars."""
-    about = {
-        "machine": machine(),
-        "load before": f"{os.getloadavg()[0]:.1f}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "python": sys.version.split()[0],
-        "command": " ".join(["python -m tests.bench.run", *sys.argv[1:]]),
-    }
+    about = circumstances("run")
     with tempfile.TemporaryDirectory(prefix="rowtide-bench-", dir=folder) as where:
         data_dir, log_file = Path(where) / "data", Path(where) / "up.log"
         with (
@@ -71,8 +63,8 @@ def main(
             except BaseException:
                 click.echo(log_file.read_text(errors="replace")[-LOG_CHARACTERS:], err=True)
                 raise
-    click.echo("\n".join(f"{name}: {value}" for name, value in about.items()))
-    click.echo("\n" + as_markdown(results))
+    click.echo(told(about))
+    click.echo(as_markdown(results))
     if json_file:
         json_file.write_text(as_json(results, about), encoding="utf-8")
 

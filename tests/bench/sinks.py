@@ -18,7 +18,6 @@ import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,8 +36,8 @@ from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.up import Ready, Up
 from rowtide.stream.endpoint import Endpoint
 from rowtide.stream.kafka_cluster import Cluster, KafkaConfig
+from tests.bench.circumstances import circumstances, told
 from tests.bench.measure import Bench
-from tests.bench.processes import machine
 from tests.bench.report import Result, as_markdown
 from tests.bench.traffic import key_of
 from tests.connectors.webhook.receiver import SECRET, receiving
@@ -61,9 +60,7 @@ TAKEN_S_MAX = 600.0
 @click.option("--set", "settings", multiple=True, metavar="KIND.NAME=VALUE", help="Of a sink.")
 def main(kinds: tuple[str, ...], changes: int, settings: tuple[str, ...], *, updates: bool) -> None:
     """Measure sinks and print a Markdown table; all of them unless some are named."""
-    click.echo(f"machine: {machine()}\nload before: {os.getloadavg()[0]:.1f}")
-    click.echo(f"date: {datetime.now(UTC).date()}\npython: {sys.version.split()[0]}")
-    click.echo(f"command: {' '.join(['python -m tests.bench.sinks', *sys.argv[1:]])}\n")
+    click.echo(told(circumstances("sinks")))
     with tempfile.TemporaryDirectory(prefix="rowtide-bench-") as where:
         folder, cache_dir = Path(where), default_cache_dir(os.environ, sys.platform)
         config = EmbeddedConfig(folder / "kafka", cache_dir)

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -22,7 +21,8 @@ from rowtide.cli.wire_row import Increment, Key, Put, encoded
 from rowtide.core.schema import STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import Up
-from tests.bench.processes import cpu_s, machine, memory
+from tests.bench.circumstances import circumstances, told
+from tests.bench.processes import cpu_s, memory
 
 ROUNDS = 400
 PER_WRITE = 1024
@@ -41,6 +41,7 @@ def main() -> None:
 
 
 def _measure(client: Client, columns: int) -> None:
+    click.echo(told(circumstances("wide")))
     client.create_table("t", (KeyColumn("pk", STRING),))
     server = client.call_json("RowtideStatus", {})["pid"]
     client.put_row("t", NARROW, [Put(_name(number), number) for number in range(10)])
@@ -49,8 +50,6 @@ def _measure(client: Client, columns: int) -> None:
         some = range(base, min(base + PER_WRITE, columns))
         client.update_row("t", WIDE, [Put(_name(number), number) for number in some])
     built_s = time.perf_counter() - since_s
-    click.echo(f"machine: {machine()}\ndate: {datetime.now(UTC).date()}")
-    click.echo(f"command: python -m tests.bench.wide {columns}")
     click.echo(f"built in {built_s:.1f} s, {columns / built_s:,.0f} columns/s\n")
     click.echo("| one cell | narrow ms | wide ms | ratio | narrow CPU us | wide CPU us | ratio |")
     click.echo("|---|---:|---:|---:|---:|---:|---:|")

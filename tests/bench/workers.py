@@ -26,9 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -37,9 +35,10 @@ from rowtide.core import variant
 from rowtide.core.schema import INTEGER, STRING
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.config import default_cache_dir
+from tests.bench.circumstances import circumstances
 from tests.bench.cluster import Cluster
 from tests.bench.cpu_cap import CapUnavailable, cpu_cap
-from tests.bench.processes import cpu_s, machine
+from tests.bench.processes import cpu_s
 from tests.bench.report import percentile
 from tests.bench.traffic import KEY, Requests, closed_loop
 
@@ -196,6 +195,7 @@ def ratios(told: dict[int, dict[str, Told]]) -> dict[str, dict[str, float]]:
 @click.option("--cap", type=float, help="Cores that each worker gets; all without.")
 def main(counts: str, rows: int, connections: int, cap: float | None) -> None:
     """Measure CPU per operation and throughput for several numbers of workers; print JSON."""
+    about = circumstances("workers")
     numbers = [int(number) for number in counts.split(",")]
     try:
         told = {
@@ -204,12 +204,6 @@ def main(counts: str, rows: int, connections: int, cap: float | None) -> None:
         }
     except CapUnavailable as error:
         raise click.ClickException(f"No worker can be capped here: {error}") from error
-    about: dict[str, Any] = {
-        "machine": machine(),
-        "load before": f"{os.getloadavg()[0]:.1f}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": " ".join(["python -m tests.bench.workers", *sys.argv[1:]]),
-    }
     click.echo(json.dumps({**about, "cap": cap, "workers": told, "ratios": ratios(told)}, indent=1))
 
 

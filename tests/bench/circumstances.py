@@ -1,0 +1,54 @@
+"""Under which circumstances a benchmark ran: what its numbers can't be compared without.
+
+Two interpreters of one version differ by a quarter and more, by how they were built, and a machine
+that others share by as much from hour to hour. So an empty loop is timed, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import timeit
+from datetime import UTC, datetime
+from pathlib import Path
+
+__all__ = ["circumstances", "told"]
+
+CPU_INFO = Path("/proc/cpuinfo")
+TURNS = 1_000_000
+ROUNDS = 5
+
+
+def circumstances(name: str) -> dict[str, str]:
+    """Return machine, load, date, interpreter and command of the benchmark ``name``."""
+    return {
+        "machine": machine(),
+        "load before": f"{os.getloadavg()[0]:.1f}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "python": sys.version.split()[0],
+        "a million turns of an empty loop": f"{_loop_ms():.0f} ms",
+        "command": " ".join([f"python -m tests.bench.{name}", *sys.argv[1:]]),
+    }
+
+
+def told(about: dict[str, str]) -> str:
+    """Return circumstances as lines, for the head of a table."""
+    return "".join(f"{name}: {value}\n" for name, value in about.items())
+
+
+def machine() -> str:
+    """Return processor, number of cores, and memory in one line."""
+    model = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in CPU_INFO.read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        os.uname().machine,
+    )
+    gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return f"{model}, {os.cpu_count()} cores, {gib:.0f} GiB"
+
+
+def _loop_ms() -> float:
+    return min(timeit.repeat(number=TURNS, repeat=ROUNDS)) * 1e3
