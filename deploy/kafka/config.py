@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = ["Addresses", "EmbeddedConfig", "default_cache_dir", "server_properties"]
@@ -66,6 +66,9 @@ class EmbeddedConfig:
     aot: bool = True
     """Make and use an AOT cache (Java 25): starts take a third of the CPU time."""
 
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the broker that come before ours: what makes a node one of several, say."""
+
     def __post_init__(self) -> None:
         if self.heap_mb < 192:
             raise ValueError(f"heap_mb must be at least 192, not {self.heap_mb}")
@@ -107,7 +110,7 @@ def default_cache_dir(environment: Mapping[str, str], platform: str) -> Path:
 
 
 def server_properties(config: EmbeddedConfig, addresses: Addresses) -> dict[str, str]:
-    """Return the broker's configuration: a single KRaft node.
+    """Return the broker's configuration: a single KRaft node, but for ``config.settings``.
 
     Java runs in the data directory, so the log directory is a relative path.
     """
@@ -118,7 +121,7 @@ def server_properties(config: EmbeddedConfig, addresses: Addresses) -> dict[str,
         **_small_footprint(),
         "log.dirs": "topics",
     }
-    return {name: str(value) for name, value in properties.items()}
+    return {name: str(value) for name, value in properties.items()} | dict(config.settings)
 
 
 def _listeners(addresses: Addresses) -> dict[str, str | int]:

@@ -41,6 +41,7 @@ class Plan:
     schedule: Sequence[Strike]
     workers: int = 3
     options: Sequence[str] = ()
+    brokers: int = 1
 
 
 @dataclass(slots=True)
@@ -62,6 +63,7 @@ class Report:
 
     fault: str
     seed: int
+    brokers: int = 1
     seconds: float = 0.0
     loaded_s: float = 0.0
     cpu_s: float = 0.0
@@ -85,7 +87,7 @@ class Report:
 
 async def run(plan: Plan, folder: Path, cache_dir: Path) -> tuple[Report, Evidence]:
     """Make one run in ``folder``, leave nothing running, and judge it."""
-    report = Report(plan.fault, plan.seed)
+    report = Report(plan.fault, plan.seed, plan.brokers)
     began_s = time.monotonic()
     one = Run(plan, folder, cache_dir)
     with ExitStack() as closing:
@@ -103,7 +105,9 @@ class Run:
     def __init__(self, plan: Plan, folder: Path, cache_dir: Path) -> None:
         self._plan = plan
         shimmed = any(FAULTS[strike.fault].needs == "shim" for strike in plan.schedule)
-        self.cluster = Cluster(folder, cache_dir, plan.seed, plan.options, shimmed=shimmed)
+        self.cluster = Cluster(
+            folder, cache_dir, plan.seed, plan.options, shimmed=shimmed, brokers=plan.brokers
+        )
         self._struck: list[Struck] = []
         self.load: Load
         self.evidence: Evidence
@@ -142,6 +146,7 @@ class Run:
         began_s = time.monotonic()
         await FAULTS[strike.fault].do(self.cluster, strike)
         self._struck.append(Struck(strike, began_s, time.monotonic(), shards))
+        await self.cluster.in_sync()
         await self.cluster.served(divided=True)
 
     async def _read_all(self) -> None:

@@ -28,6 +28,7 @@ from tests.histories.proxy import Proxy
 from tests.histories.requests import create_request
 from tests.histories.shim import Shim
 from tests.system.server import Server
+from tests.system.three_brokers import NODES, ThreeBrokers
 from tests.system.worker_process import CREDENTIALS
 
 __all__ = ["Cluster", "Member"]
@@ -104,9 +105,9 @@ class Member:
 
 
 class Cluster:
-    """Three workers or more, and one broker, in ``folder``.
+    """Three workers or more, and one broker or three, in ``folder``.
 
-    ``shimmed`` gives each of them a clock and a disk that can be disturbed.
+    ``shimmed`` gives each of them a clock and a disk that can be disturbed, with one broker.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Cluster:
         options: Sequence[str] = (),
         *,
         shimmed: bool = False,
+        brokers: int = 1,
     ) -> None:
         self.folder = folder
         self.broker_shim = Shim(folder / "shim") if shimmed else None
@@ -124,7 +126,8 @@ class Cluster:
         if self.broker_shim is not None:
             java = self.broker_shim.java(find_java(None).path, folder)
             config = replace(config, java=java, aot=False)
-        self.broker = EmbeddedBroker(config)
+        self._three = ThreeBrokers(folder / "kafka", cache_dir) if brokers == NODES else None
+        self.brokers = self._three.nodes if self._three else [EmbeddedBroker(config)]
         self.shimmed = shimmed
         self.members: list[Member] = []
         self.load: Load | None = None
@@ -134,14 +137,14 @@ class Cluster:
         self._tasks: asyncio.TaskGroup | None = None
         self._guest: Member | None = None
 
-    def port(self) -> int:
-        """Return where the broker listens now."""
-        return int(self.broker.bootstrap.rpartition(":")[2])
+    def ports(self) -> list[int]:
+        """Return where the brokers listen now."""
+        return [int(broker.bootstrap.rpartition(":")[2]) for broker in self.brokers]
 
     async def start(self, tasks: asyncio.TaskGroup, workers: int) -> None:
         """Start everything; return when each slot is served and the table is there."""
         self._tasks = tasks
-        await asyncio.to_thread(self.broker.start)
+        await asyncio.to_thread((self._three or self.brokers[0]).start)
         for _ in range(workers):
             await self.add(tasks)
         async with asyncio.TaskGroup() as starts:
@@ -157,9 +160,10 @@ class Cluster:
     async def add(self, tasks: asyncio.TaskGroup) -> Member:
         """Add a worker, which is not started."""
         number = len(self.members)
-        proxy = Proxy(self.port, f"{self._seed} proxy {number}")
+        proxy = Proxy(self.ports, f"{self._seed} proxy {number}")
         await proxy.serve(tasks)
-        options = ["--kafka", f"127.0.0.1:{proxy.port}", "--topic-prefix", "histories"]
+        options = ["--kafka", proxy.bootstrap, "--topic-prefix", "histories"]
+        options += ["--durability", "replicated"] if self._three else []
         options += ["--slots", str(SLOTS), "--table-operations-per-s", "0", *self._options]
         shim = Shim(self.folder / f"shim{number}") if self.shimmed else None
         server = Server(
@@ -183,10 +187,10 @@ class Cluster:
             self._guest = await self.add(self._tasks)
         return self._guest
 
-    def signal_broker(self, number: signal.Signals) -> None:
-        """Send the broker's process a signal."""
-        assert self.broker.pid is not None, "not started"
-        os.kill(self.broker.pid, number)
+    async def in_sync(self) -> None:
+        """Return when any one of several brokers may be away again."""
+        if self._three:
+            await asyncio.to_thread(self._three.wait_until_in_sync)
 
     async def served(self, *, divided: bool = False) -> None:
         """Return when every slot is open on exactly one worker, and, if asked, each has some.
@@ -213,7 +217,7 @@ class Cluster:
             with suppress(ProcessLookupError):
                 member.server.kill()
             member.proxy.close()
-        self.broker.stop()
+        (self._three or self.brokers[0]).stop()
 
 
 def make_table(client: Client) -> None:

@@ -8,6 +8,7 @@ they meet doing what depends on the machine.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import time
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from rowtide.deploy.kafka.broker import EmbeddedBroker
 from tests.histories.cluster import Cluster, Member
 from tests.histories.requests import TABLE
 from tests.system.small_disk import Ballast
@@ -97,24 +99,47 @@ async def join_and_leave(cluster: Cluster, strike: Strike) -> None:
 
 
 async def restart_broker(cluster: Cluster, strike: Strike) -> None:
-    """The broker is killed, and started at once or later."""
-    cluster.broker.kill()
+    """The broker, or one of three, is killed, and started at once or later."""
+    victim = _broker(cluster, strike)
+    victim.kill()
     await asyncio.sleep(strike.hold_s)
-    await asyncio.to_thread(cluster.broker.restart)
+    await asyncio.to_thread(victim.restart)
+
+
+async def restart_brokers(cluster: Cluster, strike: Strike) -> None:
+    """All brokers are killed at once, and started one after the other."""
+    for broker in cluster.brokers:
+        broker.kill()
+    await asyncio.sleep(strike.hold_s)
+    async with asyncio.TaskGroup() as starts:
+        for broker in cluster.brokers:
+            starts.create_task(asyncio.to_thread(broker.restart), name="start")
 
 
 async def pause_broker(cluster: Cluster, strike: Strike) -> None:
-    """The broker stands still: nothing it was sent is answered, nothing is lost."""
-    cluster.signal_broker(signal.SIGSTOP)
+    """The broker, or one of three, stands still: nothing it was sent is answered or lost."""
+    pid = _broker(cluster, strike).pid
+    assert pid is not None, "not started"
+    os.kill(pid, signal.SIGSTOP)
     try:
         await asyncio.sleep(strike.hold_s)
     finally:
-        cluster.signal_broker(signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
+
+
+def _broker(cluster: Cluster, strike: Strike) -> EmbeddedBroker:
+    return cluster.brokers[strike.victim % len(cluster.brokers)]
 
 
 async def isolate_worker(cluster: Cluster, strike: Strike) -> None:
     """A worker reaches no broker: connections are refused."""
     await _wire(cluster, strike, [cluster.members[strike.victim]], down=True)
+
+
+async def part_from_broker(cluster: Cluster, strike: Strike) -> None:
+    """Two workers reach one of the brokers no more; the brokers reach each other."""
+    victims = _from(cluster, strike.victim)[:2]
+    await _wire(cluster, strike, victims, without=strike.victim % len(cluster.brokers))
 
 
 async def stall_wire(cluster: Cluster, strike: Strike) -> None:
@@ -157,8 +182,9 @@ async def full_disk(cluster: Cluster, strike: Strike) -> None:
             await asyncio.sleep(0.1)
     finally:
         ballast.drop()
-    if not cluster.broker.alive():
-        await asyncio.to_thread(cluster.broker.restart)
+    for broker in cluster.brokers:
+        if not broker.alive():
+            await asyncio.to_thread(broker.restart)
 
 
 async def worker_clock_ahead(cluster: Cluster, strike: Strike) -> None:
@@ -263,7 +289,9 @@ FAULTS: dict[str, Fault] = {
     "join-and-leave": Fault(join_and_leave, (1.0, 4.0), planned=True),
     "restart-broker": Fault(restart_broker, (0.0, 1.0)),
     "broker-away": Fault(restart_broker, (5.0, 60.0)),
+    "restart-brokers": Fault(restart_brokers, (0.0, 4.0)),
     "pause-broker": Fault(pause_broker, (1.0, 15.0)),
+    "part-from-broker": Fault(part_from_broker, (2.0, 20.0)),
     "isolate-worker": Fault(isolate_worker, (2.0, 20.0)),
     "stall-wire": Fault(stall_wire, (2.0, 20.0)),
     "delay-requests": Fault(delay_requests, (4.0, 10.0)),

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 __all__ = ["PRODUCE", "Proxy", "Wire"]
 
@@ -30,13 +31,15 @@ HEAD = struct.Struct(">hhi")
 class Wire:
     """What is wrong with it. Chances are of each request; times are seconds.
 
-    ``down`` refuses connections and ends those that are; ``stalled`` lets them be and passes
-    nothing on. ``late`` is the chance that a produce request is held back for up to ``late_s`` and
-    its connection ended at once, so that it lands when its sender has long given it up. ``mute`` is
-    the chance that a request is passed on and its connection ended before the answer.
+    ``down`` refuses connections and ends those that are, ``without`` those to one of several
+    brokers; ``stalled`` lets them be and passes nothing on. ``late`` is the chance that a produce
+    request is held back for up to ``late_s`` and its connection ended at once, so that it lands
+    when its sender has long given it up. ``mute`` is the chance that a request is passed on and its
+    connection ended before the answer.
     """
 
     down: bool = False
+    without: int | None = None
     stalled: bool = False
     delay_s: float = 0.0
     cut: float = 0.0
@@ -48,6 +51,7 @@ class Wire:
     def heal(self) -> None:
         """Be a good wire again."""
         self.down = self.stalled = False
+        self.without = None
         self.delay_s = self.cut = self.mute = self.late = 0.0
 
     def count(self, what: str) -> None:
@@ -56,27 +60,35 @@ class Wire:
 
 
 class Proxy:
-    """Listens on a port of its own for one worker. ``target`` tells the broker's port now."""
+    """Listens for one worker, on a port per broker. ``targets`` tells the brokers' ports now."""
 
-    def __init__(self, target: Callable[[], int], seed: str) -> None:
+    def __init__(self, targets: Callable[[], list[int]], seed: str) -> None:
         self.wire = Wire()
-        self.port = 0
-        self._target = target
+        self.ports: list[int] = []
+        self._targets = targets
         self._chance = random.Random(seed)
         self._changed = asyncio.Event()
         self._passages: set[Passage] = set()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
 
     async def serve(self, tasks: asyncio.TaskGroup) -> None:
         """Listen until ``close``; held-back requests are tasks of the group."""
         self._tasks = tasks
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        for number in range(len(self._targets())):
+            accept = partial(self._accept, number)
+            server = await asyncio.start_server(accept, HOST.decode(), 0)
+            self._servers.append(server)
+            self.ports.append(server.sockets[0].getsockname()[1])
+
+    @property
+    def bootstrap(self) -> str:
+        """Where the worker finds its brokers."""
+        return ",".join(f"{HOST.decode()}:{port}" for port in self.ports)
 
     def close(self) -> None:
         """Stop listening and end every connection."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         self.cut_all()
 
     def cut_all(self) -> None:
@@ -88,8 +100,19 @@ class Proxy:
         """Let waiting requests look at the wire again."""
         self._changed.set()
         self._changed = asyncio.Event()
-        if self.wire.down:
-            self.cut_all()
+        for passage in list(self._passages):
+            if self.refuses(passage.broker):
+                passage.cut()
+
+    def refuses(self, broker: int) -> bool:
+        """Say whether the worker reaches a broker no more."""
+        return self.wire.down or self.wire.without == broker
+
+    def translated(self, frame: bytes) -> bytes:
+        """Return an answer with our addresses in place of the brokers'."""
+        for broker, ours in zip(self._targets(), self.ports, strict=True):
+            frame = frame.replace(_address(broker), _address(ours))
+        return frame
 
     async def passable(self) -> None:
         """Return when the wire passes something on."""
@@ -102,27 +125,31 @@ class Proxy:
         """Say whether something of a chance happens now."""
         return chance > 0 and self._chance.random() < chance
 
-    def hold_back(self, frame: bytes) -> None:
-        """Let a request reach the broker later, from nobody."""
+    def hold_back(self, broker: int, frame: bytes) -> None:
+        """Let a request reach a broker later, from nobody."""
         delay_s = self._chance.random() * self.wire.late_s
-        self._tasks.create_task(self._deliver(frame, delay_s), name="held back")
+        self._tasks.create_task(self._deliver(broker, frame, delay_s), name="held back")
 
-    async def _deliver(self, frame: bytes, delay_s: float) -> None:
+    async def _deliver(self, broker: int, frame: bytes, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
         with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
             async with asyncio.timeout(10):
-                reader, writer = await asyncio.open_connection(HOST.decode(), self._target())
+                reader, writer = await asyncio.open_connection(
+                    HOST.decode(), self._targets()[broker]
+                )
                 writer.write(frame)
                 await read_frame(reader)
                 writer.close()
                 self.wire.count("landed late")
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        passage = Passage(self, reader, writer)
+    async def _accept(
+        self, broker: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        passage = Passage(self, broker, reader, writer)
         self._passages.add(passage)
         try:
-            if not self.wire.down:
-                await passage.run(self._target())
+            if not self.refuses(broker):
+                await passage.run(self._targets()[broker])
         except asyncio.CancelledError:
             pass  # The loop ends; nobody waits for this task.
         finally:
@@ -131,31 +158,31 @@ class Proxy:
 
 
 class Passage:
-    """One connection of the worker and the one to the broker that goes with it."""
+    """One connection of the worker and the one to the broker of a number that goes with it."""
 
     def __init__(
-        self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, proxy: Proxy, broker: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        self.broker = broker
         self._proxy = proxy
         self._reader = reader
         self._writer = writer
-        self._broker: asyncio.StreamWriter | None = None
+        self._to_broker: asyncio.StreamWriter | None = None
         self._keys: dict[int, int] = {}
 
     def cut(self) -> None:
         """End both connections without a farewell."""
-        for writer in (self._writer, self._broker):
+        for writer in (self._writer, self._to_broker):
             if writer is not None and writer.transport is not None:
                 writer.transport.abort()
 
     async def run(self, port: int) -> None:
         """Pass frames on until either side ends."""
         with suppress(OSError, asyncio.IncompleteReadError):
-            answers, self._broker = await asyncio.open_connection(HOST.decode(), port)
-            addresses = HOST + struct.pack(">i", port), HOST + struct.pack(">i", self._proxy.port)
+            answers, self._to_broker = await asyncio.open_connection(HOST.decode(), port)
             async with asyncio.TaskGroup() as tasks:
-                back = tasks.create_task(self._answers(answers, *addresses), name="answers")
-                await self._requests(self._broker)
+                back = tasks.create_task(self._answers(answers), name="answers")
+                await self._requests(self._to_broker)
                 back.cancel()
 
     async def _requests(self, broker: asyncio.StreamWriter) -> None:
@@ -168,7 +195,7 @@ class Passage:
                     await proxy.passable()
                 if key == PRODUCE and proxy.happens(wire.late):
                     wire.count("held back")
-                    proxy.hold_back(frame)
+                    proxy.hold_back(self.broker, frame)
                     break
                 if proxy.happens(wire.cut):
                     wire.count("cut")
@@ -184,17 +211,21 @@ class Passage:
                 await broker.drain()
         self.cut()
 
-    async def _answers(self, answers: asyncio.StreamReader, broker: bytes, proxy: bytes) -> None:
+    async def _answers(self, answers: asyncio.StreamReader) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 frame = await read_frame(answers)
                 if self._keys.pop(int.from_bytes(frame[4:8]), None) is not None:
-                    frame = frame.replace(broker, proxy)
+                    frame = self._proxy.translated(frame)
                 if self._proxy.wire.stalled:
                     await self._proxy.passable()
                 self._writer.write(frame)
                 await self._writer.drain()
         self.cut()
+
+
+def _address(port: int) -> bytes:
+    return HOST + struct.pack(">i", port)
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:

@@ -25,6 +25,7 @@ from tests.histories.campaign import Plan, Report, run
 from tests.histories.faults import FAULTS, drawn
 from tests.histories.operation import to_json
 from tests.system.small_disk import small_disk
+from tests.system.three_brokers import NODES
 
 WORKERS = 3
 DISK = 600 << 20
@@ -34,7 +35,7 @@ DISK = 600 << 20
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the runs and return the exit code."""
     wanted = parsed(arguments)
-    faults = list(FAULTS) if wanted.fault == "all" else [wanted.fault]
+    faults = _possible(wanted.brokers) if wanted.fault == "all" else [wanted.fault]
     anomalies = 0
     for number in range(wanted.runs):
         report = one_run(faults[number % len(faults)], wanted.seed + number, wanted)
@@ -45,11 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if anomalies else 0
 
 
+def _possible(brokers: int) -> list[str]:
+    """Return the faults that so many brokers can be struck with."""
+    return [name for name, fault in FAULTS.items() if brokers == 1 or not fault.needs]
+
+
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fault", choices=[*FAULTS, "mixed", "all"], default="all")
+    parser.add_argument("--brokers", type=int, choices=[1, NODES], default=1)
     parser.add_argument("--strikes", type=int, default=3)
     parser.add_argument("--hold-s-max", type=float, default=60.0)
     parser.add_argument("--lease-s", type=float, default=1.5)
@@ -67,7 +74,7 @@ def one_run(fault: str, seed: int, wanted: argparse.Namespace) -> Report:
     folder = Path(tempfile.mkdtemp(prefix="rowtide-histories-"))
     keep = True
     try:
-        report = played(Plan(fault, seed, schedule, WORKERS, options), folder)
+        report = played(Plan(fault, seed, schedule, WORKERS, options, wanted.brokers), folder)
         keep = bool(report.anomalies)
     finally:
         if not keep:

@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--ready-file", type=Path, required=True)
     parser.add_argument("--cache-dir", type=Path, required=True)
     parser.add_argument("--kafka", default="")
+    parser.add_argument("--durability", choices=["fsync", "replicated"], default="fsync")
     parser.add_argument("--flush-s", type=float, default=10.0)
     parser.add_argument("--trim-s", type=float, default=30.0)
     parser.add_argument("--free-bytes-min", type=int, default=64 << 20)
@@ -68,10 +69,14 @@ def _broker(wanted: argparse.Namespace) -> Iterator[EmbeddedBroker | None]:
 
 
 def _config(wanted: argparse.Namespace, bootstrap: str) -> WorkerConfig:
+    replicated = wanted.durability == "replicated"
     return WorkerConfig(
         kafka=KafkaConfig(
             bootstrap=bootstrap,
             topic_prefix=wanted.topic_prefix or f"system{wanted.data_dir.name}",
+            durability=wanted.durability,
+            replication_factor=3 if replicated else 1,
+            min_insync=2 if replicated else 1,
         ),
         data_dir=wanted.data_dir,
         credentials=CREDENTIALS,

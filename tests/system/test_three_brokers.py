@@ -1,0 +1,108 @@
+"""Three brokers, of which any one may be away: what ``durability = "replicated"`` promises.
+
+The seed is printed; ROWTIDE_SEED repeats a run's writes and the order of its victims.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.system.conftest import MakeServer
+from tests.system.history import check_all
+from tests.system.load import Load, create_table
+from tests.system.server import Server, wait_until
+from tests.system.three_brokers import NODES, ThreeBrokers
+
+pytestmark = [pytest.mark.kafka, pytest.mark.system]
+
+ROWTIDE = str(Path(sys.executable).with_name("rowtide"))
+BETWEEN = 300
+"""Rows acknowledged at least between two faults; some random time follows."""
+PAUSED_S = 4.0
+
+
+@pytest.fixture
+def seed() -> int:
+    """A random seed, printed when the test fails."""
+    chosen = int(os.environ.get("ROWTIDE_SEED", random.randrange(10**6)))
+    print(f"ROWTIDE_SEED={chosen}")  # noqa: T201  # What repeats a failed run.
+    return chosen
+
+
+@pytest.fixture
+def brokers(tmp_path: Path, cache_dir: Path) -> Iterator[ThreeBrokers]:
+    with ThreeBrokers(tmp_path / "brokers", cache_dir) as three:
+        yield three
+
+
+@pytest.fixture
+def server(brokers: ThreeBrokers, make_server: MakeServer) -> Server:
+    """A server as users start it on a cluster of theirs."""
+    where = ("--kafka", brokers.bootstrap, "--durability", "replicated")
+    return make_server(command=(ROWTIDE, "up", "--port", "0", *where))
+
+
+def write_on(load: Load, rows: int) -> float:
+    """Wait until so many more rows were acknowledged; return how many seconds that took."""
+    began, before = time.monotonic(), load.applied + rows
+    wait_until(lambda: load.applied >= before, what=f"{rows} rows acknowledged")
+    return time.monotonic() - began
+
+
+def test_any_one_of_three_brokers_may_be_killed_or_stand_still(
+    brokers: ThreeBrokers, server: Server, seed: int
+) -> None:
+    chance = random.Random(seed)
+    server.start()
+    with server.client() as client:
+        create_table(client)
+    pauses = []
+    with Load(server, seed=seed) as load:
+        for victim in chance.sample(range(NODES), NODES):
+            write_on(load, BETWEEN)
+            time.sleep(chance.random())
+            brokers.kill(victim)
+            pauses.append(round(write_on(load, BETWEEN), 2))  # While it is away.
+            brokers.restart(victim)
+            brokers.wait_until_in_sync()
+        for victim in chance.sample(range(NODES), NODES):
+            with brokers.paused(victim):
+                pauses.append(round(write_on(load, BETWEEN), 2))
+            brokers.wait_until_in_sync()
+    print(f"{BETWEEN} rows without one broker took, in seconds: {pauses}")  # noqa: T201
+    with server.client() as client:
+        check_all(client, load.written)
+    server.kill()
+    server.start()
+    with server.client() as client:
+        check_all(client, load.written)
+
+
+def test_with_one_broker_left_nothing_is_acknowledged_and_nothing_is_lost(
+    brokers: ThreeBrokers, server: Server, seed: int
+) -> None:
+    chance = random.Random(seed)
+    server.start()
+    with server.client() as client:
+        create_table(client)
+    with Load(server, seed=seed) as load:
+        write_on(load, BETWEEN)
+        with ExitStack() as back:
+            for victim in chance.sample(range(NODES), 2):
+                brokers.kill(victim)
+                back.callback(brokers.restart, victim)
+            time.sleep(1.0)  # What the brokers had taken before may still be answered.
+            before = load.applied
+            time.sleep(3.0)
+            assert load.applied == before
+        write_on(load, BETWEEN)
+    with server.client() as client:
+        check_all(client, load.written)

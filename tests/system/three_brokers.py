@@ -1,0 +1,150 @@
+"""Three brokers of one cluster on this machine, each of which can be killed and paused.
+
+Every topic has three replicas, of which two must have a batch before it is acknowledged: what
+``durability = "replicated"`` asks for, and compose file and chart set up. Each node is broker and
+controller, so that any one of them may be away. Nothing is flushed: what two brokers have is held
+to be durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import random
+import signal
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from aiokafka.admin import AIOKafkaAdminClient
+
+from rowtide.deploy.kafka.broker import EmbeddedBroker
+from rowtide.deploy.kafka.config import EmbeddedConfig
+from rowtide.deploy.kafka.directory import HOST, PORTS
+from rowtide.deploy.kafka.probe import is_free
+
+__all__ = ["NODES", "ThreeBrokers"]
+
+NODES = 3
+LOOK_S = 0.1
+IN_SYNC_S_MAX = 60.0
+
+
+class ThreeBrokers:
+    """Nodes 0, 1 and 2 in folders of ``folder``; all run between ``start`` and ``stop``."""
+
+    def __init__(self, folder: Path, cache_dir: Path) -> None:
+        ports = _free_ports(2 * NODES)
+        self.ports, controllers = ports[:NODES], ports[NODES:]
+        voters = ",".join(f"{n + 1}@{HOST}:{port}" for n, port in enumerate(controllers))
+        cluster_id = base64.urlsafe_b64encode(b"rowtide" + uuid.uuid4().bytes[:9]).decode()
+        self.nodes: list[EmbeddedBroker] = []
+        for n, (port, controller) in enumerate(zip(self.ports, controllers, strict=True)):
+            path = folder / f"broker{n}"
+            path.mkdir(parents=True)
+            state = {"cluster_id": cluster_id, "port": port, "controller_port": controller}
+            (path / "state.json").write_text(json.dumps(state))
+            settings = {"node.id": str(n + 1), "controller.quorum.voters": voters, **REPLICATED}
+            config = EmbeddedConfig(path, cache_dir, fsync=False, settings=settings)
+            self.nodes.append(EmbeddedBroker(config))
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all, for clients."""
+        return ",".join(f"{HOST}:{port}" for port in self.ports)
+
+    def start(self) -> None:
+        """Start all at once: none answers before two of them are there."""
+        with ThreadPoolExecutor(NODES) as pool:
+            for started in [pool.submit(node.start) for node in self.nodes]:
+                started.result()
+
+    def stop(self) -> None:
+        """Leave nothing running."""
+        with ThreadPoolExecutor(NODES) as pool:
+            for ended in [pool.submit(node.stop) for node in self.nodes]:
+                ended.result()
+
+    def kill(self, node: int) -> None:
+        """End one as a power cut would."""
+        self.nodes[node].kill()
+
+    def restart(self, node: int) -> None:
+        """Start one that was killed; return when it answers, not yet in sync."""
+        self.nodes[node].restart()
+
+    def wait_until_in_sync(self) -> None:
+        """Return when every partition has all its replicas again: then any one may be away."""
+        asyncio.run(self._all_in_sync())
+
+    async def _all_in_sync(self) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            async with asyncio.timeout(IN_SYNC_S_MAX):
+                while True:
+                    if await _in_sync(admin):
+                        return
+                    await asyncio.sleep(LOOK_S)  # There is nothing to wait on from outside.
+        finally:
+            await admin.close()
+
+    @contextmanager
+    def paused(self, node: int) -> Iterator[None]:
+        """Let one stand still."""
+        pid = self.nodes[node].pid
+        assert pid is not None, "not started"
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+REPLICATED = {
+    "default.replication.factor": str(NODES),
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": str(NODES),
+    "transaction.state.log.replication.factor": str(NODES),
+    "transaction.state.log.min.isr": "2",
+    # A replica that does not follow for so long no longer counts; the default is 30 s.
+    "replica.lag.time.max.ms": "5000",
+    # One node is what elects itself at once; three must hear of each other on a busy machine.
+    "controller.quorum.election.timeout.ms": "1000",
+    "controller.quorum.election.backoff.max.ms": "500",
+}
+
+
+async def _in_sync(admin: AIOKafkaAdminClient) -> bool:
+    topics = await admin.describe_topics()
+    return all(
+        len(partition["isr"]) == len(partition["replicas"])
+        for topic in topics
+        for partition in topic["partitions"]
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    free: list[int] = []
+    for port in random.sample(PORTS, 1000):
+        if is_free(HOST, port):
+            free.append(port)
+        if len(free) == count:
+            return free
+    raise AssertionError("no free ports")
