@@ -32,7 +32,7 @@ class AotTraining:
     def __init__(self, config: EmbeddedConfig, runtime: Runtime, cache: AotCache) -> None:
         self._folder = cache.path.parent / "training"
         self._config = replace(
-            config, data_dir=self._folder, port=None, start_timeout_s=START_TIMEOUT_S
+            config, data_dir=self._folder, port=None, settings={}, start_timeout_s=START_TIMEOUT_S
         )
         self._runtime = runtime
         self._cache = cache

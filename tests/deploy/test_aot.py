@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,16 @@ def test_without_the_cache_there_is_no_training(untrained: EmbeddedConfig) -> No
     assert not (untrained.cache_dir / "aot").exists()
 
 
+ALONE: dict[str, str] = {}
+ONE_OF_TWO = {"node.id": "2", "controller.quorum.voters": "1@127.0.0.1:1,2@127.0.0.1:2"}
+
+
 @pytest.mark.slow
-def test_a_prepared_cache_is_one_that_java_accepts(untrained: EmbeddedConfig) -> None:
-    prepare(untrained)
+@pytest.mark.parametrize("settings", [ALONE, ONE_OF_TWO], ids=["alone", "one of two"])
+def test_a_prepared_cache_is_one_that_java_accepts(
+    untrained: EmbeddedConfig, settings: dict[str, str]
+) -> None:
+    prepare(replace(untrained, settings=settings))
     jars = resolve_jars(untrained.cache_dir, locked_jars(), repository="")
     runtime = Runtime(find_java(None), tuple(jars))
     cache = AotCache.of(untrained.cache_dir, runtime)

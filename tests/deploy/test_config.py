@@ -53,6 +53,13 @@ def test_nothing_is_lost_by_a_default_of_kafka() -> None:
     assert properties["log.flush.interval.messages"] == "1"
 
 
+def test_settings_come_before_ours() -> None:
+    several = replace(CONFIG, settings={"node.id": "3", "background.threads": "9"})
+    properties = server_properties(several, ADDRESSES)
+    assert (properties["node.id"], properties["background.threads"]) == ("3", "9")
+    assert properties["process.roles"] == server_properties(CONFIG, ADDRESSES)["process.roles"]
+
+
 def test_without_fsync_kafka_leaves_flushing_to_the_system() -> None:
     properties = server_properties(replace(CONFIG, fsync=False), ADDRESSES)
     assert "log.flush.interval.messages" not in properties
