@@ -139,6 +139,7 @@ class Run:
         for member in self.cluster.members:
             await member.kill()
             member.proxy.close()
+            member.hops.close()
 
     async def _strike(self, strike: Strike) -> None:
         await asyncio.sleep(strike.gap_s)
@@ -202,8 +203,9 @@ class Run:
         report.operations = len([o for o in history if o.told is not Told.UNAVAILABLE])
         report.answers = dict(self.load.answers)
         for member in self.cluster.members:
-            for what, number in member.proxy.wire.counts.items():
-                report.wires[what] = report.wires.get(what, 0) + number
+            for wired in (member.proxy, member.hops):
+                for what, number in wired.wire.counts.items():
+                    report.wires[what] = report.wires.get(what, 0) + number
         shards = next(iter(evidence.streams.values()))
         report.shards = len(shards)
         report.records = sum(len(records) for records in shards.values())

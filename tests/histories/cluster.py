@@ -23,6 +23,7 @@ from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.java import find_java
 from tests.histories.client import NoAnswer, NotSent, WorkerClient
+from tests.histories.hop_wire import HopWire
 from tests.histories.load import Load
 from tests.histories.proxy import Proxy
 from tests.histories.requests import create_request
@@ -34,6 +35,8 @@ from tests.system.worker_process import CREDENTIALS
 __all__ = ["Cluster", "Member"]
 
 SLOTS = 6
+FIRST_HOST = 11
+"""Of the loopback network: at 127.0.0.11 the others believe the first worker to be."""
 SERVES_S_MAX = 90.0
 LOOK_S = 0.1
 ADMIN_S_MAX = 15.0
@@ -47,8 +50,9 @@ class NotServed(Exception):
 class Member:
     """One worker: its process, its wire to the broker, and a client of it."""
 
-    def __init__(self, server: Server, proxy: Proxy, shim: Shim | None) -> None:
+    def __init__(self, server: Server, proxy: Proxy, hops: HopWire, shim: Shim | None) -> None:
         self.server = server
+        self.hops = hops
         self.shim = shim
         self.proxy = proxy
         self.client = WorkerClient(
@@ -62,6 +66,8 @@ class Member:
         self.running = True
         self.client.close()
         self.client.port = int(self.server.ready().endpoint.rpartition(":")[2])
+        address = (await self.ask("RowtideStatus", {}))["address"]
+        await self.hops.lead_to(int(address.rpartition(":")[2]))
 
     async def kill(self) -> None:
         """End it as a power cut would."""
@@ -163,6 +169,8 @@ class Cluster:
         proxy = Proxy(self.ports, f"{self._seed} proxy {number}")
         await proxy.serve(tasks)
         options = ["--kafka", proxy.bootstrap, "--topic-prefix", "histories"]
+        hops = HopWire(f"127.0.0.{FIRST_HOST + number}", f"{self._seed} hops {number}")
+        options += ["--advertise", hops.host]
         options += ["--durability", "replicated"] if self._three else []
         options += ["--slots", str(SLOTS), "--table-operations-per-s", "0", *self._options]
         shim = Shim(self.folder / f"shim{number}") if self.shimmed else None
@@ -176,7 +184,7 @@ class Cluster:
         logs = self.folder.with_name(self.folder.name + ".logs")
         logs.mkdir(exist_ok=True)
         server.log = logs / server.log.name
-        member = Member(server, proxy, shim)
+        member = Member(server, proxy, hops, shim)
         self.members.append(member)
         return member
 
@@ -217,6 +225,7 @@ class Cluster:
             with suppress(ProcessLookupError):
                 member.server.kill()
             member.proxy.close()
+            member.hops.close()
         (self._three or self.brokers[0]).stop()
 
 

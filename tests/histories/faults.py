@@ -12,13 +12,14 @@ import os
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from tests.histories.cluster import Cluster, Member
 from tests.histories.requests import TABLE
+from tests.histories.wire import Wired
 from tests.system.small_disk import Ballast
 
 __all__ = ["FAULTS", "Fault", "Strike", "drawn"]
@@ -133,33 +134,53 @@ def _broker(cluster: Cluster, strike: Strike) -> EmbeddedBroker:
 
 async def isolate_worker(cluster: Cluster, strike: Strike) -> None:
     """A worker reaches no broker: connections are refused."""
-    await _wire(cluster, strike, [cluster.members[strike.victim]], down=True)
+    await _wire(strike, [cluster.members[strike.victim]], down=True)
 
 
 async def part_from_broker(cluster: Cluster, strike: Strike) -> None:
     """Two workers reach one of the brokers no more; the brokers reach each other."""
     victims = _from(cluster, strike.victim)[:2]
-    await _wire(cluster, strike, victims, without=strike.victim % len(cluster.brokers))
+    await _wire(strike, victims, without=strike.victim % len(cluster.brokers))
 
 
 async def stall_wire(cluster: Cluster, strike: Strike) -> None:
     """A worker's connections to the broker stay, and nothing passes."""
-    await _wire(cluster, strike, [cluster.members[strike.victim]], stalled=True)
+    await _wire(strike, [cluster.members[strike.victim]], stalled=True)
 
 
 async def delay_requests(cluster: Cluster, strike: Strike) -> None:
     """Every request of every worker to the broker takes longer, each by another time."""
-    await _wire(cluster, strike, cluster.members, delay_s=0.1)
+    await _wire(strike, cluster.members, delay_s=0.1)
+
+
+async def stall_hops(cluster: Cluster, strike: Strike) -> None:
+    """Nothing passes between a worker and the others, which all reach the broker."""
+    await _hops(strike, [cluster.members[strike.victim]], stalled=True)
+
+
+async def part_workers(cluster: Cluster, strike: Strike) -> None:
+    """No worker reaches another; all reach the broker."""
+    await _hops(strike, cluster.members, down=True)
+
+
+async def delay_hops(cluster: Cluster, strike: Strike) -> None:
+    """What passes between workers takes longer, each time by another time."""
+    await _hops(strike, cluster.members, delay_s=0.05)
+
+
+async def cut_hops(cluster: Cluster, strike: Strike) -> None:
+    """Connections between workers end in the midst of what passes, or right behind it."""
+    await _hops(strike, cluster.members, cut=0.02, mute=0.02)
 
 
 async def cut_requests(cluster: Cluster, strike: Strike) -> None:
     """Connections to the broker end before a request, or between a request and its answer."""
-    await _wire(cluster, strike, cluster.members, cut=0.02, mute=0.02)
+    await _wire(strike, cluster.members, cut=0.02, mute=0.02)
 
 
 async def late_produce(cluster: Cluster, strike: Strike) -> None:
     """Produce requests land after their senders have given them up."""
-    await _wire(cluster, strike, cluster.members, late=0.03)
+    await _wire(strike, cluster.members, late=0.03)
 
 
 async def slow_disk(cluster: Cluster, strike: Strike) -> None:
@@ -263,19 +284,25 @@ async def reshape_and_kill(cluster: Cluster, strike: Strike) -> None:
         await kill_worker(cluster, replace(strike, hold_s=strike.hold_s / 4))
 
 
-async def _wire(
-    cluster: Cluster, strike: Strike, victims: Sequence[Member], **wrong: float
-) -> None:
-    for victim in victims:
+async def _wire(strike: Strike, victims: Sequence[Member], **wrong: float) -> None:
+    await _spoil([victim.proxy for victim in victims], strike.hold_s, wrong)
+
+
+async def _hops(strike: Strike, victims: Sequence[Member], **wrong: float) -> None:
+    await _spoil([victim.hops for victim in victims], strike.hold_s, wrong)
+
+
+async def _spoil(wires: Sequence[Wired], hold_s: float, wrong: Mapping[str, float]) -> None:
+    for one in wires:
         for name, value in wrong.items():
-            setattr(victim.proxy.wire, name, value)
-        victim.proxy.changed()
+            setattr(one.wire, name, value)
+        one.changed()
     try:
-        await asyncio.sleep(strike.hold_s)
+        await asyncio.sleep(hold_s)
     finally:
-        for victim in victims:
-            victim.proxy.wire.heal()
-            victim.proxy.changed()
+        for one in wires:
+            one.wire.heal()
+            one.changed()
 
 
 def _from(cluster: Cluster, first: int) -> list[Member]:
@@ -297,6 +324,10 @@ FAULTS: dict[str, Fault] = {
     "delay-requests": Fault(delay_requests, (4.0, 10.0)),
     "cut-requests": Fault(cut_requests, (4.0, 10.0)),
     "late-produce": Fault(late_produce, (4.0, 10.0)),
+    "stall-hops": Fault(stall_hops, (2.0, 20.0)),
+    "part-workers": Fault(part_workers, (2.0, 20.0)),
+    "delay-hops": Fault(delay_hops, (4.0, 10.0)),
+    "cut-hops": Fault(cut_hops, (4.0, 10.0)),
     "reshape": Fault(reshape, (4.0, 12.0), planned=True),
     "reshape-and-kill": Fault(reshape_and_kill, (4.0, 12.0)),
     "slow-disk": Fault(slow_disk, (4.0, 10.0), needs="shim"),

@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--ready-file", type=Path, required=True)
     parser.add_argument("--cache-dir", type=Path, required=True)
     parser.add_argument("--kafka", default="")
+    parser.add_argument("--advertise", default="")
     parser.add_argument("--durability", choices=["fsync", "replicated"], default="fsync")
     parser.add_argument("--flush-s", type=float, default=10.0)
     parser.add_argument("--trim-s", type=float, default=30.0)
@@ -81,6 +82,7 @@ def _config(wanted: argparse.Namespace, bootstrap: str) -> WorkerConfig:
         data_dir=wanted.data_dir,
         credentials=CREDENTIALS,
         slots=wanted.slots,
+        advertise=wanted.advertise,
         lease=LeaseSettings(lease_s=wanted.lease_s),
         free_bytes_min=wanted.free_bytes_min,
         limits=Limits(
