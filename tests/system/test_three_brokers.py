@@ -24,9 +24,8 @@ from tests.system.three_brokers import NODES, ThreeBrokers
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 
 ROWTIDE = str(Path(sys.executable).with_name("rowtide"))
-BETWEEN = 300
+BETWEEN = 200
 """Rows acknowledged at least between two faults; some random time follows."""
-PAUSED_S = 4.0
 
 
 @pytest.fixture
@@ -73,10 +72,8 @@ def test_any_one_of_three_brokers_may_be_killed_or_stand_still(
             pauses.append(round(write_on(load, BETWEEN), 2))  # While it is away.
             brokers.restart(victim)
             brokers.wait_until_in_sync()
-        for victim in chance.sample(range(NODES), NODES):
-            with brokers.paused(victim):
-                pauses.append(round(write_on(load, BETWEEN), 2))
-            brokers.wait_until_in_sync()
+        with brokers.paused(chance.randrange(NODES)):
+            pauses.append(round(write_on(load, BETWEEN), 2))
     print(f"{BETWEEN} rows without one broker took, in seconds: {pauses}")  # noqa: T201
     with server.client() as client:
         check_all(client, load.written)
