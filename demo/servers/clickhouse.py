@@ -7,17 +7,16 @@ alone, to this machine alone, as the user ``default`` without a password.
 from __future__ import annotations
 
 import os
-import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from demo.servers.debian import NotToBeHad, library_path, unpacked
+from demo.servers.program import Program, installed
 from demo.servers.server import HOST, Answered, Server, fetched, free_port
 
-__all__ = ["HOST", "Clickhouse", "NotToBeHad", "Program", "find_program"]
+__all__ = ["HOST", "Clickhouse", "NotToBeHad", "find_program"]
 
 ASK_S_MAX = 30.0
 
@@ -50,21 +49,9 @@ USERS = """<yandex>
 """
 
 
-class Program(NamedTuple):
-    """What starts the server, and where its libraries are (empty: where this machine has them)."""
-
-    command: tuple[str, ...]
-    library_path: str = ""
-
-    def environment(self) -> Mapping[str, str]:
-        libraries = {"LD_LIBRARY_PATH": self.library_path} if self.library_path else {}
-        return {**os.environ, **libraries}
-
-
 def find_program(cache_dir: Path) -> Program:
     """Return the program of this machine, else Debian's from the cache. Raises NotToBeHad."""
-    places = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
-    server = shutil.which("clickhouse-server", path=places)
+    server = installed("clickhouse-server")
     if server:
         return Program((server,))
     root = unpacked(cache_dir / "clickhouse", "clickhouse-server")

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["NotToBeHad", "by_own_loader", "library_path", "locked", "unpacked"]
+__all__ = ["NotToBeHad", "by_own_loader", "library_path", "unpacked"]
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
@@ -38,7 +38,7 @@ def unpacked(folder: Path, *packages: str, suite: str = "") -> Path:
     if not root.exists():
         _require("apt-get", "dpkg-deb")
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / "lock"):
+        with _locked(folder / "lock"):
             if not root.exists():
                 _unpack(folder, packages, suite)
     return root
@@ -118,7 +118,7 @@ def _require(*programs: str) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     """Let one process in at a time."""
     with path.open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

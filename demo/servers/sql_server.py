@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pymysql
 
-from demo.servers.server import HOST, Server
+from demo.servers.made_once import made_once
+from demo.servers.program import Program
+from demo.servers.server import HOST, Server, free_port
 
 __all__ = ["HOST", "QUICK", "SqlServer", "as_root", "numbers"]
 
@@ -17,9 +21,32 @@ gave to the system."""
 
 
 class SqlServer(Server):
-    """Statements to a server on loopback."""
+    """A server on loopback, and statements to it.
+
+    ``options`` go to its program, after ours, so that they win.
+    """
 
     gtids_query = ""
+
+    def __init__(self, folder: Path, cache_dir: Path, *, options: tuple[str, ...] = ()) -> None:
+        super().__init__(folder)
+        self._cache_dir = cache_dir
+        self._options = options
+
+    def serve(self, program: Program, *options: str, system_tables: Callable[[Path], None]) -> None:
+        """Run its program on its rows, which begin as ``system_tables`` makes them."""
+        rows = made_once(self.folder / "rows", system_tables)
+        # A server that starts removes what it finds of temporary tables, of other servers too.
+        temporary = self.folder / "temporary"
+        temporary.mkdir(exist_ok=True)
+        self.port = self.port or free_port()
+        ours = [
+            # A socket's path has 107 bytes at most, which a test's folder may be near: it is
+            # relative to the server's own folder.
+            *(f"--datadir={rows}", f"--tmpdir={temporary}", "--socket=socket", "--pid-file=pid"),
+            *(f"--port={self.port}", f"--bind-address={HOST}", *as_root(), *options),
+        ]
+        self.launch([*program.command, *ours, *self._options], program.environment())
 
     def gtids(self) -> str:
         """Return the transactions that it has made."""
