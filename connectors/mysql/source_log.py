@@ -13,7 +13,7 @@ from rowtide.connectors.mysql.source_gtids import Gtids
 from rowtide.connectors.mysql.source_packets import Packets
 from rowtide.connectors.mysql.source_position import Checkpoint, Place
 
-__all__ = ["HEARTBEAT_S", "NOW_MS", "Ask", "Beginning", "Moment", "ServerLog", "Standing"]
+__all__ = ["HEARTBEAT_S", "NOW_MS", "Ask", "Beginning", "LogEnd", "Moment", "ServerLog", "Standing"]
 
 HEARTBEAT_S = 1
 NOW_MS = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
@@ -89,3 +89,22 @@ class ServerLog(Protocol):
 
     def request(self, connection: Any, packets: Packets, gtids: Gtids, server_id: int) -> None:
         """Ask for the binlog behind some transactions; its events are the next packets."""
+
+
+class LogEnd:
+    """What every server's log tells of where it ends; ``status`` is the statement that asks."""
+
+    def __init__(self, ask: Ask, status: str) -> None:
+        self._ask = ask
+        self._status = status
+
+    def end(self) -> tuple[str, int]:
+        """See ``ServerLog``."""
+        [(file, offset, *_)] = self._ask(self._status)
+        return file, int(offset)
+
+    def filter_faults(self) -> list[str]:
+        """Return what is wrong where the server does not log every database."""
+        if any(status[2] or status[3] for status in self._ask(self._status)):
+            return ["binlog_do_db or binlog_ignore_db leaves changes out; both must be empty."]
+        return []

@@ -12,6 +12,7 @@ from rowtide.connectors.mysql.source_log import (
     NOW_MS,
     Ask,
     Beginning,
+    LogEnd,
     Moment,
     Standing,
 )
@@ -30,7 +31,7 @@ MUST_BE = {
 _SNAPSHOT_PLACE = "SHOW STATUS LIKE 'binlog_snapshot_%'"
 
 
-class MariaLog:
+class MariaLog(LogEnd):
     """See ``ServerLog``."""
 
     session = "tx_isolation = 'REPEATABLE-READ', max_statement_time = 0"
@@ -38,7 +39,7 @@ class MariaLog:
     geometries_have_charsets = True
 
     def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+        super().__init__(ask, "SHOW MASTER STATUS")
 
     def faults(self) -> list[str]:
         """See ``ServerLog``."""
@@ -47,11 +48,7 @@ class MariaLog:
             for name, wanted in MUST_BE.items()
             if (value := str(self._ask(f"SELECT @@global.{name}")[0][0])) != wanted
         ]
-        if any(status[2] or status[3] for status in self._ask("SHOW MASTER STATUS")):
-            faults.append(
-                "binlog_do_db or binlog_ignore_db leaves changes out; both must be empty."
-            )
-        return faults
+        return faults + self.filter_faults()
 
     def gtids(self, text: str) -> Gtids | None:
         """See ``ServerLog``."""
@@ -82,11 +79,6 @@ class MariaLog:
         file, offset = found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
         [(time_ms,)] = self._ask(f"SELECT {NOW_MS}")
         return Moment(*place_of(file, offset), time_ms)
-
-    def end(self) -> tuple[str, int]:
-        """See ``ServerLog``."""
-        [(file, offset, *_)] = self._ask("SHOW MASTER STATUS")
-        return file, int(offset)
 
     def request(self, connection: Any, packets: Packets, gtids: Gtids, server_id: int) -> None:
         """See ``ServerLog``."""

@@ -23,6 +23,7 @@ from rowtide.connectors.mysql.source_log import (
     NOW_MS,
     Ask,
     Beginning,
+    LogEnd,
     Moment,
     Standing,
 )
@@ -51,7 +52,7 @@ MUST_BE = {
 """Of a setting that the server does not know (yet, or any more) nothing is asked."""
 
 
-class MySqlLog:
+class MySqlLog(LogEnd):
     """See ``ServerLog``."""
 
     session = "transaction_isolation = 'REPEATABLE-READ', max_execution_time = 0"
@@ -59,8 +60,9 @@ class MySqlLog:
     geometries_have_charsets = False
 
     def __init__(self, ask: Ask, version: tuple[int, ...]) -> None:
-        self._ask = ask
-        self._status = "SHOW BINARY LOG STATUS" if version >= (8, 2) else "SHOW MASTER STATUS"
+        super().__init__(
+            ask, "SHOW BINARY LOG STATUS" if version >= (8, 2) else "SHOW MASTER STATUS"
+        )
 
     def faults(self) -> list[str]:
         """See ``ServerLog``."""
@@ -71,11 +73,7 @@ class MySqlLog:
             for name, value in found
             if value != MUST_BE[name]
         ]
-        if any(status[2] or status[3] for status in self._ask(self._status)):
-            faults.append(
-                "binlog_do_db or binlog_ignore_db leaves changes out; both must be empty."
-            )
-        return faults
+        return faults + self.filter_faults()
 
     def gtids(self, text: str) -> Gtids | None:
         """See ``ServerLog``."""
@@ -115,11 +113,6 @@ class MySqlLog:
         log, place = place_of(*self.end())
         [(time_ms,)] = self._ask(f"SELECT {NOW_MS}")
         return Moment(log, place, time_ms, settled)
-
-    def end(self) -> tuple[str, int]:
-        """See ``ServerLog``."""
-        [(file, offset, *_)] = self._ask(self._status)
-        return file, int(offset)
 
     def request(self, connection: Any, packets: Packets, gtids: Gtids, server_id: int) -> None:
         """See ``ServerLog``."""
