@@ -6,11 +6,19 @@ It names what is durable in rowtide, no more.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-__all__ = ["TableProgress", "checkpoint_text", "kept_values", "parsed_checkpoint", "unfinished"]
+__all__ = [
+    "SourceProgress",
+    "TableProgress",
+    "checkpoint_text",
+    "kept_values",
+    "parsed_checkpoint",
+    "unfinished",
+]
 
 _FORM = 1
 
@@ -38,6 +46,44 @@ class TableProgress:
         """Copy the table again from the beginning."""
         self.cursor, self.copied = None, False
         self.sweep = self.sweep or sweep
+
+
+Table = TypeVar("Table", bound=TableProgress)
+
+
+@dataclass(slots=True)
+class SourceProgress(ABC, Generic[Table]):
+    """What a source keeps of all its tables; each adds where it is in its server's log.
+
+    ``epoch`` and ``run`` stand in the positions of its rows.
+    """
+
+    epoch: int = 0
+    run: int = 0
+    tables: dict[str, Table] = field(default_factory=dict)
+
+    @classmethod
+    @abstractmethod
+    def parsed(cls, text: bytes) -> Self:
+        """Return what ``encoded`` made bytes of; a new one for no bytes."""
+
+    @abstractmethod
+    def encoded(self) -> bytes:
+        """Return the checkpoint as bytes."""
+
+    def restart(self, tables: Iterable[str], *, sweep: bool) -> None:
+        """Copy these tables, which are known, again from the beginning."""
+        for name in tables:
+            self.tables[name].restart(sweep=sweep)
+
+    @classmethod
+    def begun_again(cls, text: bytes) -> bytes:
+        """Return the checkpoint from which all tables of this one are copied again and swept."""
+        if not text:
+            return text
+        kept = cls.parsed(text)
+        kept.restart(kept.tables, sweep=True)
+        return kept.encoded()
 
 
 def unfinished(progress: Mapping[str, TableProgress], tables: Container[str]) -> str | None:

@@ -76,11 +76,7 @@ class MySqlSource(ServerSource[Server]):
 
     def begin_again(self, checkpoint: bytes) -> bytes:
         """See ``Repeatable``: every table is copied again, and what is no more there is deleted."""
-        if not checkpoint:
-            return checkpoint
-        kept = Checkpoint.parsed(checkpoint)
-        kept.restart(list(kept.tables), sweep=True)
-        return kept.encoded()
+        return Checkpoint.begun_again(checkpoint)
 
     async def side(self, table: str) -> MySqlSide:
         """See ``ComparableSource``."""
@@ -131,14 +127,14 @@ class MySqlSource(ServerSource[Server]):
         checkpoint.leave_out(
             name for name in checkpoint.tables if not self._settings.wants(*name.split(".", 1))
         )
+        for name, table in tables.items():
+            known = checkpoint.tables.setdefault(name, TableProgress())
+            known.columns = known.columns or [column.identity for column in table.columns]
         if checkpoint.epoch == 0 or missed:
             checkpoint.begin_epoch(now.log, now.place, now.gtids, now.server)
             checkpoint.leave_out(name for name in checkpoint.tables if name not in tables)
             checkpoint.restart(tables, sweep=bool(missed))
         checkpoint.run += 1
-        for name, table in tables.items():
-            known = checkpoint.tables.setdefault(name, TableProgress())
-            known.columns = known.columns or [column.identity for column in table.columns]
         return tables
 
     def _gone_on(self, server: Server, checkpoint: Checkpoint, now: Beginning) -> str:

@@ -27,6 +27,7 @@ from typing import NamedTuple, Self
 
 from rowtide.connectors.mysql.source_gtids import DomainGtids, Gtids, parsed_gtids
 from rowtide.connectors.source_progress import (
+    SourceProgress,
     TableProgress,
     checkpoint_text,
     parsed_checkpoint,
@@ -58,19 +59,16 @@ def place_of(file: str, offset: int) -> tuple[str, Place]:
 
 
 @dataclass(slots=True)
-class Checkpoint:
+class Checkpoint(SourceProgress[TableProgress]):
     """What is durable in rowtide. ``log`` is the name that the binlog's files begin with.
 
     ``server`` is the server's own number, where its kind has one.
     """
 
-    epoch: int = 0
-    run: int = 0
     log: str = ""
     place: Place = field(default_factory=lambda: Place(0, 0))
     gtids: Gtids = field(default_factory=DomainGtids)
     server: str = ""
-    tables: dict[str, TableProgress] = field(default_factory=dict)
 
     @classmethod
     def parsed(cls, text: bytes) -> Self:
@@ -97,8 +95,3 @@ class Checkpoint:
         """Know nothing of these tables: should they come again, they are new."""
         for name in list(tables):
             self.tables.pop(name, None)
-
-    def restart(self, tables: Iterable[str], *, sweep: bool) -> None:
-        """Copy these tables again from the beginning."""
-        for name in tables:
-            self.tables.setdefault(name, TableProgress()).restart(sweep=sweep)

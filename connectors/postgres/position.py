@@ -19,8 +19,7 @@ The checkpoint is JSON. It names what is durable in rowtide, no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from struct import Struct
 from typing import Self
 
@@ -65,19 +64,16 @@ class TableProgress(source_progress.TableProgress):
 
 
 @dataclass(slots=True)
-class Checkpoint:
+class Checkpoint(source_progress.SourceProgress[TableProgress]):
     """What is durable in rowtide: all transactions whose commit ends at or before ``lsn``.
 
     ``system`` is the server's own number and its timeline. An ``lsn`` of 0: the epoch has begun,
     and nothing was read of a slot yet.
     """
 
-    epoch: int = 0
-    run: int = 0
     system: str = ""
     slot: str = ""
     lsn: int = 0
-    tables: dict[str, TableProgress] = field(default_factory=dict)
 
     @classmethod
     def parsed(cls, text: bytes) -> Self:
@@ -98,8 +94,3 @@ class Checkpoint:
         self.epoch += 1
         self.system, self.slot, self.lsn = system, slot, 0
         self.restart(self.tables, sweep=True)
-
-    def restart(self, tables: Iterable[str], *, sweep: bool) -> None:
-        """Copy these tables again from the beginning."""
-        for name in tables:
-            self.tables[name].restart(sweep=sweep)

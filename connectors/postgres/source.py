@@ -72,11 +72,7 @@ class PostgresSource(ServerSource[Server]):
 
     def begin_again(self, checkpoint: bytes) -> bytes:
         """See ``Repeatable``: every table is copied again, and what is no more there is deleted."""
-        if not checkpoint:
-            return checkpoint
-        kept = Checkpoint.parsed(checkpoint)
-        kept.restart(kept.tables, sweep=True)
-        return kept.encoded()
+        return Checkpoint.begun_again(checkpoint)
 
     def traces(self) -> Sequence[str]:
         """See ``LeavesTraces``."""
