@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rowtide.connectors.mysql.sink_connections import Connection, ValueRefused
-from rowtide.connectors.mysql.sink_keys import KEYS_AT_ONCE, key_literal, listed, quoted
+from rowtide.connectors.mysql.sink_keys import KEYS_AT_ONCE, listed, quoted
 from rowtide.connectors.mysql.sink_table import BY_STAMP, STAMP, TargetTable
-from rowtide.connectors.mysql.sink_values import literal
+from rowtide.connectors.mysql.sink_values import key_literal, literal
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow
 
 __all__ = ["BatchWriter", "newest"]

@@ -12,15 +12,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from pymysql.converters import escape_string
-
-from rowtide.connectors.mysql.sink_values import Kind, literal
+from rowtide.connectors.mysql.sink_values import key_literal
 from rowtide.connectors.rows import SinkRow
 from rowtide.core import key as key_order
 from rowtide.core import variant
 from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
 
-__all__ = ["HASH", "KEYS_AT_ONCE", "KeyLayout", "key_literal", "listed", "quoted"]
+__all__ = ["HASH", "KEYS_AT_ONCE", "KeyLayout", "listed", "quoted"]
 
 HASH = "_rowtide_key"
 KEY_BYTES_MAX = 3072
@@ -161,11 +159,3 @@ def quoted(name: str) -> str:
 def listed(names: Iterable[str]) -> str:
     """Return names as SQL, with commas."""
     return ",".join(quoted(name) for name in names)
-
-
-def key_literal(value: object) -> str:
-    """Return a key column's value as SQL."""
-    if isinstance(value, str):
-        return f"'{escape_string(value)}'"
-    assert isinstance(value, int | bytes), "a key's value"
-    return literal(value, Kind.INTEGER, width=0)

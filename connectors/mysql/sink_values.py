@@ -28,6 +28,7 @@ __all__ = [
     "Kind",
     "as_held",
     "from_server",
+    "key_literal",
     "kind_of",
     "literal",
     "needed",
@@ -106,6 +107,16 @@ def literal(value: Scalar | None, kind: Kind, *, width: int) -> str:
         shown = repr(value + 0.0)
         return shown if "e" in shown else f"{shown}e0"
     return str(int(value))
+
+
+def key_literal(value: object) -> str:
+    """Return a value as SQL for a key's column, which is of the value's own kind."""
+    if isinstance(value, str):
+        return f"'{escape_string(value)}'"
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    assert isinstance(value, int), "a key's value"
+    return str(value)
 
 
 def as_held(value: Scalar, kind: Kind, *, width: int) -> Scalar:
