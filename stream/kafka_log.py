@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from typing import Any, TypeVar
 
 from aiokafka.protocol.admin import DeleteRecordsRequest
 
@@ -32,6 +33,8 @@ from rowtide.stream.log import Entry
 __all__ = ["KafkaLog", "append_many", "read_many"]
 
 logger = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
 
 
 class KafkaLog:
@@ -119,17 +122,12 @@ async def append_many(
     until = clock() + deadline_s
     outcomes: dict[Place, int | StoreError] = {}
     groups = await _by_leader(items, outcomes, deadline_s=deadline_s)
-    if len(groups) == 1:  # Mostly: it needs no task.
-        [append] = groups.values()
-        outcomes |= await append.run(deadline_s=until - clock())
-        return [outcomes[log.place] for log, _entries in items]
-    async with asyncio.TaskGroup() as tasks:
-        sent = [
-            tasks.create_task(append.run(deadline_s=until - clock()), name=f"append_many {leader}")
-            for leader, append in groups.items()
-        ]
-    for task in sent:
-        outcomes |= task.result()
+    sent = await _of_each(
+        {leader: append.run(deadline_s=until - clock()) for leader, append in groups.items()},
+        name="append_many",
+    )
+    for told in sent:
+        outcomes |= told
     return [outcomes[log.place] for log, _entries in items]
 
 
@@ -173,17 +171,25 @@ async def read_many(
                 found[log.place] = Unavailable(f"read: {error}")
     except LOST as error:  # Whoever follows in the list is not reached, either.
         logger.debug("logs are read later: %s", error)
-    asked = [
-        (leader, _tell(brokers, leader, offsets, found, bytes_max=bytes_max, wait_s=wait_s))
+    asked = {
+        leader: _tell(brokers, leader, offsets, found, bytes_max=bytes_max, wait_s=wait_s)
         for leader, offsets in groups.items()
-    ]
-    if len(asked) == 1:  # Mostly: it needs no task.
-        await asked[0][1]
-    else:
-        async with asyncio.TaskGroup() as tasks:
-            for leader, told in asked:
-                tasks.create_task(told, name=f"read_many {leader}")
+    }
+    await _of_each(asked, name="read_many")
     return [await _read(log, offset, found.get(log.place)) for log, offset in items]
+
+
+async def _of_each(
+    asked: Mapping[Address, Coroutine[Any, Any, Found]], *, name: str
+) -> Sequence[Found]:
+    """Return what each broker answers; all are asked at the same time."""
+    if len(asked) == 1:  # Mostly: it needs no task.
+        return [await answer for answer in asked.values()]
+    async with asyncio.TaskGroup() as tasks:
+        begun = [
+            tasks.create_task(answer, name=f"{name} {leader}") for leader, answer in asked.items()
+        ]
+    return [task.result() for task in begun]
 
 
 async def _tell(
