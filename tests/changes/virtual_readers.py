@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rowtide.core import key as key_order
 from rowtide.core import variant
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable, first_failure
-from rowtide.stream.change_leases import Lease
+from rowtide.stream.change_leases import Lease, MemoryLeases
 from rowtide.stream.change_source import ChangePage, RowPage, SourceShard
 from rowtide.stream.change_start import Begin
 from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
@@ -126,31 +126,35 @@ class VirtualSource:
 class VirtualLeases:
     """The consumer's rows from one process."""
 
-    consumer = "readers"
-
-    def __init__(self, rows: dict[str, Lease], way: Way) -> None:
-        self._rows = rows
+    def __init__(self, leases: MemoryLeases, way: Way) -> None:
+        self.consumer = leases.consumer
+        self._leases = leases
         self._way = way
 
     async def open(self, table: str) -> None:
         pass
 
     async def all(self) -> dict[str, Lease]:
-        return await self._way.ask(lambda: dict(self._rows))
+        return await self._way.ask(lambda: at_once(self._leases.all()))
 
     async def create(self, lease: Lease) -> Lease:
-        return await self._way.ask(lambda: self._rows.setdefault(lease.shard_id, lease))
+        return await self._way.ask(lambda: at_once(self._leases.create(lease)))
 
     async def change(self, old: Lease, new: Lease) -> Lease:
-        return await self._way.ask(lambda: self._changed(old, new))
+        return await self._way.ask(lambda: at_once(self._leases.change(old, new)))
 
     async def remove(self, lease: Lease) -> None:
-        await self._way.ask(lambda: self._rows.pop(lease.shard_id, None))
+        await self._way.ask(lambda: at_once(self._leases.remove(lease)))
 
-    def _changed(self, old: Lease, new: Lease) -> Lease:
-        if self._rows[old.shard_id] == old:
-            self._rows[old.shard_id] = new._replace(counter=old.counter + 1)
-        return self._rows[old.shard_id]
+
+def at_once(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Return what a coroutine gives that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        answer: Answer = done.value
+        return answer
+    raise AssertionError("it waits")
 
 
 class Reader:
@@ -193,7 +197,7 @@ class World:
         self.weather = Weather.drawn(self.chance)
         self.table = Table()
         self.target = Target(in_order=self.begin == "oldest")
-        self.leases: dict[str, Lease] = {}
+        self.leases = MemoryLeases("readers")
         self.tasks = asyncio.TaskGroup()
         self.readers: list[Reader] = []
         self._gone: list[Reader] = []
