@@ -10,8 +10,7 @@ from pathlib import Path
 
 from demo.servers.java_21 import java_21
 from demo.servers.search_folder import Distribution
-from demo.servers.search_server import JVM, SearchServer, java_of
-from rowtide.deploy.kafka.java import Runtime
+from demo.servers.search_server import SearchServer, java_of, runtime_of
 
 __all__ = ["Elasticsearch"]
 
@@ -40,6 +39,5 @@ class Elasticsearch(SearchServer):
 
     def java(self, home: Path) -> list[str]:
         """Return a Java that still has a security manager."""
-        jars = tuple(sorted((home / "lib").glob("*.jar")))
-        runtime = Runtime(java_21(self._cache_dir), jars, JVM)
+        runtime = runtime_of(home, java_21(self._cache_dir))
         return java_of(runtime, ["-Djava.security.manager=allow"])

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from demo.servers.search_folder import Distribution, laid_out
-from demo.servers.search_server import JVM, SearchServer, java_of
+from demo.servers.search_server import SearchServer, java_of, runtime_of
 from rowtide.deploy.kafka.aot import AotCache
 from rowtide.deploy.kafka.java import ENVIRONMENT, Runtime, find_java
 
@@ -46,8 +46,7 @@ class OpenSearch(SearchServer):
             self._create_cache()
 
     def _runtime(self, home: Path) -> tuple[Runtime, AotCache]:
-        jars = tuple(sorted((home / "lib").glob("*.jar")))
-        runtime = Runtime(find_java(None), jars, (*JVM, LOCALES))
+        runtime = runtime_of(home, find_java(None), LOCALES)
         return runtime, AotCache.of(self._cache_dir / "opensearch", runtime)
 
     @property

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 from demo.servers.search_folder import Distribution, laid_out
 from demo.servers.server import HOST, Answered, Server, fetched, free_port, not_root
-from rowtide.deploy.kafka.java import ENVIRONMENT, Runtime
+from rowtide.deploy.kafka.java import ENVIRONMENT, Java, Runtime
 
-__all__ = ["JVM", "SearchServer", "java_of"]
+__all__ = ["SearchServer", "java_of", "runtime_of"]
 
 JVM = (
     *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=96m"),
@@ -139,6 +139,11 @@ class SearchServer(Server):
         (config / f"{self.distribution.name}.yml").write_text("".join(lines), encoding="utf-8")
         (config / "log4j2.properties").write_text(LOGGING)
         (config / "jvm.options").write_text("")
+
+
+def runtime_of(home: Path, java: Java, *options: str) -> Runtime:
+    """Return Java with the jars of a server's folder, and with more options than every one has."""
+    return Runtime(java, tuple(sorted((home / "lib").glob("*.jar"))), (*JVM, *options))
 
 
 def java_of(runtime: Runtime, options: Sequence[str]) -> list[str]:
