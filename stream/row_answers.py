@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from rowtide.core.plainbuffer import HEADER
 from rowtide.core.record_wire import StreamRow
+from rowtide.core.varint import varint
 from rowtide.core.wire import ots_pb2 as pb
 
 __all__ = ["consumed", "field", "range_answer", "row_answer", "stream_answer", "write_answer"]
@@ -28,7 +29,7 @@ def field(number: int, value: bytes) -> bytes:
     size = len(value)
     if size < 128:
         return bytes((number << 3 | 2, size)) + value
-    return bytes((number << 3 | 2,)) + _varint(size) + value
+    return bytes((number << 3 | 2,)) + varint(size) + value
 
 
 def row_answer(read: int, write: int, wire: bytes) -> bytes:
@@ -54,13 +55,13 @@ def stream_answer(rows: Iterable[StreamRow], read: int, next_iterator: str, *, m
     parts: list[bytes] = []
     for action, _, row, before in rows:
         size = len(row)
-        head = b"\x12" + (_TWO_BYTES[size] if size < TWO_BYTES_END else _varint(size))
+        head = b"\x12" + (_TWO_BYTES[size] if size < TWO_BYTES_END else varint(size))
         inner = len(head) + size + 2
         origin = b""
         if before is not None:
             origin = field(3, before)
             inner += len(origin)
-        length = _TWO_BYTES[inner] if inner < TWO_BYTES_END else _varint(inner)
+        length = _TWO_BYTES[inner] if inner < TWO_BYTES_END else varint(inner)
         parts += (b"\x0a", length, _ACTIONS[action], head, row, origin)
     if next_iterator:
         parts.append(field(2, next_iterator.encode()))
@@ -69,17 +70,8 @@ def stream_answer(rows: Iterable[StreamRow], read: int, next_iterator: str, *, m
     return b"".join(parts)
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 TWO_BYTES_END = 1 << 14
 """Lengths below this take at most two bytes: those of most rows."""
 
-_TWO_BYTES = [_varint(size) for size in range(TWO_BYTES_END)]
+_TWO_BYTES = [varint(size) for size in range(TWO_BYTES_END)]
 _ACTIONS = [bytes((0x08, action)) for action in range(4)]

@@ -19,6 +19,7 @@ from rowtide.core import plainbuffer, variant
 from rowtide.core.crc8 import STEP, crc8
 from rowtide.core.errors import invalid
 from rowtide.core.variant import Scalar
+from rowtide.core.varint import varint
 from rowtide.core.wire import ots_pb2 as pb
 
 __all__ = ["Request", "encoded_row", "requests"]
@@ -37,6 +38,9 @@ _PUT, _UPDATE, _DELETE = (
 _POSITION = b"\xca\x3e"  # Field 1001, bytes.
 _TIME = b"\xd0\x3e"  # Field 1002, a number.
 _SOURCE = b"\xca\x3e"  # Field 1001 of the request, a string.
+
+_varint = lru_cache(4096)(varint)
+"""Of sizes, and of times that many rows share."""
 
 _LENGTH = Struct("<I").pack
 _INTEGER = Struct("<q").pack
@@ -188,14 +192,3 @@ def _column(name: str) -> _Column:
         _COLUMNS.clear()
     column = _COLUMNS[name] = _Column(name)
     return column
-
-
-@lru_cache(4096)
-def _varint(value: int) -> bytes:
-    """Return a number as protobuf has it: sizes, and times that many rows share."""
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
