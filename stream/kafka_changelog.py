@@ -19,7 +19,8 @@ from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.stream.changelog import Change, ChangelogEntry
 from rowtide.stream.kafka_brokers import Brokers
 from rowtide.stream.kafka_errors import BrokerError
-from rowtide.stream.kafka_fetch import COMMITTED, NOT_YET, Fetched, Partition, record_batches
+from rowtide.stream.kafka_fetch import COMMITTED, NOT_YET, Partition, record_batches
+from rowtide.stream.kafka_fetch_bytes import Told
 from rowtide.stream.kafka_transaction import Transactions
 
 __all__ = ["KafkaChangelogReader", "KafkaChangelogWriter"]
@@ -126,7 +127,7 @@ class KafkaChangelogReader:
                 yield entries
 
 
-def committed(fetched: Fetched, offset: int, where: str) -> tuple[list[ChangelogEntry], int]:
+def committed(fetched: Told, offset: int, where: str) -> tuple[list[ChangelogEntry], int]:
     """Return the committed entries from ``offset`` on, and the position after all batches."""
     entries: list[ChangelogEntry] = []
     aborted = sorted(fetched.aborted, key=lambda transaction: transaction[1], reverse=True)

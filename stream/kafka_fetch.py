@@ -7,10 +7,9 @@ through here. Offsets are Kafka's. Nothing is cached: each answer was obtained a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
-from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.memory_records import MemoryRecords
 
@@ -24,7 +23,6 @@ __all__ = [
     "COMMITTED",
     "EVERYTHING",
     "OFFSET_OUT_OF_RANGE",
-    "Fetched",
     "Partition",
     "Place",
     "fetch_many",
@@ -45,18 +43,6 @@ THROTTLED = 89
 
 Place = tuple[str, int]
 """A topic and a partition of it."""
-
-
-class Fetched(NamedTuple):
-    """The answer to a fetch.
-
-    ``stable`` is the last stable offset: transactions below it are decided. ``aborted`` lists
-    (producer id, first offset) of the aborted ones among ``batches``, with COMMITTED only.
-    """
-
-    batches: bytes
-    stable: int
-    aborted: list[tuple[int, int]]
 
 
 class Partition:
@@ -89,21 +75,23 @@ class Partition:
 
     async def fetch(
         self, offset: int, *, bytes_max: int, wait_s: float, isolation: int = EVERYTHING
-    ) -> Fetched:
+    ) -> Told:
         """Return batches from the one that contains ``offset`` on; none at the end after the wait.
 
         Raises ``LogTrimmed`` or ``Unavailable`` for an offset outside the bounds.
         """
-        # Half of a request's time at most, so that an idle wait is never taken for a dead broker.
-        wait_ms = int(min(wait_s, self.brokers.config.request_s / 2) * 1000)
-        wanted = [(self.topic, [(self.partition, offset, bytes_max)])]
-        request = FetchRequest(wait_ms, 1, bytes_max, isolation, wanted)
+        place = self.topic, self.partition
+        wanted = Wanted({place: offset}, wait_s, bytes_max, bytes_max, isolation)
 
-        async def question(leader: Address) -> Fetched:
-            return self._fetched(await self.brokers.ask(leader, request))
+        async def question(leader: Address) -> Told:
+            # Above a quota a broker's answer tells of no partition.
+            told = (await fetch_many(self.brokers, leader, wanted)).get(place)
+            if told is None or told.error:
+                raise BrokerError(THROTTLED if told is None else told.error, self.name)
+            return told
 
         try:
-            return await self.brokers.ask_leader(self.topic, self.partition, question)
+            return await self.brokers.ask_leader(*place, question)
         except BrokerError as error:
             if error.code != OFFSET_OUT_OF_RANGE:
                 raise Unavailable(f"read: {error}") from error
@@ -133,38 +121,17 @@ class Partition:
         except BrokerError as error:
             raise Unavailable(f"bounds: {error}") from error
 
-    def _fetched(self, response: Any) -> Fetched:
-        if getattr(response, "error_code", 0):
-            raise BrokerError(response.error_code, self.name)
-        if not response.topics:
-            raise BrokerError(THROTTLED, self.name)  # A quota is exceeded: an answer without parts.
-        fields = response.topics[0][1][0]
-        if fields[1]:
-            raise BrokerError(fields[1], self.name)
-        # Versions 4 to 11 differ in integers between these fields, and have them in this order.
-        aborted = next(field for field in fields[4:] if not isinstance(field, int))
-        return Fetched(fields[-1] or b"", fields[3], aborted or [])
 
-
-async def fetch_many(
-    brokers: Brokers,
-    leader: Address,
-    offsets: Mapping[Place, int],
-    *,
-    bytes_each: int,
-    bytes_max: int,
-    wait_s: float,
-) -> dict[Place, Told]:
+async def fetch_many(brokers: Brokers, leader: Address, wanted: Wanted) -> dict[Place, Told]:
     """Return what each topic's partition has from its offset on, in one request.
 
-    A partition that the answer passes over has nothing to tell now. ``bytes_max`` bounds the whole,
-    which is filled in the order of ``offsets``. Raises one of ``LOST``.
+    A partition that the answer passes over has nothing to tell now. Raises one of ``LOST``.
     """
-    wait_ms = int(min(wait_s, brokers.config.request_s / 2) * 1000)
-    wanted = Wanted(offsets, wait_ms, bytes_each, bytes_max, EVERYTHING)
+    # Half of a request's time at most, so that an idle wait is never taken for a dead broker.
+    wait_s = min(wanted.wait_s, brokers.config.request_s / 2)
     async with asyncio.timeout(brokers.config.request_s):
         async with brokers.connections.lent(leader) as connection:
-            return await connection.fetch(wanted)
+            return await connection.fetch(wanted._replace(wait_s=wait_s))
 
 
 def record_batches(batches: bytes, where: str) -> Iterator[Any]:

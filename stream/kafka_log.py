@@ -21,13 +21,14 @@ from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError
 from rowtide.stream.kafka_fetch import (
+    EVERYTHING,
     OFFSET_OUT_OF_RANGE,
     Partition,
     Place,
     fetch_many,
     record_batches,
 )
-from rowtide.stream.kafka_fetch_bytes import Told
+from rowtide.stream.kafka_fetch_bytes import Told, Wanted
 from rowtide.stream.log import Entry
 
 __all__ = ["KafkaLog", "append_many", "read_many"]
@@ -172,7 +173,9 @@ async def read_many(
     except LOST as error:  # Whoever follows in the list is not reached, either.
         logger.debug("logs are read later: %s", error)
     asked = {
-        leader: _tell(brokers, leader, offsets, found, bytes_max=bytes_max, wait_s=wait_s)
+        leader: _tell(
+            brokers, leader, Wanted(offsets, wait_s, bytes_max, bytes_max, EVERYTHING), found
+        )
         for leader, offsets in groups.items()
     }
     await _of_each(asked, name="read_many")
@@ -193,21 +196,13 @@ async def _of_each(
 
 
 async def _tell(
-    brokers: Brokers,
-    leader: Address,
-    offsets: Mapping[Place, int],
-    found: dict[Place, Told | StoreError],
-    *,
-    bytes_max: int,
-    wait_s: float,
+    brokers: Brokers, leader: Address, wanted: Wanted, found: dict[Place, Told | StoreError]
 ) -> None:
     """Add what one broker tells of its logs to ``found``."""
     try:
-        found |= await fetch_many(
-            brokers, leader, offsets, bytes_each=bytes_max, bytes_max=bytes_max, wait_s=wait_s
-        )
+        found |= await fetch_many(brokers, leader, wanted)
     except LOST as error:
-        for place in offsets:
+        for place in wanted.offsets:
             brokers.forget_leader(*place)
             found[place] = Unavailable(f"read: {error or type(error).__name__}")
 

@@ -22,8 +22,8 @@ from rowtide.core.errors import LogTrimmed, StoreError, Unavailable
 from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError
-from rowtide.stream.kafka_fetch import OFFSET_OUT_OF_RANGE, Partition, Place, fetch_many
-from rowtide.stream.kafka_fetch_bytes import Told
+from rowtide.stream.kafka_fetch import EVERYTHING, OFFSET_OUT_OF_RANGE, Partition, Place, fetch_many
+from rowtide.stream.kafka_fetch_bytes import Told, Wanted
 from rowtide.stream.kafka_log import decoded
 from rowtide.stream.log import Entry
 
@@ -138,14 +138,9 @@ class LogTails:
                     del group[topic]
                 asked_s = self._clock_s()
                 try:
-                    told = await fetch_many(
-                        self._brokers,
-                        leader,
-                        {(topic, 0): tail.offset for topic, tail in asked.items()},
-                        bytes_each=BYTES_EACH,
-                        bytes_max=BYTES_MAX,
-                        wait_s=WAIT_S,
-                    )
+                    offsets = {(topic, 0): tail.offset for topic, tail in asked.items()}
+                    wanted = Wanted(offsets, WAIT_S, BYTES_EACH, BYTES_MAX, EVERYTHING)
+                    told = await fetch_many(self._brokers, leader, wanted)
                 except LOST as error:
                     for tail in asked.values():
                         self._part(group, tail, error)

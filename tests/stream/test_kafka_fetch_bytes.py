@@ -19,7 +19,7 @@ def test_a_request_is_the_librarys() -> None:
         {kafka_fetch_bytes.API_KEY: (0, VERSION)}
     )
     head = theirs.build_request_header(77, CLIENT)
-    wanted = Wanted(offsets, wait_ms=240, bytes_each=1000, bytes_max=4000, isolation=0)
+    wanted = Wanted(offsets, wait_s=0.24, bytes_each=1000, bytes_max=4000, isolation=0)
     ours = kafka_fetch_bytes.request(VERSION, 77, CLIENT.encode(), wanted)
     assert ours == head.encode() + theirs.encode()
 
@@ -35,10 +35,10 @@ def answer() -> bytes:
 
 def test_an_answer_of_the_librarys_is_read() -> None:
     assert kafka_fetch_bytes.answer(77, answer()) == {
-        ("a", 0): Told(0, 2**40, b"batches"),
-        ("a", 3): Told(1, -1, b""),
-        ("b-\u00fc", 7): Told(0, 12, b""),
-        ("b-\u00fc", 8): Told(0, 3, b"more"),
+        ("a", 0): Told(0, 2**40, 1, [], b"batches"),
+        ("a", 3): Told(1, -1, -1, [], b""),
+        ("b-\u00fc", 7): Told(0, 12, 9, [(1, 2), (3, 4)], b""),
+        ("b-\u00fc", 8): Told(0, 3, 3, [], b"more"),
     }
 
 
