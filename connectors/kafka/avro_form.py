@@ -19,9 +19,8 @@ from typing import Any
 
 import fastavro
 
-from rowtide.connectors.kafka import envelope
 from rowtide.connectors.kafka.columns import Columns
-from rowtide.connectors.kafka.envelope import Names, RowColumns
+from rowtide.connectors.kafka.envelope import Names, RowColumns, envelope
 from rowtide.connectors.kafka.registry_client import RegistryClient
 from rowtide.connectors.rows import SinkRow
 from rowtide.core.errors import Rejected
@@ -83,15 +82,7 @@ class AvroForm:
     def value(self, row: SinkRow, shard: str, now_ms: int) -> bytes:
         """Return a record's value."""
         assert self._value_writer is not None, "prepared before"
-        return self._value_writer.encoded(
-            {
-                "before": self._row(envelope.before(row)),
-                "after": self._row(envelope.after(row)),
-                "source": envelope.source(row, self._names, shard),
-                "op": envelope.op(row),
-                "ts_ms": now_ms,
-            }
-        )
+        return self._value_writer.encoded(envelope(row, self._names, shard, now_ms, self._row))
 
     async def row_read(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]:
         """Return key and columns of a record; None: it was deleted."""

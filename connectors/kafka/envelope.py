@@ -9,14 +9,14 @@ into bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
 
 from rowtide.connectors.rows import SinkRow
 from rowtide.core.change import DELETE, PUT_ROW, ROW
 from rowtide.core.variant import Scalar
 
-__all__ = ["NAME", "Names", "RowColumns", "after", "before", "op", "source"]
+__all__ = ["NAME", "Names", "RowColumns", "envelope"]
 
 NAME = "rowtide"
 """What ``source.connector`` says."""
@@ -24,6 +24,8 @@ VERSION = "1"
 """Of what stands in ``source``."""
 
 RowColumns = Mapping[str, Scalar]
+Source = dict[str, str | int | None]
+Shaped = TypeVar("Shaped")
 
 
 class Names(NamedTuple):
@@ -38,7 +40,24 @@ class Names(NamedTuple):
         return ".".join(name for name in self if name)
 
 
-def op(row: SinkRow) -> str:
+def envelope(
+    row: SinkRow,
+    names: Names,
+    shard: str,
+    now_ms: int,
+    shaped: Callable[[RowColumns | None], Shaped],
+) -> dict[str, Shaped | Source | str | int]:
+    """Return the envelope of a row; ``shaped`` gives the form that columns have in it."""
+    return {
+        "before": shaped(_before(row)),
+        "after": shaped(_after(row)),
+        "source": _source(row, names, shard),
+        "op": _op(row),
+        "ts_ms": now_ms,
+    }
+
+
+def _op(row: SinkRow) -> str:
     """Return Debezium's letter for what was done."""
     if row.columns is None or row.kind == DELETE:
         return "d"
@@ -49,19 +68,19 @@ def op(row: SinkRow) -> str:
     return "u"
 
 
-def before(row: SinkRow) -> RowColumns | None:
+def _before(row: SinkRow) -> RowColumns | None:
     """Return the row before the change, as far as it is known."""
     if row.before:
         return dict(row.key) | dict(row.before)
     return dict(row.key) if row.columns is None else None
 
 
-def after(row: SinkRow) -> RowColumns | None:
+def _after(row: SinkRow) -> RowColumns | None:
     """Return the row after the change, None where there is none."""
     return None if row.columns is None else dict(row.key) | dict(row.columns)
 
 
-def source(row: SinkRow, names: Names, shard: str) -> dict[str, str | int | None]:
+def _source(row: SinkRow, names: Names, shard: str) -> Source:
     """Return where a row comes from."""
     return {
         "version": VERSION,

@@ -13,9 +13,8 @@ import math
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 
-from rowtide.connectors.kafka import envelope
 from rowtide.connectors.kafka.columns import Columns, type_of
-from rowtide.connectors.kafka.envelope import Names, RowColumns
+from rowtide.connectors.kafka.envelope import Names, RowColumns, envelope
 from rowtide.connectors.rows import SinkRow
 from rowtide.core.variant import Scalar
 
@@ -62,15 +61,7 @@ class JsonForm:
 
     def value(self, row: SinkRow, shard: str, now_ms: int) -> bytes:
         """Return a record's value."""
-        payload = _dump(
-            {
-                "before": self._row(envelope.before(row)),
-                "after": self._row(envelope.after(row)),
-                "source": envelope.source(row, self._names, shard),
-                "op": envelope.op(row),
-                "ts_ms": now_ms,
-            }
-        )
+        payload = _dump(envelope(row, self._names, shard, now_ms, self._row))
         if not self._schemas:
             return payload.encode()
         return f'{{"schema":{self._schema},"payload":{payload}}}'.encode()
