@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from rowtide.connectors.fields import SettingsRefused
 
-__all__ = ["clashes", "table_of"]
+__all__ = ["Followed", "clashes", "table_of"]
 
 
 class Followed(Protocol):
