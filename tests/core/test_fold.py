@@ -8,6 +8,7 @@ from rowtide.core import chunk, fold, plainbuffer
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, Cell
 from rowtide.core.fold import RowAddress
 from tests.core.chunk_dictionary import ChunkDictionary, address, cells, check_row, put, shown
+from tests.simulation.row_model import Columns, changed
 
 AT = address()
 
@@ -222,14 +223,12 @@ def test_a_column_may_span_chunks(most: str, mutations: str, versions: str) -> N
 
 # Any mutations, against a dictionary.
 
-Model = dict[bytes, dict[int, bytes]]
-
 
 class DictionaryRow:
     """A row by its definition: column -> version -> value."""
 
     def __init__(self) -> None:
-        self.columns: Model | None = None
+        self.columns: Columns | None = None
 
     def put(self, row: list[Cell], most: int) -> None:
         """Replace everything."""
@@ -241,22 +240,10 @@ class DictionaryRow:
         self.columns = None
 
     def update(self, changes: list[Cell], most: int) -> None:
-        """Apply changes in order, then keep the newest versions of each touched column."""
-        if self.columns is None:
-            if all(cell.op in (DELETE_ALL, DELETE_ONE) for cell in changes):
-                return
-            self.columns = {}
-        for cell in changes:
-            versions = self.columns.setdefault(cell.name, {})
-            if cell.op == DELETE_ALL:
-                versions.clear()
-            elif cell.op == DELETE_ONE:
-                versions.pop(cell.version_ms or 0, None)
-            else:
-                versions[cell.version_ms or 0] = cell.variant
-        for name in {cell.name for cell in changes}:
-            newest = sorted(self.columns[name], reverse=True)[:most]
-            self.columns[name] = {version: self.columns[name][version] for version in newest}
+        """Apply changes, which make a row unless all of them remove."""
+        removes = all(cell.op in (DELETE_ALL, DELETE_ONE) for cell in changes)
+        if self.columns is not None or not removes:
+            self.columns = changed(self.columns or {}, changes, most)
 
     def cells(self) -> list[tuple[bytes, int, bytes]] | None:
         """Return (name, version, variant) in stored order."""

@@ -17,7 +17,7 @@ from rowtide.core import record, variant
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, Cell
 from rowtide.stream.log import Entry
 
-__all__ = ["MARK", "Changing", "Columns", "TableModel", "Valid", "mark_of", "name_of"]
+__all__ = ["MARK", "Changing", "Columns", "TableModel", "Valid", "changed", "mark_of", "name_of"]
 
 Columns = dict[bytes, dict[int, bytes]]
 """Values by column and version."""
@@ -142,13 +142,14 @@ class TableModel:
             self.stood[mark] = valid
         after: Columns | None = None
         if isinstance(body, record.Put):
-            after = _changed({}, body.cells, log.max_versions)
+            after = changed({}, body.cells, log.max_versions)
         elif isinstance(body, record.Update):
-            after = _changed(self.at(name, valid.stamp) or {}, body.cells, log.max_versions)
+            after = changed(self.at(name, valid.stamp) or {}, body.cells, log.max_versions)
         self._history.setdefault(name, []).append((valid.stamp, after))
 
 
-def _changed(before: Columns, cells: Sequence[Cell], max_versions: int) -> Columns:
+def changed(before: Columns, cells: Sequence[Cell], max_versions: int) -> Columns:
+    """Return a row after changes in order: the newest versions of each touched column are kept."""
     columns = {name: dict(versions) for name, versions in before.items()}
     for cell in cells:
         versions = columns.setdefault(cell.name, {})
