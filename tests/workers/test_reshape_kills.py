@@ -119,20 +119,25 @@ def test_changes_survive_the_death_of_any_worker(workers: Workers, seed: int) ->
     repeated(partial(ask, clients[0], create("moved")))
     with writing(workers) as writers:
         for _ in range(ROUNDS):
-            asked = threading.Thread(target=ask_for_change, args=(workers, chance.randrange(2**32)))
-            asked.start()
-            time.sleep(chance.random() * 0.3)  # Anywhere within the change.
-            victim = chance.randrange(2)
-            workers.running[victim].kill()
-            asked.join()
-            workers.again(victim)
-            settled(workers.another)
+            kill_within_a_change(workers, chance)
     written = writers.written
     with workers.another() as client:
         assert all_rows(client, "moved") == written
         stream = numbers_of(followed(client, "moved"))
     once = {name: [number for number, _ in groupby(numbers)] for name, numbers in stream.items()}
     assert once == {name: list(range(1, last + 1)) for name, last in written.items()}
+
+
+def kill_within_a_change(workers: Workers, chance: random.Random) -> None:
+    """Kill one of two workers while shards change, start it again, and wait for the end of that."""
+    asked = threading.Thread(target=ask_for_change, args=(workers, chance.randrange(2**32)))
+    asked.start()
+    time.sleep(chance.random() * 0.3)  # Anywhere within the change.
+    victim = chance.randrange(2)
+    workers.running[victim].kill()
+    asked.join()
+    workers.again(victim)
+    settled(workers.another)
 
 
 def ask_for_change(workers: Workers, seed: int) -> None:

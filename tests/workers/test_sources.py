@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -24,7 +23,7 @@ from tests.api.calls import ask
 from tests.api.test_reshape import all_rows, followed, numbers_of
 from tests.workers.conftest import Workers, repeated
 from tests.workers.test_forwarding import create
-from tests.workers.test_reshape_kills import NAMES, ask_for_change, settled
+from tests.workers.test_reshape_kills import NAMES, kill_within_a_change
 
 pytestmark = pytest.mark.system
 
@@ -113,14 +112,7 @@ def test_a_source_survives_the_death_of_any_worker(workers: Workers, seed: int) 
     with sourcing(workers, random.Random(seed)) as source:
         assert source.begun.wait(BEGUN_S_MAX)
         for _ in range(ROUNDS):
-            asked = threading.Thread(target=ask_for_change, args=(workers, chance.randrange(2**32)))
-            asked.start()
-            time.sleep(chance.random() * 0.3)  # Anywhere within the change.
-            victim = chance.randrange(2)
-            workers.running[victim].kill()
-            asked.join()
-            workers.again(victim)
-            settled(workers.another)
+            kill_within_a_change(workers, chance)
     with workers.another() as client:
         stream = numbers_of(followed(client, TABLE))
         rows = all_rows(client, TABLE)
