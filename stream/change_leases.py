@@ -16,14 +16,18 @@ from rowtide.core import plainbuffer, variant
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError
 from rowtide.core.key_ranges import Ranges
 from rowtide.core.plainbuffer import HEADER
+from rowtide.core.schema import STRING
 from rowtide.core.variant import Scalar
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.own_tables import has_value, make_table
 
 __all__ = ["LEASE_TABLE", "START", "Lease", "Leases", "MemoryLeases", "TableLeases"]
 
 LEASE_TABLE = "rowtide_readers"
 """One for all consumers of an instance, unless another is named."""
+
+KEY = (("consumer", STRING), ("shard", STRING))
 
 START = "#start"
 """In place of a shard: where the consumer began. No shard is named so."""
@@ -123,23 +127,14 @@ class TableLeases:
     async def open(self, table: str) -> None:
         """Make the table of leases where it is missing; they may be of no table in particular."""
         self._rows_of = f"{self.consumer}/{table}" if table else self.consumer
-        request = pb.CreateTableRequest(table_options=pb.TableOptions(time_to_live=-1))
-        request.table_options.max_versions = 1
-        request.table_meta.table_name = self._table
-        for name in ("consumer", "shard"):
-            request.table_meta.primary_key.add(name=name, type="STRING")
-        request.reserved_throughput.capacity_unit.CopyFrom(pb.CapacityUnit(read=0, write=0))
         known = pb.DescribeTableRequest(table_name=self._table)
         try:
             await self._endpoint.call("DescribeTable", known, pb.DescribeTableResponse)
         except Rejected as error:
             if error.code != "OTSObjectNotExist":
                 raise
-            try:
-                await self._endpoint.call("CreateTable", request, pb.CreateTableResponse)
-            except Rejected as taken:
-                if taken.code != "OTSObjectAlreadyExist":
-                    raise
+            options = pb.TableOptions(time_to_live=-1, max_versions=1)
+            await make_table(self._endpoint, self._table, KEY, options)
 
     async def all(self) -> dict[str, Lease]:
         """Return the rows, see ``Leases.all``."""
@@ -219,14 +214,7 @@ class TableLeases:
 
 def _unchanged(lease: Lease) -> pb.Condition:
     """Return the condition that a row has the lease's counter."""
-    same = pb.SingleColumnValueFilter(
-        comparator=pb.CT_EQUAL,
-        column_name="counter",
-        column_value=variant.encode(lease.counter),
-        filter_if_missing=True,
-        latest_version_only=True,
-    )
-    test = pb.Filter(type=pb.FT_SINGLE_COLUMN_VALUE, filter=same.SerializeToString())
+    test = has_value("counter", lease.counter)
     return pb.Condition(row_existence=pb.EXPECT_EXIST, column_condition=test.SerializeToString())
 
 

@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from rowtide.core import plainbuffer, variant
 from rowtide.core.errors import Rejected
 from rowtide.core.plainbuffer import HEADER
+from rowtide.core.schema import BINARY, INTEGER, STRING
 from rowtide.core.variant import Scalar
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.own_tables import has_value, make_table
 
 __all__ = ["Columns", "KeptKey", "KeptRows"]
 
 KeptKey = tuple[Scalar, ...]
 Columns = dict[str, Scalar]
 
-_TYPES: Mapping[type, str] = {str: "STRING", int: "INTEGER", bytes: "BINARY"}
+_TYPES: Mapping[type, int] = {str: STRING, int: INTEGER, bytes: BINARY}
 
 
 class KeptRows:
@@ -129,20 +131,9 @@ class KeptRows:
         return False
 
     async def _make(self) -> None:
-        request = pb.CreateTableRequest(
-            table_options=pb.TableOptions(time_to_live=self._ttl_s, max_versions=1)
-        )
-        request.table_meta.table_name = self._table
-        for name, kind in self._names:
-            request.table_meta.primary_key.add(name=name, type=_TYPES[kind])
-        request.reserved_throughput.CopyFrom(
-            pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0))
-        )
-        try:
-            await self._endpoint.call("CreateTable", request, pb.CreateTableResponse)
-        except Rejected as error:
-            if error.code != "OTSObjectAlreadyExist":
-                raise
+        options = pb.TableOptions(time_to_live=self._ttl_s, max_versions=1)
+        key = [(name, _TYPES[kind]) for name, kind in self._names]
+        await make_table(self._endpoint, self._table, key, options)
 
     def _row(self, key: KeptKey, columns: Columns | None = None, *, deleted: bool = False) -> bytes:
         cells = [
@@ -173,7 +164,7 @@ def _if(columns: Columns | None, *, new: bool = False) -> pb.Condition:
     if columns is None:
         return pb.Condition(row_existence=pb.IGNORE)
     condition = pb.Condition(row_existence=pb.EXPECT_EXIST)
-    tests = [_equal(name, value) for name, value in columns.items()]
+    tests = [has_value(name, value) for name, value in columns.items()]
     if len(tests) == 1:
         condition.column_condition = tests[0].SerializeToString()
     elif tests:
@@ -181,14 +172,3 @@ def _if(columns: Columns | None, *, new: bool = False) -> pb.Condition:
         whole = pb.Filter(type=pb.FT_COMPOSITE_COLUMN_VALUE, filter=both.SerializeToString())
         condition.column_condition = whole.SerializeToString()
     return condition
-
-
-def _equal(name: str, value: Scalar) -> pb.Filter:
-    test = pb.SingleColumnValueFilter(
-        comparator=pb.CT_EQUAL,
-        column_name=name,
-        column_value=variant.encode(value),
-        filter_if_missing=True,
-        latest_version_only=True,
-    )
-    return pb.Filter(type=pb.FT_SINGLE_COLUMN_VALUE, filter=test.SerializeToString())

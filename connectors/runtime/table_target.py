@@ -31,6 +31,7 @@ from rowtide.core.schema import KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.change_leases import TableLeases
 from rowtide.stream.endpoint import Endpoint, failure_of
+from rowtide.stream.own_tables import make_table
 
 __all__ = ["TableTarget"]
 
@@ -129,16 +130,8 @@ class TableTarget:
     async def _create(self, table: TableShape) -> None:
         options = pb.TableOptions(time_to_live=-1, max_versions=self._max_versions)
         stream = pb.StreamSpecification(enable_stream=True, expiration_time=self._stream_hours)
-        request = pb.CreateTableRequest(table_options=options, stream_spec=stream)
-        request.table_meta.table_name = table.name
-        for column in table.key:
-            request.table_meta.primary_key.add(name=column.name, type=column.type)
-        request.reserved_throughput.capacity_unit.CopyFrom(pb.CapacityUnit(read=0, write=0))
-        try:
-            await self._endpoint.call("CreateTable", request, pb.CreateTableResponse)
-        except Rejected as error:
-            if error.code != "OTSObjectAlreadyExist":
-                raise
+        key = [(column.name, column.type) for column in table.key]
+        await make_table(self._endpoint, table.name, key, options, stream)
 
     async def write(self, rows: Sequence[SourceRow]) -> None:
         """Make the changes, in order; return when every one is durable. Raises ``RowRefused``."""
