@@ -26,13 +26,11 @@ from rowtide.stream.hop import NOBODY
 from rowtide.stream.index_builder import is_built
 from rowtide.stream.index_feed import Followed, IndexFeeder
 from rowtide.stream.index_requests import check_count, check_shapes, index_of, read_only
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import TopicSpec
 from rowtide.stream.placement import Placement
 from rowtide.stream.row_requests import parse
+from rowtide.stream.shard_logs import ShardLogs
 from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.table_throttle import TableThrottle
-from rowtide.stream.topics import TopicNames
 
 __all__ = ["INDEX_FINISH", "INDEX_STATE", "IndexOperations", "numbered"]
 
@@ -95,13 +93,10 @@ class IndexOperations:
         self,
         directory: Directory,
         catalog: CatalogOwner,
-        cluster: Cluster,
-        topics: TopicNames,
+        logs: ShardLogs,
         throttle: TableThrottle,
         placement: Placement,
         finish: Callable[[Identity, bytes], Awaitable[bytes]],
-        *,
-        slots: int,
     ) -> None:
         self._placement = placement
         self._built_at: dict[int, dict[str, int]] = {}
@@ -109,10 +104,8 @@ class IndexOperations:
         self._finish = finish
         self._directory = directory
         self._owner = catalog
-        self._cluster = cluster
-        self._topics = topics
+        self._logs = logs
         self._throttle = throttle
-        self._slots = slots
         self._limits = directory.limits
 
     # Creating.
@@ -142,7 +135,7 @@ class IndexOperations:
             await self._owner.change(decide)
         except Rejected:
             with suppress(Unavailable):
-                await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in shards])
+                await self._logs.delete(shard.shard_id for shard in shards)
             raise
         await self._placement.settle()
         for shard in shards:
@@ -175,8 +168,8 @@ class IndexOperations:
         if not count:
             return []
         taken = await self._owner.reserve_shards(count)
-        await self._cluster.create_topics([TopicSpec(self._topics.shard(i)) for i in taken])
-        return [ShardRange(shard_id, int(shard_id[1:]) % self._slots) for shard_id in taken]
+        await self._logs.make(taken)
+        return [ShardRange(shard_id, self._logs.slot_of(shard_id)) for shard_id in taken]
 
     def _ends(self, table: Table) -> dict[str, int]:
         """Return where the logs end in which nothing before concerns an index yet to be."""
@@ -210,7 +203,7 @@ class IndexOperations:
 
         await self._placement.change(decide)
         shards = [shard for index in dropped for shard in index.shards]
-        await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in shards])
+        await self._logs.delete(shard.shard_id for shard in shards)
         return pb.DropIndexResponse().SerializeToString()
 
     # Building.

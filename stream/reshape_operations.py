@@ -22,11 +22,9 @@ from rowtide.stream.admin_request import json_answer, json_fields, require_admin
 from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.directory import Directory
 from rowtide.stream.hop import NOBODY
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import TopicSpec
 from rowtide.stream.placement import Placement
+from rowtide.stream.shard_logs import ShardLogs
 from rowtide.stream.split_operations import PIECE_BYTES_MIN, Forward, SplitOperations
-from rowtide.stream.topics import TopicNames
 
 __all__ = ["COPY_BEGUN", "RESHAPED", "SHARD_FORGOTTEN", "SHARD_RECEIVED", "ReshapeOperations"]
 
@@ -52,22 +50,17 @@ class ReshapeOperations:
         self,
         directory: Directory,
         catalog: CatalogOwner,
-        cluster: Cluster,
-        topics: TopicNames,
+        logs: ShardLogs,
         placement: Placement,
         splits: SplitOperations,
         forward: Forward,
-        *,
-        slots: int,
     ) -> None:
         self._directory = directory
         self._owner = catalog
-        self._cluster = cluster
-        self._topics = topics
+        self._logs = logs
         self._placement = placement
         self._splits = splits
         self._forward = forward
-        self._slots = slots
 
     # What operators ask.
 
@@ -80,7 +73,7 @@ class ReshapeOperations:
             _told(table, shard, under_way.get(shard.shard_id))
             for shard in (*ended_in_order(table.ended), *table.shards)
         ]
-        return json_answer({"table": table.name, "slots": self._slots, "shards": told})
+        return json_answer({"table": table.name, "slots": self._logs.slots, "shards": told})
 
     async def split_shard(self, identity: Identity, body: bytes) -> bytes:
         """Split a ``shard`` of a ``table`` in two, ``at`` a partition key or at its middle."""
@@ -121,8 +114,8 @@ class ReshapeOperations:
         fields = json_fields(body, {"table", "shard", "slot"})
         table = self._asked(identity, fields)
         slot = fields.get("slot")
-        if type(slot) is not int or not 0 <= slot < self._slots:
-            raise invalid(f"The slot must be in range: [0, {self._slots - 1}], but is {slot}.")
+        if type(slot) is not int or not 0 <= slot < self._logs.slots:
+            raise invalid(f"The slot must be in range: [0, {self._logs.slots - 1}], but is {slot}.")
         return await self.move(table, str(fields.get("shard", "")), slot)
 
     async def move(self, table: Table, name: str, slot: int) -> bytes:
@@ -252,8 +245,7 @@ class ReshapeOperations:
 
     async def prepare(self, change: Reshape) -> None:
         """Make the children's logs exist."""
-        names = [self._topics.shard(child.shard_id) for child in change.children]
-        await self._cluster.create_topics([TopicSpec(name) for name in names])
+        await self._logs.make(child.shard_id for child in change.children)
 
     async def begin_copy(self, change: Reshape, claim: int) -> Reshape:
         """Return a move as it is from now on: into an empty log, by the owner of that claim."""
@@ -279,7 +271,7 @@ class ReshapeOperations:
             return [reshape_document(begun[0]), catalog.counters(shards=count)]
 
         await self._owner.change(decide)
-        await self._cluster.delete_topics([self._topics.shard(shard_id) for shard_id in left])
+        await self._logs.delete(left)
         return json_answer(reshape.reshape_content(begun[0]))
 
     async def received(self, shard: ShardRange) -> int:
@@ -336,7 +328,7 @@ class ReshapeOperations:
             return [Document(TABLE, table_id(changed), table_content(changed))]
 
         await self._owner.change(decide)
-        await self._cluster.delete_topics([self._topics.shard(shard_id)])
+        await self._logs.delete([shard_id])
         return b"{}"
 
     async def _told_owner(

@@ -23,10 +23,9 @@ from rowtide.stream.defined_column_operations import columns_of
 from rowtide.stream.directory import Directory
 from rowtide.stream.index_operations import IndexOperations, numbered
 from rowtide.stream.index_requests import check_shapes, index_message, index_of, read_only
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import TopicSpec
 from rowtide.stream.placement import Placement
 from rowtide.stream.row_requests import parse
+from rowtide.stream.shard_logs import ShardLogs
 from rowtide.stream.table_requests import (
     key_columns,
     key_schema,
@@ -39,7 +38,6 @@ from rowtide.stream.table_requests import (
     throughput_of,
 )
 from rowtide.stream.table_throttle import TableThrottle
-from rowtide.stream.topics import TopicNames
 
 __all__ = ["TableOperations"]
 
@@ -53,22 +51,17 @@ class TableOperations:
         self,
         directory: Directory,
         catalog: CatalogOwner,
-        cluster: Cluster,
-        topics: TopicNames,
+        logs: ShardLogs,
         throttle: TableThrottle,
         indexes: IndexOperations,
         placement: Placement,
-        *,
-        slots: int,
     ) -> None:
         self._indexes = indexes
         self._placement = placement
         self._directory = directory
         self._owner = catalog
-        self._cluster = cluster
-        self._topics = topics
+        self._logs = logs
         self._throttle = throttle
-        self._slots = slots
         self._limits = directory.limits
 
     # Reading.
@@ -108,7 +101,7 @@ class TableOperations:
         self._check_new(self._owner.catalog, draft)
         self._throttle.take(identity.instance)
         shards = await self._owner.reserve_shards(len(draft.split_points) + 1)
-        await self._cluster.create_topics([TopicSpec(self._topics.shard(i)) for i in shards])
+        await self._logs.make(shards)
         followers = await self._indexes.reserve(sum(i.kind == GLOBAL for i in draft.indexes))
 
         def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
@@ -177,7 +170,7 @@ class TableOperations:
         """Return the draft with its ids, times and shards."""
         cuts = [b"", *(key.encode([point]) for point in draft.split_points), b""]
         ranges = tuple(
-            ShardRange(shard, int(shard[1:]) % self._slots, cuts[index], cuts[index + 1])
+            ShardRange(shard, self._logs.slot_of(shard), cuts[index], cuts[index + 1])
             for index, shard in enumerate(shards)
         )
         return replace(
@@ -269,7 +262,7 @@ class TableOperations:
             return [Document(TABLE, table_id(table), None), *gone]
 
         await self._placement.change(decide)
-        await self._cluster.delete_topics([self._topics.shard(s.shard_id) for s in shards])
+        await self._logs.delete(shard.shard_id for shard in shards)
         return pb.DeleteTableResponse().SerializeToString()
 
 

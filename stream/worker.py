@@ -52,6 +52,7 @@ from rowtide.stream.reshape_operations import (
 from rowtide.stream.roster import Roster
 from rowtide.stream.routing import Router
 from rowtide.stream.row_operations import RowOperations
+from rowtide.stream.shard_logs import ShardLogs
 from rowtide.stream.slot import Slot
 from rowtide.stream.split_operations import SplitOperations
 from rowtide.stream.standby import Standby
@@ -216,11 +217,11 @@ class Worker:
         self.directory = Directory(
             self.catalog, self._roster.slots, config.limits, self._clock, self._consumption
         )
-        self._assemble_operations(topics, slots)
+        self._assemble_operations(ShardLogs(self._cluster, topics, slots))
         self._assemble_watching(tasks)
         self._assemble_routing(tasks)
 
-    def _assemble_operations(self, topics: TopicNames, slots: int) -> None:
+    def _assemble_operations(self, logs: ShardLogs) -> None:
         self._rows = RowOperations(self.directory)
         self._transactions = TransactionOperations(self.directory)
         self._bulk = BulkOperations(self.directory)
@@ -228,12 +229,10 @@ class Worker:
         self._reshapes = ReshapeOperations(
             self.directory,
             self._owner,
-            self._cluster,
-            topics,
+            logs,
             self._placement,
             self._splits,
             self._forward,
-            slots=slots,
         )
         self._balancer = Balancer(
             self.directory,
@@ -249,22 +248,18 @@ class Worker:
         self._indexes = IndexOperations(
             self.directory,
             self._owner,
-            self._cluster,
-            topics,
+            logs,
             throttle,
             self._placement,
             self._finish_index,
-            slots=slots,
         )
         self._tables = TableOperations(
             self.directory,
             self._owner,
-            self._cluster,
-            topics,
+            logs,
             throttle,
             self._indexes,
             self._placement,
-            slots=slots,
         )
         self._defined = DefinedColumnOperations(self.directory, self._placement, throttle)
         self._unbuilt = UnbuiltOperations()

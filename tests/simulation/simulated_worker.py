@@ -37,6 +37,7 @@ from rowtide.stream.reshape_operations import (
 )
 from rowtide.stream.roster import Roster
 from rowtide.stream.row_store import RowStore
+from rowtide.stream.shard_logs import ShardLogs
 from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.slot import Slot
 from rowtide.stream.slot_failures import StoreBehind
@@ -181,20 +182,19 @@ class SimulatedWorker:
         limits = Limits(source_slice_rows=2)
         self.directory = Directory(self.catalog, self.roster.slots, limits, wheel.wall_us)
         throttle = TableThrottle(limits, asyncio.get_running_loop().time)
-        made = (self.directory, self.catalog_owner, cluster, TOPICS, throttle)
-        self.indexes = IndexOperations(*made, self.placement, self._finish_index, slots=slots)
+        logs = ShardLogs(cluster, TOPICS, slots)
+        made = (self.directory, self.catalog_owner, logs, throttle)
+        self.indexes = IndexOperations(*made, self.placement, self._finish_index)
         splits = SplitOperations(self.directory, self._forward)
         self.reshapes = ReshapeOperations(
             self.directory,
             self.catalog_owner,
-            cluster,
-            TOPICS,
+            logs,
             self.placement,
             splits,
             self._forward,
-            slots=slots,
         )
-        self.tables = TableOperations(*made, self.indexes, self.placement, slots=slots)
+        self.tables = TableOperations(*made, self.indexes, self.placement)
         self.takeover = Takeover(
             self.leases,
             self.roster,
