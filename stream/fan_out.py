@@ -10,11 +10,11 @@ Where everything is one worker's, the request goes there, or to the handler here
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import chain, groupby, repeat
 from operator import itemgetter
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -45,16 +45,19 @@ _BATCHES: Mapping[str, Any] = {
 }
 """Messages of the operations whose answers tell row by row that there is no such table."""
 
+_RESULTS: Mapping[Any, Any] = {
+    pb.BatchWriteRowResponse: pb.RowInBatchWriteRowResponse,
+    pb.BatchGetRowResponse: pb.RowInBatchGetRowResponse,
+    pb.BulkImportResponse: pb.RowInBulkImportResponse,
+}
+"""What an answer tells of each row."""
+
+Row = TypeVar("Row")
+Told = bytes | StoreError
+"""A worker's answer to its part of a batch, or what went wrong with it."""
+
 Ask = Callable[[str, str, Identity, bytes], Awaitable[bytes] | bytes]
 """Has the worker at an address (or HERE) answer an operation. May raise what it raises."""
-
-
-class Place(NamedTuple):
-    """Where a row of a divided batch went: to which worker, to which table and row of its part."""
-
-    address: str
-    table: int
-    row: int
 
 
 class FanOut:
@@ -121,54 +124,52 @@ class FanOut:
     async def write(self, identity: Identity, body: bytes) -> bytes:
         """Answer a BatchWriteRow that was found to be in order."""
         request = pb.BatchWriteRowRequest.FromString(body)
-        places: list[list[Place]] = []
+        whose: list[list[str]] = []
         parts: dict[str, pb.BatchWriteRowRequest] = {}
         for wanted in request.tables:
             table = await self._table(identity, wanted.table_name)
-            whose = [self._worker_of(table, r.row_change) if table else HERE for r in wanted.rows]
+            rows = list(wanted.rows)
+            found = [self._worker_of(table, r.row_change) if table else HERE for r in rows]
             if request.is_atomic:
-                whose = whose[:1] * len(whose)
-            places.append([])
-            for address, row in zip(whose, wanted.rows, strict=True):
+                found = found[:1] * len(found)
+            whose.append(found)
+            for address, its in _divided(rows, found).items():
                 part = parts.get(address)
                 if part is None:
                     part = parts[address] = pb.BatchWriteRowRequest(is_atomic=request.is_atomic)
-                places[-1].append(_placed(part, wanted.table_name, address))
-                part.tables[-1].rows.append(row)
+                part.tables.add(table_name=wanted.table_name).rows.extend(its)
         if len(parts) == 1:
             return await self._asked(next(iter(parts)), "BatchWriteRow", identity, body)
-        answers = await self._answers("BatchWriteRow", parts, identity, pb.BatchWriteRowResponse)
-        return _joined(request, places, answers, pb.BatchWriteRowResponse())
+        answers = await self._answers("BatchWriteRow", parts, identity)
+        return _joined(request, whose, answers, pb.BatchWriteRowResponse())
 
     async def read(self, identity: Identity, body: bytes) -> bytes:
         """Answer a BatchGetRow that was found to be in order."""
         request = pb.BatchGetRowRequest.FromString(body)
-        places: list[list[Place]] = []
+        whose: list[list[str]] = []
         parts: dict[str, pb.BatchGetRowRequest] = {}
         for wanted in request.tables:
             table = await self._table(identity, wanted.table_name)
             tokens = [*wanted.token, *[b""] * len(wanted.primary_key)]
-            places.append([])
-            for row, token in zip(wanted.primary_key, tokens, strict=False):
-                address = self._worker_of(table, row) if table else HERE
-                part = parts.setdefault(address, pb.BatchGetRowRequest())
-                place = _placed(part, wanted.table_name, address)
-                places[-1].append(place)
-                if place.row == 0:
-                    _copy_choice(wanted, part.tables[-1])
-                part.tables[-1].primary_key.append(row)
-                part.tables[-1].token.append(token)
+            rows = list(zip(wanted.primary_key, tokens, strict=False))
+            found = [self._worker_of(table, row) if table else HERE for row, _ in rows]
+            whose.append(found)
+            for address, its in _divided(rows, found).items():
+                part = parts.setdefault(address, pb.BatchGetRowRequest()).tables.add()
+                part.CopyFrom(wanted)
+                part.primary_key[:] = [row for row, _ in its]
+                part.token[:] = [token for _, token in its]
         if len(parts) <= 1:
             return await self._asked(next(iter(parts), HERE), "BatchGetRow", identity, body)
-        answers = await self._answers("BatchGetRow", parts, identity, pb.BatchGetRowResponse)
-        return _joined(request, places, answers, pb.BatchGetRowResponse())
+        answers = await self._answers("BatchGetRow", parts, identity)
+        return _joined(request, whose, answers, pb.BatchGetRowResponse())
 
     async def load(self, identity: Identity, body: bytes) -> bytes:
         """Answer a BulkImport that was found to be in order."""
         request = pb.BulkImportRequest.FromString(body)
         table = await self._table(identity, request.table_name)
         parts: dict[str, pb.BulkImportRequest] = {}
-        places: list[Place] = []
+        whose: list[str] = []
         shards: dict[str, dict[str, None]] = {}
         for row in request.rows:
             shard = self._shard_of(table, row.row_change) if table else None
@@ -178,7 +179,7 @@ class FanOut:
                 part = parts[address] = pb.BulkImportRequest(table_name=request.table_name)
             if shard is not None:
                 shards.setdefault(address, {})[shard.shard_id] = None
-            places.append(Place(address, 0, len(part.rows)))
+            whose.append(address)
             part.rows.append(row)
         if len(parts) <= 1:
             return await self._asked(next(iter(parts), HERE), "BulkImport", identity, body)
@@ -188,21 +189,22 @@ class FanOut:
             for address, part in parts.items():
                 part.source = request.source
                 part.only_shards.extend(shards.get(address, ()))
-        answers = await self._answers("BulkImport", parts, identity, pb.BulkImportResponse)
+        answers = await self._answers("BulkImport", parts, identity)
         whole = pb.BulkImportResponse(table_name=request.table_name)
-        _join(whole, places, answers)
-        return _marked(whole, [whole])
+        rows = _rows(answers, pb.BulkImportResponse)
+        whole.rows.extend([next(rows[address]) for address in whose])
+        return _marked(whole, answers)
 
     async def _answers(
-        self, operation: str, parts: Mapping[str, Any], identity: Identity, kind: Any
-    ) -> dict[str, Any]:
+        self, operation: str, parts: Mapping[str, Any], identity: Identity
+    ) -> dict[str, Told]:
         """Return each worker's answer, or what went wrong with it."""
         async with asyncio.TaskGroup() as tasks:
             asked = {
                 address: self._begun(tasks, address, operation, identity, part.SerializeToString())
                 for address, part in parts.items()
             }
-            return {address: await _told(answer, kind) for address, answer in asked.items()}
+            return {address: await _told(answer) for address, answer in asked.items()}
 
     def _begun(
         self,
@@ -319,13 +321,12 @@ async def _kept(answer: Awaitable[bytes] | bytes) -> bytes | StoreError:
         return error
 
 
-async def _told(answer: Awaitable[bytes | StoreError] | StoreError, kind: Any) -> Any:
+async def _told(answer: Awaitable[Told] | StoreError) -> Told:
     """Return a part's answer, or what went wrong with it."""
     try:
-        told = answer if isinstance(answer, StoreError) else await answer
+        return answer if isinstance(answer, StoreError) else await answer
     except StoreError as error:
         return error
-    return told if isinstance(told, StoreError) else kind.FromString(told)
 
 
 def part_handler(answer: Callable[[Identity, bytes, frozenset[str]], Any]) -> Handler:
@@ -349,46 +350,41 @@ def _has_rows(answer: Any) -> bool:
     return bool(answer.rows)
 
 
-def _placed(part: Any, table_name: str, address: str) -> Place:
-    """Return where the next row of a table stands in a worker's part of a batch."""
-    if not part.tables or part.tables[-1].table_name != table_name:
-        part.tables.add(table_name=table_name)
-        return Place(address, len(part.tables) - 1, 0)
-    last = part.tables[-1]
-    rows = last.rows if hasattr(last, "rows") else last.primary_key
-    return Place(address, len(part.tables) - 1, len(rows))
-
-
-def _copy_choice(wanted: pb.TableInBatchGetRowRequest, part: pb.TableInBatchGetRowRequest) -> None:
-    """Copy what a read asks of each row."""
-    part.CopyFrom(wanted)
-    del part.primary_key[:]
-    del part.token[:]
+def _divided(rows: Sequence[Row], whose: Sequence[str]) -> dict[str, list[Row]]:
+    """Return each worker's rows in their order, by address."""
+    found: dict[str, list[Row]] = {}
+    for row, address in zip(rows, whose, strict=True):
+        found.setdefault(address, []).append(row)
+    return found
 
 
 def _joined(
-    request: Any, places: Sequence[Sequence[Place]], answers: Mapping[str, Any], whole: Any
+    request: Any, whose: Sequence[Sequence[str]], answers: Mapping[str, Told], whole: Any
 ) -> bytes:
     """Return the answer to a divided batch, its rows in the request's order."""
-    for wanted, of_table in zip(request.tables, places, strict=True):
-        _join(whole.tables.add(table_name=wanted.table_name), of_table, answers)
-    return _marked(whole, whole.tables)
+    rows = _rows(answers, type(whole))
+    for wanted, of_table in zip(request.tables, whose, strict=True):
+        of_all = whole.tables.add(table_name=wanted.table_name).rows
+        of_all.extend([next(rows[address]) for address in of_table])
+    return _marked(whole, answers)
 
 
-def _join(told: Any, places: Sequence[Place], answers: Mapping[str, Any]) -> None:
-    """Add a table's rows in the request's order, each from the answer of the worker it went to."""
-    for place in places:
-        answer = answers[place.address]
-        if isinstance(answer, StoreError):
-            told.rows.add(is_ok=False, error=pb.Error(code=answer.code, message=answer.message))
-        else:
-            part = answer.tables[place.table] if hasattr(answer, "tables") else answer
-            told.rows.append(part.rows[place.row])
+def _rows(answers: Mapping[str, Told], kind: Any) -> dict[str, Iterator[Any]]:
+    """Return the results of the rows of each worker's part, in the order in which it got them."""
+    return {address: _results(told, kind) for address, told in answers.items()}
 
 
-def _marked(whole: Any, tables: Sequence[Any]) -> bytes:
+def _results(told: Told, kind: Any) -> Iterator[Any]:
+    if isinstance(told, StoreError):
+        error = pb.Error(code=told.code, message=told.message)
+        return repeat(_RESULTS[kind](is_ok=False, error=error))
+    answer = kind.FromString(told)
+    tables = answer.tables if hasattr(answer, "tables") else [answer]
+    return chain.from_iterable(table.rows for table in tables)
+
+
+def _marked(whole: Any, answers: Mapping[str, Told]) -> bytes:
     """Return an answer's bytes, of a kind of their own where a row's outcome is unknown."""
     answer = bytes(whole.SerializeToString())
-    rows = (row for table in tables for row in table.rows)
-    unknown = any(not row.is_ok and row.error.code == OutcomeUnknown().code for row in rows)
+    unknown = any(isinstance(told, UnknownWithin | OutcomeUnknown) for told in answers.values())
     return UnknownWithin(answer) if unknown else answer
