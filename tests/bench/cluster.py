@@ -26,20 +26,31 @@ Status = list[dict[str, Any]]
 
 
 class Cluster:
-    """``count`` workers that share ``slots``; all is ended and reaped when left."""
+    """``count`` workers that share ``slots``; all is ended and reaped when left.
+
+    With ``apart`` they share the broker alone: each is a cluster of its own.
+    """
 
     def __init__(
-        self, folder: Path, cache_dir: Path, *, count: int, slots: int, options: Sequence[str] = ()
+        self,
+        folder: Path,
+        cache_dir: Path,
+        *,
+        count: int,
+        slots: int,
+        options: Sequence[str] = (),
+        apart: bool = False,
     ) -> None:
         self._folder = folder
         self._cache_dir = cache_dir
         self._count = count
         self._options = ("--slots", str(slots), "--table-operations-per-s", "0", *options)
         self._slots = slots
+        self._apart = apart
         self._ended = ExitStack()
         self.workers: list[Up] = []
         self.access: list[Ready] = []
-        """How each worker is reached; all take the first one's key."""
+        """How each worker is reached; all of a cluster take the first one's key."""
 
     def __enter__(self) -> Self:
         with ExitStack() as failing:
@@ -48,10 +59,12 @@ class Cluster:
             log = failing.enter_context((self._folder / "workers.log").open("ab"))
             for number in range(self._count):
                 options = (*self._options, "--kafka", broker.bootstrap, "--port", str(free_port()))
+                if self._apart:
+                    options += ("--topic-prefix", f"rowtide{number}")
                 worker = Up(self._folder / f"worker{number}", options=options, output=log)
                 self.workers.append(failing.enter_context(worker))
                 ready = worker.start()
-                first = self.access[0] if self.access else ready
+                first = ready if self._apart or not self.access else self.access[0]
                 self.access.append(first._replace(endpoint=ready.endpoint))
             self._ended = failing.pop_all()
         return self
@@ -84,7 +97,7 @@ class Cluster:
     def settled(self, count: int) -> dict[int, tuple[str, int]]:
         """Wait until ``count`` workers share all slots alike; return who claimed each.
 
-        Whoever is silent or drained is not among them.
+        Whoever is silent or drained is not among them. Workers ``apart`` need no wait.
         """
         return self._until(lambda told: _divided(told, count))
 

@@ -4,11 +4,17 @@ Every worker gets its part of the load at its own port, as a balancer gives it, 
 all but one of N requests go one hop. CPU is that of all worker processes together, the broker
 apart; ``idle`` is what they use without any load, and ``idle_us`` its part of an operation's CPU.
 
-Two loads are measured. With the ``same`` one all workers together have ``--connections``: what one
-worker did is spread over more, so each wakes for less at a time, and what it does once per wake,
-per append and per second is shared by fewer operations. With ``more`` each worker has so many, as
-workers are added because there is more to do: that shows what an operation costs when it takes
-several workers to serve them, the hop included.
+Three loads are measured. With the ``same`` one all workers together have ``--connections``: what
+one worker did is spread over more, so each wakes for less at a time, and what it does once per
+wake, per append and per second is shared by fewer operations. With ``more`` each worker has so
+many, as workers are added because there is more to do: that shows what an operation costs when it
+takes several workers to serve them, the hop included. ``apart`` is the same as ``more`` for as many
+workers that have nothing to do with each other, each a cluster of its own on the same broker: what
+an operation costs more there, it costs because the machine is fuller, and what it costs more with
+``more`` than ``apart`` it costs because workers share slots.
+
+Loads take turns, and every figure is the median of its turns: a machine that others use is never
+the same for a minute.
 
 With ``--cap 0.25`` each worker gets a quarter of a core: then what they do together must grow with
 their number, as long as broker, load and machine have room. Who is capped stands still for three
@@ -24,9 +30,11 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
 
 import click
 
@@ -35,6 +43,7 @@ from rowtide.core import variant
 from rowtide.core.schema import INTEGER, STRING
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.config import default_cache_dir
+from rowtide.deploy.up import Ready
 from tests.bench.circumstances import circumstances
 from tests.bench.cluster import Cluster
 from tests.bench.cpu_cap import CapUnavailable, cpu_cap
@@ -51,12 +60,30 @@ ROWS = 5
 BATCH_PART = 4
 """Of so many connections one sends batches."""
 
+WARM_ROWS, WARM_CONNECTIONS = 500, 16
+"""What every worker has done before it is measured, or capped."""
+
+NAMES = ("same", "more", "apart")
 IDLE_S = 4.0
 KINDS = {STRING: pb.STRING, INTEGER: pb.INTEGER}
 Told = dict[str, dict[str, float]]
 
 
-def create_table(client: Client) -> None:
+class Plan(NamedTuple):
+    """How much is asked of how many workers, and how often; ``cap`` in cores of each.
+
+    A machine that stands still for a second takes the leases of usual length from everybody, and
+    requests are refused then: the measurement ends. ``lease_ms`` may be longer.
+    """
+
+    rows: int
+    connections: int
+    cap: float | None
+    turns: int
+    lease_ms: int
+
+
+def create_table(access: Ready) -> None:
     """Create the table, its shards evenly over the keys' range and one in each slot."""
     cuts = [variant.encode(f"{number * 16 // SHARDS:x}") for number in range(1, SHARDS)]
     points = [b"\x09", *cuts, b"\x0a"]
@@ -66,29 +93,34 @@ def create_table(client: Client) -> None:
         reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
         partitions=[pb.PartitionRange(begin=points[n], end=points[n + 1]) for n in range(SHARDS)],
     )
-    client.call("CreateTable", request, pb.CreateTableResponse)
+    with Client(**access._asdict()) as client:
+        client.call("CreateTable", request, pb.CreateTableResponse)
 
 
 class Load:
-    """Sends the same requests to a cluster as to any other, divided among its workers."""
+    """Sends the same requests to workers as to any others, divided among them.
 
-    def __init__(self, cluster: Cluster, connections: int) -> None:
+    ``connections`` are those of each worker; of ``rows`` single ones, all workers' together, each
+    turn has so many.
+    """
+
+    def __init__(self, cluster: Cluster, connections: int, rows: int) -> None:
         self._cluster = cluster
         self._connections = connections
-        """Of each worker."""
+        self._rows = rows
         self._pids = [worker.pid for worker in cluster.workers]
-        self._requests = Requests(cluster.access[0], TABLE)
+        self._requests = [Requests(access, TABLE) for access in cluster.access]
 
-    def measure(self, rows: int, first: int) -> Told:
-        """Return what each operation costs and does, with so many rows from ``first`` on."""
+    def measure(self, first: int) -> Told:
+        """Return what each operation costs and does, with rows from ``first`` on."""
+        rows = self._rows
         alone, together = range(first, first + rows), range(first + rows, first + ROWS * rows)
         batches = [together[at : at + BATCH_ROWS] for at in range(0, len(together), BATCH_ROWS)]
-        put, get, batch = self._requests.put, self._requests.get, self._requests.batch
         return {
-            "PutRow": self._run(map(put, alone), self._connections),
-            "GetRow": self._run(map(get, alone), self._connections),
+            "PutRow": self._run(alone, lambda to: to.put, self._connections),
+            "GetRow": self._run(alone, lambda to: to.get, self._connections),
             "BatchWriteRow": self._run(
-                map(batch, batches), self._connections // BATCH_PART, units=BATCH_ROWS
+                batches, lambda to: to.batch, self._connections // BATCH_PART, units=BATCH_ROWS
             ),
         }
 
@@ -99,14 +131,22 @@ class Load:
         return round((sum(map(cpu_s, self._pids)) - before) / IDLE_S * 1000, 1)
 
     def _run(
-        self, requests: Iterable[bytes], connections: int, *, units: int = 1
+        self,
+        items: Sequence[Any],
+        kind: Callable[[Requests], Callable[[Any], bytes]],
+        connections: int,
+        *,
+        units: int = 1,
     ) -> dict[str, float]:
-        prepared = list(requests)
+        count = len(self._requests)
+        prepared = [
+            [*map(kind(to), items[number::count])] for number, to in enumerate(self._requests)
+        ]
         before = sum(map(cpu_s, self._pids))
         began = time.perf_counter()
         calls = asyncio.run(self._send(prepared, max(1, connections)))
         elapsed_s = time.perf_counter() - began
-        done = len(prepared) * units
+        done = len(items) * units
         return {
             "per_s": round(done / elapsed_s, 1),
             "cpu_us": round((sum(map(cpu_s, self._pids)) - before) / done * 1e6, 1),
@@ -114,20 +154,14 @@ class Load:
             "p99_ms": round(percentile(calls, 99) * 1000, 2),
         }
 
-    async def _send(self, prepared: Sequence[bytes], connections: int) -> list[float]:
-        count = len(self._pids)
+    async def _send(self, prepared: Sequence[list[bytes]], connections: int) -> list[float]:
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(
-                    closed_loop(
-                        access.endpoint,
-                        prepared[number::count],
-                        connections=connections,
-                        check=_any,
-                    ),
-                    name=f"load {number}",
+                    closed_loop(access.endpoint, requests, connections=connections, check=_any),
+                    name=f"load {access.endpoint}",
                 )
-                for number, access in enumerate(self._cluster.access)
+                for access, requests in zip(self._cluster.access, prepared, strict=True)
             ]
         return [call for loop in loops for call in loop.result().calls]
 
@@ -136,75 +170,107 @@ def _any(_body: bytes) -> None:
     """Take any answer that is one: a refusal has raised already."""
 
 
-def measured(
-    count: int, rows: int, connections: int, cap: float | None, note: Callable[[str], None]
-) -> dict[str, Told]:
-    """Return what so many workers do, by load."""
+@contextmanager
+def started(count: int, plan: Plan, *, apart: bool) -> Iterator[Cluster]:
+    """Have so many workers as a cluster, or each as one of its own, with the table and warm."""
     cache_dir = default_cache_dir(os.environ, sys.platform)
-    with (
-        tempfile.TemporaryDirectory(prefix="rowtide-workers-") as folder,
-        Cluster(Path(folder), cache_dir, count=count, slots=SLOTS) as cluster,
-        ExitStack() as capped,
-    ):
-        cluster.settled(count)
-        with Client(**cluster.access[0]._asdict()) as client:
-            create_table(client)
-        each = {"same": max(1, connections // count), "more": connections}
-        loads = {name: Load(cluster, number) for name, number in each.items()}
-        loads["more"].measure(rows // 10, 0)  # Warm.
-        if cap is not None:
+    lease = ("--lease-ms", str(plan.lease_ms))
+    with ExitStack() as left:
+        folder = Path(left.enter_context(tempfile.TemporaryDirectory(prefix="rowtide-workers-")))
+        cluster = left.enter_context(
+            Cluster(folder, cache_dir, count=count, slots=SLOTS, options=lease, apart=apart)
+        )
+        if not apart:
+            cluster.settled(count)
+        for access in cluster.access if apart else cluster.access[:1]:
+            create_table(access)
+        Load(cluster, WARM_CONNECTIONS, WARM_ROWS * count).measure(0)
+        if plan.cap is not None:
             for worker in cluster.workers:
-                capped.enter_context(cpu_cap(worker.pid, cap))
+                left.enter_context(cpu_cap(worker.pid, plan.cap))
+        yield cluster
+
+
+def measured(count: int, plan: Plan, note: Callable[[str], None]) -> dict[str, Told]:
+    """Return what so many workers do, by load."""
+    each, connections = plan.rows, plan.connections
+    with ExitStack() as running:
+        cluster = running.enter_context(started(count, plan, apart=False))
+        loads = {"same": Load(cluster, max(1, connections // count), each)}
+        if count > 1:
+            other = running.enter_context(started(count, plan, apart=True))
+            loads["more"] = Load(cluster, connections, each * count)
+            loads["apart"] = Load(other, connections, each * count)
         idle = loads["same"].idle_ms_per_s()
-        first = ROWS * rows
-        told = {"same": loads["same"].measure(rows, first)}
-        more = loads["more"].measure(rows * count, 2 * first) if count > 1 else told["same"]
-        told["more"] = more
-    for load in told.values():
-        for figures in load.values():
+        turns: list[dict[str, Told]] = []
+        first = ROWS * WARM_ROWS * count
+        for _ in range(plan.turns):
+            turns.append({})
+            for name, load in loads.items():
+                turns[-1][name] = load.measure(first)
+                first += ROWS * each * count
+    told = {name: _medians([turn[name] for turn in turns]) for name in loads}
+    for load_told in told.values():
+        for figures in load_told.values():
             figures["idle_us"] = round(idle / figures["per_s"] * 1000, 1)
+    for name in NAMES:
+        told.setdefault(name, told["same"])  # One worker has all of the load, and is alone.
     told["idle"] = {"workers": {"ms_per_s": idle}}
     note(f"{count} workers: {told}")
     return told
 
 
-def ratios(told: dict[int, dict[str, Told]]) -> dict[str, dict[str, float]]:
-    """Return what more workers cost and do, in units of what the first number of them does."""
-    first, *numbers = told
+def _medians(turns: Sequence[Told]) -> Told:
+    """Return the median of every figure."""
     return {
-        f"{name}, {load} load, {number} workers": {
-            key: round(told[number][load][name][key] / told[first][load][name][key], 2)
-            for key in ("cpu_us", "per_s")
-        }
-        for number in numbers
-        for load in ("same", "more")
-        for name in told[first][load]
+        name: {key: median(turn[name][key] for turn in turns) for key in figures}
+        for name, figures in turns[0].items()
     }
+
+
+def ratios(told: dict[int, dict[str, Told]]) -> dict[str, dict[str, float]]:
+    """Return what more workers cost and do, in units of what the first number of them does.
+
+    Beside it what they cost in units of as many that are apart.
+    """
+    first, *numbers = told
+    found: dict[str, dict[str, float]] = {}
+    for number in numbers:
+        apart = told[number]["apart"]
+        for load in NAMES:
+            for name, figures in told[number][load].items():
+                base = told[first][load][name]
+                found[f"{name}, {load} load, {number} workers"] = {
+                    key: round(figures[key] / base[key], 2) for key in ("cpu_us", "per_s")
+                } | {"cpu_us_to_apart": round(figures["cpu_us"] / apart[name]["cpu_us"], 2)}
+    return found
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--counts", default="1,2,4", help="Numbers of workers, with commas.")
 @click.option(
     "--rows",
-    default=10_000,
-    help="Rows one by one, 4 times as many by 200; of each worker with more.",
+    default=3_000,
+    help="Rows one by one in a turn, 4 times as many by 200; of each worker but with same.",
 )
+@click.option("--turns", default=3, help="How often each load is measured.")
 @click.option(
     "--connections", default=32, help="Of all workers, then of each; a quarter for batches."
 )
 @click.option("--cap", type=float, help="Cores that each worker gets; all without.")
-def main(counts: str, rows: int, connections: int, cap: float | None) -> None:
+@click.option("--lease-ms", default=1200, help="Leases of the workers.")
+def main(counts: str, **asked: Any) -> None:
     """Measure CPU per operation and throughput for several numbers of workers; print JSON."""
     about = circumstances("workers")
     numbers = [int(number) for number in counts.split(",")]
+    plan = Plan(**asked)
     try:
-        told = {
-            n: measured(n, rows, connections, cap, lambda text: click.echo(text, err=True))
-            for n in numbers
-        }
+        told = {n: measured(n, plan, lambda text: click.echo(text, err=True)) for n in numbers}
     except CapUnavailable as error:
         raise click.ClickException(f"No worker can be capped here: {error}") from error
-    click.echo(json.dumps({**about, "cap": cap, "workers": told, "ratios": ratios(told)}, indent=1))
+    click.echo(
+        json.dumps({**about, "cap": plan.cap, "workers": told, "ratios": ratios(told)}, indent=1)
+    )
 
 
 if __name__ == "__main__":
