@@ -52,6 +52,7 @@ from rowtide.core.record_body import (
     Stream,
     Update,
 )
+from rowtide.core.row_form import PackedCells
 
 __all__ = [
     "FINGERPRINT",
@@ -141,6 +142,12 @@ class Envelope(NamedTuple):
 
 
 _CELLS = (Put, Update)
+
+
+def encode_change(key: Sequence[bytes], cells: PackedCells, *, whole: bool) -> bytes:
+    """Return the body of a ``Put`` (a ``whole`` row) or an ``Update`` of nothing but these."""
+    kind = b"\x02" if whole else b"\x04"
+    return b"".join((kind, write_key(key), write_cells(cells), b"\x00\x00"))
 
 
 def encode_body(body: Body) -> bytes:

@@ -131,7 +131,6 @@ class RowForm:
         "kinds",
         "logged",
         "names",
-        "numbers",
         "ordered",
         "pick",
         "seeds",
@@ -159,8 +158,6 @@ class RowForm:
         """The checksum of each cell up to its data."""
         self.texts = picker([i for i, kind in enumerate(kinds) if kind == variant.STRING])
         self.integers = [i for i, kind in enumerate(kinds) if kind == variant.INTEGER]
-        self.numbers = Struct(f"<{len(self.integers)}q").unpack
-        """Takes the integers' data, back to back, as numbers."""
         self.stored: list[bytes] = [part for head in self.heads for part in (head, b"", b"", b"")]
         """The cells as they are stored, with gaps for data, version and checksum."""
         kept = "".join(f"{len(h)}s{s}xxq2x" for h, s in zip(self.heads, sizes, strict=True))

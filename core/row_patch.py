@@ -20,7 +20,7 @@ from rowtide.core.chunk import CHUNK_BYTES, FORMAT, HEADER_BYTES, header, pack_h
 from rowtide.core.crc8 import STEP, crc8
 from rowtide.core.row_form import Forms, PackedCells, Place, RowForm, picker, singles
 
-__all__ = ["Patch", "learn", "newest_version", "patched"]
+__all__ = ["Patch", "learn", "newest_version", "patched", "updated"]
 
 _STORED_END = 11
 """Bytes behind a value as it is stored: version and checksum, each with its tag."""
@@ -92,11 +92,35 @@ class Patch:
             return None
         version = cells.version_ms
         assert version is not None, "cells have their version when they are folded"
+        if max([versions[index] for index in self._indexes]) > version:
+            return None  # The newest stays, not the last that was written.
+        return self._exchanged(first, start, state, versions, cells, version, stamp)
+
+    def updated(
+        self, first: bytes, start: int, state: int, cells: PackedCells, time_ms: int, stamp: int
+    ) -> tuple[bytes, PackedCells] | None:
+        """Return the row with ``cells`` of a version above theirs, and these; see ``patched``."""
+        versions = self._stored_versions(first, start)
+        if versions is None or len(first) + self._added > CHUNK_BYTES:
+            return None
+        version = max([versions[index] for index in self._indexes]) + 1
+        version = max(version, time_ms)
+        stamped = cells.stamped(version)
+        return self._exchanged(first, start, state, versions, stamped, version, stamp), stamped
+
+    def _exchanged(
+        self,
+        first: bytes,
+        start: int,
+        state: int,
+        versions: tuple[int, ...],
+        cells: PackedCells,
+        version: int,
+        stamp: int,
+    ) -> bytes:
         kept = list(versions)
         checksums = bytearray(self._checksums(first[start:]))
         for index, checksum in zip(self._indexes, cells.checksums, strict=True):
-            if kept[index] > version:
-                return None  # The newest stays, not the last that was written.
             kept[index] = version
             checksums[index] = checksum
         count = len(cells)
@@ -144,6 +168,21 @@ def patched(first: bytes, state: int, cells: PackedCells, stamp: int) -> bytes |
     if place is None or place.form is None:
         return None
     made = place.form.patched(first, start, state, cells, stamp)
+    place.hits += made is not None
+    return made
+
+
+def updated(
+    first: bytes, state: int, cells: PackedCells, time_ms: int, stamp: int
+) -> tuple[bytes, PackedCells] | None:
+    """Return what a narrow row becomes by cells without a version, and these with theirs.
+
+    It is ``newest_version`` and ``patched`` in one; None where no patch is known that does it.
+    """
+    start, place = _place(first, cells.form)
+    if place is None or place.form is None:
+        return None
+    made = place.form.updated(first, start, state, cells, time_ms, stamp)
     place.hits += made is not None
     return made
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rowtide.core import key, record
-from rowtide.core.chunk import row_key
+from rowtide.core import key, record, source_row
+from rowtide.core.chunk import table_prefix
 from rowtide.core.errors import Rejected, StoreError, Unavailable, invalid
 from rowtide.core.fold import Writes
 from rowtide.core.group import ENVELOPE_BYTES, grouped
@@ -83,20 +83,29 @@ class SourceBatch:
             return []
         view = Overlay(shard.view)
         keys = [_encoded(change) for change in self.changes]
-        view.read_ahead([row_key(shard.table.table_id, encoded) for encoded in keys])
+        prefix = table_prefix(shard.table.table_id)
+        rows = [prefix + encoded for encoded in keys]
+        view.read_ahead(rows)
+        plain = source_row.is_plain(shard)
         group: list[Evaluated] = []
         size = 0
         fresh = False
         last = b""
-        for change, encoded, position in zip(self.changes, keys, self.positions, strict=True):
+        for change, encoded, at, position in zip(
+            self.changes, keys, rows, self.positions, strict=True
+        ):
             if position <= reached.all_above and reached.holds(encoded, position):
                 self.outcomes.append(SKIPPED)
                 last = position
                 continue
             try:
                 stamp = shard.take_stamp(now_us)
-                resolved = shard.resolve(change, view, stamp, now_us, encoded)
-                evaluated = shard.logged(resolved, view, stamp, now_us)
+                evaluated = None
+                if plain:
+                    evaluated = source_row.evaluated(change, encoded, at, shard, view, stamp)
+                if evaluated is None:
+                    resolved = shard.resolve(change, view, stamp, now_us, encoded)
+                    evaluated = shard.logged(resolved, view, stamp, now_us)
             except Rejected as error:
                 self.outcomes.append(error)
                 break
