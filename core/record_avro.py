@@ -21,7 +21,7 @@ from typing import Any
 
 from rowtide.core import variant
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
-from rowtide.core.row_form import PackedCells, RowForm
+from rowtide.core.row_form import HEADS_KNOWN, PackedCells, RowForm
 
 __all__ = [
     "cell_head",
@@ -218,6 +218,7 @@ def _packed_template(form: RowForm) -> list[bytes]:
     return [*parts, b"\x00"]
 
 
+@lru_cache(HEADS_KNOWN)
 def cell_head(name: bytes, kind: int, size: int) -> bytes:
     """Return what stands before the data of a put: name, operation, type, and length if any."""
     return write_bytes(name) + _BYTE[PUT << 1] + _BYTE[_BRANCHES[kind]] + _length(kind, size)

@@ -23,6 +23,7 @@ from rowtide.core.crc8 import SHIFT8, crc8
 __all__ = [
     "CELLS_MAX",
     "FORMS",
+    "HEADS_KNOWN",
     "SIZES",
     "Forms",
     "PackedCells",
@@ -37,6 +38,9 @@ __all__ = [
 CELLS_MAX = 128
 PAYLOAD_BYTES_MAX = 512
 """Wider rows and longer values are read cell by cell: there the bytes cost, not the steps."""
+
+HEADS_KNOWN = 8192
+"""Of columns with values of a size, what stands before these, and its checksum."""
 
 SIZES = {variant.INTEGER: 8, variant.DOUBLE: 8, variant.STRING: -1, variant.BLOB: -1}
 """Types that forms have, with the size of their data; -1 where the value says it itself.
@@ -53,6 +57,8 @@ _ENDS = bytearray(b"\x0a\x00" * CELLS_MAX)
 _new = tuple.__new__
 
 F = TypeVar("F")
+
+_Unpack = Callable[[bytes, int], tuple[Any, ...]]
 
 
 class Place(Generic[F]):
@@ -125,6 +131,8 @@ class RowForm:
     """What rows of one form have in common. Names are distinct and fit a table."""
 
     __slots__ = (
+        "_split",
+        "_versions",
         "data_bytes",
         "heads",
         "integers",
@@ -135,11 +143,9 @@ class RowForm:
         "pick",
         "seeds",
         "sizes",
-        "split",
         "stored",
         "stored_bytes",
         "texts",
-        "versions",
         "wire_bytes",
     )
 
@@ -149,20 +155,17 @@ class RowForm:
         self.names, self.kinds, self.sizes = names, kinds, sizes
         columns = list(zip(names, kinds, sizes, strict=True))
         self.heads = tuple(wire_head(*column) for column in columns)
-        layout = "".join(f"{len(h)}s{s}s2s" for h, s in zip(self.heads, sizes, strict=True))
-        self.split = Struct("<" + layout).unpack_from
-        """Takes a row's cells apart: of each its head, data and end, which is 0A and checksum."""
+        self._split: _Unpack | None = None
+        self._versions: _Unpack | None = None
         self.wire_bytes = sum(map(len, self.heads)) + sum(sizes) + _END * len(names)
         self.data_bytes = sum(map(len, names)) + sum(sizes)
         self.seeds = tuple(seed(*column) for column in columns)
         """The checksum of each cell up to its data."""
         self.texts = picker([i for i, kind in enumerate(kinds) if kind == variant.STRING])
         self.integers = [i for i, kind in enumerate(kinds) if kind == variant.INTEGER]
-        self.stored: list[bytes] = [part for head in self.heads for part in (head, b"", b"", b"")]
+        self.stored: list[bytes] = [b""] * (4 * len(names))
         """The cells as they are stored, with gaps for data, version and checksum."""
-        kept = "".join(f"{len(h)}s{s}xxq2x" for h, s in zip(self.heads, sizes, strict=True))
-        self.versions = Struct("<" + kept).unpack_from
-        """Takes each cell's head and version out of a row's cells as they are stored."""
+        self.stored[0::4] = self.heads
         self.stored_bytes = self.wire_bytes + 9 * len(names)
         self.logged: list[bytes] | None = None
         """The cells as the log has them, with the same gaps; made by the codec of the log."""
@@ -172,6 +175,26 @@ class RowForm:
             order = sorted(range(len(names)), key=names.__getitem__)
             self.pick = pick = itemgetter(*order)
             self.ordered = RowForm(pick(names), pick(kinds), pick(sizes))
+
+    @property
+    def split(self) -> _Unpack:
+        """Take a row's cells apart: of each its head, data and end, which is 0A and checksum."""
+        if self._split is None:
+            # Made when first asked for: rows whose texts have any length have many forms, and most
+            # of these are never read by.
+            columns = zip(self.heads, self.sizes, strict=True)
+            layout = "".join([f"{len(head)}s{size}s2s" for head, size in columns])
+            self._split = Struct("<" + layout).unpack_from
+        return self._split
+
+    @property
+    def versions(self) -> _Unpack:
+        """Take each cell's head and version out of a row's cells as they are stored."""
+        if self._versions is None:
+            columns = zip(self.heads, self.sizes, strict=True)
+            layout = "".join([f"{len(head)}s{size}xxq2x" for head, size in columns])
+            self._versions = Struct("<" + layout).unpack_from
+        return self._versions
 
     @classmethod
     def of(cls, cells: Sequence[Cell], wire_bytes: int | None = None) -> RowForm | None:
@@ -290,6 +313,7 @@ FORMS: Forms[RowForm] = Forms()
 """The forms of rows as they are sent, by the bytes from their cells' tag to the buffer's end."""
 
 
+@lru_cache(HEADS_KNOWN)
 def wire_head(name: bytes, kind: int, size: int) -> bytes:
     """Return what stands before a value's data: tags, name, sizes and type."""
     value_head = _value_head(kind, size)
@@ -297,6 +321,7 @@ def wire_head(name: bytes, kind: int, size: int) -> bytes:
     return b"\x03\x04" + _LENGTH.pack(len(name)) + name + b"\x05" + value_size + value_head
 
 
+@lru_cache(HEADS_KNOWN)
 def seed(name: bytes, kind: int, size: int) -> int:
     """Return the checksum of a cell up to its data."""
     return crc8(_value_head(kind, size), crc8(name))

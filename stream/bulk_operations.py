@@ -16,7 +16,7 @@ from rowtide.core import capacity, plainbuffer
 from rowtide.core.authentication import Identity
 from rowtide.core.defined_columns import check_cell_types
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, invalid
-from rowtide.core.mutation import DELETE, PUT, UPDATE, Change, Outcome
+from rowtide.core.mutation import DELETE, UPDATE, Change, Outcome
 from rowtide.core.plainbuffer import HEADER, RowChange
 from rowtide.core.read import RowAnswer, RowFilter, Selection, StoredRow, answer
 from rowtide.core.schema import Table, check_key, check_table_name
@@ -28,11 +28,10 @@ from rowtide.stream.range_scan import Span, key_piece, next_key, span_of, stored
 from rowtide.stream.row_blocks import MatrixBlock, PlainBlock
 from rowtide.stream.row_requests import named_key, parse, row_change, selection_of
 from rowtide.stream.shard_owner import ShardOwner, Tell
+from rowtide.stream.source_changes import KINDS, SourceChanges
 from rowtide.stream.source_writes import check_source_request, write_source
 
 __all__ = ["BulkOperations"]
-
-KINDS = {pb.PUT: PUT, pb.UPDATE: UPDATE, pb.DELETE: DELETE}
 
 ROW_BYTES_MAX = 64 * 1024 * 1024
 """A wider row is refused: BulkExport has no way to answer a row in parts."""
@@ -85,19 +84,8 @@ class BulkOperations:
         table = self._directory.used_table(
             identity.instance, request.table_name, write=len(request.rows)
         )
-        change_of = partial(self._source_change, table)
-        return write_source(self._directory, table, request, change_of, self._loop)
-
-    def _source_change(self, table: Table, item: pb.RowInBulkImportRequest) -> Change:
-        """Return a row's change. Raises ``Rejected``."""
-        kind = KINDS.get(item.type)
-        if kind is None:
-            raise invalid(f"Unknown operation type: {item.type}.")
-        row = row_change(item.row_change, kind, self._limits)
-        change = self._change(table, None, kind, row)
-        if isinstance(change, StoreError):
-            raise change
-        return change
+        changes = SourceChanges(table, request.row_forms, self._change, self._limits)
+        return write_source(self._directory, table, request, changes.change, self._loop)
 
     def _rows(self, request: pb.BulkImportRequest) -> list[tuple[int, RowChange]]:
         """Return every row with its kind. Raises what refuses the whole request."""

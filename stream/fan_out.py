@@ -22,6 +22,7 @@ from rowtide.core import key, plainbuffer
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.schema import ShardRange, Table
+from rowtide.core.source_form import first_key_value
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.directory import Directory
 from rowtide.stream.http_edge import Handler
@@ -109,12 +110,11 @@ class FanOut:
 
     def _worker_of(self, table: Table, row: bytes) -> str:
         """Return whose a row is, by its wire bytes."""
-        shard = self._shard_of(table, row)
+        shard = self._shard_of(table, plainbuffer.first_key_value(row))
         return HERE if shard is None else self._worker(shard)
 
-    def _shard_of(self, table: Table, row: bytes) -> ShardRange | None:
-        """Return the shard of a row; None where it is refused wherever it is looked at."""
-        value = plainbuffer.first_key_value(row)
+    def _shard_of(self, table: Table, value: bytes | None) -> ShardRange | None:
+        """Return the shard of a row by its first key column; None: it is refused wherever it is."""
         if value is None:
             return None
         return self._directory.catalog.shard_for(table, key.encode((value,)))
@@ -172,11 +172,15 @@ class FanOut:
         whose: list[str] = []
         shards: dict[str, dict[str, None]] = {}
         for row in request.rows:
-            shard = self._shard_of(table, row.row_change) if table else None
+            shard = None
+            if table:
+                value = first_key_value(row.row_change, row.row_form, request.row_forms)
+                shard = self._shard_of(table, value)
             address = HERE if shard is None else self._worker(shard)
             part = parts.get(address)
             if part is None:
                 part = parts[address] = pb.BulkImportRequest(table_name=request.table_name)
+                part.row_forms.extend(request.row_forms)
             if shard is not None:
                 shards.setdefault(address, {})[shard.shard_id] = None
             whose.append(address)

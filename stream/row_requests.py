@@ -38,6 +38,7 @@ __all__ = [
     "ReadRequest",
     "change_of",
     "change_selection_of",
+    "check_row",
     "parse",
     "read_key",
     "row_change",
@@ -207,12 +208,17 @@ WriteRequest = (
 def row_change(buffer: bytes, kind: int, limits: Limits) -> RowChange:
     """Return the row of a write request with its cells held to the limits."""
     row = plainbuffer.decode_row(buffer)
+    check_row(row, kind, limits)
+    return row
+
+
+def check_row(row: RowChange, kind: int, limits: Limits) -> None:
+    """Hold a row of a write request to the limits."""
     _check_key_columns(row, limits)
     for _, value in row.key:
         if value[0] in (variant.INF_MIN, variant.INF_MAX):
             raise invalid(f"{variant.type_name(value)} is an invalid type for the primary key.")
     _check_cells(row.cells, kind, limits)
-    return row
 
 
 def change_of(

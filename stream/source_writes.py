@@ -23,14 +23,11 @@ from functools import partial
 from itertools import islice
 from operator import lt
 
-from rowtide.core.cell import DELETE_ALL, PUT, Cell
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable, invalid
-from rowtide.core.limits import VERSION_END, Limits
+from rowtide.core.limits import Limits
 from rowtide.core.mutation import Change, Outcome
-from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import Table
 from rowtide.core.source_batch import Earlier, SourceBatch, not_reached
-from rowtide.core.variant import V_AUTO_INCREMENT
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.directory import Directory
 from rowtide.stream.http_tally import UnknownWithin
@@ -148,7 +145,7 @@ class _Writing:
         directory, table, divided = self._directory, self._table, self._divided
         for index, item in enumerate(self._rows[begin:end], begin):
             try:
-                change = _source_change(item, self._change_of)
+                change = self._change_of(item)
             except Rejected as error:
                 return parts, error
             self._changes.append(change)
@@ -170,24 +167,6 @@ def _require_all(owner: ShardOwner, divided: frozenset[str]) -> None:
     """Raise ``Unavailable`` where rows of the shard may have gone elsewhere."""
     if owner.shard.shard_id not in divided:
         raise Unavailable("The request was divided by another catalog.")
-
-
-def _source_change(item: pb.RowInBulkImportRequest, change_of: ChangeOf) -> Change:
-    change = change_of(item)
-    time_ms = item.time_ms
-    if not 0 <= time_ms < VERSION_END:
-        raise invalid("Timestamp must be in range [0, INT64_MAX/1000).")
-    if type(change.cells) is not PackedCells and not all(map(_is_plain, change.cells)):
-        raise invalid("Cells of a source are puts without a version, or deletes of all versions.")
-    for _, value in change.key:
-        if value == V_AUTO_INCREMENT:
-            raise invalid("A source gives every column of a primary key.")
-    change.time_ms = time_ms
-    return change
-
-
-def _is_plain(cell: Cell) -> bool:
-    return cell.op == DELETE_ALL or (cell.op == PUT and cell.version_ms is None)
 
 
 class _Reply:

@@ -1,19 +1,24 @@
 """A source's rows as the bytes of requests that write them.
 
-A row is a part of a BulkImport: kind, cells, position, time. Its cells are PlainBuffer, with the
-checksums that the store keeps and answers with. This is written out by hand, because a source's
-speed is that of its encoding; a test compares the bytes with those of the generated classes.
+A row is a part of a BulkImport: kind, cells, position, time. Most rows are packed by a form that
+the request gives once (``core/source_form.py``): their values alone. Those with deletes of columns,
+long texts, or values that are neither numbers nor texts are PlainBuffer, with the checksums that
+the store keeps and answers with; so are all of a request of few rows. This is written out by hand,
+because a source's speed is that of its encoding; tests compare the bytes with those of the
+generated classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
 
 from rowtide.connectors.rows import SourceRow
+from rowtide.connectors.runtime.source_packing import Packing, packing_of
 from rowtide.connectors.source import RowRefused
 from rowtide.core import plainbuffer, variant
 from rowtide.core.crc8 import STEP, crc8
@@ -28,13 +33,21 @@ ROWS_MAX = 1000
 BYTES_MAX = 2 * 1024 * 1024
 """Of rows in one request. The next one is encoded while the store works on it."""
 
+PACKED_ROWS_MIN = 8
+"""Rows in a request of which some are packed: a form costs as much as it saves of a few rows."""
+
 COLUMNS_KNOWN = 4096
 TEXT_BYTES_KNOWN = 256
 """Columns, and lengths of their texts, of which is remembered what stands before a value."""
 
+FORMS_MAX = 64
+"""In one request: rows of more forms than that are hardly alike."""
+
 _PUT, _UPDATE, _DELETE = (
     b"\x08" + bytes((kind,)) + b"\x12" for kind in (pb.PUT, pb.UPDATE, pb.DELETE)
 )
+_FORM = b"\xd8\x3e"  # Field 1003, a number.
+_FORMS = b"\xda\x3e"  # Field 1003 of the request, bytes.
 _POSITION = b"\xca\x3e"  # Field 1001, bytes.
 _TIME = b"\xd0\x3e"  # Field 1002, a number.
 _SOURCE = b"\xca\x3e"  # Field 1001 of the request, a string.
@@ -56,39 +69,79 @@ class Request(NamedTuple):
     rows: Sequence[SourceRow]
 
 
-def requests(source: str, table: str, rows: Iterable[SourceRow]) -> Iterator[Request]:
+def requests(source: str, table: str, rows: Sequence[SourceRow]) -> Iterator[Request]:
     """Yield the requests that write a table's rows, each encoded only when it is asked for.
 
     Raises ``RowRefused`` for a row with a value that has no place, behind those before it.
     """
-    name = table.encode()
-    head = b"\x0a" + _varint(len(name)) + name
-    name = source.encode()
-    tail = _SOURCE + _varint(len(name)) + name
-    parts = [head]
-    taken: list[SourceRow] = []
-    size = 0
+    made = _Request(source, table, packs=len(rows) >= PACKED_ROWS_MIN)
     for row in rows:
         try:
-            encoded = encoded_row(row)
+            encoded = made.encoded(row)
         except (ValueError, StructError, TypeError) as error:
-            if taken:
-                yield Request(b"".join((*parts, tail)), taken)
+            if made.rows:
+                yield made.taken()
             why = f"A value of table '{table}' can't be encoded: {error}."
             raise RowRefused(row, invalid(why)) from error
-        if taken and (size + len(encoded) > BYTES_MAX or len(taken) == ROWS_MAX):
-            yield Request(b"".join((*parts, tail)), taken)
-            parts, taken, size = [head], [], 0
-        parts += (b"\x12", _varint(len(encoded)), encoded)
-        size += len(encoded)
-        taken.append(row)
-    if taken:
-        yield Request(b"".join((*parts, tail)), taken)
+        if made.rows and (made.size + len(encoded) > BYTES_MAX or len(made.rows) == ROWS_MAX):
+            yield made.taken()
+            encoded = made.encoded(row)  # Its form has another number, or is not there yet.
+        made.add(row, encoded)
+    if made.rows:
+        yield made.taken()
+
+
+class _Request:
+    """A request that is being made. ``size`` counts the bytes of its rows."""
+
+    def __init__(self, source: str, table: str, *, packs: bool) -> None:
+        name = table.encode()
+        self._head = b"\x0a" + _varint(len(name)) + name
+        name = source.encode()
+        self._tail = _SOURCE + _varint(len(name)) + name
+        self._packs = packs
+        self._begin()
+
+    def _begin(self) -> None:
+        self.rows: list[SourceRow] = []
+        self.size = 0
+        self._parts = [self._head]
+        self._forms: dict[Packing, bytes] = {}
+        """The packings in the order of their numbers, each with the field that tells it."""
+
+    def encoded(self, row: SourceRow) -> bytes:
+        """Return a row as a part of this request. Raises ``ValueError`` and ``struct.error``."""
+        packing = packing_of(row) if self._packs else None
+        if packing is None:
+            return encoded_row(row)
+        number = self._forms.get(packing)
+        if number is None:
+            if len(self._forms) == FORMS_MAX:
+                return encoded_row(row)
+            number = self._forms[packing] = _FORM + _varint(len(self._forms) + 1)
+        cells = packing.packed(row)
+        if cells is None:
+            return encoded_row(row)
+        return _part(_PUT if row.whole else _UPDATE, cells, row) + number
+
+    def add(self, row: SourceRow, encoded: bytes) -> None:
+        """Take a row."""
+        self._parts += (b"\x12", _varint(len(encoded)), encoded)
+        self.size += len(encoded)
+        self.rows.append(row)
+
+    def taken(self) -> Request:
+        """Return what was taken, and begin the next request."""
+        forms = [(_FORMS, _varint(len(p.sample)), p.sample) for p in self._forms]
+        body = b"".join((*self._parts, self._tail, *chain.from_iterable(forms)))
+        made = Request(body, self.rows)
+        self._begin()
+        return made
 
 
 def encoded_row(row: SourceRow) -> bytes:
     """Return a row as a part of a request. Raises ``ValueError`` and what ``struct`` raises."""
-    _, key, columns, whole, time_ms, position = row
+    _, key, columns, whole, _, _ = row
     parts = [b"\x75\x00\x00\x00\x01"]
     checksums = bytearray()
     _add(parts, checksums, key, removes=False)
@@ -103,7 +156,12 @@ def encoded_row(row: SourceRow) -> bytes:
         if len(parts) == begin + 1:
             parts.pop()
     parts.append(_ROW_ENDS[STEP[crc8(checksums) ^ (columns is None)]])
-    cells = b"".join(parts)
+    return _part(kind, b"".join(parts), row)
+
+
+def _part(kind: bytes, cells: bytes, row: SourceRow) -> bytes:
+    """Return a row's fields but for its form."""
+    position = row.position
     return b"".join(
         (
             kind,
@@ -113,7 +171,7 @@ def encoded_row(row: SourceRow) -> bytes:
             _varint(len(position)),
             position,
             _TIME,
-            _varint(time_ms),
+            _varint(row.time_ms),
         )
     )
 

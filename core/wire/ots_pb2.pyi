@@ -878,28 +878,32 @@ class ReadRowsResponse(_message.Message):
     def __init__(self, consumed: _Optional[_Union[ConsumedCapacity, _Mapping]] = ..., rows: _Optional[_Iterable[bytes]] = ..., commit_stamp: _Optional[int] = ..., too_large: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BulkImportRequest(_message.Message):
-    __slots__ = ("table_name", "rows", "source", "only_shards")
+    __slots__ = ("table_name", "rows", "source", "only_shards", "row_forms")
     TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     ONLY_SHARDS_FIELD_NUMBER: _ClassVar[int]
+    ROW_FORMS_FIELD_NUMBER: _ClassVar[int]
     table_name: str
     rows: _containers.RepeatedCompositeFieldContainer[RowInBulkImportRequest]
     source: str
     only_shards: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, table_name: _Optional[str] = ..., rows: _Optional[_Iterable[_Union[RowInBulkImportRequest, _Mapping]]] = ..., source: _Optional[str] = ..., only_shards: _Optional[_Iterable[str]] = ...) -> None: ...
+    row_forms: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, table_name: _Optional[str] = ..., rows: _Optional[_Iterable[_Union[RowInBulkImportRequest, _Mapping]]] = ..., source: _Optional[str] = ..., only_shards: _Optional[_Iterable[str]] = ..., row_forms: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class RowInBulkImportRequest(_message.Message):
-    __slots__ = ("type", "row_change", "position", "time_ms")
+    __slots__ = ("type", "row_change", "position", "time_ms", "row_form")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     ROW_CHANGE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    ROW_FORM_FIELD_NUMBER: _ClassVar[int]
     type: OperationType
     row_change: bytes
     position: bytes
     time_ms: int
-    def __init__(self, type: _Optional[_Union[OperationType, str]] = ..., row_change: _Optional[bytes] = ..., position: _Optional[bytes] = ..., time_ms: _Optional[int] = ...) -> None: ...
+    row_form: int
+    def __init__(self, type: _Optional[_Union[OperationType, str]] = ..., row_change: _Optional[bytes] = ..., position: _Optional[bytes] = ..., time_ms: _Optional[int] = ..., row_form: _Optional[int] = ...) -> None: ...
 
 class BulkImportResponse(_message.Message):
     __slots__ = ("table_name", "rows")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -97,6 +97,26 @@ def part(name: str, at: int, **more: object) -> pb.RowInBulkImportRequest:
     for field_name, value in more.items():
         setattr(made, field_name, value)
     return made
+
+
+FORM = HEADER + plainbuffer.encode_row(
+    [(b"pk", variant.encode(""))], [put_cell(b"v", variant.encode(0), None)]
+)
+
+
+def packed(name: str, at: int, **more: object) -> pb.RowInBulkImportRequest:
+    """Return what ``part`` does, packed by ``FORM``."""
+    text = name.encode()
+    row = len(text).to_bytes(2, "little") + at.to_bytes(8, "little") + text
+    return part(name, at, **{"row_change": row, "row_form": 1, **more})
+
+
+def of_forms(
+    *parts: pb.RowInBulkImportRequest, forms: Sequence[bytes] = (FORM,)
+) -> pb.BulkImportRequest:
+    asked = request(*parts)
+    asked.row_forms.extend(forms)
+    return asked
 
 
 def request(*parts: pb.RowInBulkImportRequest, only: tuple[str, ...] = ()) -> pb.BulkImportRequest:
@@ -294,6 +314,70 @@ async def test_a_row_that_no_source_writes_is_refused(
     async with running(tmp_path) as worker:
         assert await worker.ask(request(wrong)) == "r"
         assert worker.logged("s1") == worker.logged("s2") == []
+
+
+async def test_packed_rows_are_written_as_others_are(tmp_path: Path) -> None:
+    logs: list[list[bytes]] = []
+    for make in (part, packed):
+        async with running(tmp_path / make.__name__) as worker:
+            rows = [make(name, at) for at, name in enumerate(("a", "z", "é", "a"), start=1)]
+            rows.append(make("a", 5, type=pb.UPDATE))
+            assert await worker.ask(of_forms(*rows, part("b", 9))) == "wwwwww"
+            assert await worker.ask(of_forms(*rows)) == "wwwww"
+            logs.append([e.value for log in worker.logs.values() for e in log._storage.entries])
+    assert logs[0] == logs[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "forms"),
+    [
+        pytest.param(packed("a", 1, time_ms=-1), [FORM], id="a time below 0"),
+        pytest.param(packed("a", 1, type=pb.DELETE), [FORM], id="cells in a delete"),
+        pytest.param(packed("a", 1, row_change=b"x"), [FORM], id="no row at all"),
+        pytest.param(packed("a", 1), [], id="no form"),
+        pytest.param(packed("a", 1, row_form=2), [FORM], id="a form that is not there"),
+        pytest.param(packed("a", 1), [b"x"], id="a form that is no row"),
+        pytest.param(packed("k" * 1025, 1), [FORM], id="a key too long"),
+        pytest.param(
+            packed("a", 1), [FORM.replace(b"pk", b"kp")], id="a form with a wrong checksum"
+        ),
+        pytest.param(
+            packed("a", 1),
+            [HEADER + plainbuffer.encode_row([(b"kp", MIDDLE)], [put_cell(b"v", b"\0" * 9, None)])],
+            id="another table's key",
+        ),
+    ],
+)
+async def test_a_packed_row_that_no_source_writes_is_refused(
+    tmp_path: Path, wrong: pb.RowInBulkImportRequest, forms: Sequence[bytes]
+) -> None:
+    async with running(tmp_path) as worker:
+        rows = [part("a", 0), wrong, part("a", 9)]
+        assert await worker.ask(of_forms(*rows, forms=forms)) == "wru"
+        assert worker.logged("s1") == ["0", "=0"]
+
+
+async def test_each_part_of_a_divided_request_has_its_forms(tmp_path: Path) -> None:
+    asked: dict[str, pb.BulkImportRequest] = {}
+
+    async def ask(address: str, _operation: str, _identity: Identity, body: bytes) -> bytes:
+        asked[address] = pb.BulkImportRequest.FromString(body)
+        answer = pb.BulkImportResponse(table_name="t")
+        for _ in asked[address].rows:
+            answer.rows.add(is_ok=True)
+        return answer.SerializeToString()
+
+    async def refresh() -> None:
+        pass
+
+    async with running(tmp_path) as worker:
+        addresses = {1: "a:1", 2: "b:1"}
+        fan_out = FanOut(worker.directory, lambda: addresses, ask, refresh, address="c:1")
+        rows = of_forms(packed("a", 1), packed("z", 2), part("b", 3))
+        await fan_out.load(ANN, rows.SerializeToString())
+    told = {at: [row.position for row in one.rows] for at, one in asked.items()}
+    assert told == {"a:1": [b"\0\1", b"\0\3"], "b:1": [b"\0\2"]}
+    assert [list(one.row_forms) for one in asked.values()] == [[FORM], [FORM]]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rowtide.connectors.rows import SourceRow
-from rowtide.connectors.runtime import source_rows
-from rowtide.connectors.runtime.source_rows import encoded_row, requests
+from rowtide.connectors.runtime import source_packing, source_rows
+from rowtide.connectors.runtime.source_rows import PACKED_ROWS_MIN, encoded_row, requests
 from rowtide.connectors.source import RowRefused
 from rowtide.core import plainbuffer, variant
+from rowtide.core.source_form import first_key_value, numbered
 from rowtide.core.variant import Scalar
 from rowtide.core.wire import ots_pb2 as pb
 
@@ -63,6 +64,77 @@ def test_requests_are_those_of_the_generated_classes(given_rows: list[SourceRow]
     expected.rows.extend(message(row) for row in given_rows)
     assert request.body == expected.SerializeToString()
     assert list(request.rows) == given_rows
+
+
+small: list[Scalar] = [0, 5, 0.5, "", "x", "é", b"", b"z", True, "x" * 513]
+plain_columns = st.none() | st.dictionaries(
+    st.sampled_from(["a", "b", "c", "é"]), st.none() | st.sampled_from(small), max_size=4
+)
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[SourceRow]:
+    """Return many rows, of a few forms most of them."""
+    key = draw(st.sampled_from([(1,), ("p", 5), (b"b", "é"), ("k" * 600,), (True,)]))
+    some = draw(st.lists(plain_columns, min_size=1, max_size=3))
+    return [
+        SourceRow(
+            "t",
+            tuple((f"k{place}", value) for place, value in enumerate(key)),
+            draw(st.sampled_from(some)),
+            draw(st.booleans()),
+            1000,
+            number.to_bytes(4, "big"),
+        )
+        for number in range(draw(st.integers(PACKED_ROWS_MIN, 20)))
+    ]
+
+
+@given(alike())
+def test_packed_rows_are_those_that_were_given(given_rows: list[SourceRow]) -> None:
+    [request] = requests("mysql", "t", given_rows)
+    asked = pb.BulkImportRequest.FromString(request.body)
+    assert asked.SerializeToString() == request.body
+    assert (asked.table_name, asked.source, list(request.rows)) == ("t", "mysql", given_rows)
+    for row, part in zip(given_rows, asked.rows, strict=True):
+        plain = message(row)
+        sent = plainbuffer.decode_row(plain.row_change)
+        first = first_key_value(part.row_change, part.row_form, asked.row_forms)
+        if part.row_form:
+            key, cells = numbered(asked.row_forms, part.row_form).read(part.row_change)
+            assert (key, list(cells)) == (sent.key, sorted(sent.cells))
+            assert (key.piece, key.state) == plainbuffer.key_piece(list(key))
+            part.row_change, part.row_form = plain.row_change, 0
+            part.ClearField("row_form")
+            assert first == key[0][1]
+        assert part == plain
+
+
+def test_rows_of_a_form_are_packed_once_it_was_met() -> None:
+    source_packing.forget()
+    many = [row_of("x" * (number % 3)) for number in range(9)]
+    [request] = requests("m", "t", many)
+    asked = pb.BulkImportRequest.FromString(request.body)
+    assert [row.row_form for row in asked.rows] == [0, *[1] * 8]
+    assert len(asked.row_forms) == 1
+
+
+def test_each_request_has_its_own_forms() -> None:
+    many = [row_of(1.5) for _ in range(2 * source_rows.ROWS_MAX)]
+    asked = [pb.BulkImportRequest.FromString(r.body) for r in requests("m", "t", many)]
+    assert [len(request.row_forms) for request in asked] == [1, 1]
+    assert {row.row_form for row in asked[1].rows} == {1}
+
+
+def test_a_request_has_so_many_forms_at_most() -> None:
+    several = [
+        SourceRow("t", (("k", 1),), {f"c{number}": 1}, True, 0, b"p")
+        for number in range(source_rows.FORMS_MAX + 5)
+    ]
+    [request] = requests("m", "t", [*several, *several])
+    asked = pb.BulkImportRequest.FromString(request.body)
+    assert len(asked.row_forms) == source_rows.FORMS_MAX
+    assert [row.row_form for row in asked.rows][-6:] == [source_rows.FORMS_MAX, 0, 0, 0, 0, 0]
 
 
 def row_of(value: Scalar, position: int = 1) -> SourceRow:

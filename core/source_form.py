@@ -1,0 +1,224 @@
+"""A source's rows without what they have in common: names, types and the marks between them.
+
+A request of a source gives each form once, as a PlainBuffer row whose values say nothing but their
+types, and a row of that form as its values alone, back to back, numbers little-endian:
+
+    2 bytes for each text (STRING, BLOB): its length
+    8 bytes for each number: INTEGER or DOUBLE
+    the texts
+
+Each of the key first, then of the cells, which stand in the order of their names. Checksums of
+cells are made here: on the way that of the request (the body's MD5) holds.
+
+What is wrong with a form is told of every row that has it. Rows are taken apart here; which keys,
+names and sizes a table allows is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from operator import itemgetter
+from struct import Struct
+from struct import error as StructError
+from typing import Any
+
+from rowtide.core import plainbuffer, variant
+from rowtide.core.crc8 import STEP, crc8
+from rowtide.core.errors import Rejected, invalid
+from rowtide.core.plainbuffer import KeyColumns, RowChange
+from rowtide.core.row_form import SIZES, PackedCells, RowForm, is_text
+
+__all__ = ["KEY_KINDS", "TEXT_BYTES_MAX", "SourceForm", "first_key_value", "layout", "numbered"]
+
+KEY_KINDS = (variant.INTEGER, variant.STRING, variant.BLOB)
+TEXT_BYTES_MAX = 512
+"""Of a text of the cells. Rows with longer ones are sent as PlainBuffer."""
+
+FORMS_KNOWN = 1024
+LENGTHS_KNOWN = 512
+"""Forms, and lengths of texts of each, of which is remembered what rows of them have in common."""
+
+_LENGTH = Struct("<I").pack
+_ENDS = tuple(bytes((0x0A, checksum)) for checksum in range(256))
+
+
+def layout(key_kinds: Sequence[int], cell_kinds: Sequence[int], *, number: str = "8s") -> str:
+    """Return the format, as ``struct`` has it, of what stands before a row's texts.
+
+    ``number`` is how a number is given: as its bytes, or by its type where that is empty.
+    """
+    kinds = [*key_kinds, *cell_kinds]
+    lengths = sum(SIZES[kind] < 0 for kind in kinds)
+    numbers = [number or "qd"[kind] for kind in kinds if SIZES[kind] > 0]
+    return "<" + "H" * lengths + "".join(numbers)
+
+
+class SourceForm:
+    """What a source's rows of one form have in common."""
+
+    def __init__(self, row: RowChange) -> None:
+        """Take the form of a row. Raises ``Rejected``."""
+        kinds = tuple(cell.variant[0] if cell.variant else -1 for cell in row.cells)
+        whole = None if row.deleted or not _is_key(row.key) else RowForm.of(list(row.cells))
+        if whole is None or whole.ordered is not whole:
+            raise invalid("Invalid row form: it is no key and cells of a form, in their order.")
+        self.key, self.cells = row.key, row.cells
+        """Columns of the key and cells: their values say nothing but their types."""
+        self._names, self._kinds = whole.names, kinds
+        self._forms: dict[tuple[int, ...], RowForm] = {}
+        key_kinds = [value[0] for _, value in row.key]
+        head = Struct(layout(key_kinds, kinds))
+        self._head, self._head_bytes = head.unpack_from, head.size
+        self._key_texts = sum(SIZES[kind] < 0 for kind in key_kinds)
+        self._texts = self._key_texts + sum(SIZES[kind] < 0 for kind in kinds)
+        # Places of the values among what is unpacked: lengths, numbers and then the texts.
+        places = _places(self._texts, key_kinds, kinds)
+        self._cells_of = _picker(places[len(key_kinds) :])
+        self._key = [
+            (_KeyColumn(name, value[0]), place)
+            for (name, value), place in zip(row.key, places, strict=False)
+        ]
+
+    def read(self, row: bytes) -> tuple[KeyColumns, PackedCells]:
+        """Return a row's key and its cells, checked to the last byte. Raises ``Rejected``."""
+        parts = self._parts(row)
+        lengths = parts[self._key_texts : self._texts]
+        form = self._forms.get(lengths) or self._form(lengths)
+        payloads = self._cells_of(parts)
+        if self._texts and not is_text(form.texts(payloads)):
+            raise _malformed("a text is not UTF-8")
+        checksums = bytes(map(crc8, payloads, form.seeds))
+        return self._read_key(parts), PackedCells(form, payloads, checksums)
+
+    def first_key_value(self, row: bytes) -> bytes:
+        """Return the first key column's variant. Raises ``Rejected``."""
+        column, place = self._key[0]
+        return column.value(self._parts(row)[place])
+
+    def _parts(self, row: bytes) -> tuple[Any, ...]:
+        """Return a row's lengths of texts, its numbers' data and its texts."""
+        try:
+            parts = self._head(row)
+        except StructError as error:
+            raise _malformed("it breaks off") from error
+        at = self._head_bytes
+        if self._texts:
+            texts = []
+            for length in parts[: self._texts]:
+                texts.append(row[at : at + length])
+                at += length
+            parts += tuple(texts)
+        if at != len(row):
+            raise _malformed(f"it has {len(row)} bytes, not {at}")
+        return parts
+
+    def _read_key(self, parts: tuple[Any, ...]) -> KeyColumns:
+        key = KeyColumns()
+        pieces = [b"\x01"]
+        state = 0
+        for column, place in self._key:
+            value = column.value(parts[place])
+            checksum = crc8(value, column.seed)
+            pieces += (column.head or column.head_of(value), value, _ENDS[checksum])
+            state = STEP[state ^ checksum]
+            key.append((column.name, value))
+        key.piece, key.state = b"".join(pieces), state
+        return key
+
+    def _form(self, lengths: tuple[int, ...]) -> RowForm:
+        """Return the form of cells whose texts have these lengths."""
+        if max(lengths, default=0) > TEXT_BYTES_MAX:
+            raise _malformed(f"a text has more than {TEXT_BYTES_MAX} bytes")
+        if len(self._forms) >= LENGTHS_KNOWN:
+            self._forms.clear()
+        left = iter(lengths)
+        sizes = tuple(SIZES[kind] if SIZES[kind] > 0 else next(left) for kind in self._kinds)
+        form = self._forms[lengths] = RowForm(self._names, self._kinds, sizes)
+        return form
+
+
+class _KeyColumn:
+    """A column of the key: what stands before its values, and the checksum up to there."""
+
+    def __init__(self, name: bytes, kind: int) -> None:
+        self.name = name
+        self.seed = crc8(name)
+        self._kind = kind
+        self._tags = b"\x03\x04" + _LENGTH(len(name)) + name + b"\x05"
+        self.head = b"" if SIZES[kind] < 0 else self._tags + _LENGTH(9)
+        """Empty where it depends on the value."""
+
+    def value(self, data: bytes) -> bytes:
+        """Return a value's variant. Raises ``Rejected`` for a text that is not UTF-8."""
+        if self.head:
+            return b"\x00" + data
+        value = bytes((self._kind,)) + _LENGTH(len(data)) + data
+        if self._kind == variant.STRING and not data.isascii():
+            variant.check(value)
+        return value
+
+    def head_of(self, value: bytes) -> bytes:
+        """Return what stands before a value."""
+        return self._tags + _LENGTH(len(value))
+
+
+_FORMS: dict[bytes, SourceForm] = {}
+
+
+def form_of(sample: bytes) -> SourceForm:
+    """Return the form that a row of a request gives. Raises ``Rejected``."""
+    form = _FORMS.get(sample)
+    if form is None:
+        if len(_FORMS) >= FORMS_KNOWN:
+            _FORMS.clear()
+        form = _FORMS[sample] = SourceForm(plainbuffer.decode_row(sample))
+    return form
+
+
+def numbered(forms: Sequence[bytes], number: int) -> SourceForm:
+    """Return the form that a row names among those of its request. Raises ``Rejected``."""
+    if not 0 < number <= len(forms):
+        raise invalid(f"Invalid row form: there is no form {number}.")
+    return form_of(forms[number - 1])
+
+
+def first_key_value(row: bytes, number: int, forms: Sequence[bytes]) -> bytes | None:
+    """Return the first key column's variant of a row, unchecked; None where it can't be told.
+
+    ``number`` is that of its form among the request's, 0 where it is PlainBuffer.
+    """
+    if not number:
+        return plainbuffer.first_key_value(row)
+    try:
+        return numbered(forms, number).first_key_value(row)
+    except Rejected:
+        return None
+
+
+def _malformed(what: str) -> Rejected:
+    return invalid(f"Invalid row of a form: {what}.")
+
+
+def _is_key(key: Sequence[tuple[bytes, bytes]]) -> bool:
+    return bool(key) and all(value[0] in KEY_KINDS for _, value in key)
+
+
+def _places(texts: int, key_kinds: Sequence[int], cell_kinds: Sequence[int]) -> list[int]:
+    """Return where each column's data is found, behind as many lengths as there are texts."""
+    kinds = [*key_kinds, *cell_kinds]
+    is_text = [SIZES[kind] < 0 for kind in kinds]
+    numbers = len(kinds) - texts
+    before = [0, *accumulate(is_text)]
+    return [
+        texts + numbers + before[index] if text else texts + index - before[index]
+        for index, text in enumerate(is_text)
+    ]
+
+
+def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[bytes, ...]]:
+    """Return what takes the items at ``places`` out of a tuple, as a tuple."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    [place] = places
+    return lambda parts: (parts[place],)

@@ -1,0 +1,133 @@
+"""Rows that a source packs by a form: what is read of them, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rowtide.core import plainbuffer, variant
+from rowtide.core.cell import Cell
+from rowtide.core.errors import Rejected
+from rowtide.core.plainbuffer import HEADER, delete_cell, put_cell
+from rowtide.core.source_form import TEXT_BYTES_MAX, SourceForm, first_key_value, numbered
+from rowtide.core.variant import Scalar
+
+KEY = [(b"p", variant.encode("")), (b"n", variant.encode(0))]
+CELLS = [
+    put_cell(name, variant.encode(value), None)
+    for name, value in ((b"a", 0), (b"b", ""), (b"c", 0.0), (b"d", b""))
+]
+SAMPLE = HEADER + plainbuffer.encode_row(KEY, CELLS)
+
+VALUES = st.tuples(
+    st.text(max_size=5),
+    st.integers(-(2**63), 2**63 - 1),
+    st.text(max_size=5),
+    st.binary(max_size=3),
+)
+
+
+def packed(partition: str, number: int, text: str, blob: bytes) -> bytes:
+    """Return a row of the form, with ``number`` as the value of each of its numbers."""
+    texts = [partition.encode(), text.encode(), blob]
+    data = number.to_bytes(8, "little", signed=True)
+    return b"".join((*(len(t).to_bytes(2, "little") for t in texts), data * 3, *texts))
+
+
+def cell(name: bytes, value: Scalar) -> Cell:
+    return put_cell(name, variant.encode(value), None)
+
+
+@given(VALUES)
+def test_a_packed_row_is_the_row_that_was_packed(values: tuple[str, int, str, bytes]) -> None:
+    partition, number, text, blob = values
+    key, cells = numbered([SAMPLE], 1).read(packed(*values))
+    data = number.to_bytes(8, "little", signed=True)
+    double = b"\x01" + data
+    expected = [cell(b"a", number), cell(b"b", text), put_cell(b"c", double, None)]
+    assert list(cells) == [*expected, cell(b"d", blob)]
+    assert key == [(b"p", variant.encode(partition)), (b"n", variant.encode(number))]
+    assert (key.piece, key.state) == plainbuffer.key_piece(list(key))
+    assert first_key_value(packed(*values), 1, [SAMPLE]) == variant.encode(partition)
+
+
+@given(VALUES, st.data())
+def test_bytes_that_are_no_row_of_the_form_are_refused(
+    values: tuple[str, int, str, bytes], data: st.DataObject
+) -> None:
+    row = packed(*values)
+    place = data.draw(st.integers(0, len(row) - 1))
+    damaged = row[:place] + bytes([data.draw(st.integers(0, 255))]) + row[place + 1 :]
+    damaged = damaged[: data.draw(st.sampled_from([len(row), place]))]
+    damaged += data.draw(st.binary(max_size=2))
+    try:
+        key, cells = numbered([SAMPLE], 1).read(damaged)
+    except Rejected:
+        return
+    # Whatever is not refused is a row that PlainBuffer takes too.
+    whole = plainbuffer.decode_row(HEADER + plainbuffer.encode_row(key, list(cells)))
+    assert (whole.key, whole.cells) == (key, cells)
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        pytest.param(b"", "it breaks off", id="nothing"),
+        pytest.param(packed("p", 1, "t", b"")[:-1], "it has 31 bytes, not 32", id="cut off"),
+        pytest.param(packed("p", 1, "t", b"") + b"x", "it has 33 bytes, not 32", id="too long"),
+        pytest.param(
+            packed("p", 1, "x" * (TEXT_BYTES_MAX + 1), b""), "more than 512 bytes", id="a long text"
+        ),
+        pytest.param(
+            packed("p", 1, "é", b"").replace("é".encode(), b"\xff\xfe"), "not UTF-8", id="no text"
+        ),
+        pytest.param(
+            packed("é", 1, "", b"").replace("é".encode(), b"\xff\xfe"), "UTF-8", id="no text in key"
+        ),
+    ],
+)
+def test_a_refusal_says_what_is_wrong(row: bytes, why: str) -> None:
+    with pytest.raises(Rejected, match=re.escape(why)):
+        numbered([SAMPLE], 1).read(row)
+
+
+@pytest.mark.parametrize(
+    ("key", "cells"),
+    [
+        pytest.param([], CELLS, id="no key"),
+        pytest.param([(b"p", variant.V_INF_MIN)], CELLS, id="a bound in the key"),
+        pytest.param([(b"p", variant.V_AUTO_INCREMENT)], CELLS, id="a key to be made"),
+        pytest.param([(b"p", variant.encode(True))], CELLS, id="a boolean in the key"),
+        pytest.param(KEY, [], id="no cells"),
+        pytest.param(KEY, CELLS[::-1], id="another order"),
+        pytest.param(KEY, [cell(b"a", 1), cell(b"a", 1)], id="a column twice"),
+        pytest.param(KEY, [cell(b"a", True)], id="a boolean"),
+        pytest.param(KEY, [put_cell(b"a", variant.encode(1), 5)], id="a version"),
+        pytest.param(KEY, [delete_cell(b"a", None)], id="a delete of a column"),
+        pytest.param(KEY, [cell(b"", 1)], id="no name"),
+        pytest.param(KEY, [cell(b"x" * 256, 1)], id="a long name"),
+    ],
+)
+def test_a_form_that_no_source_sends_is_refused(
+    key: list[tuple[bytes, bytes]], cells: Sequence[Cell]
+) -> None:
+    sample = HEADER + plainbuffer.encode_row(key, cells)
+    with pytest.raises(Rejected, match="row form"):
+        numbered([sample], 1)
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_form_that_is_not_there_is_refused(number: int) -> None:
+    with pytest.raises(Rejected, match=f"there is no form {number}"):
+        numbered([SAMPLE], number)
+
+
+def test_a_delete_is_no_form() -> None:
+    deleted = HEADER + plainbuffer.encode_row(KEY, [], deleted=True)
+    with pytest.raises(Rejected, match="row form"):
+        SourceForm(plainbuffer.decode_row(deleted))
+    assert first_key_value(b"", 1, [deleted]) is None
