@@ -64,12 +64,21 @@ class Channel(asyncio.Protocol):
         return self._read(answer, partial(_decoded, request, number))
 
     def produce(
-        self, batches: Mapping[tuple[str, int], bytes], *, timeout_ms: int
+        self,
+        batches: Mapping[tuple[str, int], bytes],
+        *,
+        timeout_ms: int,
+        transactional_id: str | None = None,
     ) -> Coroutine[Any, Any, Iterable[Appended]]:
         """Append a batch to each topic's partition, see ``send``."""
         number, version = self._next(), _required(self._produce_version, kafka_produce)
         message = kafka_produce.request(
-            version, number, CLIENT_ID_BYTES, batches, timeout_ms=timeout_ms
+            version,
+            number,
+            CLIENT_ID_BYTES,
+            batches,
+            timeout_ms=timeout_ms,
+            transactional_id=transactional_id,
         )
         return self._read(self._write(message), partial(kafka_produce.answer, version, number))
 

@@ -29,7 +29,8 @@ NO_TRANSACTION = -1
 WITH_LOG_START = 5
 """From this version on an answer tells for each partition where its log starts."""
 
-_BEGIN = Struct(">hhi")
+_NAME = Struct(">h")
+_BEGIN = Struct(">hi")
 _BATCH = Struct(">ii")
 _PARTITION = Struct(">ihqq")
 _LOG_START_BYTES = 8
@@ -52,9 +53,12 @@ def request(
     batches: Mapping[tuple[str, int], bytes],
     *,
     timeout_ms: int,
+    transactional_id: str | None = None,
 ) -> bytes:
     """Return a request for one batch per topic and partition, without its length."""
-    begin = _BEGIN.pack(NO_TRANSACTION, ALL_IN_SYNC, timeout_ms)
+    name = (transactional_id or "").encode()
+    begin = _NAME.pack(NO_TRANSACTION if transactional_id is None else len(name)) + name
+    begin += _BEGIN.pack(ALL_IN_SYNC, timeout_ms)
     partitions = (
         (topic, (_BATCH.pack(partition, len(batch)), batch))
         for (topic, partition), batch in batches.items()

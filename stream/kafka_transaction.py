@@ -20,7 +20,6 @@ from typing import Any
 
 from aiokafka.partitioner import murmur2
 from aiokafka.protocol.coordination import FindCoordinatorRequest
-from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
@@ -35,7 +34,6 @@ from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError, too_large
 from rowtide.stream.kafka_fetch import Place
-from rowtide.stream.kafka_produce import ALL_IN_SYNC
 
 __all__ = ["Transactions", "partition_of"]
 
@@ -162,19 +160,19 @@ class Transactions:
     async def _produce_to(
         self, leader: Address, batches: Mapping[Place, bytes]
     ) -> dict[Place, int]:
-        topics: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
-        for (topic, partition), batch in batches.items():
-            topics[topic].append((partition, batch))
-        timeout_ms = int(self._brokers.config.request_s * 1000)
-        request = ProduceRequest(self._id, ALL_IN_SYNC, timeout_ms, [*topics.items()])
-        answer = await self._brokers.ask(leader, request)
-        bases: dict[Place, int] = {}
-        for topic, partitions in answer.topics:
-            for partition, code, base, *_rest in partitions:
-                if code or base < 0:
-                    self._brokers.forget_leader(topic, partition)
-                    raise BrokerError(code, f"{topic}[{partition}]")
-                bases[topic, partition] = base
+        config, bases = self._brokers.config, dict[Place, int]()
+        async with (
+            asyncio.timeout(config.request_s),
+            self._brokers.connections.lent(leader) as connection,
+        ):
+            told = await connection.produce(
+                batches, timeout_ms=int(config.request_s * 1000), transactional_id=self._id
+            )
+        for topic, partition, code, base in told:
+            if code or base < 0:
+                self._brokers.forget_leader(topic, partition)
+                raise BrokerError(code, f"{topic}[{partition}]")
+            bases[topic, partition] = base
         return bases
 
     def _batches(

@@ -142,7 +142,8 @@ class _Writing:
     def _slice(self, begin: int, end: int) -> tuple[dict[ShardOwner, list[int]], Rejected | None]:
         """Return which rows go where, and what refuses the row behind them, if anything does."""
         parts: dict[ShardOwner, list[int]] = {}
-        directory, table, divided = self._directory, self._table, self._divided
+        several = len(self._table.shards) > 1
+        owner: ShardOwner | None = None
         for index, item in enumerate(self._rows[begin:end], begin):
             try:
                 change = self._change_of(item)
@@ -151,16 +152,22 @@ class _Writing:
             self._changes.append(change)
             self._positions.append(item.position)
             try:
-                directory.require_space()
-                owner = directory.owner(table, change.key)
-                if divided:
-                    _require_all(owner, divided)
+                if owner is None or several:
+                    owner = self._owner(change)
             except StoreError as error:
                 # Rows of other shards may be written though this one is not.
                 self.reply.failed(index, error)
             else:
                 parts.setdefault(owner, []).append(index)
         return parts, None
+
+    def _owner(self, change: Change) -> ShardOwner:
+        """Return the shard that takes a row. Raises ``Unavailable``."""
+        self._directory.require_space()
+        owner = self._directory.owner(self._table, change.key)
+        if self._divided:
+            _require_all(owner, self._divided)
+        return owner
 
 
 def _require_all(owner: ShardOwner, divided: frozenset[str]) -> None:

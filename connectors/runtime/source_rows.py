@@ -29,7 +29,7 @@ from rowtide.core.wire import ots_pb2 as pb
 
 __all__ = ["Request", "encoded_row", "requests"]
 
-ROWS_MAX = 1000
+ROWS_MAX = 2000
 BYTES_MAX = 2 * 1024 * 1024
 """Of rows in one request. The next one is encoded while the store works on it."""
 

@@ -13,13 +13,19 @@ BATCHES = {("a", 0): b"first", ("b-\u00fc", 7): b"", ("a", 3): b"third" * 99}
 VERSIONS = range(kafka_produce.VERSIONS[0], kafka_produce.VERSIONS[1] + 1)
 
 
+@pytest.mark.parametrize("transaction", [None, "slot-é"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_is_the_librarys(version: int) -> None:
+def test_a_request_is_the_librarys(version: int, transaction: str | None) -> None:
     theirs = produce.ProduceRequest(
-        None, -1, 1234, [("a", [(0, b"first"), (3, b"third" * 99)]), ("b-\u00fc", [(7, b"")])]
+        transaction,
+        -1,
+        1234,
+        [("a", [(0, b"first"), (3, b"third" * 99)]), ("b-\u00fc", [(7, b"")])],
     ).prepare({kafka_produce.API_KEY: (0, version)})
     head = theirs.build_request_header(77, CLIENT)
-    ours = kafka_produce.request(version, 77, CLIENT.encode(), BATCHES, timeout_ms=1234)
+    ours = kafka_produce.request(
+        version, 77, CLIENT.encode(), BATCHES, timeout_ms=1234, transactional_id=transaction
+    )
     assert ours == head.encode() + theirs.encode()
 
 
