@@ -211,11 +211,18 @@ def _logged_version(version_ms: int) -> bytes:
 
 def _packed_template(form: RowForm) -> list[bytes]:
     """Return the array of a form's cells with gaps for data, version and checksum."""
-    parts: list[bytes] = []
-    for name, kind, size in zip(form.names, form.kinds, form.sizes, strict=True):
-        parts += (cell_head(name, kind, size), b"", b"", b"")
-    parts[0] = write_long(len(form.names)) + parts[0]
-    return [*parts, b"\x00"]
+    changed: Sequence[int] = range(len(form.names))
+    parts = [b""] * (4 * len(form.names)) + [b"\x00"]
+    if form.like is not None:
+        like, changed = form.like
+        if like.logged is None:
+            like.logged = _packed_template(like)
+        parts = like.logged.copy()
+    for place in changed:
+        parts[4 * place] = cell_head(form.names[place], form.kinds[place], form.sizes[place])
+    if changed and changed[0] == 0:
+        parts[0] = write_long(len(form.names)) + parts[0]
+    return parts
 
 
 @lru_cache(HEADS_KNOWN)

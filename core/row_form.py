@@ -137,6 +137,7 @@ class RowForm:
         "heads",
         "integers",
         "kinds",
+        "like",
         "logged",
         "names",
         "ordered",
@@ -169,12 +170,37 @@ class RowForm:
         self.stored_bytes = self.wire_bytes + 9 * len(names)
         self.logged: list[bytes] | None = None
         """The cells as the log has them, with the same gaps; made by the codec of the log."""
+        self.like: tuple[RowForm, Sequence[int]] | None = None
+        """A form that differs in the sizes of the texts at these places, if it was made of one."""
         self.ordered = self
         self.pick: Callable[[Any], Any] = _everything
         if list(names) != sorted(names):
             order = sorted(range(len(names)), key=names.__getitem__)
             self.pick = pick = itemgetter(*order)
             self.ordered = RowForm(pick(names), pick(kinds), pick(sizes))
+
+    def resized(self, places: Sequence[int], sizes: Sequence[int]) -> RowForm:
+        """Return the form of rows that differ in the sizes of their texts at ``places``.
+
+        Both have the columns in the order of their names. It costs a fourth of a new form.
+        """
+        form = RowForm.__new__(RowForm)
+        form.names, form.kinds, form.integers = self.names, self.kinds, self.integers
+        form.texts, form.pick, form.ordered = self.texts, self.pick, form
+        form._split = form._versions = form.logged = None
+        form.like = self, places
+        all_sizes, heads, seeds = list(self.sizes), list(self.heads), list(self.seeds)
+        form.stored = self.stored.copy()
+        for place, size in zip(places, sizes, strict=True):
+            column = self.names[place], self.kinds[place], size
+            all_sizes[place] = size
+            heads[place] = form.stored[4 * place] = wire_head(*column)
+            seeds[place] = seed(*column)
+        form.sizes, form.heads, form.seeds = tuple(all_sizes), tuple(heads), tuple(seeds)
+        added = sum(form.sizes) - sum(self.sizes)
+        form.wire_bytes, form.data_bytes = self.wire_bytes + added, self.data_bytes + added
+        form.stored_bytes = self.stored_bytes + added
+        return form
 
     @property
     def split(self) -> _Unpack:

@@ -65,7 +65,8 @@ class SourceForm:
             raise invalid("Invalid row form: it is no key and cells of a form, in their order.")
         self.key, self.cells = row.key, row.cells
         """Columns of the key and cells: their values say nothing but their types."""
-        self._names, self._kinds = whole.names, kinds
+        texts = [place for place, kind in enumerate(kinds) if SIZES[kind] < 0]
+        self._of_no_texts, self._text_places = whole.resized(texts, [0] * len(texts)), texts
         self._forms: dict[tuple[int, ...], RowForm] = {}
         key_kinds = [value[0] for _, value in row.key]
         head = Struct(layout(key_kinds, kinds))
@@ -132,9 +133,7 @@ class SourceForm:
             raise _malformed(f"a text has more than {TEXT_BYTES_MAX} bytes")
         if len(self._forms) >= LENGTHS_KNOWN:
             self._forms.clear()
-        left = iter(lengths)
-        sizes = tuple(SIZES[kind] if SIZES[kind] > 0 else next(left) for kind in self._kinds)
-        form = self._forms[lengths] = RowForm(self._names, self._kinds, sizes)
+        form = self._forms[lengths] = self._of_no_texts.resized(self._text_places, lengths)
         return form
 
 
