@@ -4,8 +4,9 @@ Rows of measurements mostly have one form, and then nothing about a row has to b
 one unpack takes it apart, one comparison proves that it has the form, and its cells stay apart as
 values and checksums. Whoever wants cells as such gets them from ``PackedCells`` as from a list.
 
-A form is learnt from a row that was read cell by cell; rows without a known form go on being read
-so. Nothing here changes what is accepted or stored: tests hold both ways to the same bytes.
+A form is learnt from a row that was read cell by cell, or given by a source (``source_form.py``);
+rows without a known form go on being read cell by cell. Nothing here changes what is accepted or
+stored: tests hold both ways to the same bytes.
 """
 
 from __future__ import annotations
