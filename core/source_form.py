@@ -36,8 +36,11 @@ TEXT_BYTES_MAX = 512
 """Of a text of the cells. Rows with longer ones are sent as PlainBuffer."""
 
 FORMS_KNOWN = 1024
+SAMPLE_BYTES_MAX = 64 * 1024
 LENGTHS_KNOWN = 512
-"""Forms, and lengths of texts of each, of which is remembered what rows of them have in common."""
+LENGTHS_KNOWN_ALL = 8192
+"""How much is remembered: forms given by so many bytes at most, and of the lengths of their texts
+those of one form and of all. What is remembered of 128 cells with their lengths takes 15 KB."""
 
 _LENGTH = Struct("<I").pack
 _ENDS = tuple(bytes((0x0A, checksum)) for checksum in range(256))
@@ -133,6 +136,7 @@ class SourceForm:
             raise _malformed(f"a text has more than {TEXT_BYTES_MAX} bytes")
         if len(self._forms) >= LENGTHS_KNOWN:
             self._forms.clear()
+        _KNOWN.learns_lengths()
         form = self._forms[lengths] = self._of_no_texts.resized(self._text_places, lengths)
         return form
 
@@ -162,24 +166,44 @@ class _KeyColumn:
         return self._tags + _LENGTH(len(value))
 
 
-_FORMS: dict[bytes, SourceForm] = {}
+class Known:
+    """Forms by the rows that give them; bounded, with what each of them remembers."""
+
+    def __init__(self) -> None:
+        self.forms: dict[bytes, SourceForm] = {}
+        self._lengths = 0
+
+    def form(self, sample: bytes) -> SourceForm:
+        """Return the form that a row of a request gives. Raises ``Rejected``."""
+        form = self.forms.get(sample)
+        if form is None:
+            form = SourceForm(plainbuffer.decode_row(sample))
+            if len(sample) <= SAMPLE_BYTES_MAX:
+                if len(self.forms) >= FORMS_KNOWN:
+                    self.forget()
+                self.forms[sample] = form
+        return form
+
+    def learns_lengths(self) -> None:
+        """Make room for what one more row's lengths of texts bring."""
+        if self._lengths >= LENGTHS_KNOWN_ALL:
+            self.forget()
+        self._lengths += 1
+
+    def forget(self) -> None:
+        """Forget every form. A request that is under way keeps its own."""
+        self.forms.clear()
+        self._lengths = 0
 
 
-def form_of(sample: bytes) -> SourceForm:
-    """Return the form that a row of a request gives. Raises ``Rejected``."""
-    form = _FORMS.get(sample)
-    if form is None:
-        if len(_FORMS) >= FORMS_KNOWN:
-            _FORMS.clear()
-        form = _FORMS[sample] = SourceForm(plainbuffer.decode_row(sample))
-    return form
+_KNOWN = Known()
 
 
 def numbered(forms: Sequence[bytes], number: int) -> SourceForm:
     """Return the form that a row names among those of its request. Raises ``Rejected``."""
     if not 0 < number <= len(forms):
         raise invalid(f"Invalid row form: there is no form {number}.")
-    return form_of(forms[number - 1])
+    return _KNOWN.form(forms[number - 1])
 
 
 def first_key_value(row: bytes, number: int, forms: Sequence[bytes]) -> bytes | None:

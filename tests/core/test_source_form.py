@@ -13,7 +13,16 @@ from rowtide.core import plainbuffer, variant
 from rowtide.core.cell import Cell
 from rowtide.core.errors import Rejected
 from rowtide.core.plainbuffer import HEADER, delete_cell, put_cell
-from rowtide.core.source_form import TEXT_BYTES_MAX, SourceForm, first_key_value, numbered
+from rowtide.core.source_form import (
+    FORMS_KNOWN,
+    LENGTHS_KNOWN_ALL,
+    SAMPLE_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    Known,
+    SourceForm,
+    first_key_value,
+    numbered,
+)
 from rowtide.core.variant import Scalar
 
 KEY = [(b"p", variant.encode("")), (b"n", variant.encode(0))]
@@ -131,3 +140,35 @@ def test_a_delete_is_no_form() -> None:
     with pytest.raises(Rejected, match="row form"):
         SourceForm(plainbuffer.decode_row(deleted))
     assert first_key_value(b"", 1, [deleted]) is None
+
+
+def sample(name: bytes, *, value: str = "") -> bytes:
+    """Return a row that gives a form of its own."""
+    key = [(b"p", variant.encode(value))]
+    return HEADER + plainbuffer.encode_row(key, [put_cell(name, variant.encode(0), None)])
+
+
+def test_no_more_forms_are_remembered_than_told() -> None:
+    known = Known()
+    first = known.form(sample(b"first"))
+    assert known.form(sample(b"first")) is first
+    for number in range(FORMS_KNOWN):
+        known.form(sample(b"c%d" % number))
+        assert len(known.forms) <= FORMS_KNOWN
+    assert known.form(sample(b"first")) is not first
+
+
+def test_a_form_given_by_too_many_bytes_is_not_remembered() -> None:
+    known = Known()
+    known.form(sample(b"a", value="x" * SAMPLE_BYTES_MAX))
+    assert not known.forms
+
+
+def test_lengths_of_texts_are_remembered_for_all_forms_together() -> None:
+    known = Known()
+    known.form(sample(b"a"))
+    for _ in range(LENGTHS_KNOWN_ALL):
+        known.learns_lengths()
+    assert known.forms
+    known.learns_lengths()
+    assert not known.forms
