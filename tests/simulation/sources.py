@@ -1,5 +1,7 @@
 """Sources: they give rows in order, go on once all are answered, and send again what was not.
 
+Every other row is packed by a form, as connectors pack them, where no text of it is too long.
+
 A source is one process after another. Each goes on from some place up to which everything was
 answered; what the one before it sent may still arrive. A request is divided by the catalog of any
 worker, as that worker's own would be. Rows have marks, as clients' changes have: none stands twice.
@@ -13,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from rowtide.connectors.rows import SourceRow
+from rowtide.connectors.runtime.source_packing import Packing
 from rowtide.core import plainbuffer, variant
 from rowtide.core.catalog import Catalog
 from rowtide.core.errors import StoreError
@@ -39,6 +43,16 @@ class Given:
     place: Place
     mark: str
     part: pb.RowInBulkImportRequest
+    columns: dict[str, str]
+
+    def packed(self) -> tuple[bytes, bytes] | None:
+        """Return the form and the row as connectors pack them; None where a text is too long."""
+        key = tuple((name.decode(), variant.decode(value)) for name, value in self.place.key)
+        packing = Packing(
+            [(name, type(value)) for name, value in key], [(name, str) for name in self.columns]
+        )
+        packed = packing.packed(SourceRow("", key, self.columns, False, 0, b""))
+        return None if packed is None else (packing.sample, packed)
 
 
 @dataclass(slots=True)
@@ -106,18 +120,19 @@ class Sources:
 
     def _given(self, source: Source, number: int, place: Place) -> Given:
         chance, mark = self._chance, f"{source.name}{number}"
-        cells = [put_cell(MARK, variant.encode(mark), None)]
+        columns = {MARK.decode(): mark}
         for name in COLUMNS[:3]:
             value = chance.choice((None, b"small", LARGE))
             if value is not None:
-                cells.append(put_cell(name, variant.encode(value.decode()), None))
+                columns[name.decode()] = value.decode()
+        cells = [put_cell(n.encode(), variant.encode(text), None) for n, text in columns.items()]
         part = pb.RowInBulkImportRequest(
             type=chance.choice((pb.PUT, pb.UPDATE, pb.UPDATE)),
             row_change=HEADER + plainbuffer.encode_row(place.key, cells),
             position=(number + 1).to_bytes(4, "big"),
             time_ms=chance.choice(TIMES_MS),
         )
-        return Given(place, mark, part)
+        return Given(place, mark, part, columns)
 
     def _ask(
         self, source: Source, worker: SimulatedWorker, numbers: Sequence[int], catalog: Catalog
@@ -131,7 +146,8 @@ class Sources:
                 for number in ours
             }
             request = pb.BulkImportRequest(table_name=name, source=source.name)
-            request.rows.extend(source.given[number].part for number in ours)
+            for number in ours:
+                _add(request, source.given[number], packed=bool(number % 2))
             request.only_shards.extend(sorted(shards))
             heard = partial(self._answered, source, source.sent, ours)
             self._clients.send(worker, partial(_import, worker, request.SerializeToString(), heard))
@@ -168,6 +184,18 @@ class Sources:
                     before = stamps.get(given.place, 0)
                     assert before < stood.stamp, f"stands before what was given before: {given}"
                     stamps[given.place] = stood.stamp
+
+
+def _add(request: pb.BulkImportRequest, given: Given, *, packed: bool) -> None:
+    """Add a row to a request: cell by cell, or packed where it can be."""
+    request.rows.append(given.part)
+    packing = given.packed() if packed else None
+    if packing is not None:
+        sample, row = packing
+        if sample not in request.row_forms:
+            request.row_forms.append(sample)
+        request.rows[-1].row_change = row
+        request.rows[-1].row_form = [*request.row_forms].index(sample) + 1
 
 
 def _parts(source: Source, divider: SimulatedWorker) -> list[tuple[str, list[int]]]:
