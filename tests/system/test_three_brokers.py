@@ -83,6 +83,7 @@ def test_any_one_of_three_brokers_may_be_killed_or_stand_still(
         check_all(client, load.written)
 
 
+@pytest.mark.slow
 def test_with_one_broker_left_nothing_is_acknowledged_and_nothing_is_lost(
     brokers: ThreeBrokers, server: Server, seed: int
 ) -> None:
