@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from fastcrc.crc8 import smbus as crc8
 
-__all__ = ["SHIFT8", "STEP", "crc8"]
+__all__ = ["CELL_ENDS", "ROW_ENDS", "SHIFT8", "STEP", "crc8"]
 
 STEP = bytes(crc8(bytes((byte,))) for byte in range(256))
 """``crc8(a + bytes([b])) == STEP[crc8(a) ^ b]``."""
 
 SHIFT8 = bytes(crc8(bytes(8), state) for state in range(256))
 """``crc8(a + eight) == SHIFT8[crc8(a)] ^ crc8(eight)`` for any eight bytes."""
+
+CELL_ENDS, ROW_ENDS = (
+    tuple(bytes((tag, checksum)) for checksum in range(256)) for tag in (0x0A, 0x09)
+)
+"""What ends a cell, and a row, of PlainBuffer: a tag and the checksum, by the checksum."""

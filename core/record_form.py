@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rowtide.core import plainbuffer, variant
 from rowtide.core.cell import PUT, Cell
-from rowtide.core.crc8 import crc8
+from rowtide.core.crc8 import CELL_ENDS, ROW_ENDS, crc8
 from rowtide.core.plainbuffer import HEADER, SequenceInfo
 from rowtide.core.record import Put, Update
 from rowtide.core.record_avro import cell_head, key_head, logged_bytes, read_long, write_long
@@ -31,8 +31,6 @@ _LONGEST = 10
 """Bytes of a number in the log, at most."""
 
 _INT64 = Struct("<q")
-_ENDS = tuple(bytes((0x0A, checksum)) for checksum in range(256))
-_ROW_ENDS = tuple(bytes((0x09, checksum)) for checksum in range(256))
 
 
 class Column(NamedTuple):
@@ -134,12 +132,12 @@ class RecordForm:
         row = self._template.copy()
         key_parts = 3 * len(key)
         row[1:key_parts:3] = key
-        row[2:key_parts:3] = map(_ENDS.__getitem__, checks)
+        row[2:key_parts:3] = map(CELL_ENDS.__getitem__, checks)
         row[key_parts + 1 : -2 : 4] = data
         row[key_parts + 2 : -2 : 4] = [tail] * cells
         row[key_parts + 3 : -2 : 4] = checksums
         row[-2] = plainbuffer.extension(SequenceInfo(0, stamp, 0))
-        row[-1] = _ROW_ENDS[plainbuffer.row_checksum(crc8(checks), b"".join(checksums))]
+        row[-1] = ROW_ENDS[plainbuffer.row_checksum(crc8(checks), b"".join(checksums))]
         return b"".join(row)
 
 

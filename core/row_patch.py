@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from rowtide.core import plainbuffer
 from rowtide.core.cell import Cell
 from rowtide.core.chunk import CHUNK_BYTES, FORMAT, HEADER_BYTES, header, pack_header
-from rowtide.core.crc8 import STEP, crc8
+from rowtide.core.crc8 import ROW_ENDS, STEP, crc8
 from rowtide.core.row_form import Forms, PackedCells, Place, RowForm, picker, singles
 
 __all__ = ["Patch", "learn", "newest_version", "patched", "updated"]
@@ -27,8 +27,6 @@ _STORED_END = 11
 
 _ROW_END = 2
 """Bytes behind a row's cells: a tag and the row's checksum."""
-
-_ROW_ENDS = tuple(bytes((0x09, checksum)) for checksum in range(256))
 
 
 class Patch:
@@ -139,7 +137,7 @@ class Patch:
             )
         )
         rest = first[start + self._last : -_ROW_END]
-        return b"".join((*parts, rest, _ROW_ENDS[STEP[crc8(bytes(checksums), state)]]))
+        return b"".join((*parts, rest, ROW_ENDS[STEP[crc8(bytes(checksums), state)]]))
 
     def _stored_versions(self, first: bytes, start: int) -> tuple[int, ...] | None:
         """Return each cell's version, or None where the row has another form."""

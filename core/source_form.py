@@ -24,7 +24,7 @@ from struct import error as StructError
 from typing import Any
 
 from rowtide.core import plainbuffer, variant
-from rowtide.core.crc8 import STEP, crc8
+from rowtide.core.crc8 import CELL_ENDS, STEP, crc8
 from rowtide.core.errors import Rejected, invalid
 from rowtide.core.plainbuffer import KeyColumns, RowChange
 from rowtide.core.row_form import SIZES, PackedCells, RowForm, is_text
@@ -43,7 +43,6 @@ LENGTHS_KNOWN_ALL = 8192
 those of one form and of all. What is remembered of 128 cells with their lengths takes 15 KB."""
 
 _LENGTH = Struct("<I").pack
-_ENDS = tuple(bytes((0x0A, checksum)) for checksum in range(256))
 
 
 def layout(key_kinds: Sequence[int], cell_kinds: Sequence[int], *, number: str = "8s") -> str:
@@ -124,7 +123,7 @@ class SourceForm:
         for column, place in self._key:
             value = column.value(parts[place])
             checksum = crc8(value, column.seed)
-            pieces += (column.head or column.head_of(value), value, _ENDS[checksum])
+            pieces += (column.head or column.head_of(value), value, CELL_ENDS[checksum])
             state = STEP[state ^ checksum]
             key.append((column.name, value))
         key.piece, key.state = b"".join(pieces), state

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from rowtide.core import capacity, plainbuffer, record, row_patch
 from rowtide.core.chunk import CHUNK_BYTES, DELETED, FORMAT, header, pack_header
+from rowtide.core.crc8 import ROW_ENDS
 from rowtide.core.mutation import IGNORE, PUT, UPDATE, Change, Outcome
 from rowtide.core.overlay import Overlay
 from rowtide.core.row_form import PackedCells
@@ -20,7 +21,6 @@ from rowtide.core.shard import Evaluated, Shard
 __all__ = ["evaluated", "is_plain"]
 
 _new = tuple.__new__
-_ROW_ENDS = tuple(bytes((0x09, checksum)) for checksum in range(256))
 
 
 def is_plain(shard: Shard) -> bool:
@@ -76,5 +76,5 @@ def _chunk(cells: PackedCells, key_piece: bytes, state: int, version_ms: int, st
     tail = plainbuffer.version_tail(version_ms)
     parts = cells.filled(form.stored, cells.payloads, tail)
     parts[0] = head + key_piece + b"\x02" + parts[0]
-    parts.append(_ROW_ENDS[plainbuffer.row_checksum(state, cells.checksums)])
+    parts.append(ROW_ENDS[plainbuffer.row_checksum(state, cells.checksums)])
     return b"".join(parts)

@@ -21,7 +21,7 @@ from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.runtime.source_packing import Packing, packing_of
 from rowtide.connectors.source import RowRefused
 from rowtide.core import plainbuffer, variant
-from rowtide.core.crc8 import STEP, crc8
+from rowtide.core.crc8 import CELL_ENDS, ROW_ENDS, STEP, crc8
 from rowtide.core.errors import invalid
 from rowtide.core.variant import Scalar
 from rowtide.core.varint import varint
@@ -58,8 +58,6 @@ _varint = lru_cache(4096)(varint)
 _LENGTH = Struct("<I").pack
 _INTEGER = Struct("<q").pack
 _DOUBLE = Struct("<d").pack
-_ENDS = tuple(b"\x0a" + bytes((checksum,)) for checksum in range(256))
-_ROW_ENDS = tuple(b"\x09" + bytes((checksum,)) for checksum in range(256))
 
 
 class Request(NamedTuple):
@@ -155,7 +153,7 @@ def encoded_row(row: SourceRow) -> bytes:
         _add(parts, checksums, columns.items(), removes=not whole)
         if len(parts) == begin + 1:
             parts.pop()
-    parts.append(_ROW_ENDS[STEP[crc8(checksums) ^ (columns is None)]])
+    parts.append(ROW_ENDS[STEP[crc8(checksums) ^ (columns is None)]])
     return _part(kind, b"".join(parts), row)
 
 
@@ -208,7 +206,7 @@ def _add(
             continue
         checksum = crc8(data, seed)
         checksums.append(checksum)
-        parts += (head, data, _ENDS[checksum])
+        parts += (head, data, CELL_ENDS[checksum])
 
 
 _Head = tuple[bytes, int]
