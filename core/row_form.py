@@ -366,11 +366,11 @@ def is_text(texts: Sequence[bytes]) -> bool:
     return True
 
 
-def picker(places: Sequence[int]) -> Callable[[Sequence[bytes]], Sequence[bytes]]:
-    """Return what takes the items at ``places`` out of a sequence."""
+def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Return what takes the items at ``places`` out of a sequence, as a tuple."""
     if len(places) > 1:
         return itemgetter(*places)
-    return lambda items: [items[place] for place in places]
+    return lambda items: tuple([items[place] for place in places])
 
 
 def singles(text: bytes) -> tuple[bytes, ...]:

@@ -12,7 +12,7 @@ a row that grows beyond one chunk. Tests hold both to the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rowtide.core import plainbuffer
 from rowtide.core.cell import Cell
@@ -58,7 +58,7 @@ class Patch:
         self._last = behind[-1]
         self._row_bytes = row.stored_bytes
         self._heads, self._versions = row.heads, row.versions
-        self._checksums = _bytes_at([end - 1 for end in ends])
+        self._checksums = picker([end - 1 for end in ends])
         self._data_added = sum(changes.sizes) - sum(row.sizes[index] for index in indexes)
         self._added = changes.stored_bytes - sum(sizes[index] for index in indexes)
         self._template = [part for head in changes.heads for part in (b"", head, b"", b"", b"")]
@@ -206,8 +206,3 @@ def _cells_bytes(first: bytes) -> tuple[int, int]:
     key_bytes: int = header(first)[3]
     start = HEADER_BYTES + key_bytes + 1
     return start, len(first) - start - _ROW_END
-
-
-def _bytes_at(places: Sequence[int]) -> Callable[[bytes], Sequence[int]]:
-    """Return what takes the bytes at ``places`` out of a text."""
-    return picker(places)  # type: ignore[return-value]

@@ -16,9 +16,8 @@ names and sizes a table allows is not known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import accumulate
-from operator import itemgetter
+from collections.abc import Sequence
+from itertools import count
 from struct import Struct
 from struct import error as StructError
 from typing import Any
@@ -27,7 +26,7 @@ from rowtide.core import plainbuffer, variant
 from rowtide.core.crc8 import CELL_ENDS, STEP, crc8
 from rowtide.core.errors import Rejected, invalid
 from rowtide.core.plainbuffer import KeyColumns, RowChange
-from rowtide.core.row_form import SIZES, PackedCells, RowForm, is_text
+from rowtide.core.row_form import SIZES, PackedCells, RowForm, is_text, picker
 
 __all__ = ["KEY_KINDS", "TEXT_BYTES_MAX", "SourceForm", "first_key_value", "layout", "numbered"]
 
@@ -45,12 +44,11 @@ those of one form and of all. What is remembered of 128 cells with their lengths
 _LENGTH = Struct("<I").pack
 
 
-def layout(key_kinds: Sequence[int], cell_kinds: Sequence[int], *, number: str = "8s") -> str:
-    """Return the format, as ``struct`` has it, of what stands before a row's texts.
+def layout(kinds: Sequence[int], *, number: str = "8s") -> str:
+    """Return the format, as ``struct`` has it, of what stands before the texts of such columns.
 
     ``number`` is how a number is given: as its bytes, or by its type where that is empty.
     """
-    kinds = [*key_kinds, *cell_kinds]
     lengths = sum(SIZES[kind] < 0 for kind in kinds)
     numbers = [number or "qd"[kind] for kind in kinds if SIZES[kind] > 0]
     return "<" + "H" * lengths + "".join(numbers)
@@ -71,13 +69,12 @@ class SourceForm:
         self._of_no_texts, self._text_places = whole.resized(texts, [0] * len(texts)), texts
         self._forms: dict[tuple[int, ...], RowForm] = {}
         key_kinds = [value[0] for _, value in row.key]
-        head = Struct(layout(key_kinds, kinds))
+        head = Struct(layout([*key_kinds, *kinds]))
         self._head, self._head_bytes = head.unpack_from, head.size
         self._key_texts = sum(SIZES[kind] < 0 for kind in key_kinds)
-        self._texts = self._key_texts + sum(SIZES[kind] < 0 for kind in kinds)
-        # Places of the values among what is unpacked: lengths, numbers and then the texts.
-        places = _places(self._texts, key_kinds, kinds)
-        self._cells_of = _picker(places[len(key_kinds) :])
+        self._texts = self._key_texts + len(texts)
+        places = _places([*key_kinds, *kinds], self._texts)
+        self._cells_of = picker(places[len(key_kinds) :])
         self._key = [
             (_KeyColumn(name, value[0]), place)
             for (name, value), place in zip(row.key, places, strict=False)
@@ -226,21 +223,7 @@ def _is_key(key: Sequence[tuple[bytes, bytes]]) -> bool:
     return bool(key) and all(value[0] in KEY_KINDS for _, value in key)
 
 
-def _places(texts: int, key_kinds: Sequence[int], cell_kinds: Sequence[int]) -> list[int]:
-    """Return where each column's data is found, behind as many lengths as there are texts."""
-    kinds = [*key_kinds, *cell_kinds]
-    is_text = [SIZES[kind] < 0 for kind in kinds]
-    numbers = len(kinds) - texts
-    before = [0, *accumulate(is_text)]
-    return [
-        texts + numbers + before[index] if text else texts + index - before[index]
-        for index, text in enumerate(is_text)
-    ]
-
-
-def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[bytes, ...]]:
-    """Return what takes the items at ``places`` out of a tuple, as a tuple."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    [place] = places
-    return lambda parts: (parts[place],)
+def _places(kinds: Sequence[int], texts: int) -> list[int]:
+    """Return where each column's data is found: behind the texts' lengths, numbers come first."""
+    numbers_at, texts_at = count(texts), count(len(kinds))
+    return [next(texts_at if SIZES[kind] < 0 else numbers_at) for kind in kinds]

@@ -7,8 +7,7 @@ can have no form, or has one that was not met before, is left to whoever encodes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Sequence
 from struct import Struct
 from typing import Any
 
@@ -16,6 +15,7 @@ from rowtide.connectors.rows import SourceRow
 from rowtide.core import plainbuffer, variant
 from rowtide.core.cell import Cell
 from rowtide.core.errors import Rejected
+from rowtide.core.row_form import picker
 from rowtide.core.source_form import TEXT_BYTES_MAX, SourceForm, layout
 from rowtide.core.variant import Scalar
 
@@ -52,10 +52,10 @@ class Packing:
         place_of = {name: len(key) + place for place, (name, _) in enumerate(columns)}
         ordered = [(place, kind) for place, (_, kind) in enumerate(key)]
         ordered += [(place_of[name], kind) for name, kind in kept]
-        self._numbers = _picker([place for place, kind in ordered if kind not in _TEXTS])
-        self._texts = _picker([place for place, kind in ordered if kind in _TEXTS])
-        kinds = [[_KINDS[kind] for _, kind in part] for part in (key, kept)]
-        self._head = Struct(layout(*kinds, number="")).pack
+        self._numbers = picker([place for place, kind in ordered if kind not in _TEXTS])
+        self._texts = picker([place for place, kind in ordered if kind in _TEXTS])
+        kinds = [_KINDS[kind] for _, kind in (*key, *kept)]
+        self._head = Struct(layout(kinds, number="")).pack
 
     def packed(self, row: SourceRow) -> bytes | None:
         """Return the row's values, or None where a text is too long.
@@ -111,10 +111,3 @@ def _empty(columns: Sequence[_Column]) -> list[tuple[bytes, bytes]]:
 
 def _cells(columns: Sequence[_Column]) -> list[Cell]:
     return [plainbuffer.put_cell(name, value, None) for name, value in _empty(columns)]
-
-
-def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Return what takes the items at ``places`` out of a sequence."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda items: [items[place] for place in places]
