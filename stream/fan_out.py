@@ -171,16 +171,17 @@ class FanOut:
         parts: dict[str, pb.BulkImportRequest] = {}
         whose: list[str] = []
         shards: dict[str, dict[str, None]] = {}
+        forms = [*request.row_forms]  # Each look into the message would copy and hash them anew.
         for row in request.rows:
             shard = None
             if table:
-                value = first_key_value(row.row_change, row.row_form, request.row_forms)
+                value = first_key_value(row.row_change, row.row_form, forms)
                 shard = self._shard_of(table, value)
             address = HERE if shard is None else self._worker(shard)
             part = parts.get(address)
             if part is None:
                 part = parts[address] = pb.BulkImportRequest(table_name=request.table_name)
-                part.row_forms.extend(request.row_forms)
+                part.row_forms.extend(forms)
             if shard is not None:
                 shards.setdefault(address, {})[shard.shard_id] = None
             whose.append(address)
