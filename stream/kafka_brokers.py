@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
 from rowtide.core.errors import Unavailable
+from rowtide.stream.kafka_channel import Channel
 from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.kafka_connection import Address, Connections, NotConnected
 from rowtide.stream.kafka_errors import ASK_AGAIN, BrokerError
@@ -79,9 +80,15 @@ class Brokers:
 
     async def ask(self, address: Address, request: Any) -> Any:
         """Send one request and return its answer, within the time for one request."""
+        return await self.exchange(address, lambda connection: connection.send(request))
+
+    async def exchange(
+        self, address: Address, question: Callable[[Channel], Awaitable[Answer]]
+    ) -> Answer:
+        """Return what a broker answers to a question, within the time for one request."""
         async with asyncio.timeout(self.config.request_s):
             async with self.connections.lent(address) as connection:
-                return await connection.send(request)
+                return await question(connection)
 
     async def ask_any(self, request: Any, check: Callable[[Any], Answer]) -> Answer:
         """Ask any broker; ``check`` turns the answer into a value or raises ``BrokerError``."""

@@ -6,7 +6,6 @@ through here. Offsets are Kafka's. Nothing is cached: each answer was obtained a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -128,10 +127,8 @@ async def fetch_many(brokers: Brokers, leader: Address, wanted: Wanted) -> dict[
     A partition that the answer passes over has nothing to tell now. Raises one of ``LOST``.
     """
     # Half of a request's time at most, so that an idle wait is never taken for a dead broker.
-    wait_s = min(wanted.wait_s, brokers.config.request_s / 2)
-    async with asyncio.timeout(brokers.config.request_s):
-        async with brokers.connections.lent(leader) as connection:
-            return await connection.fetch(wanted._replace(wait_s=wait_s))
+    bounded = wanted._replace(wait_s=min(wanted.wait_s, brokers.config.request_s / 2))
+    return await brokers.exchange(leader, lambda connection: connection.fetch(bounded))
 
 
 def record_batches(batches: bytes, where: str) -> Iterator[Any]:

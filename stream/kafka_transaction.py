@@ -160,14 +160,14 @@ class Transactions:
     async def _produce_to(
         self, leader: Address, batches: Mapping[Place, bytes]
     ) -> dict[Place, int]:
-        config, bases = self._brokers.config, dict[Place, int]()
-        async with (
-            asyncio.timeout(config.request_s),
-            self._brokers.connections.lent(leader) as connection,
-        ):
-            told = await connection.produce(
-                batches, timeout_ms=int(config.request_s * 1000), transactional_id=self._id
-            )
+        bases: dict[Place, int] = {}
+        timeout_ms = int(self._brokers.config.request_s * 1000)
+        told = await self._brokers.exchange(
+            leader,
+            lambda connection: connection.produce(
+                batches, timeout_ms=timeout_ms, transactional_id=self._id
+            ),
+        )
         for topic, partition, code, base in told:
             if code or base < 0:
                 self._brokers.forget_leader(topic, partition)
