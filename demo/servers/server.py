@@ -6,7 +6,6 @@ It works in a folder of its own, where what it prints is kept, and does not outl
 from __future__ import annotations
 
 import os
-import random
 import time
 import urllib.error
 import urllib.request
@@ -14,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from rowtide.deploy.kafka.probe import is_free
 from rowtide.deploy.kafka.tether import TetheredProcess
+from rowtide.deploy.ports import free_ports
 
 __all__ = [
     "HOST",
@@ -29,8 +28,6 @@ __all__ = [
 ]
 
 HOST = "127.0.0.1"
-# Below the ephemeral ports, so that no client's own port is in the way of a restart.
-PORTS = range(20_000, 32_768)
 STOP_S_MAX = 60.0
 
 
@@ -133,10 +130,7 @@ def fetched(request: str | urllib.request.Request, *, timeout_s: float = 60.0) -
 
 def free_port(*, other: int = 0) -> int:
     """Return a port that nobody listens at."""
-    while True:
-        port = random.choice(PORTS)
-        if port != other and is_free(HOST, port):
-            return port
+    return next(port for port in free_ports(HOST) if port != other)
 
 
 def children(pid: int) -> list[int]:

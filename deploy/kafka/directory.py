@@ -15,7 +15,6 @@ import base64
 import fcntl
 import json
 import os
-import random
 import shutil
 import uuid
 from pathlib import Path
@@ -23,16 +22,11 @@ from typing import IO
 
 from rowtide.deploy.kafka.config import Addresses
 from rowtide.deploy.kafka.errors import BrokerFailed, DirectoryInUse, PortTaken, translated
-from rowtide.deploy.kafka.probe import is_free
+from rowtide.deploy.ports import PORTS, free_ports, is_free
 
-__all__ = ["HOST", "BrokerDirectory"]
+__all__ = ["HOST", "BrokerDirectory", "fresh_id"]
 
 HOST = "127.0.0.1"
-
-# Below the ephemeral ports of Linux (32768) and macOS (49152). From there a client that retries
-# a dead broker can be given the broker's own port as its source and connect to itself, which
-# keeps the broker from coming back.
-PORTS = range(20_000, 32_768)
 
 
 class BrokerDirectory:
@@ -103,7 +97,7 @@ class BrokerDirectory:
         """Return the id of this cluster, made at the first call."""
         state = self._load()
         if "cluster_id" not in state:
-            state = self._save(cluster_id=_fresh_id())
+            state = self._save(cluster_id=fresh_id())
         return str(state["cluster_id"])
 
     def choose_addresses(self, wanted: int | None) -> Addresses:
@@ -138,14 +132,14 @@ def _kept_or_free(kept: int | str | None, *, other: int | None = None) -> int:
     """Return ``kept`` while it is free and not ``other``, else a free port."""
     if kept is not None and kept != other and is_free(HOST, int(kept)):
         return int(kept)
-    for port in random.sample(PORTS, 1000):
-        if port != other and is_free(HOST, port):
+    for port in free_ports(HOST):
+        if port != other:
             return port
-    raise PortTaken(f"none of 1000 ports between {PORTS.start} and {PORTS.stop} is free")
+    raise PortTaken(f"no port between {PORTS.start} and {PORTS.stop} is free")
 
 
-def _fresh_id() -> str:
-    """Return a random id as Kafka writes them; a leading hyphen would look like an option."""
+def fresh_id() -> str:
+    """Return a random cluster id as Kafka writes them; a leading hyphen would seem an option."""
     while True:
         fresh = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not fresh.startswith("-"):

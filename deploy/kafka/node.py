@@ -20,8 +20,9 @@ from rowtide.deploy.kafka.config import EmbeddedConfig, server_properties
 from rowtide.deploy.kafka.directory import BrokerDirectory
 from rowtide.deploy.kafka.errors import BrokerFailed, translated
 from rowtide.deploy.kafka.java import ENVIRONMENT, Runtime
-from rowtide.deploy.kafka.probe import answers, is_free
+from rowtide.deploy.kafka.probe import answers
 from rowtide.deploy.kafka.tether import TetheredProcess
+from rowtide.deploy.ports import is_free
 
 __all__ = ["Node", "launch"]
 

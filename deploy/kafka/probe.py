@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
-__all__ = ["answers", "is_free"]
+__all__ = ["answers"]
 
 API_VERSIONS = 18
 CORRELATION = 7
@@ -27,16 +27,3 @@ def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
     except (OSError, struct.error):
         return False
     return bool(correlation == CORRELATION and error == 0)
-
-
-def is_free(host: str, port: int) -> bool:
-    """Return whether a program could listen at ``host:port`` now."""
-    with socket.socket() as listener:
-        # As Java does: a port whose last connections are in TIME_WAIT is free.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-            listener.listen(1)
-        except OSError:
-            return False
-    return True

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import random
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.deploy.ports import free_ports, is_free
 from rowtide.deploy.up import Ready, Up
 
 __all__ = ["Retrying", "Workers", "free_port", "repeated", "workers"]
 
+HOST = "127.0.0.1"
 SLOTS = 6
 SETTLED_S_MAX = 60.0
 SERVED_S_MAX = 60.0
@@ -133,13 +134,7 @@ def failure(attempt: Callable[[], object]) -> str | None:
 @pytest.fixture
 def free_port() -> int:
     """Return a port that is free now, as is the next one."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            with suppress(OSError, OverflowError):
-                second.bind(("127.0.0.1", port + 1))
-                return port
+    return next(port for port in free_ports(HOST) if is_free(HOST, port + 1))
 
 
 @pytest.fixture

@@ -1,0 +1,36 @@
+"""Ports of this machine that nobody listens at, for servers that are started again on theirs."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Iterator
+
+__all__ = ["PORTS", "free_ports", "is_free"]
+
+PORTS = range(20_000, 32_768)
+"""Below the ephemeral ports of Linux (32768) and macOS (49152). From there a client that retries a
+dead server can be given the server's own port as its source and connect to itself, which keeps the
+server from coming back."""
+
+TRIES = 1000
+
+
+def is_free(host: str, port: int) -> bool:
+    """Return whether a program could listen at ``host:port`` now."""
+    with socket.socket() as listener:
+        # As Java does: a port whose last connections are in TIME_WAIT is free.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+            listener.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def free_ports(host: str) -> Iterator[int]:
+    """Yield distinct ports that are free now, of as many as are tried; there may be none."""
+    for port in random.sample(PORTS, TRIES):
+        if is_free(host, port):
+            yield port
