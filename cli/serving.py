@@ -274,14 +274,11 @@ def kafka_config(settings: Settings, bootstrap: str) -> Any:
     """Return how the worker reaches Kafka."""
     from rowtide.stream.kafka_config import KafkaConfig
 
-    replicated = settings.durability == "replicated"
-    return KafkaConfig(
-        bootstrap=bootstrap,
+    return KafkaConfig.of(
+        bootstrap,
+        settings.durability,
         security=settings.kafka_security,
         topic_prefix=settings.topic_prefix,
-        durability=settings.durability,
-        replication_factor=3 if replicated else 1,
-        min_insync=2 if replicated else 1,
     )
 
 

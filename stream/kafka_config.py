@@ -9,7 +9,7 @@ to a broker.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 __all__ = ["KafkaConfig", "Security", "TopicSpec", "required_settings", "topic_settings"]
 
@@ -102,6 +102,20 @@ class KafkaConfig:
             raise ValueError(f"record_bytes_max {self.record_bytes_max} must be 64 KiB to 64 MiB")
         if not self.topic_prefix or len(self.topic_prefix) > 64:
             raise ValueError(f"topic_prefix {self.topic_prefix!r} must have 1 to 64 characters")
+
+    @classmethod
+    def of(
+        cls, bootstrap: str, durability: Literal["fsync", "replicated"], **more: Any
+    ) -> KafkaConfig:
+        """Return a cluster's config with as many copies as its durability asks for."""
+        copies, needed = (3, 2) if durability == "replicated" else (1, 1)
+        return cls(
+            bootstrap,
+            durability=durability,
+            replication_factor=copies,
+            min_insync=needed,
+            **more,
+        )
 
     @property
     def servers(self) -> list[str]:

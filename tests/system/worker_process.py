@@ -70,14 +70,11 @@ def _broker(wanted: argparse.Namespace) -> Iterator[EmbeddedBroker | None]:
 
 
 def _config(wanted: argparse.Namespace, bootstrap: str) -> WorkerConfig:
-    replicated = wanted.durability == "replicated"
     return WorkerConfig(
-        kafka=KafkaConfig(
-            bootstrap=bootstrap,
+        kafka=KafkaConfig.of(
+            bootstrap,
+            wanted.durability,
             topic_prefix=wanted.topic_prefix or f"system{wanted.data_dir.name}",
-            durability=wanted.durability,
-            replication_factor=3 if replicated else 1,
-            min_insync=2 if replicated else 1,
         ),
         data_dir=wanted.data_dir,
         credentials=CREDENTIALS,
