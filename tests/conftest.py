@@ -1,8 +1,9 @@
-"""What every test may use: one embedded broker for the whole run, and the Hypothesis profile."""
+"""What every test may use: one embedded broker for the whole run, a seed, Hypothesis's profile."""
 
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,3 +41,11 @@ def broker(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     config = EmbeddedConfig(tmp_path_factory.mktemp("kafka"), cache_dir)
     with EmbeddedBroker(config) as running:
         yield running.bootstrap
+
+
+@pytest.fixture
+def seed() -> int:
+    """A random seed, printed when the test fails."""
+    chosen = int(os.environ.get("ROWTIDE_SEED", random.randrange(10**6)))
+    print(f"ROWTIDE_SEED={chosen}")  # noqa: T201  # What repeats a failed run.
+    return chosen

@@ -8,7 +8,6 @@ they meet doing what depends on the machine.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import time
@@ -21,6 +20,7 @@ from tests.histories.cluster import Cluster, Member
 from tests.histories.requests import TABLE
 from tests.histories.wire import Wired
 from tests.system.small_disk import Ballast
+from tests.system.three_brokers import standing_still
 
 __all__ = ["FAULTS", "Fault", "Strike", "drawn"]
 
@@ -108,7 +108,7 @@ async def restart_broker(cluster: Cluster, strike: Strike) -> None:
 
 
 async def restart_brokers(cluster: Cluster, strike: Strike) -> None:
-    """All brokers are killed at once, and started one after the other."""
+    """All brokers are killed at once, and started at once: one alone does not answer."""
     for broker in cluster.brokers:
         broker.kill()
     await asyncio.sleep(strike.hold_s)
@@ -119,13 +119,8 @@ async def restart_brokers(cluster: Cluster, strike: Strike) -> None:
 
 async def pause_broker(cluster: Cluster, strike: Strike) -> None:
     """The broker, or one of three, stands still: nothing it was sent is answered or lost."""
-    pid = _broker(cluster, strike).pid
-    assert pid is not None, "not started"
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with standing_still(_broker(cluster, strike)):
         await asyncio.sleep(strike.hold_s)
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def _broker(cluster: Cluster, strike: Strike) -> EmbeddedBroker:

@@ -8,7 +8,6 @@ is then spoilt in copies, a third of the ways each, and each spoiling is to be f
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,14 +31,6 @@ RUNS = {
     "a worker paused, produce requests late": ["pause-worker", "late-produce"],
     "a worker without a broker, a broker killed": ["isolate-worker", "restart-broker"],
 }
-
-
-@pytest.fixture
-def seed() -> int:
-    """A random seed, printed when the test fails."""
-    chosen = int(os.environ.get("ROWTIDE_SEED", random.randrange(10**6)))
-    print(f"ROWTIDE_SEED={chosen}")  # noqa: T201  # What repeats a failed run.
-    return chosen
 
 
 def schedule(faults: Sequence[str], seed: int) -> list[Strike]:

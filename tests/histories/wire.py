@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -48,7 +49,7 @@ class Wire:
         self.counts[what] = self.counts.get(what, 0) + 1
 
 
-class Carried:
+class Carried(ABC):
     """One connection that came, and the one that goes on; ``to`` is the number of its target."""
 
     def __init__(self, writer: asyncio.StreamWriter, to: int) -> None:
@@ -56,9 +57,9 @@ class Carried:
         self._writer = writer
         self._onward: asyncio.StreamWriter | None = None
 
+    @abstractmethod
     async def run(self, port: int) -> None:
         """Carry on to a port until either side ends."""
-        raise NotImplementedError
 
     def cut(self) -> None:
         """End both connections without a farewell."""

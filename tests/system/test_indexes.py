@@ -6,7 +6,6 @@ The seed is printed; ROWTIDE_SEED repeats a run's writes and the moments of its 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import shutil
 import threading
@@ -44,14 +43,6 @@ LOCAL, GLOBAL = (
     index_meta("by_global", pb.IT_GLOBAL_INDEX),
 )
 LATE = (index_meta("late_local", pb.IT_LOCAL_INDEX), index_meta("late_global", pb.IT_GLOBAL_INDEX))
-
-
-@pytest.fixture
-def seed() -> int:
-    """A random seed, printed when the test fails."""
-    chosen = int(os.environ.get("ROWTIDE_SEED", random.randrange(10**6)))
-    print(f"ROWTIDE_SEED={chosen}")  # noqa: T201  # What repeats a failed run.
-    return chosen
 
 
 @pytest.fixture

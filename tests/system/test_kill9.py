@@ -5,7 +5,6 @@ The seed is printed; ROWTIDE_SEED repeats a run's writes and its choice of victi
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable
@@ -34,14 +33,6 @@ class Restart(NamedTuple):
 
     victim: str
     seconds: float
-
-
-@pytest.fixture
-def seed() -> int:
-    """A random seed, printed when the test fails."""
-    chosen = int(os.environ.get("ROWTIDE_SEED", random.randrange(10**6)))
-    print(f"ROWTIDE_SEED={chosen}")  # noqa: T201  # What repeats a failed run.
-    return chosen
 
 
 def kill_worker(server: Server) -> None:

@@ -5,7 +5,6 @@ The seed is printed; ROWTIDE_SEED repeats a run's writes and the order of its vi
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import time
@@ -19,21 +18,13 @@ from tests.system.conftest import MakeServer
 from tests.system.history import check_all
 from tests.system.load import Load, create_table
 from tests.system.server import Server, wait_until
-from tests.system.three_brokers import NODES, ThreeBrokers
+from tests.system.three_brokers import NODES, ThreeBrokers, standing_still
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 
 ROWTIDE = str(Path(sys.executable).with_name("rowtide"))
 BETWEEN = 200
 """Rows acknowledged at least between two faults; some random time follows."""
-
-
-@pytest.fixture
-def seed() -> int:
-    """A random seed, printed when the test fails."""
-    chosen = int(os.environ.get("ROWTIDE_SEED", random.randrange(10**6)))
-    print(f"ROWTIDE_SEED={chosen}")  # noqa: T201  # What repeats a failed run.
-    return chosen
 
 
 @pytest.fixture
@@ -44,9 +35,13 @@ def brokers(tmp_path: Path, cache_dir: Path) -> Iterator[ThreeBrokers]:
 
 @pytest.fixture
 def server(brokers: ThreeBrokers, make_server: MakeServer) -> Server:
-    """A server as users start it on a cluster of theirs."""
+    """A server as users start it on a cluster of theirs, with its table."""
     where = ("--kafka", brokers.bootstrap, "--durability", "replicated")
-    return make_server(command=(ROWTIDE, "up", "--port", "0", *where))
+    server = make_server(command=(ROWTIDE, "up", "--port", "0", *where))
+    server.start()
+    with server.client() as client:
+        create_table(client)
+    return server
 
 
 def write_on(load: Load, rows: int) -> float:
@@ -60,9 +55,6 @@ def test_any_one_of_three_brokers_may_be_killed_or_stand_still(
     brokers: ThreeBrokers, server: Server, seed: int
 ) -> None:
     chance = random.Random(seed)
-    server.start()
-    with server.client() as client:
-        create_table(client)
     pauses = []
     with Load(server, seed=seed) as load:
         for victim in chance.sample(range(NODES), NODES):
@@ -72,7 +64,7 @@ def test_any_one_of_three_brokers_may_be_killed_or_stand_still(
             pauses.append(round(write_on(load, BETWEEN), 2))  # While it is away.
             brokers.restart(victim)
             brokers.wait_until_in_sync()
-        with brokers.paused(chance.randrange(NODES)):
+        with standing_still(chance.choice(brokers.nodes)):
             pauses.append(round(write_on(load, BETWEEN), 2))
     print(f"{BETWEEN} rows without one broker took, in seconds: {pauses}")  # noqa: T201
     with server.client() as client:
@@ -88,9 +80,6 @@ def test_with_one_broker_left_nothing_is_acknowledged_and_nothing_is_lost(
     brokers: ThreeBrokers, server: Server, seed: int
 ) -> None:
     chance = random.Random(seed)
-    server.start()
-    with server.client() as client:
-        create_table(client)
     with Load(server, seed=seed) as load:
         write_on(load, BETWEEN)
         with ExitStack() as back:

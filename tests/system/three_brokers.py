@@ -9,15 +9,13 @@ to be durable.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import os
-import random
 import signal
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -25,10 +23,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from rowtide.deploy.kafka.directory import HOST, PORTS
-from rowtide.deploy.kafka.probe import is_free
+from rowtide.deploy.kafka.directory import HOST, fresh_id
+from rowtide.deploy.ports import free_ports
 
-__all__ = ["NODES", "ThreeBrokers"]
+__all__ = ["NODES", "ThreeBrokers", "standing_still"]
 
 NODES = 3
 LOOK_S = 0.1
@@ -39,10 +37,10 @@ class ThreeBrokers:
     """Nodes 0, 1 and 2 in folders of ``folder``; all run between ``start`` and ``stop``."""
 
     def __init__(self, folder: Path, cache_dir: Path) -> None:
-        ports = _free_ports(2 * NODES)
+        ports = list(islice(free_ports(HOST), 2 * NODES))
         self.ports, controllers = ports[:NODES], ports[NODES:]
         voters = ",".join(f"{n + 1}@{HOST}:{port}" for n, port in enumerate(controllers))
-        cluster_id = base64.urlsafe_b64encode(b"rowtide" + uuid.uuid4().bytes[:9]).decode()
+        cluster_id = fresh_id()
         self.nodes: list[EmbeddedBroker] = []
         for n, (port, controller) in enumerate(zip(self.ports, controllers, strict=True)):
             path = folder / f"broker{n}"
@@ -105,17 +103,6 @@ class ThreeBrokers:
         finally:
             await admin.close()
 
-    @contextmanager
-    def paused(self, node: int) -> Iterator[None]:
-        """Let one stand still."""
-        pid = self.nodes[node].pid
-        assert pid is not None, "not started"
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(pid, signal.SIGCONT)
-
 
 REPLICATED = {
     "default.replication.factor": str(NODES),
@@ -140,11 +127,13 @@ async def _in_sync(admin: AIOKafkaAdminClient) -> bool:
     )
 
 
-def _free_ports(count: int) -> list[int]:
-    free: list[int] = []
-    for port in random.sample(PORTS, 1000):
-        if is_free(HOST, port):
-            free.append(port)
-        if len(free) == count:
-            return free
-    raise AssertionError("no free ports")
+@contextmanager
+def standing_still(broker: EmbeddedBroker) -> Iterator[None]:
+    """Let a broker stand still: nothing it is sent is answered or lost."""
+    pid = broker.pid
+    assert pid is not None, "not started"
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
