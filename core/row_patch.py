@@ -101,8 +101,7 @@ class Patch:
         versions = self._stored_versions(first, start)
         if versions is None or len(first) + self._added > CHUNK_BYTES:
             return None
-        version = max([versions[index] for index in self._indexes]) + 1
-        version = max(version, time_ms)
+        version = max(max([versions[index] for index in self._indexes]) + 1, time_ms)
         stamped = cells.stamped(version)
         return self._exchanged(first, start, state, versions, stamped, version, stamp), stamped
 

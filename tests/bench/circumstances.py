@@ -24,7 +24,7 @@ ROUNDS = 5
 def circumstances(name: str) -> dict[str, str]:
     """Return machine, load, date, interpreter and command of the benchmark ``name``."""
     return {
-        "machine": machine(),
+        "machine": _machine(),
         "load before": f"{os.getloadavg()[0]:.1f}",
         "date": datetime.now(UTC).date().isoformat(),
         "python": sys.version.split()[0],
@@ -38,7 +38,7 @@ def told(about: dict[str, str]) -> str:
     return "".join(f"{name}: {value}\n" for name, value in about.items())
 
 
-def machine() -> str:
+def _machine() -> str:
     """Return processor, number of cores, and memory in one line."""
     model = next(
         (

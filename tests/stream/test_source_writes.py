@@ -164,6 +164,27 @@ async def running(
         rows.close()
 
 
+async def divided(path: Path, rows: pb.BulkImportRequest) -> dict[str, pb.BulkImportRequest]:
+    """Return what a third worker asks of those that have the shards, by their addresses."""
+    asked: dict[str, pb.BulkImportRequest] = {}
+
+    async def ask(address: str, _operation: str, _identity: Identity, body: bytes) -> bytes:
+        asked[address] = pb.BulkImportRequest.FromString(body)
+        answer = pb.BulkImportResponse(table_name="t")
+        for _ in asked[address].rows:
+            answer.rows.add(is_ok=True)
+        return answer.SerializeToString()
+
+    async def refresh() -> None:
+        pass
+
+    async with running(path) as worker:
+        addresses = {1: "a:1", 2: "b:1"}
+        fan_out = FanOut(worker.directory, lambda: addresses, ask, refresh, address="c:1")
+        await fan_out.load(ANN, rows.SerializeToString())
+    return asked
+
+
 async def test_rows_and_their_position_are_one_group_of_each_shard(tmp_path: Path) -> None:
     async with running(tmp_path) as worker:
         assert await worker.write(("a", 1), ("z", 2), ("b", 3)) == "www"
@@ -268,23 +289,7 @@ async def test_nothing_is_written_to_a_shard_that_another_catalog_did_not_see(
 
 
 async def test_a_divided_request_names_the_shards_of_each_part(tmp_path: Path) -> None:
-    asked: dict[str, pb.BulkImportRequest] = {}
-
-    async def ask(address: str, _operation: str, _identity: Identity, body: bytes) -> bytes:
-        asked[address] = pb.BulkImportRequest.FromString(body)
-        answer = pb.BulkImportResponse(table_name="t")
-        for _ in asked[address].rows:
-            answer.rows.add(is_ok=True)
-        return answer.SerializeToString()
-
-    async def refresh() -> None:
-        pass
-
-    async with running(tmp_path) as worker:
-        addresses = {1: "a:1", 2: "b:1"}
-        fan_out = FanOut(worker.directory, lambda: addresses, ask, refresh, address="c:1")
-        rows = request(part("a", 1), part("z", 2), part("b", 3))
-        await fan_out.load(ANN, rows.SerializeToString())
+    asked = await divided(tmp_path, request(part("a", 1), part("z", 2), part("b", 3)))
     told = {at: (one.source, list(one.only_shards)) for at, one in asked.items()}
     assert told == {"a:1": ("mysql", ["s1"]), "b:1": ("mysql", ["s2"])}
     assert [row.position for row in asked["a:1"].rows] == [b"\0\1", b"\0\3"]
@@ -358,23 +363,7 @@ async def test_a_packed_row_that_no_source_writes_is_refused(
 
 
 async def test_each_part_of_a_divided_request_has_its_forms(tmp_path: Path) -> None:
-    asked: dict[str, pb.BulkImportRequest] = {}
-
-    async def ask(address: str, _operation: str, _identity: Identity, body: bytes) -> bytes:
-        asked[address] = pb.BulkImportRequest.FromString(body)
-        answer = pb.BulkImportResponse(table_name="t")
-        for _ in asked[address].rows:
-            answer.rows.add(is_ok=True)
-        return answer.SerializeToString()
-
-    async def refresh() -> None:
-        pass
-
-    async with running(tmp_path) as worker:
-        addresses = {1: "a:1", 2: "b:1"}
-        fan_out = FanOut(worker.directory, lambda: addresses, ask, refresh, address="c:1")
-        rows = of_forms(packed("a", 1), packed("z", 2), part("b", 3))
-        await fan_out.load(ANN, rows.SerializeToString())
+    asked = await divided(tmp_path, of_forms(packed("a", 1), packed("z", 2), part("b", 3)))
     told = {at: [row.position for row in one.rows] for at, one in asked.items()}
     assert told == {"a:1": [b"\0\1", b"\0\3"], "b:1": [b"\0\2"]}
     assert [list(one.row_forms) for one in asked.values()] == [[FORM], [FORM]]
