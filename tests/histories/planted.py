@@ -45,7 +45,7 @@ def read_stale(evidence: Evidence, chance: random.Random) -> None:
 
 
 def count_twice_for_a_client(evidence: Evidence, chance: random.Random) -> None:
-    one = chance.choice(_increments(evidence))
+    one = chance.choice(_told_first(evidence))
     assert isinstance(one.found, int)
     one.found += 1
 
@@ -142,6 +142,30 @@ def _written(evidence: Evidence) -> list[Operation]:
 
 def _increments(evidence: Evidence) -> list[Operation]:
     return [one for one in _written(evidence) if one.kind is Kind.INCREMENT]
+
+
+def _told_first(evidence: Evidence) -> list[Operation]:
+    """Return increments whose number nothing else can have made: one more has no explanation.
+
+    No put sets it, and until it was told no other increment of the row, told it or unknown, had
+    begun.
+    """
+    puts = max(one.number for one in evidence.history if one.kind is Kind.PUT)
+    told: dict[tuple[str, object], list[Operation]] = {}
+    unknown_s: dict[str, float] = {}
+    for one in evidence.history:
+        if one.kind is Kind.INCREMENT and one.told is Told.OK:
+            told.setdefault((one.key, one.found), []).append(one)
+        elif one.kind is Kind.INCREMENT and one.told is Told.UNKNOWN:
+            unknown_s[one.key] = min(one.invoked_s, unknown_s.get(one.key, math.inf))
+    found = []
+    for (key, number), increments in told.items():
+        first, *others = sorted(increments, key=lambda one: one.invoked_s)
+        others_s = min((one.invoked_s for one in others), default=math.inf)
+        assert isinstance(number, int)
+        if number > puts and first.returned_s < min(others_s, unknown_s.get(key, math.inf)):
+            found.append(first)
+    return found
 
 
 def _overwritten(evidence: Evidence) -> list[tuple[Operation, Operation]]:
