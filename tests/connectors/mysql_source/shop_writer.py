@@ -61,15 +61,19 @@ class ShopWriter:
         while self._left > 0:
             try:
                 connection = connection or self._server.connect(autocommit=False)
-                with connection.cursor() as cursor:
-                    for _ in range(self._chance.randint(1, 6)):
-                        self._left -= 1
-                        self._change(cursor)
-                connection.commit()
-            except pymysql.err.IntegrityError:
-                connection.rollback()  # A key was changed to one that is there.
+                try:
+                    self._transaction(connection)
+                except pymysql.err.IntegrityError:
+                    connection.rollback()  # A key was changed to one that is there.
             except pymysql.MySQLError:
-                connection = None
+                connection = None  # The server went, perhaps before it rolled back.
+
+    def _transaction(self, connection: Any) -> None:
+        with connection.cursor() as cursor:
+            for _ in range(self._chance.randint(1, 6)):
+                self._left -= 1
+                self._change(cursor)
+        connection.commit()
 
     def _change(self, cursor: Any) -> None:
         self._number += 1
