@@ -34,7 +34,7 @@ COOL_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does. ``options`` go to every worker."""
+    """What a run does. ``options`` go to every worker; ``standbys`` keep copies of each slot."""
 
     fault: str
     seed: int
@@ -42,6 +42,7 @@ class Plan:
     workers: int = 3
     options: Sequence[str] = ()
     brokers: int = 1
+    standbys: int = 0
 
 
 @dataclass(slots=True)
@@ -58,12 +59,14 @@ class Struck:
 class Report:
     """What a run found. ``anomalies`` should be empty.
 
-    ``loaded_s`` is for how long clients asked, ``cpu_s`` what clients and proxies used meanwhile.
+    Of the operations ``bounded`` reads might be stale, of which ``behind`` were. ``loaded_s`` is
+    for how long clients asked, ``cpu_s`` what clients and proxies used meanwhile.
     """
 
     fault: str
     seed: int
     brokers: int = 1
+    standbys: int = 0
     seconds: float = 0.0
     loaded_s: float = 0.0
     cpu_s: float = 0.0
@@ -77,6 +80,8 @@ class Report:
     shards: int = 0
     rows: int = 0
     undecided: int = 0
+    bounded: int = 0
+    behind: int = 0
     judged_s: float = 0.0
     anomalies: list[str] = field(default_factory=list)
 
@@ -87,7 +92,7 @@ class Report:
 
 async def run(plan: Plan, folder: Path, cache_dir: Path) -> tuple[Report, Evidence]:
     """Make one run in ``folder``, leave nothing running, and judge it."""
-    report = Report(plan.fault, plan.seed, plan.brokers)
+    report = Report(plan.fault, plan.seed, plan.brokers, plan.standbys)
     began_s = time.monotonic()
     one = Run(plan, folder, cache_dir)
     with ExitStack() as closing:
@@ -105,8 +110,9 @@ class Run:
     def __init__(self, plan: Plan, folder: Path, cache_dir: Path) -> None:
         self._plan = plan
         shimmed = any(FAULTS[strike.fault].needs == "shim" for strike in plan.schedule)
+        options = ["--standbys", str(plan.standbys), *plan.options]
         self.cluster = Cluster(
-            folder, cache_dir, plan.seed, plan.options, shimmed=shimmed, brokers=plan.brokers
+            folder, cache_dir, plan.seed, options, shimmed=shimmed, brokers=plan.brokers
         )
         self._struck: list[Struck] = []
         self.load: Load
@@ -120,7 +126,7 @@ class Run:
         for client in clients:
             # A clock that jumps makes signatures stale that are on their way.
             client.passing = frozenset(["OTSAuthFailed"] if self.cluster.shimmed else [])
-        self.load = self.cluster.load = Load(clients, plan.seed)
+        self.load = self.cluster.load = Load(clients, plan.seed, copies=plan.standbys > 0)
         began_s, cpu_s = time.monotonic(), time.process_time()
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as beside:
@@ -199,6 +205,7 @@ class Run:
         report.judged_s = round(time.monotonic() - began_s, 2)
         report.anomalies += self.load.faults + verdict.anomalies
         report.rows, report.undecided = verdict.rows, verdict.undecided
+        report.bounded, report.behind = verdict.bounded, verdict.behind
         report.told = dict(Counter(o.told.value for o in history))
         report.operations = len([o for o in history if o.told is not Told.UNAVAILABLE])
         report.answers = dict(self.load.answers)

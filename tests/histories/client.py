@@ -45,10 +45,15 @@ class WorkerClient:
         self._access = access
         self._idle: list[Connection] = []
 
-    async def call(self, operation: str, body: bytes, *, timeout_s: float) -> Answer:
-        """Send one request and return its answer. Raises ``NotSent``, ``NoAnswer``."""
+    async def call(
+        self, operation: str, body: bytes, *, timeout_s: float, bound_s: float | None = None
+    ) -> Answer:
+        """Send one request and return its answer; it may be stale by a bound, where one is given.
+
+        Raises ``NotSent``, ``NoAnswer``.
+        """
         connection = await self._connection()
-        answer = connection.ask(self._request(operation, body))
+        answer = connection.ask(self._request(operation, body, bound_s))
         try:
             async with asyncio.timeout(timeout_s):
                 told = await answer
@@ -81,10 +86,10 @@ class WorkerClient:
             raise NotSent(str(error)) from error
         return made
 
-    def _request(self, operation: str, body: bytes) -> bytes:
-        headers = signed_headers(
-            self._access, operation, body, datetime.now(UTC) + timedelta(seconds=self.skew_s)
-        )
+    def _request(self, operation: str, body: bytes, bound_s: float | None) -> bytes:
+        now = datetime.now(UTC) + timedelta(seconds=self.skew_s)
+        more = {} if bound_s is None else {b"x-ots-max-staleness-ms": b"%d" % (bound_s * 1000)}
+        headers = signed_headers(self._access, operation, body, now, more)
         lines = [f"POST /{operation} HTTP/1.1", "Host: 127.0.0.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines += [f"Content-Length: {len(body)}", "", ""]

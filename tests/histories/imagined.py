@@ -1,7 +1,7 @@
 """Histories of a store that is right, made up: every operation takes effect at one moment.
 
 Clients overlap, some get no answer, and of what got none a half took effect. With a history comes
-the stream that such a store would have had.
+the stream that such a store would have had, and reads of copies that are behind.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tests.histories.stream_reading import Empty, Record, Tail
 __all__ = ["SHARD", "imagined_evidence", "imagined_history"]
 
 SHARD = "b-shard"
+MADE_US = 1000
 
 
 def imagined_history(
@@ -31,6 +32,7 @@ def imagined_evidence(seed: int, count: int = 400) -> Evidence:
     """Return all that a run would have brought: three workers that agree, a live reader."""
     history, records = _imagined(random.Random(seed), count, 8, keys=4, lost=0.02)
     half = len(records) // 2
+    history += _bounded_reads(random.Random(seed), count, records)
     tail = Tail(SHARD, records[:half], [Empty(history[0].invoked_s, half)])
     workers = ("worker 0", "worker 1", "worker 2")
     return Evidence(
@@ -68,6 +70,22 @@ def _imagined(
     return history, records
 
 
+def _bounded_reads(chance: random.Random, count: int, records: list[Record]) -> list[Operation]:
+    """Return reads of what was the newest at a moment within their bound."""
+    keys = sorted({record.key for record in records})
+    reads = []
+    for _ in range(count // 4):
+        at_s, bound_s = chance.uniform(20, count), chance.choice([2.0, 10.0])
+        # Of the records the one with number N was made between the moments N and N + 1.
+        moment = math.floor(chance.uniform(at_s - bound_s + 1, at_s))
+        rows = folded([record for record in records if record.place[1] < MADE_US + moment])
+        key = chance.choice(keys)
+        read = Operation(0, 0, key, Kind.GET, at_s, at_s + chance.random(), Told.OK)
+        read.found, read.bound_s = rows.get(key), bound_s
+        reads.append(read)
+    return reads
+
+
 def _operation(chance: random.Random, number: int, key: str, row: Row) -> Operation:
     kind = chance.choice(list(Kind))
     one = Operation(0, 0, key, kind, 0.0, 0.0, Told.OK, number=1)
@@ -87,4 +105,4 @@ def _operation(chance: random.Random, number: int, key: str, row: Row) -> Operat
 def _record(one: Operation, after: Row, number: int) -> Record:
     kind = {Kind.PUT: "PUT", Kind.DELETE: "DELETE"}.get(one.kind, "UPDATE")
     shown = None if after is None or one.kind is Kind.UPDATE else after[1]
-    return Record(one.key, kind, one.mark or None, shown, (0, 1000 + number, 0))
+    return Record(one.key, kind, one.mark or None, shown, (0, MADE_US + number, 0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tests.histories.bounded_checks import check_bounded, is_behind, sights
 from tests.histories.linearizable import Undecided, by_key, unexplained
 from tests.histories.operation import Kind, Operation, Row, Told, to_json
 from tests.histories.stream_checks import check_fold, check_stream, check_tail, in_order
@@ -35,11 +36,16 @@ class Evidence:
 
 @dataclass(slots=True)
 class Verdict:
-    """``undecided`` rows needed the stream to be judged."""
+    """``undecided`` rows needed the stream to be judged.
+
+    ``bounded`` reads might be stale; ``behind`` are those that were.
+    """
 
     anomalies: list[str] = field(default_factory=list)
     rows: int = 0
     undecided: int = 0
+    bounded: int = 0
+    behind: int = 0
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -57,6 +63,9 @@ def judge(evidence: Evidence) -> Verdict:
     for name, rows in evidence.rows.items():
         verdict.anomalies += check_fold(rows, records, name)
     _judge_rows(verdict, evidence.history, records)
+    seen = list(sights(records, evidence.history))
+    verdict.anomalies += check_bounded(seen)
+    verdict.bounded, verdict.behind = len(seen), sum(map(is_behind, seen))
     return verdict
 
 

@@ -73,11 +73,15 @@ class Choice:
 
 
 def by_key(history: Iterable[Operation]) -> dict[str, list[Operation]]:
-    """Return what matters of a history, by row: unknown reads and refused attempts tell nothing."""
+    """Return what matters of a history, by row.
+
+    Unknown reads and refused attempts tell nothing; reads that may be stale are checked elsewhere.
+    """
     found: dict[str, list[Operation]] = defaultdict(list)
     for operation in history:
         told_nothing = operation.told is Told.UNKNOWN and operation.reads
-        if operation.told is not Told.UNAVAILABLE and not told_nothing:
+        may_be_stale = operation.bound_s is not None
+        if operation.told is not Told.UNAVAILABLE and not told_nothing and not may_be_stale:
             found[operation.key].append(operation)
     return found
 

@@ -50,16 +50,21 @@ KINDS = [Kind.GET] * 8 + [Kind.PUT] * 4 + [Kind.UPDATE] * 3 + [Kind.INCREMENT] *
 RANGES = 0.08
 """Share of operations that read a range."""
 
+BOUNDED = 0.4
+BOUNDS_S = [0.1, 0.5, 2.0]
+"""Of the reads so many may be stale, where workers keep copies, by so much."""
+
 
 class Load:
     """The clients, what they did, and what they were told that nobody should be told."""
 
-    def __init__(self, workers: Sequence[WorkerClient], seed: int) -> None:
+    def __init__(self, workers: Sequence[WorkerClient], seed: int, *, copies: bool = False) -> None:
         self.history: list[Operation] = []
         self.faults: list[str] = []
         self.answers: Counter[str] = Counter()
         self._workers = workers
         self._seed = seed
+        self._bounded = BOUNDED if copies else 0.0
         self._avoid_until_s = [0.0] * len(workers)
         self._stop = asyncio.Event()
         self._generation = dict.fromkeys(SHARDS, 0)
@@ -87,7 +92,9 @@ class Load:
             worker = self._choose(chance)
             name = self._name(chance.choice(SHARDS))
             if chance.random() < RANGES:
-                told = await self.ask_range(number, worker, name, timeout_s=timeout_s)
+                told = await self.ask_range(
+                    number, worker, name, timeout_s=timeout_s, bound_s=self._bound_s(chance)
+                )
             else:
                 one = self._draft(chance, f"{name}/{chance.randrange(ROWS)}")
                 one.client, one.worker = number, worker
@@ -122,6 +129,10 @@ class Load:
             await asyncio.sleep(0.02)
             reads = not reads
 
+    def _bound_s(self, chance: random.Random) -> float | None:
+        """Return by how much a read may be stale; None where it may not."""
+        return chance.choice(BOUNDS_S) if chance.random() < self._bounded else None
+
     def _choose(self, chance: random.Random) -> int:
         """Return a worker; one that just left a request unanswered is mostly let be, as SDKs do."""
         worker = chance.randrange(len(self._workers))
@@ -143,6 +154,7 @@ class Load:
     def _draft(self, chance: random.Random, key: str) -> Operation:
         one = Operation(0, 0, key, chance.choice(KINDS), 0.0)
         if one.kind is Kind.GET:
+            one.bound_s = self._bound_s(chance)
             return one
         one.mark = self._mark(0) if one.kind is not Kind.DELETE else ""
         one.number = chance.randrange(3) if one.kind is Kind.PUT else 1
@@ -170,7 +182,7 @@ class Load:
         one.invoked_s = time.monotonic()
         try:
             code, answer = await self._workers[one.worker].call(
-                operation, body, timeout_s=timeout_s
+                operation, body, timeout_s=timeout_s, bound_s=one.bound_s
             )
         except NotSent:
             one.told, code, answer = Told.UNAVAILABLE, "", b""
@@ -190,17 +202,19 @@ class Load:
     def _note_found(self, one: Operation, answer: bytes) -> None:
         if one.kind is Kind.GET:
             one.found = row_in(answer)
-            if one.found is not None:
+            if one.found is not None and one.bound_s is None:
                 self._seen[one.key] = one.found[0]
         elif one.kind is Kind.INCREMENT:
             one.found = increment_of(answer)
         if one.mark:
             self._seen[one.key] = one.mark
 
-    async def ask_range(self, client: int, worker: int, name: str, *, timeout_s: float) -> Told:
+    async def ask_range(
+        self, client: int, worker: int, name: str, *, timeout_s: float, bound_s: float | None
+    ) -> Told:
         """Read all rows of a partition key: a read of each, in the range's time."""
         keys = [f"{name}/{row}" for row in range(ROWS)]
-        one = Operation(client, worker, name, Kind.GET, 0.0)
+        one = Operation(client, worker, name, Kind.GET, 0.0, bound_s=bound_s)
         body = range_request(name)
         code, answer = await self._exchange(one, "GetRange", body, timeout_s)
         rows: dict[str, Row] = {}
@@ -212,7 +226,7 @@ class Load:
             self.faults.append(f"range {name} of worker {worker} was told {code}")
         for key in keys:
             read = Operation(client, worker, key, Kind.GET, one.invoked_s, one.returned_s, one.told)
-            read.found = rows.get(key)
+            read.found, read.bound_s = rows.get(key), bound_s
             self.history.append(read)
         return one.told
 

@@ -46,7 +46,7 @@ class Told(Enum):
 @dataclass(slots=True)
 class Operation:
     """``number`` is what a put sets or an increment adds; ``found`` what a get or an increment
-    returned; ``if_mark`` a condition on the row's mark."""
+    returned; ``if_mark`` a condition on the row's mark. ``bound_s`` is how stale a read may be."""
 
     client: int
     worker: int
@@ -60,6 +60,7 @@ class Operation:
     expect: Expect = "IGNORE"
     if_mark: str | None = None
     found: Row | int = None
+    bound_s: float | None = None
 
     @property
     def reads(self) -> bool:

@@ -26,7 +26,9 @@ def longest_pause_s(
     answers = sorted(
         o.returned_s
         for o in history
-        if o.told in (Told.OK, Told.REFUSED) and o.client >= 0 and (o.kind is Kind.GET) is reads
+        if o.told in (Told.OK, Told.REFUSED)
+        and (o.client >= 0 and o.bound_s is None)
+        and (o.kind is Kind.GET) is reads
     )
     first = max(bisect_right(answers, began_s) - 1, 0)
     last = bisect_right(answers, end_s) + 1

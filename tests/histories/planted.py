@@ -11,8 +11,10 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import NamedTuple
 
+from tests.histories.bounded_checks import sights
 from tests.histories.judgement import Evidence
 from tests.histories.operation import Kind, Operation, Told
+from tests.histories.stream_checks import in_order
 from tests.histories.stream_reading import Empty, Record
 
 __all__ = ["PLANTED", "Planted", "planted"]
@@ -117,6 +119,18 @@ def serve_another_row(evidence: Evidence, chance: random.Random) -> None:
     rows[key] = ("another", 0)
 
 
+def read_beyond_the_bound(evidence: Evidence, chance: random.Random) -> None:
+    records = in_order(next(iter(evidence.streams.values())))
+    older = [
+        (read, row)
+        for read, states, oldest, _ in sights(records, evidence.history)
+        for row in states.rows[:oldest]
+        if row not in states.rows[oldest:]
+    ]
+    read, row = chance.choice(older)
+    read.found = row
+
+
 PLANTED: dict[str, Planted] = {
     "a lost write": Planted(lose_an_acknowledged_write, "lost"),
     "a stale read": Planted(read_stale, "not linearizable"),
@@ -129,6 +143,7 @@ PLANTED: dict[str, Planted] = {
     "a stale page": Planted(withhold_a_record_from_a_reader, "stale"),
     "a refused write that happened": Planted(apply_what_was_refused, "unwritten"),
     "a row that is not the stream's": Planted(serve_another_row, "fold"),
+    "a read older than its bound": Planted(read_beyond_the_bound, "bounded"),
 }
 
 
@@ -171,7 +186,11 @@ def _told_first(evidence: Evidence) -> list[Operation]:
 def _overwritten(evidence: Evidence) -> list[tuple[Operation, Operation]]:
     """Return (put, read) where the put's row was put anew between the two, for sure."""
     puts = [one for one in _written(evidence) if one.kind is Kind.PUT]
-    reads = [one for one in evidence.history if one.kind is Kind.GET and one.told is Told.OK]
+    reads = [
+        one
+        for one in evidence.history
+        if one.kind is Kind.GET and one.told is Told.OK and one.bound_s is None
+    ]
     latest: dict[str, tuple[Operation, Operation]] = {}
     found = []
     for former in puts:

@@ -57,6 +57,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fault", choices=[*FAULTS, "mixed", "all"], default="all")
     parser.add_argument("--brokers", type=int, choices=[1, NODES], default=1)
+    parser.add_argument("--standbys", type=int, default=0)
     parser.add_argument("--strikes", type=int, default=3)
     parser.add_argument("--hold-s-max", type=float, default=60.0)
     parser.add_argument("--lease-s", type=float, default=1.5)
@@ -71,10 +72,11 @@ def one_run(fault: str, seed: int, wanted: argparse.Namespace) -> Report:
         fault, seed, strikes=wanted.strikes, workers=WORKERS, hold_s_max=wanted.hold_s_max
     )
     options = ("--lease-s", str(wanted.lease_s), "--flush-s", str(wanted.flush_s))
+    plan = Plan(fault, seed, schedule, WORKERS, options, wanted.brokers, wanted.standbys)
     folder = Path(tempfile.mkdtemp(prefix="rowtide-histories-"))
     keep = True
     try:
-        report = played(Plan(fault, seed, schedule, WORKERS, options, wanted.brokers), folder)
+        report = played(plan, folder)
         keep = bool(report.anomalies)
     finally:
         if not keep:
@@ -107,7 +109,8 @@ def shown(report: Report) -> str:
     rate = report.operations / max(report.loaded_s, 1)
     return (
         f"{report.fault} seed {report.seed}: {report.operations} operations ({rate:.0f}/s), "
-        f"{report.told}, {report.records} records, CPU {report.cpu_s} of {report.loaded_s} s, "
+        f"{report.told}, {report.bounded} might be stale, {report.behind} were, "
+        f"{report.records} records, CPU {report.cpu_s} of {report.loaded_s} s, "
         f"longest pause {max(pauses, default=0):.2f} s, "
         f"{report.undecided} undecided at first, judged in {report.judged_s} s, "
         f"{len(report.anomalies)} anomalies {report.anomalies[:5]}"

@@ -20,7 +20,7 @@ from itertools import pairwise
 from tests.histories.operation import Kind, Operation, Row, Told
 from tests.histories.stream_reading import Record, Tail
 
-__all__ = ["Shards", "check_fold", "check_stream", "check_tail", "folded", "in_order"]
+__all__ = ["Shards", "after", "check_fold", "check_stream", "check_tail", "folded", "in_order"]
 
 Shards = Mapping[str, Sequence[Record]]
 """Records by shard id, parents before their children."""
@@ -114,7 +114,7 @@ def _numbers_add_up(records: Sequence[Record], writes: Mapping[str, Operation]) 
                 found.append(f"duplicate: {one.mark} made {record.number}, due was {wanted}")
             if one.told is Told.OK and one.found != record.number:
                 found.append(f"lost: {one.mark} was told {one.found}, stands as {record.number}")
-        rows[record.key] = _after(row, record)
+        rows[record.key] = after(row, record)
     return found
 
 
@@ -122,11 +122,12 @@ def folded(records: Sequence[Record]) -> dict[str, Row]:
     """Return the rows that a shard's records amount to, absent ones left out."""
     rows: dict[str, Row] = {}
     for record in records:
-        rows[record.key] = _after(rows.get(record.key), record)
+        rows[record.key] = after(rows.get(record.key), record)
     return {key: row for key, row in rows.items() if row is not None}
 
 
-def _after(row: Row, record: Record) -> Row:
+def after(row: Row, record: Record) -> Row:
+    """Return a row after one of its records."""
     if record.kind == "DELETE":
         return None
     assert record.mark is not None, "every put and update has a mark"

@@ -31,6 +31,8 @@ RUNS = {
     "a worker paused, produce requests late": ["pause-worker", "late-produce"],
     "a worker without a broker, a broker killed": ["isolate-worker", "restart-broker"],
 }
+COPIED = "a worker without a broker, a broker killed"
+"""In this run each slot has a warm copy, which answers reads that may be stale."""
 
 
 def schedule(faults: Sequence[str], seed: int) -> list[Strike]:
@@ -45,7 +47,8 @@ def schedule(faults: Sequence[str], seed: int) -> list[Strike]:
 def test_every_answer_can_be_explained(
     name: str, seed: int, tmp_path: Path, cache_dir: Path
 ) -> None:
-    plan = Plan(name, seed, schedule(RUNS[name], seed), WORKERS, OPTIONS)
+    standbys = int(name == COPIED)
+    plan = Plan(name, seed, schedule(RUNS[name], seed), WORKERS, OPTIONS, standbys=standbys)
     folder = tmp_path / "run"
     folder.mkdir()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -53,6 +56,7 @@ def test_every_answer_can_be_explained(
     print(report.line())  # noqa: T201  # Shown with -s, and when the test fails.
     assert report.anomalies == []
     assert report.told["ok"] > 1000, "a run that shows anything"
+    assert bool(report.behind) is (name == COPIED), "copies answer where there are some"
     chance = random.Random(seed)
     for fault in list(PLANTED)[list(RUNS).index(name) :: len(RUNS)]:
         found_as = PLANTED[fault].found_as

@@ -16,6 +16,7 @@ def test_a_store_that_is_right_is_found_right(seed: int) -> None:
     verdict = judge(imagined_evidence(seed))
     assert verdict.anomalies == []
     assert verdict.rows == 4
+    assert 0 < verdict.behind < verdict.bounded
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--topic-prefix", default="")
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--lease-s", type=float, default=4.0)
+    parser.add_argument("--standbys", type=int, default=0)
     wanted = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # Four lines a second of no broker.
@@ -79,6 +80,7 @@ def _config(wanted: argparse.Namespace, bootstrap: str) -> WorkerConfig:
         data_dir=wanted.data_dir,
         credentials=CREDENTIALS,
         slots=wanted.slots,
+        standbys=wanted.standbys,
         advertise=wanted.advertise,
         lease=LeaseSettings(lease_s=wanted.lease_s),
         free_bytes_min=wanted.free_bytes_min,
