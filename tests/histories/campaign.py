@@ -59,8 +59,9 @@ class Struck:
 class Report:
     """What a run found. ``anomalies`` should be empty.
 
-    Of the operations ``bounded`` reads might be stale, of which ``behind`` were. ``loaded_s`` is
-    for how long clients asked, ``cpu_s`` what clients and proxies used meanwhile.
+    Of the operations ``bounded`` reads might be stale, of which ``behind`` were; ``copied`` are the
+    requests that copies answered, of workers since they were last started. ``loaded_s`` is for how
+    long clients asked, ``cpu_s`` what clients and proxies used meanwhile.
     """
 
     fault: str
@@ -82,6 +83,7 @@ class Report:
     undecided: int = 0
     bounded: int = 0
     behind: int = 0
+    copied: int = 0
     judged_s: float = 0.0
     anomalies: list[str] = field(default_factory=list)
 
@@ -142,6 +144,7 @@ class Run:
         self._cpu_s = time.process_time() - cpu_s
         self.evidence = Evidence(self.load.history, {}, {}, tails.result())
         await self._read_all()
+        self._copied = [await member.copied() for member in self.cluster.members if member.running]
         for member in self.cluster.members:
             await member.kill()
             member.proxy.close()
@@ -206,6 +209,7 @@ class Run:
         report.anomalies += self.load.faults + verdict.anomalies
         report.rows, report.undecided = verdict.rows, verdict.undecided
         report.bounded, report.behind = verdict.bounded, verdict.behind
+        report.copied = sum(self._copied)
         report.told = dict(Counter(o.told.value for o in history))
         report.operations = len([o for o in history if o.told is not Told.UNAVAILABLE])
         report.answers = dict(self.load.answers)

@@ -28,6 +28,7 @@ from tests.histories.load import Load
 from tests.histories.proxy import Proxy
 from tests.histories.requests import create_request
 from tests.histories.shim import Shim
+from tests.metric import metric
 from tests.system.server import Server
 from tests.system.three_brokers import NODES, ThreeBrokers
 from tests.system.worker_process import CREDENTIALS
@@ -98,6 +99,12 @@ class Member:
             return {}
         told: dict[str, Any] = {} if code else json.loads(answer)
         return told
+
+    async def copied(self) -> int:
+        """Return how many requests its copies have answered."""
+        endpoint = self.server.ready().endpoint
+        name = 'rowtide_bounded_reads_total{answered="copy"}'
+        return int(await asyncio.to_thread(metric, endpoint, name))
 
     async def slots(self) -> list[int]:
         """Return the slots that it has open and may read."""

@@ -110,6 +110,7 @@ def shown(report: Report) -> str:
     return (
         f"{report.fault} seed {report.seed}: {report.operations} operations ({rate:.0f}/s), "
         f"{report.told}, {report.bounded} might be stale, {report.behind} were, "
+        f"copies answered {report.copied}, "
         f"{report.records} records, CPU {report.cpu_s} of {report.loaded_s} s, "
         f"longest pause {max(pauses, default=0):.2f} s, "
         f"{report.undecided} undecided at first, judged in {report.judged_s} s, "

@@ -56,7 +56,7 @@ def test_every_answer_can_be_explained(
     print(report.line())  # noqa: T201  # Shown with -s, and when the test fails.
     assert report.anomalies == []
     assert report.told["ok"] > 1000, "a run that shows anything"
-    assert bool(report.behind) is (name == COPIED), "copies answer where there are some"
+    assert bool(report.copied) is (name == COPIED), "copies answer where there are some"
     chance = random.Random(seed)
     for fault in list(PLANTED)[list(RUNS).index(name) :: len(RUNS)]:
         found_as = PLANTED[fault].found_as

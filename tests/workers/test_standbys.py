@@ -6,7 +6,6 @@ import re
 import shutil
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -35,6 +34,7 @@ from tests.api.calls import (
     stored,
 )
 from tests.api.test_reshape import living, merge, shards, split
+from tests.metric import metric
 from tests.workers.conftest import SLOTS, Workers, repeated
 from tests.workers.test_forwarding import CUTS, create
 
@@ -48,10 +48,7 @@ WARM_S_MAX = 60.0
 
 
 def number(client: Client, name: str) -> float:
-    """Return the sum of a metric's samples whose line begins so."""
-    with urllib.request.urlopen(f"{client.endpoint}/metrics") as page:
-        lines = page.read().decode().splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+    return metric(client.endpoint, name)
 
 
 def copied(client: Client) -> dict[int, dict[str, Any]]:
