@@ -30,6 +30,7 @@ from rowtide.core.row_form import PackedCells, RowForm
 __all__ = [
     "CHUNK_BYTES",
     "DELETED",
+    "VARIANT_OVERHEAD",
     "Chunk",
     "Header",
     "border",
@@ -56,7 +57,7 @@ _HEADER = Struct("<BBHHqqIIH")
 HEADER_BYTES = _HEADER.size
 _VERSION = Struct(">Q")
 _TABLE_ID = Struct(">I")
-_OVERHEAD = {0: 1, 1: 1, 2: 1, 3: 5, 7: 5}
+VARIANT_OVERHEAD = {0: 1, 1: 1, 2: 1, 3: 5, 7: 5}
 """Bytes of a variant that are not the value's: its type and, for STRING and BLOB, its length."""
 
 
@@ -222,5 +223,5 @@ def _measure(cells: Sequence[Cell]) -> tuple[int, int, int]:
             most = run
         if version < lowest:  # type: ignore[operator]  # Stored cells always have a version.
             lowest = version  # type: ignore[assignment]
-        total += len(name) + len(value) - _OVERHEAD[value[0]]
+        total += len(name) + len(value) - VARIANT_OVERHEAD[value[0]]
     return lowest, most, total

@@ -110,9 +110,7 @@ def _update_packed(first: bytes, at: RowAddress, changes: PackedCells, stamp: in
     made = row_patch.patched(first, at.key_state, changes, stamp)
     if made is not None:
         return [(at.row_key, made)]
-    old = _cells_of(first)
-    row_patch.learn(first, old, changes.form)
-    return _cut(at, b"", Chunk(stamp, _merge(old, changes, 1)))
+    return _cut(at, b"", Chunk(stamp, _merge(_cells_of(first), changes, 1)))
 
 
 def row_exists(rows: ChunkReader, row_key: bytes) -> bool:

@@ -5,9 +5,9 @@ the same columns, with values of the same types and sizes. Then it is known wher
 one unpack and one comparison prove that it does, and the new chunk is the old one with a few slices
 exchanged. No cell is made, sorted or encoded again.
 
-What a patch does not do is left to the fold (``fold.py``), which does everything: rows of another
-form, columns that the row lacks, several versions of a column, a version older than the one stored,
-a row that grows beyond one chunk. Tests hold both to the same bytes.
+Rows of other forms, and those that lack a column, are walked (``row_walk.py``). What neither does
+is left to the fold (``fold.py``), which does everything: several versions of a column, a version
+older than the one stored, a row that grows beyond one chunk. Tests hold all to the same bytes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from collections.abc import Sequence
 
 from rowtide.core import plainbuffer
 from rowtide.core.cell import Cell
-from rowtide.core.chunk import CHUNK_BYTES, FORMAT, HEADER_BYTES, header, pack_header
+from rowtide.core.chunk import CHUNK_BYTES, FORMAT, HEADER_BYTES, cells_of, header, pack_header
 from rowtide.core.crc8 import ROW_ENDS, STEP, crc8
 from rowtide.core.row_form import Forms, PackedCells, Place, RowForm, picker, singles
+from rowtide.core.row_walk import walk
 
-__all__ = ["Patch", "learn", "newest_version", "patched", "updated"]
+__all__ = ["Patch", "newest_version", "patched", "updated"]
 
 _STORED_END = 11
 """Bytes behind a value as it is stored: version and checksum, each with its tag."""
@@ -149,24 +150,33 @@ PATCHES: Forms[Patch] = Forms()
 
 
 def newest_version(first: bytes, cells: PackedCells) -> int | None:
-    """Return the newest version that a narrow row has of the columns, None where it can't tell."""
+    """Return the newest version that a narrow row has of the columns, -1 where it has none of them.
+
+    None where the fold has to look: a column has several versions, or there are no cells.
+    """
     start, place = _place(first, cells.form.ordered)
-    if place is None or place.form is None:
-        return None
-    return place.form.newest(first, start)
+    if place is not None and place.form is not None:
+        newest = place.form.newest(first, start)
+        if newest is not None:
+            return newest
+    walked = walk(first)
+    return None if walked is None else walked.newest(cells.form.names)
 
 
 def patched(first: bytes, state: int, cells: PackedCells, stamp: int) -> bytes | None:
-    """Return what a narrow row becomes, or None where no patch is known that does it.
+    """Return what a narrow row becomes, or None where the fold has to do it.
 
     The columns keep one version each.
     """
     start, place = _place(first, cells.form)
-    if place is None or place.form is None:
-        return None
-    made = place.form.patched(first, start, state, cells, stamp)
-    place.hits += made is not None
-    return made
+    if place is not None and place.form is not None:
+        made = place.form.patched(first, start, state, cells, stamp)
+        if made is not None:
+            place.hits += 1
+            return made
+    _learn(first, cells.form, place)
+    walked = walk(first)
+    return None if walked is None else walked.exchanged(state, cells, stamp)
 
 
 def updated(
@@ -174,24 +184,31 @@ def updated(
 ) -> tuple[bytes, PackedCells] | None:
     """Return what a narrow row becomes by cells without a version, and these with theirs.
 
-    It is ``newest_version`` and ``patched`` in one; None where no patch is known that does it.
+    It is ``newest_version`` and ``patched`` in one; None where the fold has to do it. The cells are
+    in the order of their names.
     """
     start, place = _place(first, cells.form)
-    if place is None or place.form is None:
+    if place is not None and place.form is not None:
+        found = place.form.updated(first, start, state, cells, time_ms, stamp)
+        if found is not None:
+            place.hits += 1
+            return found
+    _learn(first, cells.form, place)
+    walked = walk(first)
+    if walked is None:
         return None
-    made = place.form.updated(first, start, state, cells, time_ms, stamp)
-    place.hits += made is not None
-    return made
+    stamped = cells.stamped(max(walked.newest(cells.form.names) + 1, time_ms))
+    made = walked.exchanged(state, stamped, stamp)
+    return None if made is None else (made, stamped)
 
 
-def learn(first: bytes, cells: Sequence[Cell], changes: RowForm) -> None:
-    """Note a narrow row, stored as these cells, that no patch changed; learn one, now and then."""
-    _, place = _place(first, changes)
+def _learn(first: bytes, changes: RowForm, place: Place[Patch] | None) -> None:
+    """Note a narrow row that no patch changed; learn one, now and then."""
     if place is None:
         place = PATCHES.place((changes, _cells_bytes(first)[1]))
     place.left -= 1
     if place.left <= 0 and place.judge():
-        place.learn(Patch.of(changes, cells))
+        place.learn(Patch.of(changes, cells_of(first)))
 
 
 def _place(first: bytes, changes: RowForm) -> tuple[int, Place[Patch] | None]:

@@ -1,4 +1,4 @@
-"""A row that is updated by a patch becomes the same bytes as by taking its cells apart."""
+"""A row that is patched or walked becomes the same bytes as by taking its cells apart."""
 
 from __future__ import annotations
 
@@ -88,9 +88,11 @@ def encoded(cells: Sequence[Cell]) -> bytes:
 
 
 def teach(first: bytes, changes: PackedCells) -> None:
+    """Let a patch be learnt where there can be one, from updates of one row."""
     row_patch.PATCHES.forget()
+    stamped = changes if changes.version_ms is not None else changes.stamped(9)
     for _ in range(Place.PAUSE_MIN):
-        row_patch.learn(first, chunk.cells_of(first), changes.form.ordered)
+        row_patch.patched(first, STATE, stamped, STAMP)
 
 
 def updated(first: bytes, changes: Sequence[Cell], max_versions: int) -> Writes:
@@ -98,18 +100,36 @@ def updated(first: bytes, changes: Sequence[Cell], max_versions: int) -> Writes:
 
 
 @given(stored(), st.data(), VERSIONS, SEVERAL)
-def test_a_row_becomes_the_same_with_and_without_a_patch(
+def test_a_row_becomes_the_same_patched_walked_or_folded(
     row: list[Cell], data: st.DataObject, version: int, max_versions: int
 ) -> None:
     changes = data.draw(changed(row))
-    teach(encoded(row), changes)
+    row_patch.PATCHES.forget()
+    if data.draw(st.booleans()):
+        teach(encoded(row), changes)
     now = data.draw(st.one_of(st.just(row), alike(row), stored()))
-    distinct = len({cell.name for cell in now}) == len(now)
-    if not distinct:
-        now = sorted({(c.name, c.version_ms): c for c in now}.values(), key=_order)
-    first = encoded(now)
+    first = encoded(_distinct(now))
     stamped = changes.stamped(version)
     assert updated(first, stamped, max_versions) == updated(first, list(stamped), max_versions)
+
+
+@given(stored(), st.data(), VERSIONS)
+def test_a_sources_row_becomes_the_same_patched_walked_or_folded(
+    row: list[Cell], data: st.DataObject, time_ms: int
+) -> None:
+    changes = data.draw(changed(row))
+    row_patch.PATCHES.forget()
+    if data.draw(st.booleans()):
+        teach(encoded(row), changes)
+    first = encoded(data.draw(st.one_of(st.just(row), alike(row).map(_distinct), stored())))
+    made = row_patch.updated(first, STATE, changes, time_ms, STAMP)
+    if made is None:
+        several = chunk.Header._make(chunk.header(first)).versions_max > 1
+        assert several, "all else is patched or walked"
+        return
+    version = version_after(ChunkDictionary({AT.row_key: first}), AT, list(changes), time_ms)
+    assert list(made[1]) == list(changes.stamped(version))
+    assert [(AT.row_key, made[0])] == updated(first, list(made[1]), 1)
 
 
 @given(stored(), st.data(), VERSIONS)
@@ -121,6 +141,11 @@ def test_the_version_after_a_rows_columns_is_the_same_with_and_without_a_patch(
     rows = ChunkDictionary({AT.row_key: encoded(data.draw(st.one_of(st.just(row), stored())))})
     with_patch = version_after(rows, AT, changes, time_ms)
     assert with_patch == version_after(rows, AT, list(changes), time_ms)
+
+
+def _distinct(cells: list[Cell]) -> list[Cell]:
+    """Return cells in order, of equal versions of a column the last."""
+    return sorted({(c.name, c.version_ms): c for c in cells}.values(), key=_order)
 
 
 def _order(cell: Cell) -> tuple[bytes, int]:
@@ -136,11 +161,13 @@ def test_a_patch_is_learnt_from_updates_and_used_from_then_on() -> None:
     changes = packed([put_cell(b"c001", variant.encode("new"), None)]).stamped(6)
     first = encoded(row_of(3))
     for _ in range(Place.PAUSE_MIN):
-        assert row_patch.patched(first, STATE, changes, STAMP) is None
+        assert all(place.form is None for place in row_patch.PATCHES.places())
         updated(first, changes, 1)
-    assert row_patch.newest_version(first, changes) == 5
+    [place] = row_patch.PATCHES.places()
+    assert place.form is not None
     made = row_patch.patched(first, STATE, changes, STAMP)
     assert [(AT.row_key, made)] == updated(first, list(changes), 1)
+    assert place.hits == 1
 
 
 def test_a_row_that_grows_beyond_a_chunk_is_cut_as_without_a_patch() -> None:
