@@ -30,7 +30,11 @@ from rowtide.core.row_form import PackedCells
 __all__ = ["Walked", "walk"]
 
 _length = Struct("<I").unpack_from
-_version = Struct("<q").unpack_from
+_between = Struct("<xq4xI").unpack_from
+"""From the end of a cell's value: its version, and the length of the next cell's name."""
+
+_PADDING = bytes(4)
+"""Behind the last cell there is less than a tag and a length."""
 
 _NAME = 6
 """Bytes before a name: the cell's tag, the name's, and its length."""
@@ -113,18 +117,20 @@ def walk(first: bytes) -> Walked | None:
         return None
     at = HEADER_BYTES + key_bytes + 1
     end = len(first) - _ROW_END
+    stored = first + _PADDING
     names: list[bytes] = []
     begins: list[int] = []
     versions: list[int] = []
+    (size,) = _length(stored, at + 2)
     while at < end:
         begins.append(at)
         name_at = at + _NAME
-        (size,) = _length(first, at + 2)
         at = name_at + size
-        names.append(first[name_at:at])
-        (size,) = _length(first, at + 1)
+        names.append(stored[name_at:at])
+        (size,) = _length(stored, at + 1)
         at += _VALUE + size
-        versions += _version(first, at + 1)
+        version, size = _between(stored, at)
+        versions.append(version)
         at += _STORED_END
     begins.append(at)
     return Walked(first, names, begins, versions)
