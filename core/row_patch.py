@@ -19,15 +19,9 @@ from rowtide.core.cell import Cell
 from rowtide.core.chunk import CHUNK_BYTES, FORMAT, HEADER_BYTES, cells_of, header, pack_header
 from rowtide.core.crc8 import ROW_ENDS, STEP, crc8
 from rowtide.core.row_form import Forms, PackedCells, Place, RowForm, picker, singles
-from rowtide.core.row_walk import walk
+from rowtide.core.row_walk import ROW_END, STORED_END, walk
 
 __all__ = ["Patch", "newest_version", "patched", "updated"]
-
-_STORED_END = 11
-"""Bytes behind a value as it is stored: version and checksum, each with its tag."""
-
-_ROW_END = 2
-"""Bytes behind a row's cells: a tag and the row's checksum."""
 
 
 class Patch:
@@ -47,7 +41,7 @@ class Patch:
     )
 
     def __init__(self, changes: RowForm, row: RowForm) -> None:
-        sizes = [len(h) + s + _STORED_END for h, s in zip(row.heads, row.sizes, strict=True)]
+        sizes = [len(h) + s + STORED_END for h, s in zip(row.heads, row.sizes, strict=True)]
         ends = [sum(sizes[: index + 1]) for index in range(len(sizes))]
         indexes = [row.names.index(name) for name in changes.names]
         begins = [ends[index] - sizes[index] for index in indexes]
@@ -136,7 +130,7 @@ class Patch:
                 parts[0],
             )
         )
-        rest = first[start + self._last : -_ROW_END]
+        rest = first[start + self._last : -ROW_END]
         return b"".join((*parts, rest, ROW_ENDS[STEP[crc8(bytes(checksums), state)]]))
 
     def _stored_versions(self, first: bytes, start: int) -> tuple[int, ...] | None:
@@ -221,4 +215,4 @@ def _cells_bytes(first: bytes) -> tuple[int, int]:
     """Return where the cells of a narrow row begin, and how many bytes they take."""
     key_bytes: int = header(first)[3]
     start = HEADER_BYTES + key_bytes + 1
-    return start, len(first) - start - _ROW_END
+    return start, len(first) - start - ROW_END

@@ -27,7 +27,7 @@ from rowtide.core.chunk import (
 from rowtide.core.crc8 import ROW_ENDS, STEP, crc8
 from rowtide.core.row_form import PackedCells
 
-__all__ = ["Walked", "walk"]
+__all__ = ["ROW_END", "STORED_END", "Walked", "walk"]
 
 _length = Struct("<I").unpack_from
 _between = Struct("<xq4xI").unpack_from
@@ -42,10 +42,10 @@ _NAME = 6
 _VALUE = 5
 """Bytes before a value: a tag and the value's length."""
 
-_STORED_END = 11
+STORED_END = 11
 """Bytes behind a value as it is stored: version and checksum, each with its tag."""
 
-_ROW_END = 2
+ROW_END = 2
 """Bytes behind a row's cells: a tag and the row's checksum."""
 
 
@@ -79,7 +79,7 @@ class Walked(NamedTuple):
         assert version is not None, "cells have their version when they are folded"
         tail = plainbuffer.version_tail(version)
         fresh = cells.filled(cells.form.stored, cells.payloads, tail)
-        kept, left = versions.copy(), cells.form.data_bytes
+        kept, added = versions.copy(), cells.form.data_bytes
         checksums = bytearray()
         parts: list[bytes] = []
         copied = 0
@@ -95,13 +95,13 @@ class Walked(NamedTuple):
                 if versions[at] > version:
                     return None  # The newest stays, not the last that was written.
                 kept[at] = version
-                left -= _data_bytes(first, begins[at], len(name))
+                added -= _data_bytes(first, begins[at], len(name))
                 copied += 1
         checksums += bytes([first[end - 1] for end in begins[copied + 1 :]])
-        parts.append(first[begins[copied] : -_ROW_END])
+        parts.append(first[begins[copied] : -ROW_END])
         _, _, _, key_bytes, _, _, _, data_bytes, _ = header(first)
         lowest = min(min(kept), version)
-        head = pack_header(FORMAT, 0, 0, key_bytes, stamp, lowest, 1, data_bytes + left, 0)
+        head = pack_header(FORMAT, 0, 0, key_bytes, stamp, lowest, 1, data_bytes + added, 0)
         end = ROW_ENDS[STEP[crc8(bytes(checksums), state)]]
         made = b"".join((head, first[HEADER_BYTES : begins[0]], *parts, end))
         return made if len(made) <= CHUNK_BYTES else None
@@ -116,7 +116,7 @@ def walk(first: bytes) -> Walked | None:
     if versions_max != 1:
         return None
     at = HEADER_BYTES + key_bytes + 1
-    end = len(first) - _ROW_END
+    end = len(first) - ROW_END
     stored = first + _PADDING
     names: list[bytes] = []
     begins: list[int] = []
@@ -131,7 +131,7 @@ def walk(first: bytes) -> Walked | None:
         at += _VALUE + size
         version, size = _between(stored, at)
         versions.append(version)
-        at += _STORED_END
+        at += STORED_END
     begins.append(at)
     return Walked(first, names, begins, versions)
 
