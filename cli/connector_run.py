@@ -25,6 +25,7 @@ from rowtide.cli.settings import SettingsError, load_settings
 from rowtide.connectors.runtime.connector_metrics import MetricsFile
 from rowtide.connectors.runtime.host import Host
 from rowtide.connectors.runtime.place import Place
+from rowtide.stream.collector import tune_collector
 from rowtide.stream.kafka_cluster import Cluster, KafkaConfig
 
 __all__ = ["run"]
@@ -89,6 +90,9 @@ async def _run(
         parent = tasks.create_task(watch_parent(stop), name="parent")
         process = f"{socket.gethostname()}:{os.getpid()}"
         place = Place(endpoint, os.environ, folder, cluster, process)
+        # A batch is some thousand rows of a few dozen objects each, and no cycles: looking for
+        # them took a fifth of the CPU and more.
+        tune_collector()
         await Host(place, names, metrics).run(stop)
         parent.cancel()
 

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+import uvloop
 
 from demo.servers.mariadb import HOST, QUICK, MariaDB
 from rowtide.connectors.fields import Fields
@@ -30,6 +31,7 @@ from rowtide.core.errors import Unavailable
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.config import default_cache_dir
 from rowtide.deploy.up import Ready, Up
+from rowtide.stream.collector import tune_collector
 from rowtide.stream.endpoint import Endpoint
 from tests.bench.circumstances import circumstances, told
 from tests.bench.processes import Cpu, cpu_of
@@ -67,7 +69,8 @@ def main(rows: int, transactions: int) -> None:
             server.execute("CREATE DATABASE shop", f"CREATE TABLE shop.flights ({COLUMNS})")
             _insert(server, 1, rows)
             used = partial(cpu_of, up.pid)
-            results = asyncio.run(_measured(server, ready, used, rows, transactions))
+            tune_collector()
+            results = uvloop.run(_measured(server, ready, used, rows, transactions))
     click.echo(as_markdown(results))
 
 

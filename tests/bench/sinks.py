@@ -1,7 +1,7 @@
 """Speed of sinks, through the whole pipeline: ``python -m tests.bench.sinks [KIND]...``.
 
 A broker and a worker are children of this process, which runs one connector per kind, as
-``rowtide connector run`` would, from the oldest change until the sink has all. The rows are those
+``rowtide connector run`` does, from the oldest change until the sink has all. The rows are those
 of the other benchmarks: two key columns and 12 cells. ``--updates`` writes each row once more, with
 an update of one column, so that rows have to be asked for. The kind ``none`` takes everything and
 keeps nothing: what is left is the pipeline. What a sink needs a server for is a child of this
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import uvloop
 
 from demo.servers.clickhouse import Clickhouse
 from demo.servers.mariadb import HOST, QUICK, MariaDB
@@ -34,6 +35,7 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.up import Ready, Up
+from rowtide.stream.collector import tune_collector
 from rowtide.stream.endpoint import Endpoint
 from rowtide.stream.kafka_cluster import Cluster, KafkaConfig
 from tests.bench.circumstances import circumstances, told
@@ -70,7 +72,8 @@ def main(kinds: tuple[str, ...], changes: int, settings: tuple[str, ...], *, upd
                 ready = up.start()
                 bench = Bench(ready, up.pid, connections=8)
                 run = _Run(ready, bench, broker.bootstrap, folder, changes, updates)
-                results = asyncio.run(run.measured(kinds or KINDS, settings))
+                tune_collector()
+                results = uvloop.run(run.measured(kinds or KINDS, settings))
                 bench.client.close()
     click.echo(as_markdown(results))
 
