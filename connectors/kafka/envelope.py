@@ -16,7 +16,7 @@ from rowtide.connectors.rows import SinkRow
 from rowtide.core.change import DELETE, PUT_ROW, ROW
 from rowtide.core.variant import Scalar
 
-__all__ = ["NAME", "Names", "RowColumns", "envelope"]
+__all__ = ["NAME", "VERSION", "Names", "RowColumns", "after_of", "before_of", "envelope", "op_of"]
 
 NAME = "rowtide"
 """What ``source.connector`` says."""
@@ -49,15 +49,15 @@ def envelope(
 ) -> dict[str, Shaped | Source | str | int]:
     """Return the envelope of a row; ``shaped`` gives the form that columns have in it."""
     return {
-        "before": shaped(_before(row)),
-        "after": shaped(_after(row)),
+        "before": shaped(before_of(row)),
+        "after": shaped(after_of(row)),
         "source": _source(row, names, shard),
-        "op": _op(row),
+        "op": op_of(row),
         "ts_ms": now_ms,
     }
 
 
-def _op(row: SinkRow) -> str:
+def op_of(row: SinkRow) -> str:
     """Return Debezium's letter for what was done."""
     if row.columns is None or row.kind == DELETE:
         return "d"
@@ -68,16 +68,16 @@ def _op(row: SinkRow) -> str:
     return "u"
 
 
-def _before(row: SinkRow) -> RowColumns | None:
+def before_of(row: SinkRow) -> RowColumns | None:
     """Return the row before the change, as far as it is known."""
     if row.before:
-        return dict(row.key) | dict(row.before)
+        return {**dict(row.key), **row.before}
     return dict(row.key) if row.columns is None else None
 
 
-def _after(row: SinkRow) -> RowColumns | None:
+def after_of(row: SinkRow) -> RowColumns | None:
     """Return the row after the change, None where there is none."""
-    return None if row.columns is None else dict(row.key) | dict(row.columns)
+    return None if row.columns is None else {**dict(row.key), **row.columns}
 
 
 def _source(row: SinkRow, names: Names, shard: str) -> Source:

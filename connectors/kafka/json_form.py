@@ -4,6 +4,8 @@ Bytes are base64, and a double that JSON has no word for is the text NaN, Infini
 With schemas each message carries its own: every column known so far, of one type, null where the
 row lacks it. A column of several types is ``double`` for integers and doubles, as long as every
 integer is one exactly, and ``string`` otherwise: numbers and booleans as JSON has them, 7.0 as 7.
+
+An envelope's text is put together from those of its parts: what ``envelope.py`` says of it holds.
 """
 
 from __future__ import annotations
@@ -14,8 +16,17 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 
 from rowtide.connectors.kafka.columns import Columns, type_of
-from rowtide.connectors.kafka.envelope import Names, RowColumns, envelope
+from rowtide.connectors.kafka.envelope import (
+    NAME,
+    VERSION,
+    Names,
+    RowColumns,
+    after_of,
+    before_of,
+    op_of,
+)
 from rowtide.connectors.rows import SinkRow
+from rowtide.core.change import ROW
 from rowtide.core.variant import Scalar
 
 __all__ = ["JsonForm"]
@@ -31,8 +42,16 @@ EXACT = 1 << 53
 """Integers up to here are doubles exactly."""
 GREAT = "great"
 """Kept among a column's types: an integer that is no double exactly."""
-_dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 Json = str | int | float | bool | None
+
+
+def _base64(value: bytes) -> str:
+    return b64encode(value).decode()
+
+
+_dump = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_base64
+).encode
 
 
 class JsonForm:
@@ -45,6 +64,8 @@ class JsonForm:
         self._version = -1
         self._schema = ""
         self._types: dict[str, str] = {}
+        self._sources: dict[str, tuple[str, str]] = {}
+        """By shard what stands before ``ts_ms``, and between ``snapshot`` and ``sequence``."""
         self._key_schema = _dump(_record(f"{names.topic}.Key", columns.key, optional=()))
 
     async def prepare(self, rows: Iterable[SinkRow]) -> None:
@@ -54,14 +75,17 @@ class JsonForm:
 
     def key(self, row: SinkRow) -> bytes:
         """Return a record's key."""
-        payload = _dump({name: _plain(value) for name, value in row.key})
+        payload = _text(dict(row.key))
         if not self._schemas:
             return payload.encode()
         return f'{{"schema":{self._key_schema},"payload":{payload}}}'.encode()
 
     def value(self, row: SinkRow, shard: str, now_ms: int) -> bytes:
         """Return a record's value."""
-        payload = _dump(envelope(row, self._names, shard, now_ms, self._row))
+        payload = (
+            f'{{"before":{self._row(before_of(row))},"after":{self._row(after_of(row))},'
+            f'"source":{self._source(row, shard)},"op":"{op_of(row)}","ts_ms":{now_ms}}}'
+        )
         if not self._schemas:
             return payload.encode()
         return f'{{"schema":{self._schema},"payload":{payload}}}'.encode()
@@ -90,17 +114,33 @@ class JsonForm:
             name: _required(_as(value, self._types.get(name))) for name, value in columns.items()
         }
 
-    def _row(self, columns: RowColumns | None) -> Mapping[str, Json] | None:
+    def _source(self, row: SinkRow, shard: str) -> str:
+        """Return where a row comes from; only what varies by row is written anew."""
+        around = self._sources.get(shard)
+        if around is None:
+            names = self._names
+            begin = {"version": VERSION, "connector": NAME, "name": names.prefix}
+            middle = {"db": names.instance, "table": names.table, "shard": shard}
+            around = self._sources[shard] = _dump(begin)[:-1], _dump(middle)[1:-1]
+        begin_text, middle_text = around
+        stamp, snapshot = row.stamp, "true" if row.kind == ROW else "false"
+        sequence = f'"[\\"{row.sequence}\\"]"' if row.sequence >= 0 else "null"
+        return (
+            f'{begin_text},"ts_ms":{stamp // 1000},"ts_us":{stamp},"snapshot":"{snapshot}",'
+            f'{middle_text},"sequence":{sequence},"stamp":{stamp}}}'
+        )
+
+    def _row(self, columns: RowColumns | None) -> str:
         if columns is None:
-            return None
+            return "null"
         if not self._schemas:
-            return {name: _plain(value) for name, value in columns.items()}
+            return _text(columns)
         self._use_schema()
         row: dict[str, Json] = {name: _plain(columns[name]) for name in self.columns.key}
         get = columns.get
         for name, kind in self._types.items():
             row[name] = _as(get(name), kind)
-        return row
+        return _dump(row)
 
     def _use_schema(self) -> None:
         if self._version == self.columns.version:
@@ -172,9 +212,17 @@ def _one(kinds: Sequence[str]) -> str:
     return kinds[0] if len(met) == 1 else "string"
 
 
+def _text(columns: RowColumns) -> str:
+    """Return columns as JSON, each value as it is."""
+    try:
+        return _dump(columns)
+    except ValueError:  # A double that is not finite.
+        return _dump({name: _plain(value) for name, value in columns.items()})
+
+
 def _plain(value: Scalar) -> Json:
     if isinstance(value, bytes):
-        return b64encode(value).decode()
+        return _base64(value)
     if isinstance(value, float) and not math.isfinite(value):
         return _not_finite(value)
     return value
