@@ -7,7 +7,6 @@ now, it is too busy; or never, with a reason. Only those of "not now" are sent a
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -33,9 +32,11 @@ class Item(NamedTuple):
     document: str
 
     def lines(self) -> bytes:
-        """Return it as a bulk request has it."""
-        action = {"_id": self.id, "version": self.version, "version_type": "external"}
-        return f'{{"index":{json.dumps(action)}}}\n{self.document}\n'.encode()
+        """Return it as a bulk request has it. An id has no character that JSON escapes."""
+        return (
+            f'{{"index":{{"_id":"{self.id}","version":{self.version},"version_type":"external"}}}}\n'
+            f"{self.document}\n"
+        ).encode()
 
 
 class RefusedItem(NamedTuple):
