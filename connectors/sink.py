@@ -16,16 +16,19 @@ class Traits(NamedTuple):
 
     ``every_change``: it wants each row of a key in a batch, not the last one alone (a topic does, a
     table does not). ``alone``: its target is files of this machine, which one process writes at a
-    time, so that all shards go through one process.
+    time, so that all shards go through one process. ``batch_rows``: how many changes of a shard it
+    is given at once, at most, where its declaration does not say: more where each call is dear.
     """
 
     every_change: bool = False
     alone: bool = False
+    batch_rows: int = 1000
 
 
 def traits_of(sink: Sink) -> Traits:
     """Return what a sink says of itself."""
-    return Traits(*(bool(getattr(sink, name, False)) for name in Traits._fields))
+    said = {name: getattr(sink, name) for name in Traits._fields if hasattr(sink, name)}
+    return Traits(**said)
 
 
 class Sink(Protocol):

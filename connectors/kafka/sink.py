@@ -70,6 +70,8 @@ class KafkaSink:
 
     every_change = True
     """A topic has each row of a key, not the last one of a batch alone."""
+    batch_rows = 5000
+    """Of one shard a transaction waits for the end of the one before."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -58,6 +58,9 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> DeltaSink:
 class DeltaSink(BlockingSink):
     """One table at one place. Several processes may write it at the same time."""
 
+    batch_rows = 5000
+    """A commit costs as much as some thousand rows in it."""
+
     def __init__(self, settings: DeltaSettings) -> None:
         self._settings = settings
         # A folder is on this machine, and connectors run on several.

@@ -43,9 +43,10 @@ PARKED_MAX = 100_000
 class Declaration:
     """One connector. Either ``source`` is empty, or ``sink`` and ``table`` are.
 
-    ``batch_rows`` bounds what is applied at once; ``parked_max`` how many rows may be parked before
-    the connector counts as failing; ``lease_ms`` is how long the work of a crashed process rests.
-    Tables that a source makes keep ``max_versions``, and their stream for ``stream_hours``.
+    ``batch_rows`` bounds what is applied at once, None: as the sink likes it; ``parked_max`` how
+    many rows may be parked before the connector counts as failing; ``lease_ms`` is how long the
+    work of a crashed process rests. Tables that a source makes keep ``max_versions``, and their
+    stream for ``stream_hours``.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Declaration:
     source: Mapping[str, object]
     begin: str
     transforms: Transforms
-    batch_rows: int
+    batch_rows: int | None
     parked_max: int
     lease_ms: int
     max_versions: int
@@ -120,7 +121,8 @@ def parse_document(name: object, document: object) -> Declaration:
     source = fields.mapping("source")
     table, begin, transforms = "", "rows", Transforms()
     sink: Mapping[str, object] = {}
-    batch_rows, max_versions, stream_hours = 1000, 1, 168
+    batch_rows: int | None = None
+    max_versions, stream_hours = 1, 168
     if source:
         _kind_of(source, f"{fields.where}.source")
         max_versions = fields.integer("max_versions", 1, least=1, most=2**31 - 1)
@@ -132,7 +134,8 @@ def parse_document(name: object, document: object) -> Declaration:
         begin = fields.text("begin", "rows")
         begin_of(begin, f"{fields.where}.begin")
         transforms = Transforms.parsed(fields)
-        batch_rows = fields.integer("batch_rows", 1000, least=1, most=BATCH_ROWS_MAX)
+        if fields.has("batch_rows"):
+            batch_rows = fields.integer("batch_rows", least=1, most=BATCH_ROWS_MAX)
     parked_max = fields.integer("parked_max", 1000, least=0, most=PARKED_MAX)
     lease_ms = fields.integer("lease_ms", 5000, least=500, most=60_000)
     fields.done()

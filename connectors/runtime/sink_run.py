@@ -104,7 +104,7 @@ class SinkRun(ConnectorRun):
             self._leases,
             lambda batch: self._handle(pipeline, batch),
             begin=begin_of(declaration.begin, "begin"),
-            settings=follower_settings(declaration),
+            settings=follower_settings(declaration, sink),
         )
         if self._stopping.is_set():
             worker.stop()
@@ -152,11 +152,11 @@ class SinkRun(ConnectorRun):
                 return
 
 
-def follower_settings(declaration: Declaration) -> FollowerSettings:
+def follower_settings(declaration: Declaration, sink: Sink) -> FollowerSettings:
     """Return how a connector's shards are read."""
     lease_s = declaration.lease_ms / 1000
     return FollowerSettings(
         lease_s=lease_s,
         checkpoint_s=min(1.0, lease_s / 5),
-        batch_changes_max=declaration.batch_rows,
+        batch_changes_max=declaration.batch_rows or traits_of(sink).batch_rows,
     )
