@@ -12,7 +12,7 @@ from rowtide.connectors.fields import Fields, SettingsRefused
 __all__ = ["SourceSettings", "parsed_settings"]
 
 PORT = 3306
-CHUNK_ROWS, CHUNK_ROWS_MAX = 4096, 100_000
+CHUNK_ROWS, CHUNK_ROWS_MAX = 8000, 100_000
 SERVER_IDS = 2**31
 """Half of what a server's number may be: those of people's own replicas are small."""
 

@@ -13,7 +13,7 @@ from rowtide.connectors.fields import Fields, SettingsRefused
 __all__ = ["SourceSettings", "parsed_settings"]
 
 PORT = 5432
-CHUNK_ROWS, CHUNK_ROWS_MAX = 4096, 100_000
+CHUNK_ROWS, CHUNK_ROWS_MAX = 8000, 100_000
 NAME_BYTES_MAX = 63
 TLS = ("disable", "prefer", "require", "verify-ca", "verify-full")
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}\Z")
