@@ -334,9 +334,9 @@ def test_a_deletion_after_a_copy_is_taken_from_the_changelog_whatever_a_mark_say
 
 
 @pytest.mark.xfail(raises=AssertionError, strict=False, reason="not mended yet")
-def test_a_wide_row_is_whole_after_a_rebuild_from_a_compacted_changelog() -> None:
-    """A worker that lost its disk rebuilt a row from an older part of it and the new ones: one
-    version was missing, two were there that had gone. The owner before it had the row right."""
+def test_a_put_just_before_a_split_is_in_a_rebuild_from_the_changelog() -> None:
+    """A worker that lost its disk rebuilt a row from what it was before its last put, in the log of
+    the parent shard, and what came behind. The owner before it had the row right."""
     simulate(950940)
 
 
