@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 from rowtide.core import plainbuffer
 from rowtide.core.cell import Cell
-from rowtide.core.chunk import CHUNK_BYTES, FORMAT, HEADER_BYTES, cells_of, header, pack_header
-from rowtide.core.crc8 import ROW_ENDS, STEP, crc8
+from rowtide.core.chunk import CHUNK_BYTES, HEADER_BYTES, cells_of, header
+from rowtide.core.crc8 import crc8
 from rowtide.core.row_form import Forms, PackedCells, Place, RowForm, picker, singles
-from rowtide.core.row_walk import ROW_END, STORED_END, walk
+from rowtide.core.row_walk import ROW_END, STORED_END, Walked, rejoined, walk
 
 __all__ = ["Patch", "newest_version", "patched", "updated"]
 
@@ -121,17 +121,9 @@ class Patch:
         parts[2::5] = cells.payloads
         parts[3::5] = [plainbuffer.version_tail(version)] * count
         parts[4::5] = singles(cells.checksums)
-        _, _, _, key_bytes, _, _, _, data_bytes, _ = header(first)
-        data_bytes += self._data_added
-        parts[0] = b"".join(
-            (
-                pack_header(FORMAT, 0, 0, key_bytes, stamp, min(kept), 1, data_bytes, 0),
-                first[HEADER_BYTES:start],
-                parts[0],
-            )
-        )
-        rest = first[start + self._last : -ROW_END]
-        return b"".join((*parts, rest, ROW_ENDS[STEP[crc8(bytes(checksums), state)]]))
+        parts.append(first[start + self._last : -ROW_END])
+        state = crc8(bytes(checksums), state)
+        return rejoined(first, start, parts, state, min(kept), stamp, self._data_added)
 
     def _stored_versions(self, first: bytes, start: int) -> tuple[int, ...] | None:
         """Return each cell's version, or None where the row has another form."""
@@ -168,8 +160,7 @@ def patched(first: bytes, state: int, cells: PackedCells, stamp: int) -> bytes |
         if made is not None:
             place.hits += 1
             return made
-    _learn(first, cells.form, place)
-    walked = walk(first)
+    walked = _walked(first, cells.form, place)
     return None if walked is None else walked.exchanged(state, cells, stamp)
 
 
@@ -187,8 +178,7 @@ def updated(
         if found is not None:
             place.hits += 1
             return found
-    _learn(first, cells.form, place)
-    walked = walk(first)
+    walked = _walked(first, cells.form, place)
     if walked is None:
         return None
     stamped = cells.stamped(max(walked.newest(cells.form.names) + 1, time_ms))
@@ -196,13 +186,14 @@ def updated(
     return None if made is None else (made, stamped)
 
 
-def _learn(first: bytes, changes: RowForm, place: Place[Patch] | None) -> None:
-    """Note a narrow row that no patch changed; learn one, now and then."""
+def _walked(first: bytes, changes: RowForm, place: Place[Patch] | None) -> Walked | None:
+    """Walk a narrow row that no patch changed; learn one of it, now and then."""
     if place is None:
         place = PATCHES.place((changes, _cells_bytes(first)[1]))
     place.left -= 1
     if place.left <= 0 and place.judge():
         place.learn(Patch.of(changes, cells_of(first)))
+    return walk(first)
 
 
 def _place(first: bytes, changes: RowForm) -> tuple[int, Place[Patch] | None]:

@@ -27,7 +27,7 @@ from rowtide.core.chunk import (
 from rowtide.core.crc8 import ROW_ENDS, STEP, crc8
 from rowtide.core.row_form import PackedCells
 
-__all__ = ["ROW_END", "STORED_END", "Walked", "walk"]
+__all__ = ["ROW_END", "STORED_END", "Walked", "rejoined", "walk"]
 
 _length = Struct("<I").unpack_from
 _between = Struct("<xq4xI").unpack_from
@@ -99,11 +99,9 @@ class Walked(NamedTuple):
                 copied += 1
         checksums += bytes([first[end - 1] for end in begins[copied + 1 :]])
         parts.append(first[begins[copied] : -ROW_END])
-        _, _, _, key_bytes, _, _, _, data_bytes, _ = header(first)
         lowest = min(min(kept), version)
-        head = pack_header(FORMAT, 0, 0, key_bytes, stamp, lowest, 1, data_bytes + added, 0)
-        end = ROW_ENDS[STEP[crc8(bytes(checksums), state)]]
-        made = b"".join((head, first[HEADER_BYTES : begins[0]], *parts, end))
+        state = crc8(bytes(checksums), state)
+        made = rejoined(first, begins[0], parts, state, lowest, stamp, added)
         return made if len(made) <= CHUNK_BYTES else None
 
 
@@ -134,6 +132,25 @@ def walk(first: bytes) -> Walked | None:
         at += STORED_END
     begins.append(at)
     return Walked(first, names, begins, versions)
+
+
+def rejoined(
+    first: bytes,
+    start: int,
+    cells: list[bytes],
+    state: int,
+    lowest: int,
+    stamp: int,
+    added: int,
+) -> bytes:
+    """Return a narrow row as it is stored with other cells, which begin at ``start`` as its own do.
+
+    ``state`` is the row's checksum after them, ``lowest`` the lowest of their versions, one of each
+    column, and ``added`` what names and values have more bytes than before.
+    """
+    _, _, _, key_bytes, _, _, _, data_bytes, _ = header(first)
+    head = pack_header(FORMAT, 0, 0, key_bytes, stamp, lowest, 1, data_bytes + added, 0)
+    return b"".join((head, first[HEADER_BYTES:start], *cells, ROW_ENDS[STEP[state]]))
 
 
 def _data_bytes(first: bytes, begin: int, name_bytes: int) -> int:

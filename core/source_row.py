@@ -1,8 +1,8 @@
 """What most rows of a source become, in one step: the chunk and the body of the log's record.
 
 Most are puts of rows that are not there, or updates of narrow rows (``row_patch.py``), with cells
-of one form in the order of their names. Then there is nothing to
-look up and little to decide: their version, and what they cost.
+of one form in the order of their names. Then there is nothing to look up and little to decide:
+their version, and what they cost.
 
 Whatever is not such a row the shard decides (``shard.py``), for which a function here answers None.
 Tests hold both to the same bytes.
