@@ -245,6 +245,8 @@ class Transactions:
 
 def partition_of(key: bytes, partitions: int) -> int:
     """Return the partition that every Kafka client gives a key, so that topics can be joined."""
+    if partitions == 1:
+        return 0  # Python's murmur2 takes 4 us.
     return int(murmur2(key) & POSITIVE) % partitions
 
 

@@ -195,7 +195,7 @@ class KafkaSink:
         """Return rows as records by partition, and those that are too large for one."""
         records: dict[Place, list[Change]] = defaultdict(list)
         refused: list[Refused] = []
-        now_ms, partitions = int(time.time() * 1000), self._partitions
+        now_ms = int(time.time() * 1000)
         for row in rows:
             key, value = form.key(row), form.value(row, shard, now_ms)
             size = len(key) + len(value)
@@ -204,7 +204,7 @@ class KafkaSink:
                 refused.append(Refused(row, f"its record has {size} bytes, the limit is {limit}"))
                 continue
             headers = [(STAMP, str(row.stamp).encode())]
-            place = (self._topic, partition_of(key, partitions) if partitions > 1 else 0)
+            place = (self._topic, partition_of(key, self._partitions))
             records[place].append((key, value, headers))
             if row.columns is None and self._settings.tombstones:
                 records[place].append((key, None, headers))
