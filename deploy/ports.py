@@ -6,7 +6,7 @@ import random
 import socket
 from collections.abc import Iterator
 
-__all__ = ["PORTS", "free_ports", "is_free"]
+__all__ = ["PORTS", "TRIES", "free_ports", "is_free"]
 
 PORTS = range(20_000, 32_768)
 """Below the ephemeral ports of Linux (32768) and macOS (49152). From there a client that retries a
@@ -30,7 +30,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_ports(host: str) -> Iterator[int]:
-    """Yield distinct ports that are free now, of as many as are tried; there may be none."""
+    """Yield distinct ports that are free now, of ``TRIES``; there may be none."""
     for port in random.sample(PORTS, TRIES):
         if is_free(host, port):
             yield port

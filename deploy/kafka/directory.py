@@ -22,7 +22,7 @@ from typing import IO
 
 from rowtide.deploy.kafka.config import Addresses
 from rowtide.deploy.kafka.errors import BrokerFailed, DirectoryInUse, PortTaken, translated
-from rowtide.deploy.ports import PORTS, free_ports, is_free
+from rowtide.deploy.ports import PORTS, TRIES, free_ports, is_free
 
 __all__ = ["HOST", "BrokerDirectory", "fresh_id"]
 
@@ -135,7 +135,7 @@ def _kept_or_free(kept: int | str | None, *, other: int | None = None) -> int:
     for port in free_ports(HOST):
         if port != other:
             return port
-    raise PortTaken(f"no port between {PORTS.start} and {PORTS.stop} is free")
+    raise PortTaken(f"none of {TRIES} ports between {PORTS.start} and {PORTS.stop} is free")
 
 
 def fresh_id() -> str:

@@ -26,13 +26,14 @@ WORKERS = 3
 HOLD_S_MAX = 4.0
 OPTIONS = ("--lease-s", "1.5", "--flush-s", "1")
 
+COPIED = "a worker without a broker, a broker killed"
+"""In this run each slot has a warm copy, which answers reads that may be stale."""
+
 RUNS = {
     "a worker killed, its wire cut": ["kill-worker", "cut-requests"],
     "a worker paused, produce requests late": ["pause-worker", "late-produce"],
-    "a worker without a broker, a broker killed": ["isolate-worker", "restart-broker"],
+    COPIED: ["isolate-worker", "restart-broker"],
 }
-COPIED = "a worker without a broker, a broker killed"
-"""In this run each slot has a warm copy, which answers reads that may be stale."""
 
 
 def schedule(faults: Sequence[str], seed: int) -> list[Strike]:
