@@ -13,6 +13,7 @@ __all__ = ["SourceSettings", "parsed_settings"]
 
 PORT = 3306
 CHUNK_ROWS, CHUNK_ROWS_MAX = 8000, 100_000
+"""Whole requests to rowtide, four of them: a rest would take an append's time for itself."""
 SERVER_IDS = 2**31
 """Half of what a server's number may be: those of people's own replicas are small."""
 

@@ -14,6 +14,7 @@ __all__ = ["SourceSettings", "parsed_settings"]
 
 PORT = 5432
 CHUNK_ROWS, CHUNK_ROWS_MAX = 8000, 100_000
+"""Whole requests to rowtide, four of them: a rest would take an append's time for itself."""
 NAME_BYTES_MAX = 63
 TLS = ("disable", "prefer", "require", "verify-ca", "verify-full")
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}\Z")
