@@ -21,6 +21,7 @@ from rowtide.core.chunk import DELETED, header
 from rowtide.core.mark import encode_mark, mark_key
 from rowtide.stream.changelog import ChangelogWriter
 from rowtide.stream.row_store import RowStore
+from rowtide.stream.shard_copy import Range
 from rowtide.stream.shard_owner import ShardOwner
 
 __all__ = ["ChangelogFlush", "tombstone_stamp"]
@@ -60,15 +61,17 @@ class ChangelogFlush:
         self._graves: dict[bytes, int] = {}
         """Chunk keys of deleted rows that a mark has passed, with their stamps."""
 
-    async def flush(self, shards: Iterable[ShardOwner], now_s: float) -> int:
-        """Write what changed; return the number of entries.
+    async def flush(
+        self, shards: Iterable[ShardOwner], now_s: float, *, left: Sequence[Range] = ()
+    ) -> int:
+        """Write what changed, but for keys within ``left``; return the number of entries.
 
         Raises what ``ChangelogWriter.flush`` raises; the chunks stay dirty then.
         """
         gathered = Gathered()
         by_id = {shard.shard.shard_id: shard for shard in shards}
-        removed = self._rows.removed()
-        marks = [mark for owner in by_id.values() for mark in _taken(owner, self._rows, gathered)]
+        removed = self._rows.removed(left)
+        marks = [mark for owner in by_id.values() for mark in _taken(owner, gathered)]
         get = self._rows.snapshot()
         try:
             await self._gather(get, removed, gathered)
@@ -143,10 +146,10 @@ class ChangelogFlush:
         return value is not None and bool(header(value)[1] & DELETED) and header(value)[4] == stamp
 
 
-def _taken(owner: ShardOwner, rows: RowStore, into: Gathered) -> list[Entry]:
+def _taken(owner: ShardOwner, into: Gathered) -> list[Entry]:
     """Take a shard's dirty chunks over; return its mark as of now, unless nothing happened."""
     state, shard_id = owner.shard.state, owner.shard.shard_id
-    if rows.flushed(shard_id) >= state.applied and not owner.dirty:
+    if not owner.unflushed:
         return []
     into.taken[shard_id], owner.dirty = owner.dirty, set()
     into.flushed[shard_id] = state.applied

@@ -136,10 +136,16 @@ class RowStore:
         """Note that a copy of a shard is folded from now on, or that the shard has opened."""
         self.write([(_ARRIVING + shard_id.encode(), b"" if arrives else None)])
 
-    def removed(self, count: int = 20_000) -> list[bytes]:
-        """Return up to ``count`` keys of chunks that were removed and may be in the changelog."""
-        found = self.scan(_REMOVED, _REMOVED + b"\xff")
-        return [noted[1:] for noted, _ in islice(found, count)]
+    def removed(
+        self, left: Sequence[tuple[bytes, bytes]] = (), *, count: int = 20_000
+    ) -> list[bytes]:
+        """Return up to ``count`` keys of chunks that were removed and may be in the changelog.
+
+        None of them is in one of the ranges ``left``, low <= key < high.
+        """
+        noted = (note[1:] for note, _ in self.scan(_REMOVED, _REMOVED + b"\xff"))
+        found = (key for key in noted if not any(low <= key < high for low, high in left))
+        return list(islice(found, count))
 
     def forget_removed(self, keys: Iterable[bytes]) -> None:
         """Drop the notes of chunks that the changelog holds no more."""

@@ -93,6 +93,7 @@ class ShardOpener:
             await self._replay(owner, max(start, first), end)
         if state.seal is None:
             raise LogShortened(f"{owner.log.name} ends at {end} without its seal")
+        owner.accounted = True
         self.starts[shard.shard_id] = start
         return owner
 
@@ -120,6 +121,7 @@ class ShardOpener:
         shard.claimed(-1, self._owner)
         first = owner.end if warm or self._knows(owner) else rows.flushed(shard.shard_id) + 1
         replayed = await self._replay(owner, max(start, min(owner.end, first)), end)
+        owner.accounted = True
         self.starts[shard.shard_id] = start
         self._counts.recoveries.add(time.monotonic() - began_s)
         self._counts.recovered_records += replayed

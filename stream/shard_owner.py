@@ -130,6 +130,8 @@ class ShardOwner:
         self.appender = Appender(log, self._noop, counts=self._counts)
         self.dirty: set[bytes] = set()
         """Store keys written since the last flush to the changelog."""
+        self.accounted = False
+        """Whether ``dirty`` has all that the rows hold of this shard and the changelog may lack."""
         self._unflushed: dict[tuple[bytes, bytes], int] = {}
         self.watches: list[set[bytes]] = []
         """Each has the store keys written since somebody began to copy the rows."""
@@ -162,6 +164,12 @@ class ShardOwner:
     def end(self) -> int:
         """Return the log's next offset as of what is acknowledged and applied."""
         return self.shard.state.applied + 1
+
+    @property
+    def unflushed(self) -> bool:
+        """Whether the changelog may lack something of the shard."""
+        flushed = self.rows.flushed(self.shard.shard_id)
+        return bool(self.dirty) or flushed < self.shard.state.applied
 
     @property
     def pending(self) -> int:

@@ -56,6 +56,7 @@ def hold_rows(owner: ShardOwner, loss: Loss) -> None:
         owner.rows.write([], [(mark_key(loss.shard), encode_mark(state))])
     for low, high in chunk_ranges(owner):
         owner.dirty.update(owner.rows.changed_since(low, high, 0))
+    owner.accounted = True
 
 
 async def fill_log(owner: ShardOwner, loss: Loss, claim: int, writer: bytes) -> None:

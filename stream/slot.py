@@ -30,6 +30,7 @@ from rowtide.stream.changelog import Fenced
 from rowtide.stream.changelog_flush import ChangelogFlush
 from rowtide.stream.changelog_recovery import StartPassed, recover_rows
 from rowtide.stream.counts import Counts
+from rowtide.stream.flush_scope import FlushScope, flush_scope
 from rowtide.stream.handover_links import HandoverLinks
 from rowtide.stream.index_links import IndexLinks
 from rowtide.stream.lease_keeper import LeaseKeeper
@@ -337,14 +338,14 @@ class Slot:
         if accept:
             await self._require_claim()
             hold_rows(owner, loss)
-            await self.flush([owner])
+            await self.flush(owner)
             await fill_log(owner, loss, self.claim, self._leases.owner)
             del self.closed[shard_id]
             await self._await_served([self._begin(shard)])
         return loss
 
-    async def flush(self, owners: Sequence[ShardOwner] | None = None) -> int:
-        """Flush the changelog now, all shards or some; return the number of entries.
+    async def flush(self, *held: ShardOwner) -> int:
+        """Flush the changelog now; return the number of entries. ``held`` are closed shards.
 
         Raises what ``ChangelogWriter.flush`` raises, and ``Unavailable`` where the slot closes
         meanwhile.
@@ -355,16 +356,21 @@ class Slot:
             if self._flush is None:
                 raise Unavailable(f"slot {self.number} is not open")
             began_s = time.monotonic()
-            written = await self._flush.flush(owners or self._written(), time.time())
-            self.flushed_s = began_s
+            shards, left = self._flush_scope(*held)
+            written = await self._flush.flush(shards, time.time(), left=left)
+            if not left:
+                self.flushed_s = began_s
             self._counts.flushes.add(time.monotonic() - began_s)
             self._counts.flush_entries += written
             return written
 
-    def _written(self) -> list[ShardOwner]:
-        """Return the shards of which the changelog may lack something."""
-        ended, arriving = self._reshapes.ended.values(), self._intakes.arriving.values()
-        return [*self.shards.values(), *ended, *arriving]
+    def _flush_scope(self, *held: ShardOwner) -> FlushScope:
+        """Return what a flush may write now."""
+        links, number = self._links, self.number
+        owners = {**self._reshapes.ended, **self._intakes.arriving, **self.shards}
+        owners |= {owner.shard.shard_id: owner for owner in held}
+        shards = [*links.ended(number), *links.arriving(number), *self._tables(number)]
+        return flush_scope(owners, shards)
 
     # Opening.
 
@@ -520,12 +526,13 @@ class Slot:
         while True:
             for _ in range(10):
                 await asyncio.sleep(self._settings.flush_s / 10)
-                if sum(len(o.dirty) for o in self._written()) > self._settings.dirty_max:
+                if self._flush_scope().dirty > self._settings.dirty_max:
                     break
-            flushed_s = self.flushed_s
+            failed = True
             with logged(f"slot {self.number}: flush"):
                 await self.flush()
-            self._counts.flush_failures += self.flushed_s == flushed_s
+                failed = False
+            self._counts.flush_failures += failed
 
     async def _bury(self, owner: ShardOwner, graves: dict[bytes, int]) -> None:
         """Let the next flush send tombstones for deleted rows that the changelog has."""

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from rowtide.core import record
 from rowtide.core.chunk import table_prefix
 from rowtide.core.errors import StoreError
-from rowtide.core.mark import mark_key
+from rowtide.core.mark import mark_key, mark_position
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.appender import READ_BYTES
 from rowtide.stream.log import Log
@@ -131,6 +131,9 @@ class SlotIntakes:
         # An earlier life of the slot may have folded some, which is flushed in ours.
         flushed = rows.flushed(shard.shard_id)
         at = min(owner.end, flushed + 1)
+        held = rows.get(mark_key(shard.shard_id))
+        applied = -1 if held is None else mark_position(held)[0]
+        owner.accounted = at > applied
         try:
             while self._links.is_arriving(shard):
                 entries = await log.read(at, bytes_max=READ_BYTES, wait_s=WAIT_S)
@@ -141,6 +144,7 @@ class SlotIntakes:
                     owner.recover(entries, never=flushed < 0)
                     owner.find_unflushed()
                     at = entries[-1].offset + 1
+                    owner.accounted = at > applied
                 await asyncio.sleep(0)
         finally:
             if not self._links.knows(shard.shard_id):

@@ -71,6 +71,7 @@ class SimulatedLog:
 
     async def read(self, offset: int, *, bytes_max: int, wait_s: float = 0.0) -> list[Entry]:
         """Return entries from ``offset`` on, see ``Log.read``."""
+        bytes_max = min(bytes_max, self._link.network.read_bytes_max)
 
         def work(reply: Reply) -> None:
             log = self.partition
@@ -268,6 +269,7 @@ class MemoryCluster:
         """Read several logs at once, see ``LogCluster``."""
         ours = [(log, offset) for log, offset in items if isinstance(log, SimulatedLog)]
         assert len(ours) == len(items), "the logs are the simulation's"
+        bytes_max = min(bytes_max, self.link.network.read_bytes_max)
 
         def read() -> list[list[Entry] | StoreError]:
             return [told_by(partial(log.partition.read, at, bytes_max)) for log, at in ours]

@@ -30,6 +30,7 @@ from rowtide.stream import changelog_recovery, row_store, shard_owner, slot_resh
 from rowtide.stream import slot as slot_module
 from rowtide.stream.appender import Appended, Appender
 from rowtide.stream.changelog_flush import ChangelogFlush, Gathered
+from rowtide.stream.flush_scope import FlushScope, flush_scope
 from rowtide.stream.lease_keeper import Held, LeaseKeeper
 from rowtide.stream.log import Entry
 from rowtide.stream.row_store import RowStore
@@ -235,21 +236,38 @@ async def _gather_live(self: ChangelogFlush, _get: object, removed: Any, into: G
 _flush = ChangelogFlush.flush
 
 
-async def _flush_forgets(self: ChangelogFlush, shards: Any, now_s: float) -> int:
+async def _flush_forgets(self: ChangelogFlush, shards: Any, now_s: float, **left: Any) -> int:
     shards = list(shards)
     try:
-        return await _flush(self, shards, now_s)
+        return await _flush(self, shards, now_s, **left)
     except BaseException:
         for owner in shards:
             owner.dirty.clear()
         raise
 
 
-async def _flush_early_mark(self: ChangelogFlush, shards: Any, now_s: float) -> int:
+async def _flush_early_mark(self: ChangelogFlush, shards: Any, now_s: float, **left: Any) -> int:
     shards = list(shards)
     flushed = {o.shard.shard_id: o.shard.state.applied for o in shards}
     self._rows.set_changelog_position(self._rows.changelog_position() or 0, now_s, flushed=flushed)
-    return await _flush(self, shards, now_s)
+    return await _flush(self, shards, now_s, **left)
+
+
+def _flush_all(owners: Mapping[str, ShardOwner], _held: object) -> FlushScope:
+    return FlushScope(list(owners.values()), [])
+
+
+def _flush_unaccounted(
+    owners: Mapping[str, ShardOwner], held: list[tuple[Table, ShardRange]]
+) -> FlushScope:
+    unaccounted = [owner for owner in owners.values() if not owner.accounted]
+    try:
+        for owner in unaccounted:
+            owner.accounted = True
+        return flush_scope(owners, held)
+    finally:
+        for owner in unaccounted:
+            owner.accounted = False
 
 
 async def _trim_to_end(_self: SlotTrim, owner: ShardOwner, _stream: object) -> int:
@@ -411,6 +429,13 @@ MUTATIONS = [
     Mutation("flush chunks newer than the mark", [(ChangelogFlush, "_gather", _gather_live)]),
     Mutation("forget what a failed flush took", [(ChangelogFlush, "flush", _flush_forgets)], 10),
     Mutation("note a flush before it stands", [(ChangelogFlush, "flush", _flush_early_mark)], 10),
+    Mutation(
+        "flush a parent while its child's log is read", [(slot_module, "flush_scope", _flush_all)]
+    ),
+    Mutation(
+        "flush before all that is dirty is known",
+        [(slot_module, "flush_scope", _flush_unaccounted)],
+    ),
     Mutation("trim above the flushed mark", [(SlotTrim, "_trim", _trim_to_end)], 10),
     Mutation("forget what was not flushed", [(ShardOwner, "find_unflushed", _nothing)]),
     Mutation(

@@ -70,6 +70,8 @@ class Network:
         self.chance = chance
         self.weather = Weather()
         self.away = False
+        self.read_bytes_max = 16 << 20
+        """What one read of a log brings at most, but for its first entry."""
         self.over = False
         self.held: deque[Callable[[], None]] = deque()
         """What is delayed until somebody says so."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -12,8 +12,12 @@ import pytest
 from rowtide.core import key, variant
 from rowtide.core.chunk import row_key
 from rowtide.core.errors import Unavailable
-from rowtide.core.mutation import DELETE, UPDATE
+from rowtide.core.mark import mark_key, mark_position
+from rowtide.core.mutation import DELETE, IGNORE, PUT, UPDATE
+from rowtide.core.mutation import Change as Mutation
+from rowtide.core.plainbuffer import put_cell
 from rowtide.core.schema import ShardRange, Table
+from rowtide.stream import slot_reshapes
 from rowtide.stream.changelog import Change
 from rowtide.stream.log import Entry
 from rowtide.stream.row_store import RowStore
@@ -24,7 +28,9 @@ from tests.simulation.memory_cluster import SimulatedLog
 from tests.simulation.memory_rows import Disk
 from tests.simulation.network import Fate
 from tests.simulation.program import in_world, simulate
-from tests.simulation.scene import Scene, play
+from tests.simulation.row_model import MARK
+from tests.simulation.scene import ROW, Scene, play
+from tests.simulation.tables import PLAIN, Place
 from tests.simulation.world import World
 
 A, B = 0, 1
@@ -333,11 +339,123 @@ def test_a_deletion_after_a_copy_is_taken_from_the_changelog_whatever_a_mark_say
     simulate(700708)
 
 
-@pytest.mark.xfail(raises=AssertionError, strict=False, reason="not mended yet")
-def test_a_put_just_before_a_split_is_in_a_rebuild_from_the_changelog() -> None:
-    """A worker that lost its disk rebuilt a row from what it was before its last put, in the log of
-    the parent shard, and what came behind. The owner before it had the row right."""
+def test_a_parent_is_not_flushed_while_the_log_of_its_child_is_read() -> None:
+    """A put just before a split was missing in a rebuild. Of the child's log a write had been read
+    that cut the row in chunks; the flush, which knew the parent's keys alone, took but the first of
+    them to the changelog, with a mark that said that the parent was complete."""
     simulate(950940)
+    a_flush_in_the_middle_of_opening()
+
+
+def a_flush_in_the_middle_of_opening() -> None:
+    """Tell of a worker that reads a child's log record by record, flushes, and dies."""
+
+    async def told(scene: Scene, kind: int, name: str, text: str) -> None:
+        clients = scene.world.clients
+        mark = str(len(clients.attempts))
+        cells = [
+            put_cell(of, variant.encode(value), None)
+            for of, value in ((name.encode(), text), (MARK, mark))
+        ]
+        attempt = clients.ask(scene.worker(A), ROW, Mutation(kind, ROW.key, cells, IGNORE), mark)
+        await scene.until(lambda: attempt.told is not None)
+        assert attempt.applied
+
+    async def story(scene: Scene) -> None:
+        world = scene.world
+        await told(scene, PUT, "c3", "old")
+        await scene.flushed(A)
+        await told(scene, PUT, "c0", "new")
+        world.split(0, 0)
+        await scene.until(lambda: world.owner("s11") is not None)
+        for name in ("c1", "c2", "c4"):  # More than a chunk holds.
+            await told(scene, UPDATE, name, "x" * 12_000)
+        await told(scene, UPDATE, "c0", "last")
+        world.lose_disk(A)
+        world.network.read_bytes_max = 1
+        world.network.weather.latency_s = 0.1
+        world.start(A)
+
+        def half_way() -> bool:
+            worker = world.worker(A)
+            slot = None if worker is None else worker.roster.slots.get(0)
+            if slot is None or slot.rows is None or slot._flush is None or "s11" in slot.shards:
+                return False
+            mark = slot.rows.get(mark_key("s11"))
+            return mark is not None and mark_position(mark)[0] >= 3
+
+        await scene.until(half_way)
+        world.flush(A)
+        await scene.watch(1)
+        world.lose_disk(A)
+        world.network.read_bytes_max = 1 << 20
+
+    play(story, workers=1)
+
+
+def test_what_a_life_of_the_slot_folded_of_a_copy_the_next_flushes_once_it_knows_all_of_it() -> (
+    None
+):
+    """The rows had more of the copy than was known to be dirty after the first page of its log. A
+    flush wrote that, with a mark that counted the rest."""
+    read = SimulatedLog.read
+
+    async def late(self: SimulatedLog, offset: int, **how: Any) -> list[Entry]:
+        if ".s11" in self.name and how.get("wait_s"):
+            await asyncio.sleep(0.1)
+        return await read(self, offset, **how)
+
+    def write(world: World) -> None:
+        for name in "abc":
+            world.clients.write(world.live()[1], Place(PLAIN, name), world.chance)
+
+    async def fail() -> None:
+        raise Unavailable("enough")
+
+    async def program(world: World) -> None:
+        await two_lives(world)
+        await world.settle()
+
+    async def two_lives(world: World) -> None:
+        world.shared.group.tell_s_max = 0.01
+        await world.begin()
+        world.shared.group.divide({slot: w.address for slot, w in enumerate(world.live())})
+        await asyncio.sleep(2)
+        write(world)
+        world.network.read_bytes_max = 1
+        world.move(0, 0, 0)  # Of slot 1, to slot 0.
+        [slot] = world.live()[0].roster.slots.values()
+        arriving = slot._intakes.arriving
+
+        async def until(holds: Callable[[], bool]) -> None:
+            async with asyncio.timeout(60):
+                while not holds():
+                    write(world)
+                    await asyncio.sleep(0.005)
+
+        await until(lambda: slot.received("s11") > 3)
+        first = arriving["s11"]
+        world.flush(0)
+        await until(lambda: first.rows.flushed("s11") >= 3)
+        flushed = first.rows.flushed("s11")
+        await until(lambda: slot.received("s11") > flushed + 10)
+        assert slot._tasks is not None
+        slot._tasks.create_task(fail(), context=world.live()[0].process.context)
+        await until(lambda: arriving.get("s11", first) is not first)
+        again = arriving["s11"]
+        await until(lambda: bool(again.dirty))
+        assert not again.accounted
+        world.flush(0)
+        while not again.accounted:
+            assert again.rows.flushed("s11") == flushed
+            await asyncio.sleep(0.01)
+        world.flush(0)
+        await until(lambda: again.rows.flushed("s11") > flushed + 10)
+        world.network.read_bytes_max = 1 << 20
+
+    never = patch.object(slot_reshapes, "LEFT_RECORDS", -1000)
+    with patch.object(SimulatedLog, "read", late), never:
+        in_world(program, workers=2, slots=2)
 
 
 def test_rows_of_a_copy_that_an_earlier_life_of_the_slot_folded_are_flushed_in_the_next() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation import test_found as found
 from tests.simulation import test_interleavings as stories
 from tests.simulation.mutations import MUTATIONS, RESHAPING, SOURCES, Mutation, planted
 from tests.simulation.program import Found, simulate
@@ -25,6 +26,10 @@ STORIES: dict[str, Callable[[], None]] = {
     "settle without a no-op": stories.test_a_batch_that_lands_between_two_tries_of_its_writer,
     "refuse without a lease": stories.test_a_refusal_by_a_zombie_that_knows_an_old_row,
     "let a release hide an older lease": stories.test_a_release_that_hides_an_older_live_lease,
+    "flush a parent while its child's log is read": found.a_flush_in_the_middle_of_opening,
+    "flush before all that is dirty is known": (
+        found.test_what_a_life_of_the_slot_folded_of_a_copy_the_next_flushes_once_it_knows_all_of_it
+    ),
 }
 """Faults that random runs find too seldom, and what catches them."""
 

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.simulation.program import simulate
+import pytest
+
+from tests.simulation.program import SHORT_READS_FROM, simulate
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 200
+SEEDS = 100
 FIRST = int(os.environ.get("ROWTIDE_SEED", "1"))
 
 
@@ -26,14 +28,15 @@ def test_one_seed_is_one_run_in_every_process() -> None:
     assert told[0] == told[1]
 
 
-def test_no_seed_breaks_an_invariant() -> None:
-    assert f"{SEEDS} runs" in ran(SEEDS, jobs=2, hash_seed="random")
+@pytest.mark.parametrize("first", [FIRST, FIRST + SHORT_READS_FROM])
+def test_no_seed_breaks_an_invariant(first: int) -> None:
+    assert f"{SEEDS} runs" in ran(SEEDS, jobs=2, hash_seed="random", first=first)
 
 
-def ran(seeds: int, *, jobs: int, hash_seed: str) -> str:
+def ran(seeds: int, *, jobs: int, hash_seed: str, first: int = FIRST) -> str:
     """Run seeds in processes of their own, whose strings' hashes differ; return what they print."""
     command = [sys.executable, "-m", "tests.simulation.run", "--jobs", str(jobs)]
-    command += ["--seeds", str(seeds), "--from", str(FIRST)]
+    command += ["--seeds", str(seeds), "--from", str(first)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

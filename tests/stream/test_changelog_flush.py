@@ -188,6 +188,18 @@ async def test_removals_survive_a_restart(tmp_path: Path, kind: int) -> None:
         assert again.rows.removed() == []
 
 
+async def test_removals_wait_with_the_rows_that_a_flush_leaves(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a") as shop:
+        await shop.write(PUT, columns(0, 1000))
+        await shop.flush()
+        await shop.write(PUT, columns(0, 1))
+        before = shop.written.last()
+        assert await shop.flushes.flush([], 0.0, left=[(b"r", b"s")]) == 0
+        assert shop.written.last() == before
+        await shop.flush()
+        assert shop.written.chunks() == shop.chunks()
+
+
 async def test_a_rebuild_sends_the_tombstones_that_a_lost_disk_owed(tmp_path: Path) -> None:
     async with opened(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 1000))

@@ -1,0 +1,88 @@
+"""Which shards of a slot one flush writes: a table of slots, each with what their shards lack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import pytest
+
+from rowtide.core import chunk
+from rowtide.core.schema import LOCAL, Index, ShardRange, Table
+from rowtide.stream.flush_scope import flush_scope
+from rowtide.stream.shard_owner import ShardOwner
+from tests.core.shard_model import table
+
+INDEX = Index("by_n", 2, LOCAL, ("n", "pk"), (), 0)
+TABLE = replace(table(), indexes=(INDEX,))
+
+
+@dataclass
+class Owner:
+    """What a flush asks of a shard's owner."""
+
+    accounted: bool = True
+    unflushed: bool = True
+    dirty: set[bytes] = field(default_factory=set)
+
+
+READY, READING, CLEAN = Owner(), Owner(accounted=False), Owner(unflushed=False)
+
+
+@pytest.mark.parametrize(
+    ("held", "owners", "written"),
+    [
+        # One shard beside another: neither waits for it.
+        ({"a": "a-m", "b": "m-"}, {"a": READY, "b": READY}, "ab"),
+        ({"a": "a-m", "b": "m-"}, {"a": READY, "b": READING}, "a"),
+        ({"a": "a-m", "b": "m-"}, {"a": READY}, "a"),
+        ({"a": "a-m", "b": "m-"}, {"a": READY, "b": CLEAN}, "a"),
+        # A parent "p" that has ended, and its children.
+        ({"p": "-", "a": "-m", "b": "m-"}, {"p": READY, "a": READY, "b": READY}, "pab"),
+        ({"p": "-", "a": "-m", "b": "m-"}, {"p": READY, "a": READY, "b": READING}, ""),
+        ({"p": "-", "a": "-m", "b": "m-"}, {"p": READY, "a": READY}, ""),
+        ({"p": "-", "a": "-m", "b": "m-"}, {"p": CLEAN, "a": READY}, "a"),
+        ({"p": "-", "a": "-m", "b": "m-"}, {"a": READY, "b": READY}, ""),
+        # Two parents that were merged, one of them split again, and a shard beside.
+        (
+            {"p": "-f", "q": "f-m", "c": "-m", "d": "-c", "e": "c-m", "z": "m-"},
+            {"p": READY, "q": READY, "c": READY, "d": READY, "z": READY},
+            "z",
+        ),
+        (
+            {"p": "-f", "q": "f-m", "c": "-m", "d": "-c", "e": "c-m", "z": "m-"},
+            {"p": CLEAN, "q": READY, "c": CLEAN, "d": READY, "z": READY},
+            "dz",
+        ),
+    ],
+)
+def test_what_shares_rows_is_flushed_together_or_not_at_all(
+    held: dict[str, str], owners: dict[str, Owner], written: str
+) -> None:
+    distinct = {shard_id: replace(owner) for shard_id, owner in owners.items()}
+    scope = flush_scope(cast(dict[str, ShardOwner], distinct), places(held))
+    named = {id(owner): shard_id for shard_id, owner in distinct.items()}
+    assert sorted(named[id(owner)] for owner in scope.shards) == sorted(written)
+
+
+def test_what_is_left_out_is_left_with_its_rows_in_local_indexes() -> None:
+    owners = cast(dict[str, ShardOwner], {"a": Owner(), "b": Owner(accounted=False)})
+    scope = flush_scope(owners, places({"a": "a-m", "b": "m-"}))
+    assert scope.left == [
+        (chunk.table_prefix(1) + b"m", chunk.table_prefix(2)),
+        (chunk.table_prefix(2) + b"m", chunk.table_prefix(3)),
+    ]
+
+
+def test_tables_do_not_wait_for_one_another() -> None:
+    other = (replace(TABLE, table_id=7, indexes=()), ShardRange("o", 0))
+    owners = cast(dict[str, ShardOwner], {"a": Owner(dirty={b"1", b"2"}), "o": READING})
+    scope = flush_scope(owners, [*places({"a": "-"}), other])
+    assert scope.shards == [owners["a"]]
+    assert scope.dirty == 2
+
+
+def places(held: dict[str, str]) -> list[tuple[Table, ShardRange]]:
+    """Return shards by what they hold, as in ``a-m``: from a up to m."""
+    bounds = [(shard_id, text.encode().split(b"-")) for shard_id, text in held.items()]
+    return [(TABLE, ShardRange(shard_id, 0, begin, end)) for shard_id, (begin, end) in bounds]
