@@ -22,6 +22,7 @@ class _Place(NamedTuple):
 
 COMMANDS = {
     "up": _Place("rowtide.cli.up", "up", "Start rowtide and keep it running until Ctrl-C."),
+    "worker": _Place("rowtide.cli.up", "worker", "Join a cluster of workers on a Kafka of yours."),
     "status": _Place("rowtide.cli.status", "status", "Show how the server is doing."),
     "cluster": _Place("rowtide.cli.cluster", "cluster", "Show all workers of a cluster."),
     "instance": _Place("rowtide.cli.instance", "instance", "Create, list and delete instances."),

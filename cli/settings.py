@@ -38,7 +38,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of ``rowtide up``."""
+    """The settings of ``rowtide up`` and ``rowtide worker``."""
 
     data_dir: Path = Path("rowtide-data")
     """Where rows, keys and the embedded Kafka's logs are kept."""

@@ -1,4 +1,4 @@
-"""``rowtide up``: Kafka, unless one is named, and a worker; until Ctrl-C.
+"""``rowtide up``: Kafka, unless one is named, and workers; ``rowtide worker``: one, on a Kafka.
 
 Order matters: the settings are read and the port is tried before anything is written, then the data
 directory is locked, and only its owner touches what is in it or the ready file.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -37,7 +37,12 @@ from rowtide.cli.settings import (
 from rowtide.cli.start_failures import told_failure
 from rowtide.stream.worker_directory import WorkerDirectory
 
-__all__ = ["up"]
+__all__ = ["up", "worker"]
+
+Decorated = TypeVar("Decorated", bound=Callable[..., None])
+
+NOT_OF_A_WORKER = frozenset({"workers", "java", "cache_dir"})
+"""Settings of what ``rowtide up`` starts beside a worker."""
 
 SNIPPET = """\
     from tablestore import OTSClient
@@ -71,8 +76,8 @@ _TYPES: dict[str, click.ParamType] = {
 }
 
 
-def _setting_options() -> list[click.Parameter]:
-    """Return a flag for every setting that may stand on a command line."""
+def _setting_options(without: frozenset[str] = frozenset()) -> list[click.Parameter]:
+    """Return a flag for every setting that may stand on a command line, but for some."""
     texts = field_texts(Settings)
     return [
         click.Option(
@@ -81,20 +86,32 @@ def _setting_options() -> list[click.Parameter]:
             help=f"{texts[f.name]}  [default: {f.default}]" if f.default else texts[f.name],
         )
         for f in fields(Settings)
-        if f.name != "kafka_security"
+        if f.name not in {"kafka_security", *without}
     ]
 
 
+def _how(command: Decorated) -> Decorated:
+    """Add the flags that are no settings."""
+    for added in (
+        click.option(
+            "-v",
+            "--verbose",
+            count=True,
+            help="Log details and tracebacks; -vv also the libraries'.",
+        ),
+        click.option(
+            "--ready-file",
+            type=click.Path(path_type=Path),
+            help="Written as JSON, for scripts, once clients may come.",
+        ),
+        click.option("--config", type=click.Path(path_type=Path), help="A TOML file of settings."),
+    ):
+        command = added(command)
+    return command
+
+
 @click.command(params=_setting_options())
-@click.option("--config", type=click.Path(path_type=Path), help="A TOML file of settings.")
-@click.option(
-    "--ready-file",
-    type=click.Path(path_type=Path),
-    help="Written as JSON, for scripts, once clients may come.",
-)
-@click.option(
-    "-v", "--verbose", count=True, help="Log details and tracebacks; -vv also the libraries'."
-)
+@_how
 def up(config: Path | None, ready_file: Path | None, *, verbose: int, **flags: Any) -> None:
     """Start rowtide and keep it running until Ctrl-C.
 
@@ -102,12 +119,40 @@ def up(config: Path | None, ready_file: Path | None, *, verbose: int, **flags: A
     A second Ctrl-C ends at once. Settings come from the file, then ROWTIDE_... variables, then
     flags.
     """
+    settings = _settings(config, flags, verbose)
+    _start(settings, config, ready_file)
+
+
+@click.command(params=_setting_options(NOT_OF_A_WORKER))
+@_how
+def worker(config: Path | None, ready_file: Path | None, *, verbose: int, **flags: Any) -> None:
+    """Serve as one worker on the Kafka that --kafka names, until Ctrl-C.
+
+    All workers of a Kafka and a topic prefix are one cluster, on as many machines as one likes,
+    each with a data directory of its own. Settings come from the file, then ROWTIDE_... variables,
+    then flags.
+    """
+    settings = _settings(config, flags, verbose)
+    if not settings.kafka:
+        raise click.UsageError(
+            "No Kafka is named: give --kafka HOST:PORT, or use `rowtide up`, which brings one."
+        )
+    _start(replace(settings, workers=1), config, ready_file)
+
+
+def _settings(config: Path | None, flags: dict[str, Any], verbose: int) -> Settings:
+    """Return the settings, with logging set up as they say. Raises ``UsageError``."""
     set_up_logging(verbose)
     try:
         settings = load_settings(config, os.environ, flags)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     set_up_logging(verbose, settings.log_format)
+    return settings
+
+
+def _start(settings: Settings, config: Path | None, ready_file: Path | None) -> None:
+    """Serve until a signal comes. Raises what tells a person why that failed."""
     try:
         _try_port(settings)
         own = WorkerDirectory(settings.data_dir)

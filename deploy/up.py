@@ -36,16 +36,22 @@ class NotReady(Exception):
 
 
 class Up:
-    """``rowtide up`` on one data directory, started again as often as one likes.
+    """``rowtide up``, or ``worker``, on one data directory, started again as often as one likes.
 
     ``output`` takes what the child prints; None leaves it on the terminal. The child has a process
     group of its own, so that Ctrl-C reaches it through its parent alone, once.
     """
 
     def __init__(
-        self, data_dir: Path, *, options: Sequence[str] = (), output: IO[bytes] | None = None
+        self,
+        data_dir: Path,
+        *,
+        options: Sequence[str] = (),
+        output: IO[bytes] | None = None,
+        command: str = "up",
     ) -> None:
         self._data_dir = data_dir
+        self._command = command
         self.options = options
         self._output = output
         self._ready_file = data_dir.with_name(data_dir.name + ".ready.json")
@@ -68,7 +74,7 @@ class Up:
         assert self._child is None, "already started"
         self._ready_file.parent.mkdir(parents=True, exist_ok=True)
         self._ready_file.unlink(missing_ok=True)
-        command: list[str | Path] = [Path(sys.executable).with_name("rowtide"), "up"]
+        command: list[str | Path] = [Path(sys.executable).with_name("rowtide"), self._command]
         command += ["--data-dir", self._data_dir, "--ready-file", self._ready_file]
         self._child = subprocess.Popen(
             [*command, *self.options],
@@ -87,11 +93,13 @@ class Up:
         assert self._child is not None
         while time.monotonic() < deadline:
             if self._child.poll() is not None:
-                raise NotReady(f"rowtide up ended with exit code {self._child.returncode}")
+                raise NotReady(
+                    f"rowtide {self._command} ended with exit code {self._child.returncode}"
+                )
             if ready := self._read_ready():
                 return ready
             time.sleep(POLL_S)
-        raise NotReady("rowtide up was not ready in time")
+        raise NotReady(f"rowtide {self._command} was not ready in time")
 
     def _read_ready(self) -> Ready | None:
         try:

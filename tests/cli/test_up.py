@@ -28,10 +28,10 @@ ROWTIDE = str(Path(sys.executable).with_name("rowtide"))
 START_S_MAX, END_S_MAX = 180.0, 60.0
 
 
-def failed(*arguments: str | Path) -> tuple[int, str]:
+def failed(*arguments: str | Path, command: str = "up") -> tuple[int, str]:
     """Run ``rowtide up`` to its end; return exit code and stderr."""
     done = subprocess.run(
-        [ROWTIDE, "up", *arguments],
+        [ROWTIDE, command, *arguments],
         capture_output=True,
         text=True,
         timeout=END_S_MAX,
@@ -155,6 +155,20 @@ def test_a_port_in_use_is_said_before_anything_is_written(tmp_path: Path) -> Non
         ],
     )
     assert not (tmp_path / "data").exists()
+
+
+def test_a_worker_without_a_kafka_is_refused(tmp_path: Path) -> None:
+    code, text = failed("--data-dir", tmp_path / "data", command="worker")
+    assert code == 2
+    assert text.splitlines()[-1] == (
+        "Error: No Kafka is named: give --kafka HOST:PORT, or use `rowtide up`, which brings one."
+    )
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_worker_starts_no_others() -> None:
+    code, text = failed("--workers", "2", "--kafka", "127.0.0.1:1", command="worker")
+    assert (code, text.splitlines()[-1]) == (2, "Error: No such option: --workers")
 
 
 def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Retrying(Client):
 
 
 class Workers:
-    """Processes of ``rowtide up --kafka``, by number; ended with the test."""
+    """Processes of ``rowtide worker``, by number; ended with the test."""
 
     def __init__(self, folder: Path, broker: str, closing: ExitStack) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class Workers:
         told = ["--port", "0", "--kafka", self._broker, "--slots", str(SLOTS)]
         told += ["--topic-prefix", self.folder.name, "--table-operations-per-s", "0", *options]
         up = self._closing.enter_context(
-            Up(self.folder / f"worker{number}", options=told, output=output)
+            Up(self.folder / f"worker{number}", options=told, output=output, command="worker")
         )
         self.running.append(up)
         ready = up.start()
