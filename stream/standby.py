@@ -184,8 +184,7 @@ class Standby:
                 await self._live()
             except (StartPassed, StoreBehind) as error:
                 logger.warning("standby of slot %d: %s; rebuilding from Kafka", self.number, error)
-                self._close(flush=False)
-                destroy(self._path)
+                self._throw_away()
             except (StoreError, StoreFailed) as error:
                 logger.info("standby of slot %d begins again: %s", self.number, error)
             finally:
@@ -196,11 +195,7 @@ class Standby:
             backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
 
     async def _live(self) -> None:
-        self.rows = rows = local_rows(
-            self._path,
-            kept_s=self._changelog_kept_s,
-            write_buffer_bytes=WRITE_BUFFER_BYTES,
-        )
+        self.rows = rows = self._opened_rows()
         known = known_shards(rows)
         until = await self._reader.end()
         await self._catalog_read()  # It knows every table of which there are entries up to there.
@@ -221,6 +216,18 @@ class Standby:
             await self._round(rows)
             if count % SWEEP_ROUNDS == 0:
                 await self._sweep(rows)
+
+    def _opened_rows(self) -> RowStore:
+        return local_rows(
+            self._path,
+            kept_s=self._changelog_kept_s,
+            write_buffer_bytes=WRITE_BUFFER_BYTES,
+        )
+
+    def _throw_away(self) -> None:
+        """Close the local rows and remove them; the next life rebuilds them."""
+        self._close(flush=False)
+        destroy(self._path)
 
     async def _round(self, rows: RowStore) -> None:
         """Read the changelog as far as the logs were read, and mend what shards lack."""

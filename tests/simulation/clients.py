@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 
 from rowtide.core import key, variant
 from rowtide.core.catalog import Catalog
@@ -87,6 +89,10 @@ class Clients:
     """Every shard that any catalog ever had, by id, with its table."""
     acknowledged: dict[Place, int] = field(default_factory=lambda: dict.fromkeys(PLACES, 0))
     """The highest stamp of an acknowledged change, by row."""
+    told: dict[Place, list[tuple[float, int]]] = field(
+        default_factory=lambda: {place: [] for place in PLACES}
+    )
+    """When that was told, and what it became then, by row."""
 
     def learn(self, catalog: Catalog) -> None:
         """Learn of the shards of a catalog."""
@@ -162,6 +168,13 @@ class Clients:
         valid = self.model(place.table).stood.get(mark)
         assert valid is not None, f"acknowledged, but not in the log: {mark} of {place}"
         self.acknowledged[place] = max(self.acknowledged[place], valid.stamp)
+        self.told[place].append((asyncio.get_running_loop().time(), self.acknowledged[place]))
+
+    def acknowledged_before(self, place: Place, told_s: float) -> int:
+        """Return the highest stamp of a change of a row that was acknowledged by then."""
+        told = self.told[place]
+        at = bisect_right(told, told_s, key=itemgetter(0))
+        return told[at - 1][1] if at else 0
 
     def _check_refusal(self, attempt: Attempt, model: TableModel) -> None:
         """A refusal is a strong read: at some moment since it was asked, the row was like that."""

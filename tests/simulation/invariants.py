@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from rowtide.core import key, variant
+from rowtide.core import key, record, variant
 from rowtide.core.catalog import Catalog
 from rowtide.core.chunk import table_prefix
 from rowtide.core.errors import Unavailable
@@ -25,8 +25,10 @@ from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState
 from rowtide.stream.log import Entry
+from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_copy import row_ranges
 from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.standby_shard import StandbyShard
 from rowtide.stream.stream_reader import find_stamp, read_page
 from tests.simulation.clients import Attempt, Clients, row_in, shown
 from tests.simulation.memory_rows import Disk, MemoryRows
@@ -49,11 +51,13 @@ def check_now(clients: Clients, workers: Sequence[SimulatedWorker], now_s: float
     serving: dict[str, str] = {}
     for worker in workers:
         for owner in worker.open_shards() if worker.alive else ():
-            _check_rows(clients, worker, owner)
+            _check_open(clients, worker, owner)
             if _readable(owner):
                 shard_id = owner.shard.shard_id
                 other = serving.setdefault(shard_id, worker.address)
                 assert other == worker.address, f"{other} and {worker.address} serve {shard_id}"
+        for copy in worker.copied_shards() if worker.alive else ():
+            _check_copy(clients, worker, copy)
     for attempt in clients.attempts:
         if attempt.told is None and attempt.worker.alive and not attempt.worker.process.frozen:
             waited_s = now_s - max(attempt.since_s, attempt.worker.thawed_s)
@@ -67,24 +71,51 @@ def _readable(owner: ShardOwner) -> bool:
     return False
 
 
-def _check_rows(clients: Clients, worker: SimulatedWorker, owner: ShardOwner) -> None:
-    """Rows are the fold of the log up to what is applied; a readable owner has it all."""
-    shard_id, stamp = owner.shard.shard_id, owner.shard.state.stamp
-    known = clients.shards.get(shard_id)
+def _check_rows(
+    clients: Clients, where: str, shard: Shard, rows: RowStore, stamp: int
+) -> list[Place]:
+    """Rows are the fold of the log up to a stamp; return which rows may be there."""
+    known = clients.shards.get(shard.shard_id)
     if known is None:
-        return
-    table, shard = known
+        return []
+    table, place = known
     model = clients.model(table)
-    places = places_in(owner.shard.table.table_id, shard)
-    where = f"{shard_id} at {worker.address}, applied {owner.shard.state.applied}"
+    places = places_in(shard.table.table_id, place)
+    where = f"{shard.shard_id} at {where}, applied {shard.state.applied}"
     expected = {place: model.at(place.name, stamp) for place in places}
-    assert difference(owner.rows, expected) == [], where
+    assert difference(rows, expected) == [], where
     if table == INDEXED:
-        assert index_rows_in(owner.rows, places) == index_rows_of(expected), where
-    if _readable(owner):
-        for place in places:
-            missed = clients.acknowledged[place]
-            assert missed <= stamp, f"{where}: a strong read of {place} misses {missed}"
+        assert index_rows_in(rows, places) == index_rows_of(expected), where
+    return places
+
+
+def _check_open(clients: Clients, worker: SimulatedWorker, owner: ShardOwner) -> None:
+    """An open shard has the rows of its log; a readable one has all that is acknowledged."""
+    stamp = owner.shard.state.stamp
+    places = _check_rows(clients, worker.address, owner.shard, owner.rows, stamp)
+    for place in places if _readable(owner) else ():
+        missed = clients.acknowledged[place]
+        where = f"{owner.shard.shard_id} at {worker.address}"
+        assert missed <= stamp, f"{where}: a strong read of {place} misses {missed}"
+
+
+def _check_copy(clients: Clients, worker: SimulatedWorker, copy: StandbyShard) -> None:
+    """A copy has the rows of its log, and all that was acknowledged before it was fresh."""
+    where = f"a copy on {worker.address}"
+    stamp = _stamp_at(clients, copy)
+    places = _check_rows(clients, where, copy.shard, copy.rows, stamp)
+    assert copy.fresh_s is not None, "it may be read"
+    for place in places:
+        missed = clients.acknowledged_before(place, copy.fresh_s)
+        assert missed <= stamp, f"{where}: a read of {place} misses {missed}"
+
+
+def _stamp_at(clients: Clients, copy: StandbyShard) -> int:
+    """Return the highest stamp of what the rows have: nothing of a group that is half read."""
+    entries = clients.log(copy.place.shard_id).everything[: copy.shard.state.applied + 1]
+    told = [(entry.offset, record.decode_envelope(entry.value)) for entry in entries]
+    valid = [envelope.stamp for offset, envelope in told if envelope.at == offset]
+    return max(valid, default=copy.place.floor_us)
 
 
 def check_outcomes(clients: Clients) -> None:

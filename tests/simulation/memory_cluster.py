@@ -85,6 +85,25 @@ class SimulatedLog:
         found: list[Entry] = await self._link.ask(self.name, work)
         return found
 
+    async def tail(self, offset: int, *, wait_s: float) -> tuple[list[Entry], int]:
+        """Return entries from ``offset`` on, and the log's end; wait a while where it is there."""
+        bytes_max = self._link.network.read_bytes_max
+
+        def told() -> Any:
+            return told_by(lambda: (log.read(offset, bytes_max), log.end))
+
+        def work(reply: Reply) -> None:
+            if offset != log.end:
+                reply(told())
+                return
+            once = _Once(lambda: reply(told()))
+            log.waiters.append(once)
+            self._link.network.later(wait_s, once)
+
+        log = self.partition
+        found: tuple[list[Entry], int] = await self._link.ask(self.name, work)
+        return found
+
     async def bounds(self) -> tuple[int, int]:
         """Return (start, end), see ``Log.bounds``."""
         log = self.partition

@@ -39,9 +39,12 @@ from rowtide.stream.shard_owner import ShardOwner, Waiting
 from rowtide.stream.slot_intakes import SlotIntakes
 from rowtide.stream.slot_reshapes import SlotReshapes
 from rowtide.stream.slot_trim import SlotTrim
+from rowtide.stream.standby import Standby
+from rowtide.stream.standby_shard import StandbyShard, Unflushed
 from tests.simulation.broker import Changelog
+from tests.simulation.program import COPIES_FROM
 
-__all__ = ["MUTATIONS", "RESHAPING", "SOURCES", "UNFOUND", "Mutation", "planted"]
+__all__ = ["COPIES", "MUTATIONS", "RESHAPING", "SOURCES", "UNFOUND", "Mutation", "planted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Mutation:
     """Within so many it is found: a few times as many as it took when it was planted."""
     every: int = 1
     """Of which only these are tried: every second one has sources."""
+    behind: int = 0
+    """They are counted from here on: workers keep copies only in runs of high seeds."""
 
 
 @contextmanager
@@ -391,6 +396,23 @@ async def _arrived_without_room(
     return self.arriving.pop(shard.shard_id, None)
 
 
+async def _true_later(_self: Standby, _asked_s: float) -> bool:
+    return True
+
+
+def _holds_anyhow(_self: Unflushed, **_at: int) -> bool:
+    return True
+
+
+_take_entries = StandbyShard.take
+
+
+def _take_as_fresh(self: StandbyShard, entries: Sequence[Entry], end: int, asked_s: float) -> None:
+    _take_entries(self, entries, end, asked_s)
+    if self._tail is not None:
+        self.fresh_s = asked_s
+
+
 MUTATIONS = [
     Mutation("accept our batch at a wrong offset", [(Appender, "append", _append_anywhere)], 10),
     Mutation("fold a record at a wrong offset", [(Shard, "replay", _replay_void)], 10),
@@ -471,6 +493,28 @@ SOURCES = [
 ]
 """Faults of what sources write."""
 
+COPIES = [
+    Mutation(
+        "open on a copy as if it had noted all that is not flushed",
+        [(Unflushed, "holds", _holds_anyhow)],
+        10,
+        behind=COPIES_FROM,
+    ),
+    Mutation(
+        "note nothing of what a copy folds",
+        [(StandbyShard, "_note", _nothing)],
+        10,
+        behind=COPIES_FROM,
+    ),
+    Mutation(
+        "show a copy that lags behind its log's end",
+        [(StandbyShard, "take", _take_as_fresh)],
+        10,
+        behind=COPIES_FROM,
+    ),
+]
+"""Faults of copies that workers keep of each other's slots."""
+
 UNFOUND = [
     Mutation("complete a copy without what came last", [(ShardCopy, "complete", _complete_early)]),
     Mutation(
@@ -480,6 +524,13 @@ UNFOUND = [
     Mutation(
         "keep what was there before a copy",
         [(SlotIntakes, "_made_room", _pass), (SlotIntakes, "arrived", _arrived_without_room)],
+    ),
+    Mutation(
+        "read the changelog before the logs",
+        [(Standby, "_read_since", _true_later)],
+        60,
+        1,
+        COPIES_FROM,
     ),
 ]
 """Faults that 60 seeds did not find."""

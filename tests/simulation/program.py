@@ -59,6 +59,12 @@ SOURCE_ACTIONS: tuple[Action, ...] = (
 
 SOURCES_OFTEN = 0.4
 
+COPIES_FROM = 2_000_000
+"""In runs of seeds from here on workers keep copies of each other's slots."""
+
+COPIES_OFTEN = 0.04
+"""How often a worker is told anew of which slots."""
+
 SHORT_READS_FROM = 1_000_000
 """Runs of seeds from here on read logs in pieces: what recovers may be met half way. Those before
 were found where a read brought a whole log, and stay what they were."""
@@ -115,8 +121,10 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
     chance = random.Random(seed)
     workers, slots = chance.choice(((2, 1), (2, 2), (3, 2), (3, 3)))
     sourced = random.Random(f"sources {seed}") if seed % 2 == 0 else None
+    copied = random.Random(f"copies {seed}") if seed >= COPIES_FROM else None
     async with world_of(seed, workers=workers, slots=slots) as world:
         worlds.append(world)
+        world.shared.copies = copied is not None
         await world.begin()
         if seed >= SHORT_READS_FROM:
             pieces = random.Random(f"reads {seed}")
@@ -128,6 +136,8 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
             await perform(world, _action(chance))
             if sourced is not None and sourced.random() < SOURCES_OFTEN:
                 await perform(world, sourced.choice(SOURCE_ACTIONS))
+            if copied is not None and copied.random() < COPIES_OFTEN:
+                await perform(world, ("stand_by", (copied.randrange(workers), copied.randrange(8))))
             await asyncio.sleep(chance.choice(WAITS_S))
             world.check()
         await world.settle()

@@ -19,12 +19,14 @@ from rowtide.core.errors import StoreError, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.counts import Counts
 from rowtide.stream.directory import Directory
 from rowtide.stream.handover import HAND_OVER, LEAVING, Handover
 from rowtide.stream.hop import HopClient
 from rowtide.stream.index_operations import INDEX_FINISH, INDEX_STATE, IndexOperations
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.log_tails import LogTails
 from rowtide.stream.peers import Peers
 from rowtide.stream.placement import SETTLE, Placement
 from rowtide.stream.reclaimer import ReclaimSettings
@@ -43,6 +45,8 @@ from rowtide.stream.slot import Slot
 from rowtide.stream.slot_failures import StoreBehind
 from rowtide.stream.slot_settings import SlotSettings
 from rowtide.stream.split_operations import SplitOperations
+from rowtide.stream.standby import Standby
+from rowtide.stream.standby_shard import StandbyShard
 from rowtide.stream.table_operations import TableOperations
 from rowtide.stream.table_throttle import TableThrottle
 from rowtide.stream.takeover import Takeover
@@ -50,6 +54,7 @@ from rowtide.stream.topics import TopicNames
 from tests.simulation.group import Group, Hop, SimulatedMembership
 from tests.simulation.memory_cluster import MemoryCluster
 from tests.simulation.memory_rows import Disk, MemoryRows
+from tests.simulation.memory_tails import MemoryTails
 from tests.simulation.network import Link, Network
 from tests.simulation.tables import INSTANCE, Place
 from tests.simulation.virtual_time import Process
@@ -69,6 +74,8 @@ class Shared:
     network: Network
     group: Group
     hop: Hop
+    copies: bool = False
+    """Whether each worker keeps copies of slots that others have."""
 
 
 @dataclass(slots=True)
@@ -111,6 +118,19 @@ class SimulatedSlot(Slot):
         return super()._behind(why)
 
 
+class SimulatedStandby(Standby):
+    """A copy on a disk in memory."""
+
+    disk: Disk
+
+    def _opened_rows(self) -> RowStore:
+        return MemoryRows(self.disk)
+
+    def _throw_away(self) -> None:
+        super()._throw_away()
+        self.disk.kept, self.disk.unsynced = {}, []
+
+
 class SimulatedWorker:
     """One life of a worker process. ``run`` is its one task, in the context of its process."""
 
@@ -142,6 +162,7 @@ class SimulatedWorker:
                 self.tasks.create_task(self.catalog_owner.follow(), name="catalog")
                 self.tasks.create_task(self.placement.run(), name="placement")
                 shared.hop.peers[self.address] = self
+                self.roster.stand_by(frozenset(range(shared.group.slots)))
                 await self.handover.join()
                 await self.stopping.wait()
                 await self.handover.leave()
@@ -175,7 +196,9 @@ class SimulatedWorker:
             settings=LeaseSettings(LEASE_S),
             clock_s=wheel.lease_s,
         )
-        self.roster = Roster(self._new_slot, self.tasks)
+        copies = self._new_standby if self.shared.copies else None
+        self.roster = Roster(self._new_slot, self.tasks, copies)
+        self.tails = MemoryTails(self.cluster, self.tasks, asyncio.get_running_loop().time)
         peers = Peers(hop, self.owners, self.catalog, address=self.address)
         self.handover = Handover(self.leases, self.roster, hop, peers, self._new_membership)
         self.placement = Placement(self.catalog_owner, self.roster.slots, hop, peers)
@@ -260,7 +283,26 @@ class SimulatedWorker:
             handover=self.handover,
         )
         slot.disk = self.machine.disks.setdefault(number, Disk())
+        slot.opens_on(self.roster.left.get(number, {}))
         return slot
+
+    def _new_standby(self, number: int) -> Standby:
+        standby = SimulatedStandby(
+            number,
+            cluster=cast(Cluster, self.cluster),
+            topics=TOPICS,
+            tails=cast(LogTails, self.tails),
+            path=Path("/nonexistent/rows"),
+            catalog_read=lambda: self._catalog_ready(-1),
+            tables=lambda slot: [*self.reshapes.ended(slot), *self._tables_of(slot)],
+            table_known=self._table_known,
+            clock_s=asyncio.get_running_loop().time,
+            counts=Counts(),
+            limits=Limits(),
+            changelog_kept_s=SETTINGS.changelog_kept_s,
+        )
+        standby.disk = self.machine.disks.setdefault(number, Disk())
+        return standby
 
     def _table_known(self, table_id: int) -> bool:
         return table_id in self.catalog.tables_by_id or table_id >= self.catalog.next_table_id
@@ -272,6 +314,8 @@ class SimulatedWorker:
     def _catalog_changed(self) -> None:
         for slot in self.roster.slots.values():
             slot.retable()
+        for standby in self.roster.standbys.values():
+            standby.settle()
         self.placement.wake.set()
 
     def _tables_of(self, slot: int) -> list[tuple[Table, ShardRange]]:
@@ -307,6 +351,11 @@ class SimulatedWorker:
     def open_shards(self) -> list[ShardOwner]:
         """Return the shards it serves."""
         return [o for slot in self.roster.slots.values() for o in slot.shards.values()]
+
+    def copied_shards(self) -> list[StandbyShard]:
+        """Return the shards of which it would show a copy, of whatever age."""
+        copies = [s for standby in self.roster.standbys.values() for s in standby.shards.values()]
+        return [shard for shard in copies if shard.fresh_s is not None and not shard.ended]
 
     def has(self, place: Place) -> bool:
         """Say whether it serves, as it believes, the shard of a row."""

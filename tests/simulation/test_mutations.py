@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation import test_found as found
 from tests.simulation import test_interleavings as stories
-from tests.simulation.mutations import MUTATIONS, RESHAPING, SOURCES, Mutation, planted
+from tests.simulation.mutations import COPIES, MUTATIONS, RESHAPING, SOURCES, Mutation, planted
 from tests.simulation.program import Found, simulate
 
 QUICK = 10
@@ -39,7 +39,7 @@ def first_found(mutation: Mutation) -> int | None:
     for seed in range(mutation.every, mutation.seeds_max + 1, mutation.every):
         try:
             with planted(mutation):
-                simulate(seed)
+                simulate(mutation.behind + seed)
         except Found:
             return seed
     return None
@@ -47,7 +47,7 @@ def first_found(mutation: Mutation) -> int | None:
 
 def cases(*, quick: bool) -> list[Mutation]:
     """Return the faults that are found soon, or the others."""
-    planted_ones = [m for m in (*MUTATIONS, *RESHAPING, *SOURCES) if m.name not in STORIES]
+    planted_ones = [m for m in (*MUTATIONS, *RESHAPING, *SOURCES, *COPIES) if m.name not in STORIES]
     return [m for m in planted_ones if (m.seeds_max <= QUICK) == quick]
 
 

@@ -223,6 +223,13 @@ class World:
             wanted = {slot: self.chance.choice(addresses) for slot in range(group.slots)}
             group.divide(wanted)
 
+    def stand_by(self, number: int, mask: int) -> None:
+        """Let a worker keep copies of those slots whose bits are set, and of no others."""
+        worker = self.worker(number)
+        if worker is not None:
+            of = frozenset(slot for slot in range(self.shared.group.slots) if mask >> slot & 1)
+            self._ask(worker, _standing_by(worker, of))
+
     def skew(self, number: int, seconds: int) -> None:
         """Set a worker's wall clock off, for now and for later processes."""
         self.machines[number].wheel.skew_us = seconds * 1_000_000
@@ -437,6 +444,10 @@ async def worker_context(worker: SimulatedWorker, tasks: asyncio.TaskGroup, work
     """Wait for work that is done in a worker's process."""
     coroutine: asyncio.coroutines.Coroutine = work  # type: ignore[name-defined]
     await tasks.create_task(coroutine, context=worker.process.context)
+
+
+async def _standing_by(worker: SimulatedWorker, slots: frozenset[int]) -> None:
+    worker.roster.stand_by(slots)
 
 
 async def _flushed(slot: Slot) -> None:
