@@ -526,11 +526,9 @@ UNFOUND = [
         [(SlotIntakes, "_made_room", _pass), (SlotIntakes, "arrived", _arrived_without_room)],
     ),
     Mutation(
-        "read the changelog before the logs",
+        "read the changelog of a copy before its logs",
         [(Standby, "_read_since", _true_later)],
-        60,
-        1,
-        COPIES_FROM,
+        behind=COPIES_FROM,
     ),
 ]
 """Faults that 60 seeds did not find."""
