@@ -155,8 +155,9 @@ class Client:
         self._connect()
         try:
             self._connection.request("POST", f"/{operation}", body, headers)
-            response = self._connection.getresponse()
-            content = response.read()
+            # Closed here: what Ctrl-C raises within an object's own end is lost.
+            with self._connection.getresponse() as response:
+                content = response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             raise NoAnswer(self._silence(error)) from error

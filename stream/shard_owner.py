@@ -28,11 +28,7 @@ from rowtide.core.reshape import Sealed
 from rowtide.core.shard import ROWS, Evaluated, Shard
 from rowtide.core.shard_state import options_body
 from rowtide.core.source_batch import SourceBatch
-from rowtide.core.transaction_id import (
-    TransactionId,
-    commit_key,
-    session_missing,
-)
+from rowtide.core.transaction_id import TransactionId, commit_key, session_missing
 from rowtide.stream.appender import Appender, LogShortened
 from rowtide.stream.counts import Counts
 from rowtide.stream.log import Entry, Log
@@ -168,8 +164,7 @@ class ShardOwner:
     @property
     def unflushed(self) -> bool:
         """Whether the changelog may lack something of the shard."""
-        flushed = self.rows.flushed(self.shard.shard_id)
-        return bool(self.dirty) or flushed < self.shard.state.applied
+        return bool(self.dirty) or self.rows.flushed(self.shard.shard_id) < self.end - 1
 
     @property
     def pending(self) -> int:

@@ -109,7 +109,8 @@ class DeltaRows:
     def compact(self, *, keep_h: int) -> None:
         """Join small files; remove those that no version of the last hours needs."""
         with self._translated(), suppress(CommitFailedError):  # Another process does it.
-            self._delta.update_incremental()
+            self._refresh()
+            self._take_turn()
             self._delta.optimize.compact()
             self._delta.vacuum(keep_h, dry_run=False, enforce_retention_duration=False)
 
@@ -151,6 +152,16 @@ class DeltaRows:
         self._version = self._delta.version()
         if not _is_remote(self.place):
             _sync(Path(self.place), range(before + 1, self._version + 1))
+
+    def _take_turn(self) -> None:
+        """Write the row of which every compaction reads what the one before it wrote.
+
+        Of two compactions that began with the same files both are committed by delta-rs 1.6, and
+        each row stands twice: it takes what another one removed for moved. This row's file is
+        written anew by a MERGE, and that no compaction which began earlier gets past.
+        """
+        row = lake_rows.turn_row(self._delta.version() + 1)
+        self._merge(lake_rows.widened(row, lake_rows.schema_of(self._layout, self._table)))
 
     def _ended(self, floor: Floor, rows: Sequence[SinkRow]) -> Any:
         """Return the living rows below a floor as deleted ones."""

@@ -29,6 +29,7 @@ __all__ = [
     "floors_of_rows",
     "is_row",
     "schema_of",
+    "turn_row",
     "widened",
     "within",
 ]
@@ -39,8 +40,8 @@ OWN = (KEY, STAMP, DELETED, FROM, UNTIL)
 NAMING = first_come(lambda name: re.sub(r"[ ,;{}()\n\t=\0.`\"\\]", "_", name))
 """Spark refuses most of these in the names of a Delta table's columns."""
 
-# No encoded key begins with it.
-_FLOOR_MARK = b"\xfe"
+# No encoded key begins with one of them.
+_TURN, _FLOOR_MARK = b"\xfd", b"\xfe"
 
 
 def schema_of(layout: Layout, table: TableShape) -> Any:
@@ -77,6 +78,17 @@ def floor_rows(floors: Sequence[Floor]) -> Any:
             DELETED: pa.array([True] * len(floors), pa.bool_()),
             FROM: pa.array([floor.begin for floor in floors], pa.binary()),
             UNTIL: pa.array([floor.end for floor in floors], pa.binary()),
+        }
+    )
+
+
+def turn_row(number: int) -> Any:
+    """Return the row, one of a table, that says whose turn it is to compact it."""
+    return pa.table(
+        {
+            KEY: pa.array([_TURN], pa.binary()),
+            STAMP: pa.array([number], pa.int64()),
+            DELETED: pa.array([True], pa.bool_()),
         }
     )
 

@@ -405,57 +405,55 @@ def test_what_a_life_of_the_slot_folded_of_a_copy_the_next_flushes_once_it_knows
             await asyncio.sleep(0.1)
         return await read(self, offset, **how)
 
-    def write(world: World) -> None:
-        for name in "abc":
-            world.clients.write(world.live()[1], Place(PLAIN, name), world.chance)
-
-    async def fail() -> None:
-        raise Unavailable("enough")
-
     async def program(world: World) -> None:
-        await two_lives(world)
-        await world.settle()
-
-    async def two_lives(world: World) -> None:
         world.shared.group.tell_s_max = 0.01
         await world.begin()
         world.shared.group.divide({slot: w.address for slot, w in enumerate(world.live())})
         await asyncio.sleep(2)
-        write(world)
-        world.network.read_bytes_max = 1
-        world.move(0, 0, 0)  # Of slot 1, to slot 0.
-        [slot] = world.live()[0].roster.slots.values()
-        arriving = slot._intakes.arriving
-
-        async def until(holds: Callable[[], bool]) -> None:
-            async with asyncio.timeout(60):
-                while not holds():
-                    write(world)
-                    await asyncio.sleep(0.005)
-
-        await until(lambda: slot.received("s11") > 3)
-        first = arriving["s11"]
-        world.flush(0)
-        await until(lambda: first.rows.flushed("s11") >= 3)
-        flushed = first.rows.flushed("s11")
-        await until(lambda: slot.received("s11") > flushed + 10)
-        assert slot._tasks is not None
-        slot._tasks.create_task(fail(), context=world.live()[0].process.context)
-        await until(lambda: arriving.get("s11", first) is not first)
-        again = arriving["s11"]
-        await until(lambda: bool(again.dirty))
-        assert not again.accounted
-        world.flush(0)
-        while not again.accounted:
-            assert again.rows.flushed("s11") == flushed
-            await asyncio.sleep(0.01)
-        world.flush(0)
-        await until(lambda: again.rows.flushed("s11") > flushed + 10)
+        await a_slot_that_lives_twice_while_a_copy_comes(world)
         world.network.read_bytes_max = 1 << 20
+        await world.settle()
 
     never = patch.object(slot_reshapes, "LEFT_RECORDS", -1000)
     with patch.object(SimulatedLog, "read", late), never:
         in_world(program, workers=2, slots=2)
+
+
+async def a_slot_that_lives_twice_while_a_copy_comes(world: World) -> None:
+    """Flush in the second life before it has read what the first one folded, and after that."""
+
+    async def until(holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not holds():
+                for name in "abc":
+                    world.clients.write(world.live()[1], Place(PLAIN, name), world.chance)
+                await asyncio.sleep(0.005)
+
+    async def fail() -> None:
+        raise Unavailable("enough")
+
+    world.network.read_bytes_max = 1
+    world.move(0, 0, 0)  # Of slot 1, to slot 0.
+    [slot] = world.live()[0].roster.slots.values()
+    arriving = slot._intakes.arriving
+    await until(lambda: slot.received("s11") > 3)
+    first = arriving["s11"]
+    world.flush(0)
+    await until(lambda: first.rows.flushed("s11") >= 3)
+    flushed = first.rows.flushed("s11")
+    await until(lambda: slot.received("s11") > flushed + 10)
+    assert slot._tasks is not None
+    slot._tasks.create_task(fail(), context=world.live()[0].process.context)
+    await until(lambda: arriving.get("s11", first) is not first)
+    again = arriving["s11"]
+    await until(lambda: bool(again.dirty))
+    assert not again.accounted
+    world.flush(0)
+    while not again.accounted:
+        assert again.rows.flushed("s11") == flushed
+        await asyncio.sleep(0.01)
+    world.flush(0)
+    await until(lambda: again.rows.flushed("s11") > flushed + 10)
 
 
 def test_rows_of_a_copy_that_an_earlier_life_of_the_slot_folded_are_flushed_in_the_next() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from deltalake import DeltaTable
 
 from rowtide.connectors.lake.delta_sink import DeltaSettings, DeltaSink
+from rowtide.connectors.lake.delta_table import DeltaRows
 from rowtide.connectors.lake.parquet_sink import ParquetSettings, ParquetSink
 from rowtide.connectors.rows import SinkBatch
 from tests.connectors.analytics.facts import KEYS, SHAPE, STAMP_FIRST, State, batch_of, row_of
@@ -33,6 +35,43 @@ async def test_a_delta_table_is_compacted_and_old_files_go(tmp_path: Path) -> No
         {"v": at} for at in (0, 1, 2, 3)
     ]
     await sink.close()
+
+
+class Interrupted(DeltaRows):
+    """Rows that are compacted by another process too, just ``before`` or after it is our turn."""
+
+    other: DeltaRows
+    before: bool
+
+    def _take_turn(self) -> None:
+        if self.before:
+            self.other.compact(keep_h=1)
+        super()._take_turn()
+        if not self.before:
+            self.other.compact(keep_h=1)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_delta_table_that_two_compact_at_once_has_each_row_once(
+    tmp_path: Path, *, before: bool
+) -> None:
+    ours, theirs = (
+        kind(str(tmp_path), {}, SHAPE, columns_max=9) for kind in (Interrupted, DeltaRows)
+    )
+    assert isinstance(ours, Interrupted)
+    ours.other, ours.before = theirs, before
+    ours.open()
+    theirs.open()
+    for at in range(3):
+        theirs.commit([batch_of(state(at, at, key=at))])
+    ours.compact(keep_h=1)
+    for rows in (ours, theirs):
+        held = [row.columns for row in rows.held(b"", b"", 9)]
+        assert held == [{"v": 0}, {"v": 1}, {"v": 2}]
+    ours.commit([batch_of(state(3, 3, key=0))])
+    theirs.compact(keep_h=1)
+    assert len(DeltaTable(tmp_path).file_uris()) == 1
+    assert [row.columns for row in theirs.held(b"", b"", 9)] == [{"v": 3}, {"v": 1}, {"v": 2}]
 
 
 async def test_a_commit_of_delta_holds_the_batches_of_all_shards(tmp_path: Path) -> None:
