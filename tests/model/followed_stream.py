@@ -6,6 +6,7 @@ hours are raised: where a reader may begin is a range, and of one record whereve
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from rowtide.cli.client import ServerError, StreamRecord
@@ -19,6 +20,7 @@ __all__ = ["FollowedStream"]
 
 TRIMMED = "OTSTrimmedDataAccess"
 LATE_MS = 1000
+TRIM_S_MAX = 5.0
 """How much later than due a position may be refused."""
 
 
@@ -115,11 +117,12 @@ class FollowedStream:
     ) -> list[StreamRecord]:
         """Return what is there from a time on, or all, and go on behind it.
 
-        A trim that began when the clock was ahead may overtake a position that was just given,
-        once: the next one begins where that trim ended.
+        A trim that began when the clock was ahead may overtake a position that was just given: the
+        next one begins where that trim ended, as soon as the broker has answered its worker.
         """
         from_us = None if from_ms is None else from_ms * 1000
-        for _ in range(2):
+        end_s = time.monotonic() + TRIM_S_MAX
+        while time.monotonic() < end_s:
             self.iterators[shard] = self.world.client.get_shard_iterator(
                 self.stream_id, self.shards[shard], timestamp_us=from_us
             )
