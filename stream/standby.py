@@ -102,6 +102,8 @@ class Standby:
         """Whether the changelog has been read to what was its end at the beginning."""
         self._touched_s = 0.0
         self._lacking_rounds = 0
+        self._roomy: set[str] = set()
+        """Shards for which room has been made."""
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()
         """Set whenever a shard has learned something."""
@@ -197,12 +199,16 @@ class Standby:
     async def _live(self) -> None:
         self.rows = rows = self._opened_rows()
         known = known_shards(rows)
-        until = await self._reader.end()
-        await self._catalog_read()  # It knows every table of which there are entries up to there.
+        # Until it has not grown meanwhile: what was compacted away stands above where we began.
+        while (until := await self._reader.end()) != rows.changelog_position():
+            await (
+                self._catalog_read()
+            )  # It knows every table that there are entries of up to there.
+            await self._recover(rows, until)
+        await self._catalog_read()
         if came := unseen(known, self._tables(self.number)):
             # Those that come from here on are made room for; see ``_make_room``.
             raise StoreBehind(f"{self._path} has not seen these come: {', '.join(came)}")
-        await self._recover(rows, until)
         self._opened = True
         self.settle()
         logger.info("slot %d is kept warm here, %d shards", self.number, len(self.shards))
@@ -241,19 +247,30 @@ class Standby:
             self.settle()
             if not await self._read_since(asked_s):
                 return
-            lacking = [s for s in lacking if self.shards.get(s.place.shard_id) is s]
-            for shard in lacking:
+            for shard in [shard for shard in self.shards.values() if shard.lacks]:
                 await self._make_room(shard, rows)
             await self._recover(rows, until)
             for shard in self.shards.values():
                 shard.flushed()
-            for shard in lacking:
-                shard.mend(self._table_known)
+            await self._mend(lacking, until)
         elif self._clock_s() - self._touched_s > TOUCH_S:
             rows.set_changelog_position(until, time.time())
         else:
             return
         self._touched_s = self._clock_s()
+
+    async def _mend(self, lacking: Collection[StandbyShard], until: int) -> None:
+        """Let shards go on that have what the changelog has of them, which was read ``until``.
+
+        Where it has grown since then, entries of theirs may have been compacted away for others
+        that were not read: a mark without its rows, or rows without their mark.
+        """
+        if lacking and await self._reader.end() != until:
+            self._wake.set()
+            return
+        for shard in lacking:
+            if self.shards.get(shard.place.shard_id) is shard:
+                shard.mend(self._table_known)
 
     async def _recover(self, rows: RowStore, until: int) -> None:
         """Read the changelog up to ``until``."""
@@ -261,11 +278,15 @@ class Standby:
         await recover_rows(rows, self._reader, self._table_known, shards, until=until)
 
     async def _make_room(self, shard: StandbyShard, rows: RowStore) -> None:
-        """Remove what is left of an earlier time where a shard comes from another slot.
+        """Remove what is left of an earlier time where a shard comes from another slot, once.
 
-        Beside the rows that come with its log it would be what has since been deleted.
+        Beside the rows that come with its log it would be what has since been deleted. It is done
+        before the changelog is read that has the shard.
         """
         place = shard.place
+        if place.shard_id in self._roomy:
+            return
+        self._roomy.add(place.shard_id)
         if place.copied and rows.get(mark_key(place.shard_id)) is None:
             ranges = row_ranges(shard.shard.table, place)
             while found := rows.rows_within(ranges):
@@ -297,6 +318,7 @@ class Standby:
         if self._opened:
             self.left = {name: shard.unflushed() for name, shard in self.shards.items()}
         self.shards.clear()
+        self._roomy.clear()
         self._opened = False
         if self.rows is not None:
             rows, self.rows = self.rows, None

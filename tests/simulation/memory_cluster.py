@@ -17,7 +17,7 @@ from rowtide.stream.log_cluster import Appends, Reads
 from tests.simulation.broker import Changelog, Pairs, Partition, Place
 from tests.simulation.network import Fate, Link, Reply, Work, resolve
 
-__all__ = ["MemoryCluster", "SimulatedLog"]
+__all__ = ["MemoryCluster", "MemoryReader", "SimulatedLog"]
 
 FLUSH_S = 30.0
 """How long a flush is tried."""

@@ -116,11 +116,14 @@ class Scene:
         return attempt.mark in self.world.clients.model(ROW.table).stood
 
 
-def play(story: Callable[[Scene], Awaitable[None]], *, workers: int = 2) -> None:
+def play(
+    story: Callable[[Scene], Awaitable[None]], *, workers: int = 2, copies: bool = False
+) -> None:
     """Tell a story of some workers, then let each worker serve alone, and check everything."""
 
     async def whole(world: World) -> None:
         world.shared.group.tell_s_max = 0.01
+        world.shared.copies = copies
         await world.begin()
         scene = Scene(world)
         await scene.give(0)

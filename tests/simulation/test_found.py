@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -18,13 +18,13 @@ from rowtide.core.mutation import Change as Mutation
 from rowtide.core.plainbuffer import put_cell
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream import slot_reshapes
-from rowtide.stream.changelog import Change
+from rowtide.stream.changelog import Change, ChangelogEntry
 from rowtide.stream.log import Entry
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_copy import row_ranges
 from rowtide.stream.slot_intakes import SlotIntakes
 from rowtide.stream.slot_tasks import LifeTasks
-from tests.simulation.memory_cluster import SimulatedLog
+from tests.simulation.memory_cluster import MemoryReader, SimulatedLog
 from tests.simulation.memory_rows import Disk
 from tests.simulation.network import Fate
 from tests.simulation.program import in_world, simulate
@@ -459,3 +459,44 @@ async def a_slot_that_lives_twice_while_a_copy_comes(world: World) -> None:
 def test_rows_of_a_copy_that_an_earlier_life_of_the_slot_folded_are_flushed_in_the_next() -> None:
     """The changelog lacked them below a mark that counted them; the next owner had them not."""
     simulate(201463)
+
+
+def test_a_copy_reads_on_where_the_changelog_was_compacted_into_what_came_meanwhile() -> None:
+    """A worker that began to keep a copy read a mark, but not the row that had been flushed with
+    it: a later flush had the row again, compaction had reached that one's row and not its mark. The
+    copy went on by the log, without what the row had been before (seed 2001364)."""
+    flushed = asyncio.Event()
+    read = MemoryReader.read
+
+    async def late(self: MemoryReader, *where: Any) -> AsyncIterator[list[ChangelogEntry]]:
+        if self.waits:  # type: ignore[attr-defined]
+            await flushed.wait()
+        async for page in read(self, *where):
+            yield page
+
+    async def story(scene: Scene) -> None:
+        world = scene.world
+        await scene.done(A, UPDATE)
+        world.flush(A)
+        await scene.watch(1)
+        world.lose_disk(B)
+        with patch.object(MemoryReader, "waits", new=True, create=True):
+            world.start(B)
+            await scene.until(lambda: world.worker(B) is not None)
+            await scene.watch(1)
+            assert scene.worker(B).roster.standbys
+            await scene.done(A, UPDATE)
+            world.flush(A)
+            await scene.watch(1)
+        [changelog] = world.broker.changelogs()
+        [mark] = [e for e in changelog.entries if e.key == mark_key("s1")][-1:]
+        changelog.compact(mark.offset)
+        flushed.set()
+        await scene.until(lambda: bool(scene.worker(B).copied_shards()))
+        await scene.watch(3)
+
+    with (
+        patch.object(MemoryReader, "waits", new=False, create=True),
+        patch.object(MemoryReader, "read", late),
+    ):
+        play(story, copies=True)
