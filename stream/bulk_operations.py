@@ -65,15 +65,15 @@ class BulkOperations:
             self._submit(table, change, partial(reply.told, index))
         return reply.future
 
-    def check_import(self, _identity: Identity, body: bytes) -> bool:
-        """Hold a BulkImport to what refuses it whole; it may always be divided."""
+    def check_import(self, _identity: Identity, body: bytes) -> pb.BulkImportRequest:
+        """Return a BulkImport, held to what refuses it whole; it may always be divided."""
         request = parse(pb.BulkImportRequest, body)
         if request.HasField("source"):
             self._check_shape(request)
             check_source_request(request, self._limits)
         else:
             self._rows(request)
-        return True
+        return request
 
     def _import_of_source(
         self, identity: Identity, request: pb.BulkImportRequest
@@ -154,6 +154,10 @@ class BulkOperations:
             tell(error)
 
     # BulkExport.
+
+    def check_export(self, _identity: Identity, body: bytes) -> pb.BulkExportRequest:
+        """Return a BulkExport; it may always go from worker to worker."""
+        return parse(pb.BulkExportRequest, body)
 
     def bulk_export(
         self, identity: Identity, body: bytes, only: frozenset[str] | None = None

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from itertools import chain, groupby, repeat
+from functools import partial
+from itertools import chain, groupby, islice, repeat
 from operator import itemgetter
 from struct import Struct
 from typing import Any, TypeVar
@@ -20,15 +21,24 @@ from google.protobuf.message import DecodeError
 
 from rowtide.core import key, plainbuffer
 from rowtide.core.authentication import Identity
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.errors import StoreError, Unavailable
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.source_form import first_key_value
 from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.batch_parts import (
+    CheckedBatch,
+    Part,
+    Told,
+    divide,
+    first_value,
+    joined,
+    marked,
+    part_bodies,
+)
+from rowtide.stream.batch_write import BatchRow
 from rowtide.stream.directory import Directory
 from rowtide.stream.http_edge import Handler
-from rowtide.stream.http_tally import UnknownWithin
 from rowtide.stream.range_scan import span_of, touched
-from rowtide.stream.row_requests import parse
 
 __all__ = ["HERE", "PART_OF_EXPORT", "PART_OF_RANGE", "FanOut", "part_handler"]
 
@@ -47,16 +57,12 @@ _BATCHES: Mapping[str, Any] = {
 """Messages of the operations whose answers tell row by row that there is no such table."""
 
 _RESULTS: Mapping[Any, Any] = {
-    pb.BatchWriteRowResponse: pb.RowInBatchWriteRowResponse,
     pb.BatchGetRowResponse: pb.RowInBatchGetRowResponse,
     pb.BulkImportResponse: pb.RowInBulkImportResponse,
 }
 """What an answer tells of each row."""
 
 Row = TypeVar("Row")
-Told = bytes | StoreError
-"""A worker's answer to its part of a batch, or what went wrong with it."""
-
 Ask = Callable[[str, str, Identity, bytes], Awaitable[bytes] | bytes]
 """Has the worker at an address (or HERE) answer an operation. May raise what it raises."""
 
@@ -121,31 +127,50 @@ class FanOut:
 
     # Batches.
 
-    async def write(self, identity: Identity, body: bytes) -> bytes:
+    async def write(self, identity: Identity, body: bytes, batch: CheckedBatch) -> bytes:
         """Answer a BatchWriteRow that was found to be in order."""
-        request = pb.BatchWriteRowRequest.FromString(body)
+        request, rows = batch.request, iter(batch.rows)
         whose: list[list[str]] = []
-        parts: dict[str, pb.BatchWriteRowRequest] = {}
         for wanted in request.tables:
             table = await self._table(identity, wanted.table_name)
-            rows = list(wanted.rows)
-            found = [self._worker_of(table, r.row_change) if table else HERE for r in rows]
-            if request.is_atomic:
-                found = found[:1] * len(found)
-            whose.append(found)
-            for address, its in _divided(rows, found).items():
-                part = parts.get(address)
-                if part is None:
-                    part = parts[address] = pb.BatchWriteRowRequest(is_atomic=request.is_atomic)
-                part.tables.add(table_name=wanted.table_name).rows.extend(its)
-        if len(parts) == 1:
-            return await self._asked(next(iter(parts)), "BatchWriteRow", identity, body)
-        answers = await self._answers("BatchWriteRow", parts, identity)
-        return _joined(request, whose, answers, pb.BatchWriteRowResponse())
+            found = self._writers(table, [*islice(rows, len(wanted.rows))])
+            whose.append(found[:1] * len(found) if request.is_atomic else found)
+        divided = divide(request, whose)
+        if len(divided) > 1:
+            bodies = part_bodies(request, body, divided)
+            here = partial(self._written, identity, batch, divided.get(HERE, []))
+            answers = await self._answers("BatchWriteRow", bodies, identity, here)
+            return joined(request, whose, answers)
+        ((address, part),) = divided.items()
+        if address == HERE:
+            return await self._written(identity, batch, part, body)
+        return await self._asked(address, "BatchWriteRow", identity, body)
 
-    async def read(self, identity: Identity, body: bytes) -> bytes:
+    async def _written(
+        self, identity: Identity, batch: CheckedBatch, part: Part, body: bytes
+    ) -> bytes:
+        """Write this worker's part of a batch; ``body`` asks the handler for the same."""
+        writing = batch.write(part)
+        if writing is None:
+            return await self._asked(HERE, "BatchWriteRow", identity, body)
+        return await writing
+
+    def _writers(self, table: Table | None, rows: Sequence[BatchRow]) -> list[str]:
+        """Return whose each row is."""
+        if table is None:
+            return [HERE] * len(rows)
+        shard_for = self._directory.catalog.shard_for
+        own = self._address
+        whose = {slot: HERE if at == own else at for slot, at in self._owners().items()}
+        return [
+            HERE
+            if (value := first_value(row)) is None
+            else whose.get(shard_for(table, key.encode((value,))).slot, HERE)
+            for row in rows
+        ]
+
+    async def read(self, identity: Identity, body: bytes, request: pb.BatchGetRowRequest) -> bytes:
         """Answer a BatchGetRow that was found to be in order."""
-        request = pb.BatchGetRowRequest.FromString(body)
         whose: list[list[str]] = []
         parts: dict[str, pb.BatchGetRowRequest] = {}
         for wanted in request.tables:
@@ -161,12 +186,17 @@ class FanOut:
                 part.token[:] = [token for _, token in its]
         if len(parts) <= 1:
             return await self._asked(next(iter(parts), HERE), "BatchGetRow", identity, body)
-        answers = await self._answers("BatchGetRow", parts, identity)
-        return _joined(request, whose, answers, pb.BatchGetRowResponse())
+        bodies = {address: part.SerializeToString() for address, part in parts.items()}
+        answers = await self._answers("BatchGetRow", bodies, identity)
+        whole = pb.BatchGetRowResponse()
+        results = _rows(answers, pb.BatchGetRowResponse)
+        for wanted, of_table in zip(request.tables, whose, strict=True):
+            of_all = whole.tables.add(table_name=wanted.table_name).rows
+            of_all.extend([next(results[address]) for address in of_table])
+        return marked(bytes(whole.SerializeToString()), answers)
 
-    async def load(self, identity: Identity, body: bytes) -> bytes:
+    async def load(self, identity: Identity, body: bytes, request: pb.BulkImportRequest) -> bytes:
         """Answer a BulkImport that was found to be in order."""
-        request = pb.BulkImportRequest.FromString(body)
         table = await self._table(identity, request.table_name)
         parts: dict[str, pb.BulkImportRequest] = {}
         whose: list[str] = []
@@ -194,20 +224,32 @@ class FanOut:
             for address, part in parts.items():
                 part.source = request.source
                 part.only_shards.extend(shards.get(address, ()))
-        answers = await self._answers("BulkImport", parts, identity)
+        bodies = {address: part.SerializeToString() for address, part in parts.items()}
+        answers = await self._answers("BulkImport", bodies, identity)
         whole = pb.BulkImportResponse(table_name=request.table_name)
         rows = _rows(answers, pb.BulkImportResponse)
         whole.rows.extend([next(rows[address]) for address in whose])
-        return _marked(whole, answers)
+        return marked(bytes(whole.SerializeToString()), answers)
 
     async def _answers(
-        self, operation: str, parts: Mapping[str, Any], identity: Identity
+        self,
+        operation: str,
+        bodies: Mapping[str, bytes],
+        identity: Identity,
+        here: Callable[[bytes], Awaitable[bytes]] | None = None,
     ) -> dict[str, Told]:
-        """Return each worker's answer, or what went wrong with it."""
+        """Return each worker's answer to its part, or what went wrong with it.
+
+        This worker's comes from ``here``, if that is given.
+        """
+        if here is None:
+            here = partial(self._asked, HERE, operation, identity)
         async with asyncio.TaskGroup() as tasks:
             asked = {
-                address: self._begun(tasks, address, operation, identity, part.SerializeToString())
-                for address, part in parts.items()
+                address: self._begun(tasks, address, operation, identity, body)
+                if address != HERE
+                else tasks.create_task(_kept(_last(here, body)), name="part[here]")
+                for address, body in bodies.items()
             }
             return {address: await _told(answer) for address, answer in asked.items()}
 
@@ -219,22 +261,14 @@ class FanOut:
         identity: Identity,
         body: bytes,
     ) -> Awaitable[bytes | StoreError] | StoreError:
-        """Have a part answered; another worker that is connected needs no task for it."""
-        if address != HERE:
-            try:
-                answer = self._ask(address, operation, identity, body)
-            except StoreError as error:
-                return error
-            if isinstance(answer, asyncio.Future):
-                return answer
-        else:
-            answer = self._here(operation, identity, body)
+        """Have a part answered; a worker that is connected needs no task for it."""
+        try:
+            answer = self._ask(address, operation, identity, body)
+        except StoreError as error:
+            return error
+        if isinstance(answer, asyncio.Future):
+            return answer
         return tasks.create_task(_kept(answer), name=f"part[{address}]")
-
-    async def _here(self, operation: str, identity: Identity, body: bytes) -> bytes:
-        """Answer this worker's part, once what others are asked has left."""
-        await asyncio.sleep(0)
-        return await self._asked(HERE, operation, identity, body)
 
     async def _asked(self, address: str, operation: str, identity: Identity, body: bytes) -> bytes:
         answer = self._ask(address, operation, identity, body)
@@ -242,17 +276,17 @@ class FanOut:
 
     # Ranges.
 
-    async def scan(self, identity: Identity, body: bytes) -> bytes:
+    async def scan(self, identity: Identity, _body: bytes, request: pb.GetRangeRequest) -> bytes:
         """Answer a GetRange."""
-        request = parse(pb.GetRangeRequest, body)
         await self._table(identity, request.table_name)
         found = self._segments(identity, request, backward=request.direction == pb.BACKWARD)
         answer = pb.GetRangeResponse
         return await self._first("GetRange", PART_OF_RANGE, identity, request, found, answer)
 
-    async def export(self, identity: Identity, body: bytes) -> bytes:
+    async def export(
+        self, identity: Identity, _body: bytes, request: pb.BulkExportRequest
+    ) -> bytes:
         """Answer a BulkExport."""
-        request = parse(pb.BulkExportRequest, body)
         await self._table(identity, request.table_name)
         found = self._segments(identity, request, backward=False)
         answer = pb.BulkExportResponse
@@ -318,6 +352,12 @@ class FanOut:
         return b""
 
 
+async def _last(here: Callable[[bytes], Awaitable[bytes]], body: bytes) -> bytes:
+    """Answer this worker's part, once what others are asked has left."""
+    await asyncio.sleep(0)
+    return await here(body)
+
+
 async def _kept(answer: Awaitable[bytes] | bytes) -> bytes | StoreError:
     """Return an answer or the failure to get one, which must not end the other parts."""
     try:
@@ -363,17 +403,6 @@ def _divided(rows: Sequence[Row], whose: Sequence[str]) -> dict[str, list[Row]]:
     return found
 
 
-def _joined(
-    request: Any, whose: Sequence[Sequence[str]], answers: Mapping[str, Told], whole: Any
-) -> bytes:
-    """Return the answer to a divided batch, its rows in the request's order."""
-    rows = _rows(answers, type(whole))
-    for wanted, of_table in zip(request.tables, whose, strict=True):
-        of_all = whole.tables.add(table_name=wanted.table_name).rows
-        of_all.extend([next(rows[address]) for address in of_table])
-    return _marked(whole, answers)
-
-
 def _rows(answers: Mapping[str, Told], kind: Any) -> dict[str, Iterator[Any]]:
     """Return the results of the rows of each worker's part, in the order in which it got them."""
     return {address: _results(told, kind) for address, told in answers.items()}
@@ -386,10 +415,3 @@ def _results(told: Told, kind: Any) -> Iterator[Any]:
     answer = kind.FromString(told)
     tables = answer.tables if hasattr(answer, "tables") else [answer]
     return chain.from_iterable(table.rows for table in tables)
-
-
-def _marked(whole: Any, answers: Mapping[str, Told]) -> bytes:
-    """Return an answer's bytes, of a kind of their own where a row's outcome is unknown."""
-    answer = bytes(whole.SerializeToString())
-    unknown = any(isinstance(told, UnknownWithin | OutcomeUnknown) for told in answers.values())
-    return UnknownWithin(answer) if unknown else answer

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import Elsewhere, Rejected, Unavailable, invalid
@@ -64,12 +64,13 @@ Awaited = Awaitable[bytes] | bytes
 class Divided(NamedTuple):
     """How an operation on rows of several workers is answered.
 
-    ``divisible`` says whether a request may be divided, and raises what refuses it whole.
+    ``divisible`` takes a request apart for ``answer``; None: it may not be divided. It raises what
+    refuses the request whole.
     """
 
     fan_out: FanOut
-    divisible: Callable[[Identity, bytes], bool]
-    answer: Callable[[Identity, bytes], Awaitable[bytes]]
+    divisible: Callable[[Identity, bytes], Any]
+    answer: Callable[[Identity, bytes, Any], Awaitable[bytes]]
 
 
 class Router:
@@ -157,9 +158,9 @@ class Router:
             return handler
 
         def route(identity: Identity, body: bytes) -> Awaited:
-            if self._alone or not divided.divisible(identity, body):
+            if self._alone or (request := divided.divisible(identity, body)) is None:
                 return handler(identity, body)
-            return divided.answer(identity, body)
+            return divided.answer(identity, body, request)
 
         return route
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
-from functools import lru_cache, partial
-from itertools import islice, zip_longest
+from functools import partial
+from itertools import zip_longest
 from typing import NamedTuple
 
 from rowtide.core import capacity, key
 from rowtide.core.authentication import Identity
 from rowtide.core.cell import Cell
 from rowtide.core.chunk import row_key
-from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, invalid
+from rowtide.core.errors import Rejected, StoreError, invalid
 from rowtide.core.mutation import DELETE, PUT, UPDATE, Outcome
 from rowtide.core.overlay import RangeReader
 from rowtide.core.plainbuffer import HEADER, RowChange
@@ -24,14 +24,15 @@ from rowtide.core.read import RowAnswer, Selection, StoredRow, read_row
 from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.batch_parts import CheckedBatch, Part
+from rowtide.stream.batch_reply import BatchReply, BatchUse, row_done, row_error
 from rowtide.stream.batch_write import BatchRow, write_atomically, write_within
 from rowtide.stream.consumption import Consumption
 from rowtide.stream.directory import Directory
-from rowtide.stream.http_tally import UnknownWithin
 from rowtide.stream.index_requests import read_only
 from rowtide.stream.range_page import PageMaker, Scan, Source
 from rowtide.stream.range_scan import RangePage, Span, span_of, stored_rows, touched
-from rowtide.stream.row_answers import consumed, field, range_answer, row_answer, write_answer
+from rowtide.stream.row_answers import field, range_answer, row_answer, write_answer
 from rowtide.stream.row_blocks import range_matrix
 from rowtide.stream.row_requests import (
     change_of,
@@ -103,25 +104,57 @@ class RowOperations:
         self._directory.owner(table, row.key).submit(change, reply)
         return reply.future
 
-    def check_batch_write(self, identity: Identity, body: bytes) -> bool:
-        """Hold a BatchWriteRow to what refuses it whole; say whether it may be divided."""
-        request = parse(pb.BatchWriteRowRequest, body)
-        rows = self._batch_rows(identity, request)
-        if len(body) > self._limits.batch_write_bytes_max:
-            self._check_batch_size(rows)
-        return not request.transaction_id
+    def check_batch_write(self, identity: Identity, body: bytes) -> CheckedBatch | None:
+        """Hold a BatchWriteRow to what refuses it whole; None: it may not be divided."""
+        request, rows = self._checked(identity, body)
+        if request.transaction_id:
+            return None
+        write = partial(self._write_part, identity, rows, atomic=request.is_atomic)
+        return CheckedBatch(request, rows, write)
 
     def batch_write_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
         """Write rows of several tables; each succeeds or fails alone, unless atomic."""
+        request, rows = self._checked(identity, body)
+        session = self._session(identity, request.transaction_id)
+        tables = [(table.table_name, len(table.rows)) for table in request.tables]
+        return self._write_rows(identity, tables, rows, session, atomic=request.is_atomic)
+
+    def _checked(
+        self, identity: Identity, body: bytes
+    ) -> tuple[pb.BatchWriteRowRequest, list[BatchRow]]:
+        """Return a batch and its rows, decoded. Raises what refuses the whole request."""
         request = parse(pb.BatchWriteRowRequest, body)
         rows = self._batch_rows(identity, request)
         if len(body) > self._limits.batch_write_bytes_max:
             self._check_batch_size(rows)  # Rows count less than the message that brings them.
-        session = self._session(identity, request.transaction_id)
-        used = BatchUse(self._consumption, identity.instance, rows)
-        reply = BatchReply(request, used, self._loop)
+        return request, rows
+
+    def _write_part(
+        self, identity: Identity, checked: Sequence[BatchRow], part: Part, *, atomic: bool
+    ) -> Awaitable[bytes] | None:
+        """Write rows that were checked; None where a table has changed since, or is not there."""
+        find = self._directory.catalog.table
+        for name, places in part:
+            table = checked[places[0]].table
+            if table is None or find(identity.instance, name) is not table:
+                return None
+        tables = [(name, len(places)) for name, places in part]
+        rows = [checked[place] for _, places in part for place in places]
+        return self._write_rows(identity, tables, rows, None, atomic=atomic)
+
+    def _write_rows(
+        self,
+        identity: Identity,
+        tables: Sequence[tuple[str, int]],
+        rows: Sequence[BatchRow],
+        session: Session | None,
+        *,
+        atomic: bool,
+    ) -> Awaitable[bytes]:
+        """Write the rows of ``tables``, so many of each; the answer comes when all are told."""
+        reply = BatchReply(tables, BatchUse(self._consumption, identity.instance, rows), self._loop)
         tells = [reply.row(index) for index in range(len(rows))]
-        if request.is_atomic:
+        if atomic:
             write_atomically(self._directory, rows, tells, session)
         elif session is not None:
             write_within(session, rows, tells)
@@ -251,8 +284,8 @@ class RowOperations:
         self._consumption.count(table, partition_key, units, 0)
         return found, units
 
-    def check_batch_get(self, identity: Identity, body: bytes) -> bool:
-        """Hold a BatchGetRow to what refuses it whole; it may always be divided."""
+    def check_batch_get(self, identity: Identity, body: bytes) -> pb.BatchGetRowRequest:
+        """Return a BatchGetRow, held to what refuses it whole; it may always be divided."""
         request = parse(pb.BatchGetRowRequest, body)
         self._check_batch_get(request)
         for wanted in request.tables:
@@ -260,7 +293,7 @@ class RowOperations:
             table, _ = self._find(identity, wanted.table_name)
             for buffer in wanted.primary_key:
                 self._check_key(table, buffer)
-        return True
+        return request
 
     def _check_key(self, table: Table | None, buffer: bytes) -> None:
         """Raise what refuses a whole batch for one of its keys."""
@@ -271,9 +304,10 @@ class RowOperations:
             if error.code == "OTSParameterInvalid":
                 raise
 
-    def check_range(self, _identity: Identity, body: bytes) -> bool:
-        """Say whether a GetRange may go from worker to worker: not within a transaction."""
-        return not parse(pb.GetRangeRequest, body).transaction_id
+    def check_range(self, _identity: Identity, body: bytes) -> pb.GetRangeRequest | None:
+        """Return a GetRange; None within a transaction, when it may not go on to other workers."""
+        request = parse(pb.GetRangeRequest, body)
+        return None if request.transaction_id else request
 
     def _check_batch_get(self, request: pb.BatchGetRowRequest) -> None:
         if not request.tables:
@@ -315,17 +349,17 @@ class RowOperations:
     ) -> bytes:
         if table is None:
             assert missing is not None, "a table is there or the reason it is not"
-            return _row_error(missing)
+            return row_error(missing)
         try:
             found, units = self._read(table, asked, named_key(selection, table))
         except StoreError as error:
             if error.code == "OTSParameterInvalid":
                 raise
-            return _row_error(error)
+            return row_error(error)
         if found is None:
-            return _ok(units, 0) + field(4, b"")
+            return row_done(units, 0) + field(4, b"")
         wire = HEADER + found.wire if found.wire else b""
-        return _ok(units, 0) + field(4, wire) + _token(5, found.token)
+        return row_done(units, 0) + field(4, wire) + _token(5, found.token)
 
     def get_range(
         self, identity: Identity, body: bytes, only: frozenset[str] | None = None
@@ -446,113 +480,9 @@ class WriteReply:
             future.set_result(write_answer(read, write, row))
 
 
-class BatchUse:
-    """Counts what the rows of a batch consume, a table's rows that follow each other at once."""
-
-    def __init__(self, consumption: Consumption, instance: str, rows: Sequence[BatchRow]) -> None:
-        self.rows = rows
-        self._consumption = consumption
-        self._instance = instance
-        self._table: Table | None = None
-        self._read = self._write = 0
-
-    def told(self, index: int, read: int, write: int) -> None:
-        """Take what one row used."""
-        row, table, _, _ = self.rows[index]
-        if table is not self._table or self._consumption.by_partition_key:
-            self.count()
-            self._table = table
-        if self._consumption.by_partition_key and table is not None:
-            self._consumption.count(table, row.key[0][1], read, write)
-        else:
-            self._read += read
-            self._write += write
-
-    def failed(self, index: int) -> None:
-        """Take that one row failed; where its table is not there, that costs a unit."""
-        if self.rows[index].table is None:
-            self._consumption.count_missing(self._instance, write=1)
-
-    def count(self) -> None:
-        """Count what was taken and not counted yet."""
-        if self._table is not None and (self._read or self._write):
-            self._consumption.count(self._table, None, self._read, self._write)
-        self._read = self._write = 0
-
-
-class BatchReply:
-    """The answer of a batch: every row's result in request order, once the last one is there."""
-
-    def __init__(
-        self, request: pb.BatchWriteRowRequest, used: BatchUse, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self.future: asyncio.Future[bytes] = loop.create_future()
-        self._request = request
-        self._used = used
-        self._results = [b""] * len(used.rows)
-        self._missing = len(used.rows)
-        self._unknown = False
-
-    def row(self, index: int) -> Tell:
-        """Return what takes the result of one row."""
-        return partial(self._told, index)
-
-    def _told(self, index: int, told: Outcome | StoreError) -> None:
-        if isinstance(told, StoreError):
-            self._used.failed(index)
-            self._results[index] = field(2, _row_error(told))
-        else:
-            row, read, write = told
-            self._used.told(index, read, write)
-            self._results[index] = _ok_field(read, write) if not row else _row_field(told)
-        self._missing -= 1
-        if isinstance(told, OutcomeUnknown):
-            self._unknown = True
-        if not self._missing:
-            self._used.count()
-            if not self.future.done():
-                answer = self._answer()
-                self.future.set_result(UnknownWithin(answer) if self._unknown else answer)
-
-    def _answer(self) -> bytes:
-        results = iter(self._results)
-        return b"".join(
-            field(
-                1,
-                field(1, table.table_name.encode()) + b"".join(islice(results, len(table.rows))),
-            )
-            for table in self._request.tables
-        )
-
-
-def _row_field(told: Outcome) -> bytes:
-    """Return one row's result of a batch write, as field 2 of its table's."""
-    return field(2, _ok(told.read_units, told.write_units) + field(4, HEADER + told.row))
-
-
-@lru_cache(4096)
-def _ok_field(read: int, write: int) -> bytes:
-    """Return the same where no row was asked for: of most rows."""
-    return field(2, _ok(read, write))
-
-
 def _token(number: int, token: bytes) -> bytes:
     """Return the field ``next_token``; nothing where the row is read to its end."""
     return field(number, token) if token else b""
-
-
-@lru_cache(4096)
-def _ok(read: int, write: int) -> bytes:
-    return b"\x08\x01" + _renumbered(consumed(read, write), 3)
-
-
-def _row_error(error: StoreError) -> bytes:
-    told = pb.Error(code=error.code, message=error.message)
-    return b"\x08\x00" + field(2, told.SerializeToString())
-
-
-def _renumbered(encoded: bytes, number: int) -> bytes:
-    return bytes((number << 3 | 2,)) + encoded[1:]
 
 
 def _version_bytes(cells: Sequence[Cell]) -> int:

@@ -90,7 +90,7 @@ class WorkerOperations(NamedTuple):
             "BatchGetRow": Divided(fan_out, rows.check_batch_get, fan_out.read),
             "GetRange": Divided(fan_out, rows.check_range, fan_out.scan),
             "BulkImport": Divided(fan_out, bulk.check_import, fan_out.load),
-            "BulkExport": Divided(fan_out, lambda _identity, _body: True, fan_out.export),
+            "BulkExport": Divided(fan_out, bulk.check_export, fan_out.export),
         }
 
     def handlers(self) -> dict[str, Handler]:

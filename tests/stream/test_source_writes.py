@@ -181,7 +181,7 @@ async def divided(path: Path, rows: pb.BulkImportRequest) -> dict[str, pb.BulkIm
     async with running(path) as worker:
         addresses = {1: "a:1", 2: "b:1"}
         fan_out = FanOut(worker.directory, lambda: addresses, ask, refresh, address="c:1")
-        await fan_out.load(ANN, rows.SerializeToString())
+        await fan_out.load(ANN, rows.SerializeToString(), rows)
     return asked
 
 
