@@ -47,6 +47,13 @@ class SourceTarget(Protocol):
         """Make a table with a stream where it is missing. Raises ``Rejected`` for another key."""
         ...
 
+    def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+        """Return the same rows, of one table, with what ``write`` can do ahead of its call done.
+
+        Nothing is written, and they need not be. For any thread, while others are written.
+        """
+        ...
+
     async def write(self, rows: Sequence[SourceRow]) -> None:
         """Make the changes, in order; return when every one is durable. Raises ``RowRefused``."""
         ...

@@ -30,7 +30,7 @@ class Limits:
     batch_get_rows_max: int = 100
     batch_write_rows_max: int = 200
     batch_write_bytes_max: int = 4 * 1024 * 1024
-    source_write_rows_max: int = 2000
+    source_write_rows_max: int = 4000
     """Of one request that a source makes, which no SDK does."""
     source_write_bytes_max: int = 8 * 1024 * 1024
     """Of one such request's rows as they are sent, where it has more than one."""

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rowtide.connectors.mysql.source_binlog import Piece
 from rowtide.connectors.mysql.source_ddl import Meaning, What
@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 BATCH_ROWS = 4000
 KEEP_S = 1.0
+ROWS_SENT_PER_S = 800_000
+"""Before the next chunk is read: the thread that reads would hold the interpreter meanwhile."""
 KEYS = 1000
 """Keys of rowtide that are looked for at the source at once."""
 
@@ -81,6 +83,8 @@ class Copy:
         self._changes: dict[str, int] = {}
         self._ahead: asyncio.Task[Chunk | TableChanged] | None = None
         """The chunk behind the last one; whoever began it is the next to ask for one."""
+        self._written: Chunk | None = None
+        """The last chunk, until the next one is sent: to let go of 8000 rows takes 5 ms."""
         self._lag = LagMeter()
         self._kept_s = time.monotonic()
         self._dirty = False
@@ -166,10 +170,12 @@ class Copy:
         if not followed or window.unclear or self._changes.get(name, 0) != changes:
             return
         if chunk.cursor is not None:
-            self._ahead = tasks.create_task(self._read(table, chunk.cursor), name=f"read[{name}]")
+            later = self._read_later(table, chunk.cursor, len(chunk.rows))
+            self._ahead = tasks.create_task(later, name=f"read[{name}]")
         await self._write(window.left(chunk.rows))
-        progress.cursor = chunk.cursor
+        self._written, progress.cursor = chunk, chunk.cursor
         if chunk.cursor is None:
+            self._written = None
             progress.copied = True
             if not progress.sweep:
                 self._copied.add(name)
@@ -177,11 +183,24 @@ class Copy:
         self._dirty = True
         await self._keep(at_once=chunk.cursor is None)
 
+    async def _read_later(
+        self, table: SourceTable, cursor: list[str], rows: int
+    ) -> Chunk | TableChanged:
+        """Read the next chunk once the one before, of so many rows, is on its way."""
+        await asyncio.sleep(rows / ROWS_SENT_PER_S)
+        self._written = None
+        return await self._read(table, cursor)
+
     async def _read(self, table: SourceTable, cursor: list[str] | None) -> Chunk | TableChanged:
         try:
-            return await asyncio.to_thread(self._snapshots.chunk, table, cursor, self._made())
+            return await asyncio.to_thread(self._chunk, table, cursor, self._made())
         except TableChanged as error:
             return error  # Raised, it would end what else goes on.
+
+    def _chunk(self, table: SourceTable, cursor: list[str] | None, made: Gtids) -> Chunk:
+        """Read a chunk, ready to be written; blocks."""
+        chunk = self._snapshots.chunk(table, cursor, made)
+        return chunk._replace(rows=self._target.prepared(chunk.rows))
 
     async def _learn(self, name: str, changes: int, why: str) -> None:
         """Follow the binlog up to now: a table is not as it was, and the binlog says since when."""
@@ -345,7 +364,7 @@ class Copy:
             await self._write(self._deletes(table, list(keys), prefix, piece.time_ms))
             after = keys[-1]
 
-    async def _write(self, rows: list[SourceRow]) -> None:
+    async def _write(self, rows: Sequence[SourceRow]) -> None:
         if rows:
             await self._target.write(rows)
 

@@ -53,7 +53,7 @@ class Chunk(NamedTuple):
     """Rows as of ``place``. ``cursor`` is what the next chunk begins behind, None at the end."""
 
     place: Place
-    rows: list[SourceRow]
+    rows: Sequence[SourceRow]
     cursor: list[str] | None
     settled: Gtids | None = None
 

@@ -8,6 +8,8 @@ the chunk is read again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rowtide.connectors.mysql.source_binlog import Piece
 from rowtide.connectors.mysql.source_gtids import Gtids
 from rowtide.connectors.rows import Key, SourceRow
@@ -36,6 +38,6 @@ class Window:
                 self.unclear = self.unclear or not row.whole
         self.unclear = self.unclear or len(self.keys) > KEYS_MAX
 
-    def left(self, rows: list[SourceRow]) -> list[SourceRow]:
+    def left(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
         """Return the rows of a chunk that did not change."""
         return [row for row in rows if row.key not in self.keys] if self.keys else rows

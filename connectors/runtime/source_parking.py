@@ -82,6 +82,10 @@ class ParkingTarget:
         """See ``SourceTarget``."""
         await self._target.keep(checkpoint)
 
+    def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+        """See ``SourceTarget``. Where rows are held back, the others are prepared in vain."""
+        return self._target.prepared(rows)
+
     async def write(self, rows: Sequence[SourceRow]) -> None:
         """Make the changes but those of parked keys; park what is refused.
 

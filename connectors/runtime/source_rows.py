@@ -6,6 +6,9 @@ long texts, or values that are neither numbers nor texts are PlainBuffer, with t
 the store keeps and answers with; so are all of a request of few rows. This is written out by hand,
 because a source's speed is that of its encoding; tests compare the bytes with those of the
 generated classes.
+
+Rows may be encoded in any thread, in several at once: what is remembered from row to row is only
+ever added to, or forgotten as a whole.
 """
 
 from __future__ import annotations
@@ -27,11 +30,14 @@ from rowtide.core.variant import Scalar
 from rowtide.core.varint import varint
 from rowtide.core.wire import ots_pb2 as pb
 
-__all__ = ["Request", "encoded_row", "requests"]
+__all__ = ["EncodedRows", "Request", "encoded_row", "requests"]
 
-ROWS_MAX = 2000
+ROWS_MAX = 4000
 BYTES_MAX = 2 * 1024 * 1024
 """Of rows in one request. The next one is encoded while the store works on it."""
+
+FIRST_ROWS_MAX = 1000
+"""In the first of several, unless it is encoded ahead: nothing else goes on meanwhile."""
 
 PACKED_ROWS_MIN = 8
 """Rows in a request of which some are packed: a form costs as much as it saves of a few rows."""
@@ -67,12 +73,36 @@ class Request(NamedTuple):
     rows: Sequence[SourceRow]
 
 
-def requests(source: str, table: str, rows: Sequence[SourceRow]) -> Iterator[Request]:
+class EncodedRows(list[SourceRow]):
+    """Rows of one table, with the requests that write them."""
+
+    def __init__(self, source: str, table: str, rows: Sequence[SourceRow]) -> None:
+        super().__init__(rows)
+        self.table = table
+        self._made: list[Request] = []
+        self._refused: RowRefused | None = None
+        try:
+            self._made.extend(requests(source, table, rows, first_rows=ROWS_MAX))
+        except RowRefused as error:
+            self._refused = error  # What was made before it stays.
+
+    def requests(self) -> Iterator[Request]:
+        """Yield and raise what the function ``requests`` did."""
+        yield from self._made
+        if self._refused is not None:
+            raise self._refused
+
+
+def requests(
+    source: str, table: str, rows: Sequence[SourceRow], *, first_rows: int = FIRST_ROWS_MAX
+) -> Iterator[Request]:
     """Yield the requests that write a table's rows, each encoded only when it is asked for.
 
-    Raises ``RowRefused`` for a row with a value that has no place, behind those before it.
+    The first has ``first_rows`` at most. Raises ``RowRefused`` for a row with a value that has no
+    place, behind those before it.
     """
     made = _Request(source, table, packs=len(rows) >= PACKED_ROWS_MIN)
+    rows_max = first_rows
     for row in rows:
         try:
             encoded = made.encoded(row)
@@ -81,8 +111,9 @@ def requests(source: str, table: str, rows: Sequence[SourceRow]) -> Iterator[Req
                 yield made.taken()
             why = f"A value of table '{table}' can't be encoded: {error}."
             raise RowRefused(row, invalid(why)) from error
-        if made.rows and (made.size + len(encoded) > BYTES_MAX or len(made.rows) == ROWS_MAX):
+        if made.rows and (made.size + len(encoded) > BYTES_MAX or len(made.rows) == rows_max):
             yield made.taken()
+            rows_max = ROWS_MAX
             encoded = made.encoded(row)  # Its form has another number, or is not there yet.
         made.add(row, encoded)
     if made.rows:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
-from rowtide.connectors.runtime.source_rows import Request, requests
+from rowtide.connectors.runtime.source_rows import EncodedRows, Request, requests
 from rowtide.connectors.source import RowRefused
 from rowtide.core import plainbuffer, variant
 from rowtide.core.errors import (
@@ -133,11 +133,13 @@ class TableTarget:
         key = [(column.name, column.type) for column in table.key]
         await make_table(self._endpoint, table.name, key, options, stream)
 
+    def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+        """Return rows of one table with their requests, see ``SourceTarget.prepared``."""
+        return EncodedRows(self._source, rows[0].table, rows) if rows else rows
+
     async def write(self, rows: Sequence[SourceRow]) -> None:
         """Make the changes, in order; return when every one is durable. Raises ``RowRefused``."""
-        by_table: dict[str, list[SourceRow]] = {}
-        for row in rows:
-            by_table.setdefault(row[0], []).append(row)
+        by_table = _by_table(rows)
         try:
             async with asyncio.TaskGroup() as tasks:
                 writing = [
@@ -167,7 +169,7 @@ class TableTarget:
         async with asyncio.TaskGroup() as tasks:
             under_way: asyncio.Task[None] | None = None
             try:
-                for request in requests(self._source, table, rows):
+                for request in self._requests(table, rows):
                     if under_way is not None:
                         await under_way
                     under_way = tasks.create_task(self._send(table, request), name=f"send[{table}]")
@@ -176,6 +178,11 @@ class TableTarget:
                 if under_way is not None:
                     await under_way
                 raise
+
+    def _requests(self, table: str, rows: Sequence[SourceRow]) -> Iterator[Request]:
+        if isinstance(rows, EncodedRows):
+            return rows.requests()
+        return requests(self._source, table, rows)
 
     async def _send(self, table: str, request: Request) -> None:
         """Send a request until its rows are durable, or one is refused, or for too long."""
@@ -256,6 +263,15 @@ class TableTarget:
     async def keep(self, checkpoint: bytes) -> None:
         """Keep how far everything is written, see ``SourceTarget.keep``."""
         await self._lease.keep(checkpoint)
+
+
+def _by_table(rows: Sequence[SourceRow]) -> dict[str, Sequence[SourceRow]]:
+    if isinstance(rows, EncodedRows):
+        return {rows.table: rows}
+    found: dict[str, list[SourceRow]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row)
+    return {**found}
 
 
 def _text(key: Sequence[KeyColumn]) -> str:

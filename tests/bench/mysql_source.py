@@ -178,6 +178,9 @@ class _Counted:
         if self._target is not None:
             await self._target.ensure_table(table)
 
+    def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+        return rows if self._target is None else self._target.prepared(rows)
+
     async def write(self, rows: Sequence[SourceRow]) -> None:
         if self._target is not None:
             await self._target.write(rows)

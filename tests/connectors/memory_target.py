@@ -50,6 +50,9 @@ class MemoryTarget:
             raise Rejected("OTSParameterInvalid", f"{table.name} has another key.")
         self.rows.setdefault(table.name, {})
 
+    def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+        return rows
+
     async def write(self, rows: Sequence[SourceRow]) -> None:
         positions = [row.position for row in rows]
         assert positions == sorted(set(positions)), "positions must rise"

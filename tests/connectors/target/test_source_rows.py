@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.runtime import source_packing, source_rows
-from rowtide.connectors.runtime.source_rows import PACKED_ROWS_MIN, encoded_row, requests
+from rowtide.connectors.runtime.source_rows import (
+    PACKED_ROWS_MIN,
+    EncodedRows,
+    encoded_row,
+    requests,
+)
 from rowtide.connectors.source import RowRefused
 from rowtide.core import plainbuffer, variant
 from rowtide.core.source_form import first_key_value, numbered
@@ -120,7 +125,7 @@ def test_rows_of_a_form_are_packed_once_it_was_met() -> None:
 
 
 def test_each_request_has_its_own_forms() -> None:
-    many = [row_of(1.5) for _ in range(2 * source_rows.ROWS_MAX)]
+    many = [row_of(1.5) for _ in range(source_rows.FIRST_ROWS_MAX + 10)]
     asked = [pb.BulkImportRequest.FromString(r.body) for r in requests("m", "t", many)]
     assert [len(request.row_forms) for request in asked] == [1, 1]
     assert {row.row_form for row in asked[1].rows} == {1}
@@ -142,10 +147,28 @@ def row_of(value: Scalar, position: int = 1) -> SourceRow:
 
 
 def test_requests_are_divided_by_rows_and_by_bytes() -> None:
-    many = [row_of(1)] * (source_rows.ROWS_MAX + 1)
-    assert [len(r.rows) for r in requests("m", "t", many)] == [source_rows.ROWS_MAX, 1]
+    first, most = source_rows.FIRST_ROWS_MAX, source_rows.ROWS_MAX
+    many = [row_of(1)] * (first + most + 1)
+    assert [len(r.rows) for r in requests("m", "t", many)] == [first, most, 1]
     large = row_of("x" * (source_rows.BYTES_MAX // 2))
     assert [len(r.rows) for r in requests("m", "t", [large, large, row_of(1)])] == [1, 2]
+
+
+def test_rows_encoded_ahead_are_sent_in_requests_as_large_as_may_be() -> None:
+    many = [row_of(1, number) for number in range(source_rows.ROWS_MAX + 1)]
+    ahead = EncodedRows("m", "t", many)
+    assert ahead == many
+    assert list(ahead.requests()) == list(requests("m", "t", many, first_rows=source_rows.ROWS_MAX))
+    assert [len(request.rows) for request in ahead.requests()] == [source_rows.ROWS_MAX, 1]
+
+
+def test_what_is_refused_ahead_is_told_when_its_turn_comes() -> None:
+    wrong = row_of(2**63)
+    found = EncodedRows("m", "t", [row_of(1), wrong, row_of(2)]).requests()
+    assert len(next(found).rows) == 1
+    with pytest.raises(RowRefused) as refused:
+        next(found)
+    assert refused.value.row is wrong
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, "\ud800"])
