@@ -126,6 +126,24 @@ async def test_a_refused_row_is_named_and_what_is_before_it_is_written(
     assert sorted(await stored(endpoint, shape)) == ["a", "b"]
 
 
+async def test_rows_prepared_in_a_thread_are_written_and_refused_as_others(
+    endpoint: Endpoint, shape: TableShape
+) -> None:
+    wrong = row(shape, "wrong", {"n": 2**63}, 2)
+    rows = [row(shape, "a", {"n": 1}, 1), wrong, row(shape, "b", {"n": 3}, 3)]
+    async with TableTarget(endpoint, "prepared") as target:
+        await target.ensure_table(shape)
+        prepared = await asyncio.to_thread(target.prepared, rows)
+        assert await stored(endpoint, shape) == {}
+        with pytest.raises(RowRefused) as refused:
+            await target.write(prepared)
+        assert refused.value.row is wrong
+        assert sorted(await stored(endpoint, shape)) == ["a"]
+        await target.write(target.prepared(prepared[2:]))
+        await target.write(target.prepared([]))
+    assert sorted(await stored(endpoint, shape)) == ["a", "b"]
+
+
 async def test_rows_of_other_tables_before_a_refused_one_are_written(
     client: Client, endpoint: Endpoint, shape: TableShape
 ) -> None:
