@@ -36,7 +36,7 @@ ROWS_MAX = 4000
 BYTES_MAX = 2 * 1024 * 1024
 """Of rows in one request. The next one is encoded while the store works on it."""
 
-FIRST_ROWS_MAX = 1000
+FIRST_ROWS_MAX = 2000
 """In the first of several, unless it is encoded ahead: nothing else goes on meanwhile."""
 
 PACKED_ROWS_MIN = 8
