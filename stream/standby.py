@@ -148,13 +148,16 @@ class Standby:
             followed = self.shards.get(shard_id)
             if followed is not None:
                 followed.retable(table)
-            elif not any(self._goes_on(parent) for parent in shard.parents):
+            elif not any(self._goes_on(parent) for parent in shard.parents if parent in wanted):
                 self.shards[shard_id] = self._follow(table, shard, self.rows)
 
     def _goes_on(self, parent: str) -> bool:
-        """Say whether a shard's end has still to be read: what it became begins behind that."""
+        """Say whether a shard's end has still to be read: what it became begins behind that.
+
+        It is not followed itself as long as that holds for its own parents.
+        """
         followed = self.shards.get(parent)
-        return followed is not None and followed.shard.state.seal is None
+        return followed is None or followed.shard.state.seal is None
 
     def _follow(self, table: Table, shard: ShardRange, rows: RowStore) -> StandbyShard:
         followed = StandbyShard(table, shard, rows, self._tails, self._learned, limits=self._limits)

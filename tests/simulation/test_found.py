@@ -461,6 +461,12 @@ def test_rows_of_a_copy_that_an_earlier_life_of_the_slot_folded_are_flushed_in_t
     simulate(201463)
 
 
+def test_a_copy_follows_nobody_before_the_parents_of_its_parents() -> None:
+    """A shard was merged, and what it became split, before a copy had read any of that. It began
+    with the grandchildren: their parent was not followed yet, and so was taken for forgotten."""
+    simulate(2012952)
+
+
 def test_a_copy_reads_on_where_the_changelog_was_compacted_into_what_came_meanwhile() -> None:
     """A worker that began to keep a copy read a mark, but not the row that had been flushed with
     it: a later flush had the row again, compaction had reached that one's row and not its mark. The
