@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,8 @@ def test_a_tail_ends_with_ctrl_c_and_sits_out_a_restart(cache_dir: Path, tmp_pat
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # A shell's background jobs, and so the tests in one, ignore Ctrl-C.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
         try:
             assert "pk=first" in read_until(tail, "pk=first")
