@@ -2,7 +2,7 @@
 
 Behind the view with the table's name stands NAME__rows: a row for each key ever seen, deleted ones
 marked, so that a late update cannot bring one back. NAME__covers has the floors
-(``connectors/floors.py``). A batch is one transaction of both, and of new columns.
+(``connectors/floors.py``). A batch is one transaction of both; new columns come before it.
 
 DuckDB lets one process hold a file. ``close`` may be called at any time: the next call opens it
 again. Whoever wants to read meanwhile asks a copy (``copy``), which has the living rows alone, as a
@@ -171,12 +171,12 @@ class Database:
         self, rows: Sequence[SinkRow], cells: Cells, new: Sequence[Floor], floors: Floors
     ) -> None:
         missing = [seen for seen in cells if self._layout.find(seen) is None]
+        if missing:
+            self._widen(missing)
         mixed = [column.name for column in presentation.mixed_numbers(self._layout)]
         larger = presentation.inexact(cells, mixed) - self._large
         with self._transaction():
-            if missing:
-                self._add_columns(missing)
-            if missing or larger:
+            if larger:
                 self._large |= larger
                 self._show()
             if rows:
@@ -185,6 +185,18 @@ class Database:
                 self._end_rows(floor)
             if new:
                 self._keep_floors(new, floors)
+
+    def _widen(self, missing: Sequence[tuple[str, type]]) -> None:
+        """Add columns where DuckDB's own log has nothing before them and nothing after.
+
+        A log with both rows and a new column is read wrongly after a kill: 2.0.0 loses a text that
+        was set where none was, releases before 1.5.6 end the process (duckdb/duckdb issue 25928).
+        """
+        self._connection.execute("CHECKPOINT")
+        with self._transaction():
+            self._add_columns(missing)
+            self._show()
+        self._connection.execute("CHECKPOINT")
 
     def _add_columns(self, missing: Sequence[tuple[str, type]]) -> None:
         rows = statements.names(self._view)[0]

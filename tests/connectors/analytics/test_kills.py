@@ -5,14 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from rowtide.connectors.sink import HeldRow
-from tests.connectors.analytics.facts import SHAPE, STAMP_FIRST, Model, comparable
+from rowtide.core.variant import Scalar
+from tests.connectors.analytics.facts import (
+    SHAPE,
+    STAMP_FIRST,
+    Model,
+    State,
+    batch_of,
+    comparable,
+)
 from tests.connectors.analytics.targets import MAKERS, Target
 from tests.connectors.analytics.writer_process import BATCH, batch, state
 
@@ -21,6 +32,8 @@ WRITER = Path(__file__).with_name("writer_process.py")
 KILLS = 2
 BATCHES_MAX = 12
 ALL = 1_000
+
+Columns = Mapping[str, Scalar] | None
 
 
 @pytest.mark.system
@@ -35,6 +48,38 @@ def test_a_killed_writer_loses_nothing_and_goes_on(kind: str, tmp_path: Path) ->
         told = _write_and_kill(kind, tmp_path, max(0, told - 2 * BATCH), chance)
         asyncio.run(_holds_what_was_told(target, told))
     asyncio.run(_goes_on(target, told))
+
+
+def test_what_a_kill_leaves_of_duckdb_has_every_value_after_a_new_column(tmp_path: Path) -> None:
+    """DuckDB 2.0.0 forgets, reading a log in which a column was added, a text where none was."""
+    file, left = tmp_path / "file", tmp_path / "left"
+    _write(file, [{0: None}, {1: {"text": "a"}}])
+    _write(file, [{2: {"new": 1.5}}, {0: {"text": "b"}}], left)
+    held = [row.columns for row in asyncio.run(_held(MAKERS["duckdb"](left)))]
+    assert held == [{"text": "b"}, {"text": "a"}, {"new": 1.5}]
+
+
+def _write(
+    folder: Path, batches: Sequence[Mapping[int, Columns]], left: Path | None = None
+) -> None:
+    """Write rows; copy what there is of the file before it is let go, as a kill would leave it."""
+
+    async def write() -> None:
+        sink = MAKERS["duckdb"](folder).make()
+        await sink.open(SHAPE)
+        try:
+            for rows in batches:
+                await sink.apply(batch_of(*(_state(*row, time.time_ns()) for row in rows.items())))
+            if left is not None:
+                shutil.copytree(folder, left)
+        finally:
+            await sink.close()
+
+    asyncio.run(write())
+
+
+def _state(number: int, columns: Columns, stamp: int) -> State:
+    return State((("customer", "c"), ("Number", number), ("order", b"")), stamp, columns)
 
 
 def _write_and_kill(kind: str, folder: Path, first: int, chance: random.Random) -> int:
