@@ -1,7 +1,7 @@
 """Speed of the MySQL source: ``python -m tests.bench.mysql_source`` (see ``--help``).
 
-A MariaDB and a rowtide are children of this process, which is the source. The rows are flights: a
-key and 19 columns. "alone" writes nowhere: it is what reading and decoding cost.
+A MariaDB, or a MySQL, and a rowtide are children of this process, which is the source. The rows are
+flights: a key and 19 columns. "alone" writes nowhere: it is what reading and decoding cost.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import click
 import uvloop
 
 from demo.servers.mariadb import HOST, QUICK, MariaDB
+from demo.servers.mysql import MySQL
+from demo.servers.sql_server import SqlServer
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.mysql.source import make_source
 from rowtide.connectors.registry import Surroundings
@@ -47,35 +49,38 @@ VALUES = (
     "seq, 2013, 1, seq % 28 + 1, 517, 515, seq % 60, 830, 819, 11.0, 'UA', seq % 8000,"
     " CONCAT('N', seq % 5000), 'EWR', 'IAH', 227.0, 1400.0, 5, 15, '2013-01-01 05:00:00'"
 )
+SERVERS: dict[str, type[MariaDB] | type[MySQL]] = {"MariaDB": MariaDB, "MySQL": MySQL}
 PROBES = 300
-STATEMENT_ROWS = 5000
+STATEMENT_ROWS = 1000
+"""As many as a recursive query makes where nothing else was set."""
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--rows", default=200_000, help="Rows of the table.")
 @click.option("--transactions", default=20_000, help="Transactions of one row each.")
-def main(rows: int, transactions: int) -> None:
+@click.option("--server", default="MariaDB", type=click.Choice([*SERVERS]), help="The source.")
+def main(rows: int, transactions: int, server: str) -> None:
     """Measure the source and print a Markdown table with the bars."""
     click.echo(told(circumstances("mysql_source")))
     cache_dir = default_cache_dir(os.environ, sys.platform)
     with tempfile.TemporaryDirectory(prefix="rowtide-bench-") as where:
         folder = Path(where)
         with (
-            MariaDB(folder / "mariadb", cache_dir, options=QUICK) as server,
+            SERVERS[server](folder / "server", cache_dir, options=QUICK) as running,
             (folder / "log").open("wb") as log,
             Up(folder / "data", options=["--port", "0"], output=log) as up,
         ):
             ready = up.start()
-            server.execute("CREATE DATABASE shop", f"CREATE TABLE shop.flights ({COLUMNS})")
-            _insert(server, 1, rows)
+            running.execute("CREATE DATABASE shop", f"CREATE TABLE shop.flights ({COLUMNS})")
+            _insert(running, 1, rows)
             used = partial(cpu_of, up.pid)
             tune_collector()
-            results = uvloop.run(_measured(server, ready, used, rows, transactions))
+            results = uvloop.run(_measured(running, ready, used, rows, transactions))
     click.echo(as_markdown(results))
 
 
 async def _measured(
-    server: MariaDB, ready: Ready, used: Callable[[], Cpu], rows: int, transactions: int
+    server: SqlServer, ready: Ready, used: Callable[[], Cpu], rows: int, transactions: int
 ) -> list[Result]:
     nowhere = _Counted(None, used)
     results = await _rates(server, nowhere, rows, transactions, "alone")
@@ -91,10 +96,10 @@ async def _measured(
 
 
 async def _rates(
-    server: MariaDB, target: _Counted, rows: int, transactions: int, how: str
+    server: SqlServer, target: _Counted, rows: int, transactions: int, how: str
 ) -> list[Result]:
     """Return how fast the table is copied, and changes that wait in the binlog are followed."""
-    results = [await _timed(server, target, rows, f"MariaDB snapshot, {how}")]
+    results = [await _timed(server, target, rows, f"{type(server).__name__} snapshot, {how}")]
     await asyncio.to_thread(server.execute, "UPDATE shop.flights SET dep_delay = dep_delay + 1")
     results.append(await _timed(server, target, rows, f"binlog, one statement, {how}"))
     await asyncio.to_thread(_small_transactions, server, transactions)
@@ -102,7 +107,7 @@ async def _rates(
     return [*results, await _timed(server, target, transactions, name)]
 
 
-async def _timed(server: MariaDB, target: _Counted, count: int, name: str) -> Result:
+async def _timed(server: SqlServer, target: _Counted, count: int, name: str) -> Result:
     """Run a source until so many rows were written; what it began with counts too."""
     target.expect(count)
     began_s, began_cpu_s, before = time.perf_counter(), time.process_time(), target.used()
@@ -115,8 +120,8 @@ async def _timed(server: MariaDB, target: _Counted, count: int, name: str) -> Re
     return Result(name, count / took_s, "/s", cpu_us=cpu_s / count * 1e6, remark=remark)
 
 
-async def _delays(server: MariaDB, endpoint: Endpoint) -> list[Result]:
-    """Return how long after its commit at MariaDB a change is read from rowtide."""
+async def _delays(server: SqlServer, endpoint: Endpoint) -> list[Result]:
+    """Return how long after its commit at the server a change is read from rowtide."""
     delays: list[float] = []
     key = plainbuffer.HEADER + plainbuffer.encode_row([(b"id", variant.encode(7))], [])
     asked = pb.GetRowRequest(
@@ -132,7 +137,9 @@ async def _delays(server: MariaDB, endpoint: Endpoint) -> list[Result]:
                 pass
             delays.append(time.perf_counter() - began_s)
     return [
-        Result(f"MariaDB -> read in rowtide, p{p}", percentile(delays, p) * 1000, "ms")
+        Result(
+            f"{type(server).__name__} -> read in rowtide, p{p}", percentile(delays, p) * 1000, "ms"
+        )
         for p in (50, 99)
     ]
 
@@ -147,7 +154,7 @@ async def _read(endpoint: Endpoint, asked: pb.GetRowRequest) -> object:
 
 
 @asynccontextmanager
-async def _running(server: MariaDB, target: SourceTarget) -> AsyncIterator[None]:
+async def _running(server: SqlServer, target: SourceTarget) -> AsyncIterator[None]:
     fields = {"host": HOST, "port": server.port, "user": "root", "tables": ["shop.*"]}
     source = make_source(Fields(fields, "bench"), Surroundings("bench", ""))
     async with asyncio.TaskGroup() as tasks:
@@ -200,13 +207,15 @@ class _Counted:
             await self._target.keep(checkpoint)
 
 
-def _insert(server: MariaDB, low: int, high: int) -> None:
+def _insert(server: SqlServer, low: int, high: int) -> None:
     for first in range(low, high + 1, STATEMENT_ROWS):
         last = min(first + STATEMENT_ROWS - 1, high)
-        server.execute(f"INSERT INTO shop.flights SELECT {VALUES} FROM shop.seq_{first}_to_{last}")
+        more = f"SELECT seq + 1 FROM numbers WHERE seq < {last}"
+        numbers = f"WITH RECURSIVE numbers (seq) AS (SELECT {first} UNION ALL {more})"
+        server.execute(f"INSERT INTO shop.flights {numbers} SELECT {VALUES} FROM numbers")
 
 
-def _small_transactions(server: MariaDB, count: int) -> None:
+def _small_transactions(server: SqlServer, count: int) -> None:
     with server.connect() as connection, connection.cursor() as cursor:
         for number in range(1, count + 1):
             cursor.execute(f"UPDATE shop.flights SET arr_time = arr_time + 1 WHERE id = {number}")
