@@ -24,7 +24,15 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.directory import Directory
 from rowtide.stream.http_tally import UnknownWithin
 from rowtide.stream.index_requests import read_only
-from rowtide.stream.range_scan import Span, key_piece, next_key, span_of, stored_rows, touched
+from rowtide.stream.range_scan import (
+    Span,
+    key_piece,
+    next_key,
+    require_known,
+    span_of,
+    stored_rows,
+    touched,
+)
 from rowtide.stream.row_blocks import MatrixBlock, PlainBlock
 from rowtide.stream.row_requests import named_key, parse, row_change, selection_of
 from rowtide.stream.shard_owner import ShardOwner, Tell
@@ -164,10 +172,12 @@ class BulkOperations:
     ) -> bytes:
         """Return rows in key order, newest versions only, up to the limits of one answer.
 
-        With ``only`` they are those of these shards.
+        With ``only`` they are those of these shards: of all of them, else it is ``Unavailable``.
         """
         request = parse(pb.BulkExportRequest, body)
         table = self._directory.used_table(identity.instance, request.table_name, read=1)
+        if only is not None:
+            require_known(table, only)
         self._directory.check_index_read(table)
         wanted = pb.GetRangeRequest(columns_to_get=request.columns_to_get, max_versions=1)
         if request.HasField("filter"):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rowtide.core import key
 from rowtide.core.chunk import HEADER_BYTES, header, row_end, row_key
-from rowtide.core.errors import invalid
+from rowtide.core.errors import Unavailable, invalid
 from rowtide.core.limits import Limits
 from rowtide.core.overlay import RangeReader
 from rowtide.core.read import StoredRow, key_row, read_range
@@ -18,7 +18,16 @@ from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.row_requests import read_key
 from rowtide.stream.shard_owner import ShardOwner
 
-__all__ = ["RangePage", "Span", "key_piece", "next_key", "span_of", "stored_rows", "touched"]
+__all__ = [
+    "RangePage",
+    "Span",
+    "key_piece",
+    "next_key",
+    "require_known",
+    "span_of",
+    "stored_rows",
+    "touched",
+]
 
 
 class Span(NamedTuple):
@@ -69,6 +78,15 @@ def touched(table: Table, span: Span, only: frozenset[str] | None = None) -> lis
     if only is not None:
         shards = [shard for shard in shards if shard.shard_id in only]
     return shards[::-1] if span.backward else shards
+
+
+def require_known(table: Table, shards: frozenset[str]) -> None:
+    """Raise ``Unavailable`` where a range was divided by a catalog that has other shards.
+
+    One that was split, merged or moved, or is not known yet, would be left out with its rows.
+    """
+    if not shards <= {shard.shard_id for shard in table.shards}:
+        raise Unavailable("The range was divided by another catalog.")
 
 
 def stored_rows(

@@ -31,7 +31,14 @@ from rowtide.stream.consumption import Consumption
 from rowtide.stream.directory import Directory
 from rowtide.stream.index_requests import read_only
 from rowtide.stream.range_page import PageMaker, Scan, Source
-from rowtide.stream.range_scan import RangePage, Span, span_of, stored_rows, touched
+from rowtide.stream.range_scan import (
+    RangePage,
+    Span,
+    require_known,
+    span_of,
+    stored_rows,
+    touched,
+)
 from rowtide.stream.row_answers import field, range_answer, row_answer, write_answer
 from rowtide.stream.row_blocks import range_matrix
 from rowtide.stream.row_requests import (
@@ -366,10 +373,12 @@ class RowOperations:
     ) -> bytes | Awaitable[bytes]:
         """Return rows in key order, forward or backward, up to the limits of one answer.
 
-        With ``only`` they are those of these shards.
+        With ``only`` they are those of these shards: of all of them, else it is ``Unavailable``.
         """
         request = parse(pb.GetRangeRequest, body)
         table = self._directory.used_table(identity.instance, request.table_name, read=1)
+        if only is not None:
+            require_known(table, only)
         selection = named_key(selection_of(request, self._limits), table)
         limit = request.limit if request.HasField("limit") else None
         if limit is not None and limit <= 0:
