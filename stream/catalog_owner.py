@@ -148,7 +148,7 @@ class CatalogOwner:
                 documents = decide(self.catalog, stamp)
                 if not documents or await self._append(documents, stamp):
                     break
-            if self.catalog.applied - self._snapshot_at > SNAPSHOT_EVERY:
+            if self.owning and self.catalog.applied - self._snapshot_at > SNAPSHOT_EVERY:
                 await self._snapshot()
 
     async def reserve_shards(self, count: int) -> list[str]:
@@ -177,8 +177,11 @@ class CatalogOwner:
             batch.append((key, record.encode_record(envelope, body)))
         told = await self._appender.append(batch, at)
         if told.stands:
-            self._replay([Entry(at + i, key, value) for i, (key, value) in enumerate(batch)])
-        self._replay(told.entries)
+            self._fold([Entry(at + i, key, value) for i, (key, value) in enumerate(batch)])
+            # A later owner among what follows ends ours, but not what it has read as standing.
+            self._fold(told.entries)
+        else:
+            self._replay(told.entries)
         return told.stands
 
     async def _snapshot(self) -> None:

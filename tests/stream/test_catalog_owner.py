@@ -11,7 +11,7 @@ from rowtide.core.catalog import Catalog, Document, Instance
 from rowtide.core.errors import Elsewhere, Unavailable
 from rowtide.stream.admin_operations import instance_document
 from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.memory_log import MemoryLog
+from rowtide.stream.memory_log import Fault, MemoryLog
 
 CLAIM = 1
 
@@ -85,3 +85,33 @@ async def test_a_follower_goes_on_behind_a_trimmed_log() -> None:
     assert (await log.bounds())[0] > second.catalog.applied + 1
     await second.refresh()
     assert second.catalog.instances == first.catalog.instances
+
+
+class OvertakenLog(MemoryLog):
+    """A log that somebody else takes over while its owner finds out what became of a batch."""
+
+    rival: CatalogOwner
+
+    async def disconnect(self) -> None:
+        """Let the other one in."""
+        await super().disconnect()
+        if not self.rival.owning:
+            await self.rival.open(2)
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_REQUEST])
+async def test_a_change_that_stands_is_never_told_as_not_made(fault: Fault) -> None:
+    log = OvertakenLog()
+    log.rival = catalog_of(log, b"ownerid2")
+    first = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
+    await first.open(1)
+    log.fault = fault
+    try:
+        await first.change(lambda _catalog, _stamp: [instance(1)])
+    except Unavailable:
+        made = False
+    else:
+        made = True
+    await log.rival.refresh()
+    assert made is ("instance1" in log.rival.catalog.instances)
+    assert not first.owning
