@@ -137,7 +137,8 @@ class Slot:
         self._index_work = SlotIndexes(indexes, self._log_of)
         self.feeders = self._index_work.feeders
         self._sweep = SlotSweep(self._remove, self._table_known)
-        self._trim = SlotTrim(indexes, links, self.starts, self._clock_us)
+        self._kept_s = self._settings.commits_kept_s + self._limits.transaction_s_max
+        self._trim = SlotTrim(indexes, links, self.starts, self._clock_us, kept_s=self._kept_s)
         self._reshapes = SlotReshapes(
             number, links, self.shards, self._seal, self._log_of, self._counts
         )
@@ -582,8 +583,7 @@ class Slot:
                     await self._trim.trim_ended(table, shard, self._reshapes.ended)
             with logged(f"slot {self.number}: old commits"):
                 assert self.rows is not None, "rows are open"
-                kept_s = self._settings.commits_kept_s + self._limits.transaction_s_max
-                before_us = self._clock_us() - int(kept_s * 1_000_000)
+                before_us = self._clock_us() - int(self._kept_s * 1_000_000)
                 await self._sweep.commits(self.rows, before_us)
 
     def _close(self) -> None:

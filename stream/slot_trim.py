@@ -1,6 +1,8 @@
 """Deletes what of a slot's logs neither a rebuild nor a stream nor an index needs any more.
 
-A log whose shard has ended goes altogether once its last record is not needed.
+A log whose shard has ended goes altogether once its last record is not needed, and nobody repeats
+a commit of it any more: the id of a transaction names its shard, and what is not known was never
+committed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ __all__ = ["SlotTrim"]
 
 
 class SlotTrim:
-    """The trims of one slot. ``starts`` is told where each log begins from now on."""
+    """The trims of one slot. ``starts`` is told where each log begins from now on.
+
+    ``kept_s`` is how long after a transaction's start its commit may be repeated.
+    """
 
     def __init__(
         self,
@@ -25,11 +30,14 @@ class SlotTrim:
         reshapes: ReshapeLinks,
         starts: dict[str, int],
         clock_us: Callable[[], int],
+        *,
+        kept_s: float,
     ) -> None:
         self._indexes = indexes
         self._reshapes = reshapes
         self._starts = starts
         self._clock_us = clock_us
+        self._commits_kept_us = int(kept_s * 1_000_000)
 
     async def trim(self, owner: ShardOwner) -> None:
         """Trim the log of an open shard."""
@@ -46,11 +54,10 @@ class SlotTrim:
         if stream is not None and stream.enabled_at_us > shard.sealed_us:
             stream = None  # It began after the end.
         start = await self._trim(owner, stream)
+        kept_us = self._commits_kept_us if table.enable_local_txn else 0
         if stream is not None:
-            kept_us = stream.expiration_hours * HOUR_US
-            if self._clock_us() < shard.sealed_us + kept_us:
-                return
-        if start > shard.sealed_at:
+            kept_us = max(kept_us, stream.expiration_hours * HOUR_US)
+        if start > shard.sealed_at and self._clock_us() >= shard.sealed_us + kept_us:
             await self._reshapes.forget(shard)
 
     async def _trim(self, owner: ShardOwner, stream: StreamSettings | None) -> int:

@@ -74,9 +74,9 @@ def find_session(directory: Directory, identity: Identity, text: str) -> Session
         raise session_missing()
     table, shard = found
     if shard.sealed_us:
-        # What was open ended with the shard; what was committed is remembered where its rows are.
-        heirs = (heir for heir in heirs_of(table, shard.shard_id) if heir.slot == shard.slot)
-        shard = next(heirs, shard)
+        # What was open ended with the shard; what was committed is remembered wherever its rows
+        # are: children in the same slot share that with them, a move takes it along.
+        shard = next(iter(heirs_of(table, shard.shard_id)), shard)
     return Session(transaction_id, table, directory.shard(shard))
 
 

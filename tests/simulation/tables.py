@@ -56,6 +56,7 @@ def tables(slots: int) -> tuple[Table, Table]:
     plain = Table(
         INSTANCE, "plain", 1, KEY, options, None, 0, 0, 0, 0,
         (ShardRange("s1", 1 % slots, b"", middle), ShardRange("s2", 2 % slots, middle, b"")),
+        enable_local_txn=False,  # Its shards are so forgotten as soon as they may be.
     )  # fmt: skip
     indexed = Table(
         INSTANCE, "indexed", 2, KEY, options, StreamSettings("stream", 0, 24 * 365 * 100),
