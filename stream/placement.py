@@ -76,8 +76,12 @@ class Placement:
         try:
             async with asyncio.timeout(SETTLE_S_MAX):
                 await _until_done(self._settle_here)
-                for address in sorted(self._peers.serving()):
-                    await _until_done(partial(self._ask, address, applied))
+                asked: set[str] = set()
+                # Again and again: a worker may take over the slots of one that dies meanwhile.
+                while left := self._peers.serving() - asked:
+                    for address in sorted(left):
+                        await _until_done(partial(self._ask, address, applied))
+                    asked |= left
                 await self._tell_idle(applied)
         except TimeoutError:
             raise OutcomeUnknown from None

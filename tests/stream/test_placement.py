@@ -1,0 +1,49 @@
+"""A change of the catalog is in force when it is answered, whoever serves the slots by then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import Unavailable
+from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.hop import HopClient
+from rowtide.stream.memory_log import MemoryLog
+from rowtide.stream.peers import Peers
+from rowtide.stream.placement import SETTLE, Placement
+
+DEAD, HEIR = "dead:1", "heir:1"
+
+
+@dataclass(slots=True)
+class Others:
+    """Two other workers: the one that serves dies when it is asked, and the other takes over."""
+
+    serves: str = DEAD
+    settled: list[str] = field(default_factory=list)
+
+    def serving(self) -> set[str]:
+        return {self.serves}
+
+    def known(self) -> set[str]:
+        return {DEAD, HEIR}
+
+    async def ask(self, *_asked: object, **_more: object) -> None:
+        """Tell those without slots, who may be dead."""
+
+    async def call(self, address: str, _identity: Identity, operation: str, _body: bytes) -> bytes:
+        assert operation == SETTLE
+        if address == DEAD:
+            self.serves = HEIR
+            raise Unavailable
+        self.settled.append(address)
+        return b"{}"
+
+
+async def test_who_takes_slots_over_meanwhile_has_settled_too() -> None:
+    log, others = MemoryLog(), Others()
+    catalog = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
+    placement = Placement(catalog, {}, cast(HopClient, others), cast(Peers, others))
+    await placement.settle()
+    assert others.settled == [HEIR]
