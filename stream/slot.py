@@ -272,7 +272,8 @@ class Slot:
         """
         async with self._settling:
             if not self.opened.is_set():
-                return  # It reads the whole catalog before it opens.
+                await self._put_in_force()  # The rest opens by the catalog as it is read by now.
+                return
             wanted = {shard.shard_id: shard for _, shard in self._tables(self.number)}
             for shard_id in [name for name in self.shards if name not in wanted]:
                 await self.remove_shard(shard_id)
@@ -280,8 +281,7 @@ class Slot:
             await self._await_served(
                 [self._begin(shard) for name, shard in wanted.items() if name not in known]
             )
-            for owner in list(self.shards.values()):
-                await self._put_in_force(owner)
+            await self._put_in_force()
             assert self._tasks is not None, "the slot is open"
             self._reshapes.settle(self._tasks, self.claim)
             if self.rows is not None:
@@ -292,15 +292,16 @@ class Slot:
         with logged(f"slot {self.number}: settling"):
             await self.settle()
 
-    async def _put_in_force(self, owner: ShardOwner) -> None:
-        """Return when a shard's log has its table's options, and what was dropped is swept."""
-        dropped = owner in self._index_work.dropped
-        if dropped or not in_force(owner.shard.state, owner.shard.table):
-            # Those of the latest change, which may have come meanwhile: none takes another back.
-            await owner.submit_hidden(options_body(owner.shard.table))
-        if dropped:
-            self._index_work.dropped.discard(owner)
-            self._swept.set()
+    async def _put_in_force(self) -> None:
+        """Return when logs of open shards have their tables' options, and what was dropped goes."""
+        for owner in list(self.shards.values()):
+            dropped = owner in self._index_work.dropped
+            if dropped or not in_force(owner.shard.state, owner.shard.table):
+                # Those of the latest change, which may have come meanwhile: none undoes another.
+                await owner.submit_hidden(options_body(owner.shard.table))
+            if dropped:
+                self._index_work.dropped.discard(owner)
+                self._swept.set()
 
     async def remove_shard(self, shard_id: str) -> None:
         """Seal a shard and forget it: the last valid record of its log says that it ended."""
@@ -583,8 +584,7 @@ class Slot:
                     await self._trim.trim_ended(table, shard, self._reshapes.ended)
             with logged(f"slot {self.number}: old commits"):
                 assert self.rows is not None, "rows are open"
-                before_us = self._clock_us() - int(self._kept_s * 1_000_000)
-                await self._sweep.commits(self.rows, before_us)
+                await self._sweep.commits(self.rows, self._clock_us() - int(self._kept_s * 1e6))
 
     def _close(self) -> None:
         self.opened.clear()

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.lease import CLAIM, Lease, encode_lease
+from rowtide.core.schema import ShardRange, Table
+from rowtide.stream.shard_opening import ShardOpener
+from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.slot import WATCH_S, Slot
 from tests.simulation.program import in_world
 from tests.simulation.simulated_worker import TOPICS
+from tests.simulation.tables import PLAIN
 from tests.simulation.world import World
 
 LIVES = 3
@@ -103,5 +110,36 @@ def test_one_that_is_revoked_while_its_claim_waits_ends_alone(ms: int) -> None:
         worker.roster.assign(frozenset((0,)))
         await asyncio.sleep(5)
         assert slot_of(world).opened.is_set()
+
+    run(program)
+
+
+def test_a_change_is_in_force_in_what_is_served_while_the_rest_still_opens() -> None:
+    held = asyncio.Event()
+    really_open = ShardOpener.open
+
+    async def slow(
+        self: ShardOpener, table: Table, shard: ShardRange, *more: Any, **named: Any
+    ) -> ShardOwner:
+        if shard.shard_id == "s2":
+            await held.wait()
+        return await really_open(self, table, shard, *more, **named)
+
+    def versions(catalog: Catalog, _stamp: int) -> list[Document]:
+        [table] = [t for t in catalog.tables_by_id.values() if t.name == PLAIN]
+        changed = replace(table, options=replace(table.options, max_versions=7))
+        return [Document(TABLE, table_id(table), table_content(changed))]
+
+    async def program(world: World) -> None:
+        [worker] = world.live()
+        with patch.object(ShardOpener, "open", slow):
+            await lose(world)
+            await asyncio.sleep(30)
+            assert "s1" in slot_of(world).shards
+            assert not slot_of(world).opened.is_set()
+            await worker.placement.change(versions)
+            assert slot_of(world).shards["s1"].shard.state.options.max_versions == 7
+            held.set()
+            await slot_of(world).opened.wait()
 
     run(program)
