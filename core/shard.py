@@ -545,7 +545,12 @@ class Shard:
 
     def _adopt(self, after: ShardState, offset: int) -> None:
         state = self.state
-        state.options = after.options
+        # The others do not pass through the log: they may have changed since the evaluation.
+        state.options = replace(
+            state.options,
+            time_to_live_s=after.options.time_to_live_s,
+            max_versions=after.options.max_versions,
+        )
         # Where it stands is known only now.
         state.seal = after.seal and Sealed(offset, after.seal.stamp)
         old, new = state.stream, after.stream

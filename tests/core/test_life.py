@@ -1,16 +1,23 @@
 """Which versions live: the worked examples of the data model, before and after the reclaimer."""
 
+from dataclasses import replace
+
 import pytest
 
 from rowtide.core.chunk import border
 from rowtide.core.errors import Rejected
+from rowtide.core.limits import Limits
 from rowtide.core.mutation import DELETE, PUT
 from rowtide.core.plainbuffer import increment_cell, put_cell
 from rowtide.core.read import Selection
+from rowtide.core.schema import TableOptions
+from rowtide.core.shard import Shard
+from rowtide.core.shard_state import ShardState, options_body
 from rowtide.core.variant import encode
 from rowtide.core.version import Window
 from tests.core.chunk_dictionary import cells, put, shown
 from tests.core.life_model import ANY_AGE_S, PREFIX, Life, canonical, row_key
+from tests.core.shard_model import NOW_US, Store, table
 
 DAY_S = 86_400
 AT_15_43_19 = 1_473_493_399_000
@@ -191,3 +198,15 @@ def test_a_column_that_is_incremented_never_goes_back() -> None:
     life.write("a", [put_cell(b"n", encode(1), 9_000)])
     life.write("a", [increment_cell(b"n", encode(1))])
     assert shown(life.read()) == "n:9000=2"
+
+
+def test_an_offset_that_changes_while_options_are_on_their_way_stays_changed() -> None:
+    # Two UpdateTables at once: one of what goes through the log, one of what the catalog alone has.
+    first = replace(table(), options=TableOptions(max_versions=5))
+    both = replace(first, options=replace(first.options, deviation_s=7, allow_update=False))
+    shard = Shard("s1", table(), Store(), ShardState(table().options), limits=Limits())
+    shard.retable(first)
+    on_its_way = shard.control(options_body(first), NOW_US)
+    shard.retable(both)
+    shard.confirm([on_its_way], 0)
+    assert shard.state.options == both.options
