@@ -331,14 +331,17 @@ class LeaseKeeper:
             return
         sent_s = self._clock_s()
         items: Appends = [(held.log, [(b"", self._record(held, RENEW))]) for held in holding]
+        # Others may read on before the answers come.
+        places = [held.view.end for held in holding]
         answers = await self._cluster.append_many(items, deadline_s=self._settings.lease_s / 2)
-        for held, answer in zip(holding, answers, strict=True):
-            await self._renewed(held, answer, sent_s)
+        for held, at, answer in zip(holding, places, answers, strict=True):
+            await self._renewed(held, at, answer, sent_s)
 
-    async def _renewed(self, held: Held, answer: int | StoreError, sent_s: float) -> None:
-        if answer == held.view.end:
+    async def _renewed(self, held: Held, at: int, answer: int | StoreError, sent_s: float) -> None:
+        """Take what became of a renewal that named the offset ``at``."""
+        if answer == at:
             # Valid: it stands where it says. Our own record need not be read back.
-            held.view.end += 1
+            held.view.end = max(held.view.end, at + 1)
             held.sent_s = sent_s
             held.renewals += 1
             self._counts.renewals += 1

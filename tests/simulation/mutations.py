@@ -192,9 +192,9 @@ def _replay_without_stamp(self: Shard, offset: int, value: bytes) -> Replayed:
 
 
 async def _renewed_when_answered(
-    self: LeaseKeeper, held: Held, answer: int | StoreError, _sent_s: float
+    self: LeaseKeeper, held: Held, at: int, answer: int | StoreError, _sent_s: float
 ) -> None:
-    await _renewed(self, held, answer, self._clock_s())
+    await _renewed(self, held, at, answer, self._clock_s())
 
 
 _renewed = LeaseKeeper._renewed
