@@ -11,7 +11,7 @@ import asyncio
 
 from rowtide.core import capacity
 from rowtide.core.authentication import Identity
-from rowtide.core.errors import LogTrimmed, Rejected, invalid
+from rowtide.core.errors import LogTrimmed, Rejected, Unavailable, invalid
 from rowtide.core.position import Position, decode_position, encode_position
 from rowtide.core.reshape import ended_in_order
 from rowtide.core.schema import ShardRange, StreamSettings, Table, check_table_name
@@ -21,7 +21,7 @@ from rowtide.stream.directory import Directory
 from rowtide.stream.row_answers import stream_answer
 from rowtide.stream.row_requests import change_selection_of, parse
 from rowtide.stream.shard_owner import ShardOwner
-from rowtide.stream.stream_reader import Page, find_stamp, horizon, read_page
+from rowtide.stream.stream_reader import Page, find_stamp, has_stream, horizon, read_page
 
 __all__ = ["StreamOperations"]
 
@@ -96,7 +96,7 @@ class StreamOperations:
         shard = next((s for s in _shards(table, stream) if s.shard_id == request.shard_id), None)
         if shard is None:
             raise _no_stream()
-        owner = self._owner(shard)
+        owner = self._owner(shard, stream)
         first = await horizon(owner, stream, self._directory.clock_us())
         if request.HasField("timestamp"):
             first = await find_stamp(owner, request.timestamp, first)
@@ -147,7 +147,7 @@ class StreamOperations:
         stream = table.stream
         if stream is None or stream.enabled_at_us != position.enabled_at_us:
             raise LogTrimmed()
-        owner = self._owner(shard)
+        owner = self._owner(shard, stream)
         if position.offset < owner.end and position.offset < await self._first(owner, stream):
             raise LogTrimmed()
         return owner
@@ -166,9 +166,12 @@ class StreamOperations:
         self._horizons[owner.shard.shard_id] = (stream, owner, now_us, first)
         return first
 
-    def _owner(self, shard: ShardRange) -> ShardOwner:
+    def _owner(self, shard: ShardRange, stream: StreamSettings) -> ShardOwner:
+        """Return a shard whose log has the beginning of a stream, or ended before it."""
         owner = self._directory.followed(shard)
         owner.require_followable()
+        if owner.shard.state.seal is None and not has_stream(owner, stream):
+            raise Unavailable("The stream is not in force yet.")
         return owner
 
     def _stream(self, identity: Identity, stream_id: str) -> tuple[Table, StreamSettings]:

@@ -21,7 +21,7 @@ from rowtide.core.schema import StreamSettings
 from rowtide.stream.log import Entry
 from rowtide.stream.shard_owner import ShardOwner
 
-__all__ = ["HOUR_US", "Page", "find_stamp", "horizon", "read_page"]
+__all__ = ["HOUR_US", "Page", "find_stamp", "has_stream", "horizon", "read_page"]
 
 HOUR_US = 3600 * 1_000_000
 PROBE_BYTES = 64 * 1024
@@ -40,8 +40,16 @@ class Page(NamedTuple):
     at_end: bool
 
 
+def has_stream(owner: ShardOwner, stream: StreamSettings) -> bool:
+    """Say whether a shard's log has the beginning of a stream, and of no other one since."""
+    known = owner.shard.state.stream
+    return known is not None and known.stream_id == stream.stream_id
+
+
 async def horizon(owner: ShardOwner, stream: StreamSettings, now_us: int) -> int:
     """Return the first offset of the stream that is neither trimmed nor expired."""
+    if not has_stream(owner, stream):
+        return owner.end  # Nothing that is in its log yet is the stream's.
     start, _ = await owner.log.bounds()
     first = max(start, owner.shard.state.stream_start)
     oldest_us = now_us - stream.expiration_hours * HOUR_US
