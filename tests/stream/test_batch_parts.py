@@ -256,3 +256,10 @@ async def test_rows_checked_by_a_table_that_has_changed_are_read_again(asked: As
 async def test_rows_of_a_table_that_is_not_there_are_for_the_handler(asked: Asked) -> None:
     assert await told(asked, batch("z", "a", of="gone")) == "ww"
     assert asked.asked == [(HERE, 2)]
+
+
+async def test_an_atomic_batch_that_names_its_table_twice_goes_to_one_worker(asked: Asked) -> None:
+    # There it is refused whole: its rows have several partition keys.
+    body = batch("z") + batch("a") + pb.BatchWriteRowRequest(is_atomic=True).SerializeToString()
+    assert await told(asked, body) == "w"
+    assert asked.asked == [("b:1", 2)]
