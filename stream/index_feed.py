@@ -102,6 +102,9 @@ class IndexFeeder:
                     logger.debug("index %s: %s", self._owner.shard.table.name, error)
                     await asyncio.sleep(RETRY_S)
                 except (LogTrimmed, record.CorruptRecord) as error:
+                    if isinstance(error, LogTrimmed) and self._known(shard.shard_id) is None:
+                        busy = True  # A trim from before the index was there: it begins later now.
+                        continue
                     # Cannot happen while the log is pinned; nothing is made up where it does.
                     table = self._owner.shard.table
                     logger.critical("index %s can't follow: %s", table.name, error)
@@ -140,6 +143,10 @@ class IndexFeeder:
     def _position(self, source: str) -> Fed | None:
         if self._stopped or self._owner.closed:
             raise Unavailable
+        return self._known(source)
+
+    def _known(self, source: str) -> Fed | None:
+        """Return how far a source was followed, None where that has not begun."""
         return self._positions.get(source) or fed_position(self._owner, source)
 
     async def _idle(self) -> None:
