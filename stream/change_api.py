@@ -188,7 +188,8 @@ class ApiSource:
     async def current(self, keys: Iterable[bytes]) -> dict[bytes, CurrentRow]:
         """Return what the rows of encoded keys are now, each as of a commit stamp of its shard.
 
-        The stamp is not below that of any change that was read of the key before.
+        The stamp is not below that of any change of the key that the API gave before. Who reads
+        the logs themselves may have one that its shard has not applied yet.
         """
         table = (await self.stream()).table
         columns = [name.decode() for name in table.key_names] if self.columns else []

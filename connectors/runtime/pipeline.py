@@ -16,7 +16,7 @@ from rowtide.connectors.rows import Refused, SinkBatch, SinkRow
 from rowtide.connectors.runtime.back_off import BackOff
 from rowtide.connectors.runtime.parking import SKIP, Entry, ParkedRows
 from rowtide.connectors.runtime.progress import Progress
-from rowtide.connectors.runtime.row_making import RowMaker, newest
+from rowtide.connectors.runtime.row_making import RowMaker, newest, rows_since
 from rowtide.connectors.runtime.transforms import Function, Transforms
 from rowtide.connectors.sink import Sink, traits_of
 from rowtide.core import key as key_order
@@ -184,13 +184,15 @@ class Pipeline:
                 if entry.row is None or not await self._tried(entry, entry.row, shard_id):
                     return
         elif entries:
-            row = await self._current(key)
+            row = await self._current(key, shard_id)
             if isinstance(row, SinkRow):
                 await self._tried(entries[0], row, shard_id)
 
-    async def _current(self, key: bytes) -> SinkRow | None:
+    async def _current(self, key: bytes, shard_id: str) -> SinkRow | None:
         """Return the row that a key has now; None where it is too large to be had."""
-        now = (await self._api.current([key]))[key]
+        maker = self._makers.get(shard_id)
+        # With all that waits behind the parked row.
+        now = (await rows_since(self._api, {key: maker.stamp if maker else 0}))[key]
         if now.too_large:
             return None
         names = (await self._api.stream()).table.key_names

@@ -1,12 +1,13 @@
 """Rows of changes: what a sink gets of a batch.
 
 A put, a delete and a snapshot's row say everything. An update is partial: what the row is after it
-the table tells, once per batch for all such keys, as of a stamp at or above all of the batch. So a
+the table tells, once per batch for all such keys, as of a stamp at or above the update's. So a
 row may be ahead of the stream: changes of its key up to that stamp are passed over when they come.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -16,14 +17,19 @@ from rowtide.core import key as key_order
 from rowtide.core import variant
 from rowtide.core.cell import PUT, Cell
 from rowtide.core.change import DELETE, ROW, UPDATE, Change
+from rowtide.core.errors import Unavailable
 from rowtide.core.variant import Scalar
 from rowtide.stream.change_api import ApiSource, CurrentRow
 from rowtide.stream.change_worker import Batch
 
-__all__ = ["Made", "RowMaker"]
+__all__ = ["Made", "RowMaker", "rows_since"]
 
 AHEAD_MAX = 20_000
 """Rows remembered as ahead of the stream, per shard; forgetting one costs a repetition."""
+
+BEHIND_S = 0.02
+BEHIND_TIMES = 100
+"""So often, and after such pauses, a shard that has not applied a change yet is asked once more."""
 
 TOO_LARGE = "the row is larger than one answer of the server can be"
 
@@ -46,6 +52,8 @@ class RowMaker:
         self._api = api
         self._every_change = every_change
         self._ahead: dict[bytes, int] = {}
+        self.stamp = 0
+        """Of the last change that was met here."""
         self._names: tuple[str, ...] = ()
 
     @asynccontextmanager
@@ -57,12 +65,13 @@ class RowMaker:
         if not batch.changes:
             yield Made([], [])
             return
+        self.stamp = max(self.stamp, batch.changes[-1].stamp)
         if batch.covers is not None:
             self._ahead.clear()
         self._names = tuple(name.decode() for name in batch.changes[0].table.key_names)
         by_key = self._by_key(batch.changes)
-        asked = [key for key, changes in by_key.items() if changes[-1].kind == UPDATE]
-        current = await self._api.current(asked) if asked else {}
+        asked = {key: told[-1].stamp for key, told in by_key.items() if told[-1].kind == UPDATE}
+        current = await rows_since(self._api, asked)
         made = Made([], [])
         for key_bytes, changes in by_key.items():
             now = current.get(key_bytes)
@@ -141,6 +150,25 @@ class RowMaker:
             self._ahead = {key: stamp for key, stamp in ahead.items() if stamp > last_stamp}
             if len(self._ahead) > AHEAD_MAX:
                 self._ahead.clear()
+
+
+async def rows_since(api: ApiSource, stamps: Mapping[bytes, int]) -> dict[bytes, CurrentRow]:
+    """Return the rows of keys, each as of its stamp or a later one.
+
+    Who reads the log itself may have a change before its shard has applied it; until then the
+    shard answers as of an earlier stamp, without the change. Raises ``Unavailable`` where it takes
+    too long.
+    """
+    found: dict[bytes, CurrentRow] = {}
+    if not stamps:
+        return found
+    for _ in range(BEHIND_TIMES):
+        told = await api.current([key for key in stamps if key not in found])
+        found |= {key: row for key, row in told.items() if row.stamp >= stamps[key]}
+        if len(found) == len(stamps):
+            return found
+        await asyncio.sleep(BEHIND_S)
+    raise Unavailable("A shard has not applied yet what its log holds.")
 
 
 def _updates_at_end(changes: Sequence[Change]) -> int:

@@ -9,13 +9,16 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Put
+from rowtide.connectors.runtime.row_making import newest, rows_since
 from rowtide.core import key as key_order
 from rowtide.core import variant
 from rowtide.core.errors import Rejected, Unavailable
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.change_api import READ_ROWS, ApiSource, CurrentRow
+from rowtide.stream.change_kafka import KafkaSource
 from rowtide.stream.change_reader import read_changes
 from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.kafka_cluster import Cluster
 from tests.api.calls import key
 from tests.changes.test_readers_together import World
 
@@ -47,6 +50,34 @@ async def test_rows_are_as_of_a_stamp_that_covers_what_was_read_before(
     assert {c.name: variant.decode(c.variant) for c in cells} == {b"n": 1, b"m": 2}
     assert found[encoded("b")].cells is None
     assert found[encoded("absent")].cells is None
+
+
+async def test_rows_are_as_of_what_was_read_out_of_the_log_before_it_was_applied(
+    admin: Client, endpoint: Endpoint, cluster: Cluster, table: str
+) -> None:
+    api = ApiSource(endpoint, table)
+    count = 200
+
+    def write() -> None:
+        for number in range(1, count + 1):
+            admin.update_row(table, key("a", 1), [Put("n", number)])
+
+    seen = 0
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        tasks.create_task(asyncio.to_thread(write))
+        async with read_changes(KafkaSource(api, cluster)) as batches:
+            async for batch in batches:
+                last = batch.changes[-1]
+                row = (await rows_since(api, {encoded("a"): last.stamp}))[encoded("a")]
+                assert row.stamp >= last.stamp
+                assert row.cells is not None
+                told, now = last.columns["n"], newest(row.cells)["n"]
+                assert isinstance(told, int)
+                assert isinstance(now, int)
+                assert now >= told
+                seen += len(batch)
+                if seen == count:
+                    break
 
 
 async def test_rows_of_several_shards_are_answered_while_these_split(

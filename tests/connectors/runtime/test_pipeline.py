@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import pytest
@@ -17,6 +17,7 @@ from rowtide.core import key, variant
 from rowtide.core.cell import PUT, Cell
 from rowtide.core.change import UPDATE, Change, ChangeTable, Parts
 from rowtide.core.errors import Unavailable
+from rowtide.core.variant import Scalar
 from rowtide.stream.change_api import ApiSource, CurrentRow
 from rowtide.stream.change_worker import Batch
 
@@ -30,6 +31,38 @@ class Ahead:
 
     async def current(self, keys: Iterable[bytes]) -> dict[bytes, CurrentRow]:
         return {key_bytes: CurrentRow(CELLS, NOW_US) for key_bytes in keys}
+
+
+class Behind:
+    """A table whose shard has logged an update, and applies it when it is asked for a third time.
+
+    Who reads the log itself may have it before.
+    """
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def current(self, keys: Iterable[bytes]) -> dict[bytes, CurrentRow]:
+        self.asked += 1
+        row = CurrentRow(CELLS, NOW_US) if self.asked > 2 else CurrentRow(None, 500)
+        return dict.fromkeys(keys, row)
+
+
+class Taking:
+    """A sink that takes every row."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, Mapping[str, Scalar] | None]] = []
+
+    async def open(self, table: TableShape) -> None:
+        pass
+
+    async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
+        self.rows.extend((row.stamp, row.columns) for row in batch)
+        return []
+
+    async def close(self) -> None:
+        pass
 
 
 class Refusing:
@@ -84,3 +117,12 @@ async def test_a_row_that_was_refused_and_could_not_be_parked_is_told_again() ->
     assert parked.parked == [key.encode([KEY])]
     await pipeline.handle(update(1_500))
     assert sink.asked == [NOW_US, NOW_US], "the row was told as of a later stamp"
+
+
+async def test_an_update_that_its_shard_has_not_applied_yet_is_waited_for() -> None:
+    """The row before it was told in its place, as of an earlier stamp: the update was lost."""
+    sink = Taking()
+    target = Target(sink, Transforms(), None, cast(ParkedRows, AwayOnce()), 10)
+    pipeline = Pipeline(cast(ApiSource, Behind()), target, Progress(), asyncio.Event())
+    await pipeline.handle(update(1_000))
+    assert sink.rows == [(NOW_US, {"v": 1})]
