@@ -107,12 +107,14 @@ class KeptRows:
         )
         return await self._written("UpdateRow", request, pb.UpdateRowResponse)
 
-    async def delete(self, key: KeptKey) -> None:
-        """Remove a row, if it is there."""
+    async def delete(self, key: KeptKey, *, only_if: Columns | None = None) -> bool:
+        """Remove a row, if it is there; return False where it is not (so), if that is asked."""
         request = pb.DeleteRowRequest(
-            table_name=self._table, primary_key=self._row(key, deleted=True), condition=_if(None)
+            table_name=self._table,
+            primary_key=self._row(key, deleted=True),
+            condition=_if(only_if),
         )
-        await self._written("DeleteRow", request, pb.DeleteRowResponse)
+        return await self._written("DeleteRow", request, pb.DeleteRowResponse)
 
     async def _written(self, operation: str, request: object, answer: type) -> bool:
         assert isinstance(request, pb.PutRowRequest | pb.UpdateRowRequest | pb.DeleteRowRequest)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from rowtide.connectors.rows import Refused, SinkRow
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
 from rowtide.connectors.runtime.row_text import read_row, row_text
+from rowtide.core.errors import Unavailable
 from rowtide.stream.endpoint import Endpoint
 
 __all__ = ["PARKED_TABLE", "RETRY", "SKIP", "Entry", "ParkedRows", "TooManyParked"]
@@ -102,19 +103,37 @@ class ParkedRows:
     async def wait_behind(
         self, rows: Iterable[SinkRow], shard_id: str, *, every_change: bool
     ) -> None:
-        """Put rows of parked keys behind what is parked of them."""
+        """Put rows of parked keys behind what is parked of them.
+
+        Raises ``Unavailable`` where another process has dealt with that by now: then the rows are
+        to be told.
+        """
         async with self._changing:
             counts: dict[bytes, int] = {}
             for row in rows:
                 entries = self.keys.get(row.key_bytes, [])
                 if any(entry.stamp >= row.stamp for entry in entries):
                     continue  # It came before.
+                if not entries:
+                    raise self._ended(row.key_bytes)
                 if every_change:
-                    await self._put(row, "", shard_id)
+                    await self._put_behind(row, entries[0], shard_id)
                 else:
                     counts[row.key_bytes] = counts.get(row.key_bytes, 0) + 1
             for key_bytes, count in counts.items():
                 await self._count_later(key_bytes, count)
+
+    async def _put_behind(self, row: SinkRow, first: Entry, shard_id: str) -> None:
+        """Make a row an entry behind those of its key. Whoever removes the first looks for more."""
+        await self._put(row, "", shard_id)
+        if await self._rows.get((self._connector, row.key_bytes, first.stamp)) is None:
+            await self._rows.delete((self._connector, row.key_bytes, row.stamp))
+            raise self._ended(row.key_bytes)
+
+    def _ended(self, key_bytes: bytes) -> Unavailable:
+        """Forget what was known of a key, and return what is to be raised."""
+        self.keys.pop(key_bytes, None)
+        return Unavailable("Another process has dealt with a parked row by now.")
 
     async def count_later(self, key_bytes: bytes, count: int) -> None:
         """Note how many rows of a parked key came after what is parked of it."""
@@ -125,7 +144,8 @@ class ParkedRows:
         entries = self.keys[key_bytes]
         entries[0] = entries[0]._replace(later=entries[0].later + count)
         key = (self._connector, key_bytes, entries[0].stamp)
-        await self._rows.update(key, {"later": entries[0].later})
+        if not await self._rows.update(key, {"later": entries[0].later}):
+            raise self._ended(key_bytes)
 
     async def refuse_again(self, entry: Entry, reason: str, *, position: str = "") -> None:
         """Note that an entry was tried, and why it stays.
@@ -150,11 +170,36 @@ class ParkedRows:
         """Forget an entry; with its last one a key is parked no more."""
         async with self._changing:
             await self._rows.delete((self._connector, entry.key_bytes, entry.stamp))
-            left = [e for e in self.keys.get(entry.key_bytes, []) if e.stamp != entry.stamp]
-            if left:
-                self.keys[entry.key_bytes] = left
-            else:
-                self.keys.pop(entry.key_bytes, None)
+            self._forget(entry)
+
+    async def settle(self, entry: Entry) -> bool:
+        """Forget an entry that was dealt with, unless more came after it than it counts.
+
+        Another process may have the shard by now, and have changes wait behind the entry.
+        """
+        key = self._connector, entry.key_bytes, entry.stamp
+        async with self._changing:
+            settled = await self._rows.delete(key, only_if={"later": entry.later})
+            if settled or await self._rows.get(key) is None:
+                self._forget(entry)
+                return True
+        return False
+
+    async def replace(self, entry: Entry, refused: Refused, shard_id: str) -> None:
+        """Park what is refused in an entry's place; nothing has come after it yet."""
+        row, reason = refused
+        async with self._changing:
+            await self._put(row, reason, shard_id)
+            if row.stamp != entry.stamp:
+                await self._rows.delete((self._connector, entry.key_bytes, entry.stamp))
+                self._forget(entry)
+
+    def _forget(self, entry: Entry) -> None:
+        left = [e for e in self.keys.get(entry.key_bytes, []) if e.stamp != entry.stamp]
+        if left:
+            self.keys[entry.key_bytes] = left
+        else:
+            self.keys.pop(entry.key_bytes, None)
 
     async def _put(self, row: SinkRow, reason: str, shard_id: str, position: str = "") -> None:
         text = row_text(row)
@@ -177,9 +222,8 @@ class ParkedRows:
             "position": position,
         }
         await self._rows.put((self._connector, row.key_bytes, row.stamp), columns)
-        entries = self.keys.setdefault(row.key_bytes, [])
-        if all(known.stamp != row.stamp for known in entries):
-            entries.append(entry)
+        others = [e for e in self.keys.get(row.key_bytes, []) if e.stamp != row.stamp]
+        self.keys[row.key_bytes] = [*others, entry]
 
 
 def _entry(key_bytes: object, stamp: object, columns: Columns) -> Entry:

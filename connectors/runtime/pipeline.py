@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow
 from rowtide.connectors.runtime.back_off import BackOff
-from rowtide.connectors.runtime.parking import SKIP, Entry, ParkedRows
+from rowtide.connectors.runtime.parking import RETRY, SKIP, Entry, ParkedRows
 from rowtide.connectors.runtime.progress import Progress
-from rowtide.connectors.runtime.row_making import RowMaker, newest, rows_since
+from rowtide.connectors.runtime.row_making import TOO_LARGE, RowMaker, newest, rows_since
 from rowtide.connectors.runtime.transforms import Function, Transforms
 from rowtide.connectors.sink import Sink, traits_of
 from rowtide.core import key as key_order
@@ -147,13 +147,13 @@ class Pipeline:
     # Parked rows that somebody wants to be looked at.
 
     async def look_at_parked(self, held: Callable[[], Collection[str]]) -> bool:
-        """Try again, or skip, what is wanted so; return whether some is of shards not held here."""
+        """Try again, or skip, what is wanted so; return whether some is to be looked at later."""
         parked = self._target.parked
         await parked.load()
         wanted = [entries for entries in parked.keys.values() if any(e.wanted for e in entries)]
         if not wanted:
             return False
-        elsewhere = False
+        later = False
         shards = await self._api.shards()
         split = {parent for shard in shards for parent in shard.parents}
         for entries in wanted:
@@ -165,64 +165,82 @@ class Pipeline:
             )
             if shard_id in held():
                 async with self._turn(shard_id):
-                    await self._look_at(key, shard_id)
+                    later |= not await self._looked_at(key, shard_id)
             else:
-                elsewhere = True
-        return elsewhere
+                later = True
+        return later
 
-    async def _look_at(self, key: bytes, shard_id: str) -> None:
+    async def _looked_at(self, key: bytes, shard_id: str) -> bool:
+        """Try again, or skip, what is parked of a key; return False where more came meanwhile.
+
+        Nothing is forgotten before what came after it is told: a crash between repeats it.
+        """
         parked = self._target.parked
         entries = parked.keys.get(key, [])
-        if entries and entries[0].wanted == SKIP:
-            await parked.remove(entries[0])
-            logger.info("skipped a parked row of stamp %d", entries[0].stamp)
-            if not self._target.every_change and not entries[0].later:
-                return
-            entries = entries[1:] or ([] if self._target.every_change else entries[:1])
         if self._target.every_change:
-            for entry in entries:
-                if entry.row is None or not await self._tried(entry, entry.row, shard_id):
-                    return
-        elif entries:
-            row = await self._current(key, shard_id)
-            if isinstance(row, SinkRow):
-                await self._tried(entries[0], row, shard_id)
+            return await self._told_each(entries, shard_id)
+        if not entries:
+            return True
+        first, *others = entries
+        skips = any(entry.wanted == SKIP for entry in entries)
+        if not (skips and not first.later and not others):
+            refused = await self._refused_now(key, shard_id)
+            if refused:
+                for entry in others:
+                    await parked.remove(entry)
+                if skips:
+                    await parked.replace(first, refused[0], shard_id)
+                else:
+                    await parked.refuse_again(first, refused[0].reason)
+                return True
+        return all([await parked.settle(entry) for entry in entries])
 
-    async def _current(self, key: bytes, shard_id: str) -> SinkRow | None:
-        """Return the row that a key has now; None where it is too large to be had."""
+    async def _told_each(self, entries: Sequence[Entry], shard_id: str) -> bool:
+        """Tell what waits of a key, one after another, up to one that is refused."""
+        parked = self._target.parked
+        for entry, following in zip(entries, [*entries[1:], None], strict=True):
+            if entry is not entries[0] or entry.wanted != SKIP:
+                if entry.row is None:
+                    return True
+                if refused := await self._refused(entry.row, shard_id):
+                    await parked.refuse_again(entry, refused[0].reason)
+                    return True
+            if following is not None:
+                await parked.want(following, RETRY)
+            await parked.remove(entry)
+        await parked.load()
+        if not (more := parked.keys.get(entries[0].key_bytes) if entries else None):
+            return True
+        # Of a process that has the shard by now.
+        await parked.want(more[0], RETRY)
+        return False
+
+    async def _refused_now(self, key: bytes, shard_id: str) -> Sequence[Refused]:
+        """Give the sink the row that a key has now; return what is refused of it."""
         maker = self._makers.get(shard_id)
         # With all that waits behind the parked row.
         now = (await rows_since(self._api, {key: maker.stamp if maker else 0}))[key]
-        if now.too_large:
-            return None
         names = (await self._api.stream()).table.key_names
         values = zip(names, key_order.decode(key), strict=True)
-        return SinkRow(
+        row = SinkRow(
             tuple((name.decode(), variant.decode(value)) for name, value in values),
             key,
             now.stamp,
             None if now.cells is None else newest(now.cells),
             DELETE if now.cells is None else UPDATE,
         )
+        return [Refused(row, TOO_LARGE)] if now.too_large else await self._refused(row, shard_id)
 
-    async def _tried(self, entry: Entry, row: SinkRow, shard_id: str) -> bool:
-        """Give a row to the sink; where it is taken, the entry goes."""
-        parked = self._target.parked
-        # It comes out of its turn, and perhaps from a shard that has split since.
+    async def _refused(self, row: SinkRow, shard_id: str) -> Sequence[Refused]:
+        """Give a row to the sink out of its turn; return what is refused of it, as it was made."""
+        # It may be from a shard that has split since.
         told = self.transformed([replace(row, sequence=-1)])
-        refused = [*told.refused]
         if told.rows:
             table = await self._api.table_name()
-            refused += await self.applied(SinkBatch(table, shard_id, told.rows))
-        if refused:
-            if entry.key_bytes in parked.keys:
-                await parked.refuse_again(entry, refused[0].reason)
-            else:
-                await self._park([told.original(refused[0])], shard_id)
-            return False
-        await parked.remove(entry)
-        logger.info("took a parked row: %s", dict(row.key))
-        return True
+            told.refused += await self.applied(SinkBatch(table, shard_id, told.rows))
+        if not told.refused:
+            logger.info("took a parked row: %s", dict(row.key))
+        return [told.original(refused) for refused in told.refused]
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from rowtide.core.variant import Scalar
 from rowtide.stream.change_api import ApiSource, CurrentRow
 from rowtide.stream.change_worker import Batch
 
-__all__ = ["Made", "RowMaker", "rows_since"]
+__all__ = ["TOO_LARGE", "Made", "RowMaker", "newest", "rows_since"]
 
 AHEAD_MAX = 20_000
 """Rows remembered as ahead of the stream, per shard; forgetting one costs a repetition."""

@@ -138,7 +138,7 @@ class SinkRun(ConnectorRun):
             self._look.clear()
             try:
                 if await pipeline.look_at_parked(lambda: worker.shards):
-                    # Of a shard that is another process's, or will be ours in a moment.
+                    # Of a shard that is another process's, or was until just now.
                     await asyncio.sleep(LOOK_AGAIN_S)
                     self._look.set()
             except Unfinished:

@@ -1,0 +1,267 @@
+"""Parked rows that are dealt with: crashes between, other processes meanwhile, sinks of changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from rowtide.connectors.rows import Refused, SinkBatch, TableShape
+from rowtide.connectors.runtime import parking
+from rowtide.connectors.runtime.kept_rows import Columns, KeptKey
+from rowtide.connectors.runtime.parking import RETRY, SKIP, ParkedRows
+from rowtide.connectors.runtime.pipeline import Pipeline, Target
+from rowtide.connectors.runtime.progress import Progress
+from rowtide.connectors.runtime.transforms import Transforms
+from rowtide.core import variant
+from rowtide.core.cell import PUT, Cell
+from rowtide.core.change import PUT_ROW, Change, ChangeTable, Parts
+from rowtide.core.errors import Unavailable
+from rowtide.core.variant import Scalar
+from rowtide.stream.change_api import ApiSource, CurrentRow
+from rowtide.stream.change_source import SourceShard
+from rowtide.stream.change_worker import Batch
+from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.shard_follower import Unfinished
+
+SHARD = "s1"
+TABLE = ChangeTable("t", (b"id",))
+
+
+@dataclass(slots=True)
+class World:
+    """The table of parked rows, a table of one row, and what the sink was told of it."""
+
+    kept: dict[KeptKey, Columns] = field(default_factory=dict)
+    now: int = 0
+    """The row's value, and its stamp."""
+    told: list[int] = field(default_factory=list)
+    refuses: set[int] = field(default_factory=set)
+    away: bool = False
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def process(self, *, every_change: bool = False) -> Process:
+        return Process(self, every_change=every_change)
+
+
+class Process:
+    """One process that runs the connector."""
+
+    def __init__(self, world: World, *, every_change: bool) -> None:
+        self.world = world
+        self.stopping = asyncio.Event()
+        self.parked = ParkedRows(cast(Endpoint, None), "c")
+        sink = _Sink(world, every_change=every_change)
+        target = Target(sink, Transforms(), None, self.parked, 10)
+        self.pipeline = Pipeline(cast(ApiSource, _Table(world)), target, Progress(), self.stopping)
+
+    async def put(self, value: int, *, first: bool = False) -> None:
+        """Be given a change that sets the row to a value; the same batch comes until it is done."""
+        self.world.now = max(self.world.now, value)
+        cells = [Cell(b"v", PUT, variant.encode(value), 1, 0)]
+        parts = Parts([variant.encode("a")], cells, None)
+        batch = Batch("t", SHARD, [Change.of(PUT_ROW, TABLE, SHARD, value, parts)], first=first)
+        while True:
+            try:
+                return await self.pipeline.handle(batch)
+            except Unavailable:
+                pass
+
+    async def want(self, what: str) -> None:
+        """Ask for the first entry to be tried or skipped."""
+        await self.parked.want((await self.parked.all())[0], what)
+
+    async def look(self) -> bool:
+        """Look at what is wanted; say whether it is to be looked at again."""
+        return await self.pipeline.look_at_parked(lambda: [SHARD])
+
+
+class _Table:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def current(self, keys: Iterable[bytes]) -> dict[bytes, CurrentRow]:
+        value = self._world.now
+        cells = [Cell(b"v", PUT, variant.encode(value), 1, 0)]
+        return {key: CurrentRow(cells, value) for key in keys}
+
+    async def shards(self) -> list[SourceShard]:
+        return [SourceShard(SHARD, (), b"", b"")]
+
+    async def table_name(self) -> str:
+        return "t"
+
+    async def stream(self) -> object:
+        return type("Stream", (), {"table": TABLE})
+
+
+class _Sink:
+    def __init__(self, world: World, *, every_change: bool) -> None:
+        self._world = world
+        self.every_change = every_change
+
+    async def open(self, table: TableShape) -> None:
+        pass
+
+    async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
+        world = self._world
+        if world.away:
+            world.asked.set()
+            await world.go.wait()
+            raise Unavailable("away")
+        refused = []
+        for row in batch:
+            if row.stamp in world.refuses:
+                refused.append(Refused(row, "no"))
+            else:
+                world.told.append(row.stamp)
+                world.asked.set()
+                await world.go.wait()
+        return refused
+
+    async def close(self) -> None:
+        pass
+
+
+class _Kept:
+    """``KeptRows`` in memory."""
+
+    rows: dict[KeptKey, Columns]
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    async def get(self, key: KeptKey) -> Columns | None:
+        return self.rows.get(key)
+
+    async def scan(self, *first: Scalar) -> list[tuple[KeptKey, Columns]]:
+        return sorted((key, dict(columns)) for key, columns in self.rows.items())
+
+    async def put(self, key: KeptKey, columns: Columns) -> bool:
+        self.rows[key] = dict(columns)
+        return True
+
+    async def update(self, key: KeptKey, columns: Columns) -> bool:
+        if key not in self.rows:
+            return False
+        self.rows[key] |= columns
+        return True
+
+    async def delete(self, key: KeptKey, *, only_if: Mapping[str, Scalar] | None = None) -> bool:
+        if only_if is not None and not only_if.items() <= self.rows.get(key, {}).items():
+            return False
+        self.rows.pop(key, None)
+        return True
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(parking, "KeptRows", _Kept)
+    found = World()
+    found.go.set()
+    monkeypatch.setattr(_Kept, "rows", found.kept, raising=False)
+    return found
+
+
+def left(world: World) -> Collection[int]:
+    """Return the stamps that are parked."""
+    return [cast(int, key[2]) for key in world.kept]
+
+
+async def test_what_came_after_a_skipped_row_is_told_though_the_process_ends_meanwhile(
+    world: World,
+) -> None:
+    """The entry went first, and with it the word that something had come: it was never told."""
+    world.refuses = {1}
+    process = world.process()
+    await process.put(1)
+    await process.put(2)
+    await process.want(SKIP)
+    world.away = True
+    process.stopping.set()
+    with pytest.raises(Unfinished):
+        await process.look()
+    world.away = False
+    await world.process().look()
+    assert (world.told, left(world)) == ([2], [])
+
+
+async def test_what_came_after_a_skipped_row_is_parked_if_it_is_refused_too(world: World) -> None:
+    world.refuses = {1, 2}
+    process = world.process()
+    await process.put(1)
+    await process.put(2)
+    await process.want(SKIP)
+    await process.look()
+    assert left(world) == [2]
+    await process.want(SKIP)
+    await process.look()
+    assert (world.told, left(world)) == ([], [])
+
+
+async def test_a_change_that_another_process_puts_behind_a_row_under_way_is_told(
+    world: World,
+) -> None:
+    """The shard moved while the row was tried: the entry went, and the change behind it too."""
+    world.refuses = {1}
+    before, after = world.process(), world.process()
+    await before.put(1)
+    await before.want(RETRY)
+    world.refuses.clear()
+    world.go.clear()
+    world.asked.clear()
+    async with asyncio.TaskGroup() as tasks:
+        trying = tasks.create_task(before.look())
+        await world.asked.wait()
+        await after.put(2, first=True)
+        world.go.set()
+    assert trying.result(), "it is to be looked at again"
+    await after.look()
+    assert (world.told[-1], left(world)) == (2, [])
+
+
+async def test_a_key_that_another_process_has_let_go_of_waits_no_more(world: World) -> None:
+    """It was taken for parked as long as the process had the shard: its changes were dropped."""
+    world.refuses = {1}
+    before, after = world.process(), world.process()
+    await before.put(1)
+    await after.parked.load()
+    await before.want(RETRY)
+    world.refuses.clear()
+    await before.look()
+    await after.put(2)
+    assert (world.told, left(world)) == ([1, 2], [])
+
+
+async def test_changes_of_every_kind_wait_no_more_either(world: World) -> None:
+    world.refuses = {1}
+    before, after = world.process(every_change=True), world.process(every_change=True)
+    await before.put(1)
+    await after.parked.load()
+    await before.want(RETRY)
+    world.refuses.clear()
+    await before.look()
+    await after.put(2)
+    assert (world.told, left(world)) == ([1, 2], [])
+
+
+async def test_changes_that_wait_go_on_after_a_process_that_ends_between_two(world: World) -> None:
+    """Nobody had asked for those that were left: they waited behind nothing."""
+    world.refuses = {1}
+    process = world.process(every_change=True)
+    for value in (1, 2, 3):
+        await process.put(value)
+    await process.want(SKIP)
+    world.go.clear()
+    world.asked.clear()
+    async with asyncio.TaskGroup() as tasks:
+        looking = tasks.create_task(process.look())
+        await world.asked.wait()
+        looking.cancel()
+    world.go.set()
+    await world.process(every_change=True).look()
+    assert (world.told[-2:], left(world)) == ([2, 3], [])
