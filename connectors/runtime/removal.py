@@ -44,11 +44,12 @@ async def begin_again(place: Place, declaration: Declaration, to: Begin | ShardP
         raise invalid(f"A {declaration.kind} source can't be made to copy its rows again.")
     leases = TableLeases(place.endpoint, declaration.name, table=SOURCE_TABLE)
     await leases.open("")
-    for lease in (await leases.all()).values():
+    while lease := next(iter((await leases.all()).values()), None):
         kept = found.begin_again(base64.b64decode(lease.position))
         # Who is the source now learns that it is no more, and goes on with this checkpoint.
-        position = base64.b64encode(kept).decode()
-        await leases.change(lease, lease._replace(position=position, owner=""))
+        wanted = lease._replace(position=base64.b64encode(kept).decode(), owner="")
+        if await leases.change(lease, wanted) == wanted._replace(counter=lease.counter + 1):
+            return  # Otherwise the source has renewed its lease meanwhile.
 
 
 async def rest(endpoint: Endpoint, name: str) -> bool:

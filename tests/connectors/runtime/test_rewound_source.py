@@ -1,0 +1,60 @@
+"""A source that is to begin again while a process runs it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, cast
+
+import pytest
+
+from rowtide.connectors.runtime import removal
+from rowtide.connectors.runtime.declaration import parse_document
+from rowtide.connectors.runtime.place import Place
+from rowtide.stream.change_leases import Lease, MemoryLeases
+from rowtide.stream.endpoint import Endpoint
+
+FIRST = Lease("#source", 1, "somebody", position=base64.b64encode(b"at 1").decode())
+
+
+class Renewed(MemoryLeases):
+    """The lease of a source that renews it between what others read and what they write."""
+
+    def __init__(self, renewals: int) -> None:
+        super().__init__("c")
+        self._rows = {FIRST.shard_id: FIRST}
+        self._left = renewals
+
+    async def all(self) -> dict[str, Lease]:
+        found = await super().all()
+        if self._left:
+            self._left -= 1
+            [lease] = found.values()
+            position = base64.b64encode(b"at %d" % (lease.counter + 1)).decode()
+            await self.change(lease, lease._replace(position=position))
+        return found
+
+
+class Repeating:
+    """A source that can copy its rows again."""
+
+    def begin_again(self, checkpoint: bytes) -> bytes:
+        return b"again, " + checkpoint
+
+
+@pytest.mark.parametrize("renewals", [0, 1, 3])
+async def test_it_begins_again_though_its_lease_is_renewed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, renewals: int
+) -> None:
+    """The new checkpoint met a renewal and was not kept, and nobody was told."""
+    leases = Renewed(renewals)
+
+    def made(*_: Any, **__: Any) -> Renewed:
+        return leases
+
+    monkeypatch.setattr(removal, "TableLeases", made)
+    monkeypatch.setattr(removal, "make_source", lambda *_: Repeating())
+    declared = parse_document("c", {"source": {"kind": "mysql", "host": "h", "user": "u"}})
+    await removal.begin_again(Place(cast(Endpoint, None), {}, ""), declared, "rows")
+    [lease] = (await leases.all()).values()
+    assert base64.b64decode(lease.position) == b"again, at %d" % (renewals + 1)
+    assert lease.owner == ""
