@@ -162,6 +162,10 @@ async def _moved(source: ChangeSource, rows: dict[str, Lease], to: ShardPlace) -
             kept[name] = Lease(name, position=position or "", pending=lease.pending, ended=ended)
         elif position is not None:
             positions[name] = position
+    listed = {shard.shard_id for shard in shards}
+    for parent in {parent for shard in shards for parent in shard.parents} - listed:
+        if (lease := known.get(parent)) is not None:
+            kept[parent] = lease._replace(counter=0, owner="", wanted="")
     unread = old.unread & positions.keys()
     return Start(positions, unread, old.snapshot, kept, old.began_us)
 

@@ -259,6 +259,7 @@ class ChangeWorker:
         """Return what the row of a shard says that nobody has read in this epoch."""
         position = self._start.positions.get(shard.shard_id)
         if position is None:
+            self._require_parents(shard, leases, shards)
             position = await self._source.position(shard.shard_id, None)
         pending = unread_of(shard, self._start, leases, shards)
         return Lease(shard.shard_id, position=position, pending=pending, epoch=self._epoch)
@@ -291,6 +292,21 @@ class ChangeWorker:
                 raise LogTrimmed(
                     f"Consumer {self.consumer} has not read shard {shard_id} to its end, and it is "
                     f"kept no more."
+                )
+
+    def _require_parents(
+        self, shard: SourceShard, leases: Mapping[str, Lease], shards: Sequence[SourceShard]
+    ) -> None:
+        """Raise ``LogTrimmed`` where a parent is gone that nobody had begun to read.
+
+        With a snapshot nothing is missed: all rows of the shard are read.
+        """
+        listed = {other.shard_id for other in shards}
+        for parent in shard.parents:
+            lease = leases.get(parent)
+            if parent not in listed and lease is None and not self._start.snapshot:
+                raise LogTrimmed(
+                    f"Consumer {self.consumer} has not read shard {parent}, and it is kept no more."
                 )
 
     async def _forget(self, rows: Mapping[str, Lease], shards: Sequence[SourceShard]) -> None:
