@@ -251,7 +251,11 @@ class ChangeWorker:
         self._wake.set()
         if not follower.given_up:
             self.lost += 1
-            logger.warning("consumer %s lost shard %s", self.consumer, follower.shard_id)
+            if follower.holds:
+                # Cancelled, rewound, or failed in its handler: nobody took it away.
+                logger.info("consumer %s leaves shard %s", self.consumer, follower.shard_id)
+            else:
+                logger.warning("consumer %s lost shard %s", self.consumer, follower.shard_id)
 
     async def _first_lease(
         self, shard: SourceShard, leases: Mapping[str, Lease], shards: Sequence[SourceShard]

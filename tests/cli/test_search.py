@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shlex
 import subprocess
 import sys
@@ -51,7 +52,9 @@ def make_flights(run: Run, table: str) -> None:
     done(run(f"row put {table} id=3 carrier=UA dep_delay:=7.5"))
 
 
-def test_rows_are_found_as_they_are_when_it_is_asked(run: Run) -> None:
+def test_rows_are_found_as_they_are_when_it_is_asked(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     make_flights(run, "flights")
     asked = "search flights 'carrier:UA AND dep_delay:>60'"
     assert done(run(asked)).splitlines() == [
@@ -64,6 +67,8 @@ def test_rows_are_found_as_they_are_when_it_is_asked(run: Run) -> None:
     assert [json.loads(line) for line in found.splitlines()] == [
         {"id": 3, "carrier": "UA", "dep_delay": 99}
     ]
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warnings == [], "a search that ends has lost nothing"
 
 
 def test_a_shard_that_is_split_meanwhile_changes_nothing(run: Run) -> None:
