@@ -16,7 +16,9 @@ from rowtide.cli.credentials import read_credentials, read_endpoint
 from rowtide.cli.exits import NotNow, Refused, told
 from rowtide.cli.settings import Settings, flag, variable
 
-__all__ = ["ClientCommand", "complete_table"]
+__all__ = ["ClientCommand", "complete_table", "data_dir_given"]
+
+_DATA_DIR = "rowtide.data_dir"
 
 
 def _options() -> list[click.Option]:
@@ -73,6 +75,7 @@ class ClientCommand(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with a client; its failures end it with a sentence."""
         given = {name: ctx.params.pop(name) for name in CONNECTION}
+        ctx.meta[_DATA_DIR] = given["data_dir"]
         with client_of(given) as client, told(writes=self._writes):
             ctx.params["client"] = client
             return super().invoke(ctx)
@@ -89,6 +92,11 @@ class ClientCommand(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def data_dir_given() -> Path:
+    """Return the data directory that the running command was given."""
+    return Path(click.get_current_context().meta[_DATA_DIR])
 
 
 def client_of(given: dict[str, Any]) -> Client:

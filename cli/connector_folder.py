@@ -1,4 +1,4 @@
-"""The option that names the folder of a machine's connectors."""
+"""The option that names the folder of a machine's connectors, and where it is without."""
 
 from __future__ import annotations
 
@@ -6,12 +6,27 @@ from pathlib import Path
 
 import click
 
-__all__ = ["folder_option"]
+from rowtide.cli.settings import Settings
+
+__all__ = ["folder_of", "folder_option"]
+
+RUN_HERE = Path("rowtide-connectors")
 
 folder_option = click.option(
     "--folder",
     type=click.Path(path_type=Path, resolve_path=True),
-    default=Path("rowtide-connectors"),
+    default=RUN_HERE,
     show_default=True,
     help="Where connectors keep what is theirs on this machine.",
 )
+
+
+def folder_of(connector: str, data_dir: Path) -> Path:
+    """Return the folder of connectors that has the files of ``connector``.
+
+    It is that of ``rowtide up`` on ``data_dir``, unless a ``rowtide connector run`` alone has been
+    here.
+    """
+    beside = Settings(data_dir=data_dir).connector_folder
+    here = (RUN_HERE / connector).is_dir() and not (beside / connector).is_dir()
+    return (RUN_HERE if here else beside).resolve()

@@ -140,7 +140,10 @@ def _type(field: Field[Any]) -> str:
 
 def _default(field: Field[Any]) -> str:
     assert field.default is not MISSING, field.name
-    return "" if field.default in (None, "") else f"`{field.default}`"
+    if field.default in (None, ""):
+        return ""
+    value = str(field.default).lower() if type(field.default) is bool else field.default
+    return f"`{value}`"
 
 
 if __name__ == "__main__":

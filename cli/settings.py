@@ -29,7 +29,6 @@ DURABILITIES = ("fsync", "replicated")
 SLOTS_MAX = 1024
 WORKERS_MAX = 64
 LEASE_MS_MIN = 500
-STANDBYS_MAX = 3
 
 
 class SettingsError(Exception):

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from rowtide.cli.client import Client
-from rowtide.cli.connection import ClientCommand
-from rowtide.cli.connector_folder import folder_option
+from rowtide.cli.connection import ClientCommand, data_dir_given
+from rowtide.cli.connector_folder import folder_of
 from rowtide.cli.endpoint_call import asked
 from rowtide.cli.exits import Refused
 from rowtide.cli.output import Output, emit_json, emit_table
@@ -31,7 +31,12 @@ __all__ = ["verify"]
 @click.command("verify", cls=ClientCommand)
 @click.argument("source", metavar="SOURCE")
 @click.argument("sink", metavar="SINK")
-@folder_option
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, resolve_path=True),
+    help="Folder of this machine's connectors. Unless set: that of `rowtide up` on --data-dir, or "
+    "of a `rowtide connector run` here where only this one has files of SINK.",
+)
 @click.option(
     "--wait-s",
     type=click.FloatRange(min=0),
@@ -45,7 +50,7 @@ def verify(
     client: Client,
     source: str,
     sink: str,
-    folder: Path,
+    folder: Path | None,
     wait_s: float,
     show: int,
     output: Output,
@@ -59,8 +64,10 @@ def verify(
     that changed since are looked at again. The exit code is 1 where something differs.
     """
 
+    files = folder or folder_of(sink, data_dir_given())
+
     async def compared(endpoint: Endpoint) -> tuple[Declaration, Verdict]:
-        place = Place(endpoint, os.environ, str(folder))
+        place = Place(endpoint, os.environ, str(files))
         declared = await Declarations(endpoint).all()
         known = {name: found.declaration for name, found in declared.items()}
         if (reading := known.get(sink)) is not None and reading.sink:
