@@ -33,6 +33,10 @@ def test_it_runs_as_nobody_special_and_takes_signals_itself() -> None:
     assert told["STOPSIGNAL"] == "SIGTERM"
 
 
+def test_its_connectors_have_what_they_need() -> None:
+    assert "'.[connectors]'" in FILE.read_text(encoding="utf-8")
+
+
 def test_its_health_is_asked_of_the_server() -> None:
     [check] = [rest for word, rest in instructions() if word == "HEALTHCHECK"]
     assert "http://127.0.0.1:8087/healthz" in check
