@@ -17,8 +17,8 @@ class SlotSettings:
     A longer ``flush_s`` writes the changelog less often and replays more after the loss of the
     disk; ``dirty_max`` chunks force a flush earlier and bound what one transaction holds.
     ``commits_kept_s`` is for how long a CommitTransaction may be repeated; one row per transaction
-    is kept for it. ``changelog_kept_s`` must be below the changelog's delete retention: an older
-    local copy is thrown away and rebuilt.
+    is kept for it, and a shard that ended is known for so long. ``changelog_kept_s`` must be below
+    the changelog's delete retention: an older local copy is thrown away and rebuilt.
     """
 
     flush_s: float = 10.0

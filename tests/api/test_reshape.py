@@ -340,6 +340,26 @@ def test_a_transaction_that_was_committed_stays_so_over_a_split(admin: Client, t
     assert shown(stored(admin, table, key("d3", 1))) == {"n": 1}
 
 
+def test_a_transaction_that_was_committed_stays_so_over_a_move(admin: Client, table: str) -> None:
+    write_all(admin, table, 0)
+    begin = pb.StartLocalTransactionRequest(table_name=table, key=encoded(key("d3")))
+    transaction = ask(admin, begin).transaction_id
+    ask(admin, put(table, key("d3", 1), puts(n=1), transaction_id=transaction))
+    commit = pb.CommitTransactionRequest(transaction_id=transaction)
+    ask(admin, commit)
+    for _ in range(2):
+        [parent] = [shard for shard in shards(admin, table) if shard["state"] == "open"]
+        fields = {"table": table, "shard": parent["shard"], "slot": (parent["slot"] + 1) % 4}
+        assert admin.call_json("RowtideMoveShard", fields)["done"]
+        ask(admin, commit)
+    begun = ask(admin, begin).transaction_id
+    [parent] = [shard for shard in shards(admin, table) if shard["state"] == "open"]
+    split(admin, table, parent["shard"])
+    with pytest.raises(ServerError, match="OTSSessionNotExist"):
+        ask(admin, pb.CommitTransactionRequest(transaction_id=begun))
+    ask(admin, commit)
+
+
 def test_options_and_stream_may_change_between_splits(admin: Client, table: str) -> None:
     row = key("a0", 1)
     write_all(admin, table, 0)
