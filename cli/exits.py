@@ -116,6 +116,8 @@ def _refusal(error: ServerError, *, writes: bool) -> Failure:
     kind, hint = _REFUSALS.get(error.code, (Refused, ""))
     if error.code == "OTSObjectNotExist":
         hint = next((hint for thing, hint in _ABSENT.items() if thing in error.message.lower()), "")
+    if error.code == "OTSQuotaExhausted" and "too frequent" in error.message.lower():
+        kind, hint = NotNow, _TRY_AGAIN  # A rate: nothing is to be deleted for it.
     if error.code.startswith("HTTP5"):
         kind, hint = OutcomeUnknown, _UNKNOWN
     if kind is OutcomeUnknown and not writes:

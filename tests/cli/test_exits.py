@@ -55,6 +55,16 @@ def test_a_read_without_an_answer_may_be_repeated() -> None:
     assert ended(NoAnswer("no answer"), writes=False)[0] == 3
 
 
+def test_a_quota_of_a_rate_passes_and_one_of_a_number_does_not() -> None:
+    code, _, hint = ended(
+        refusal("OTSQuotaExhausted", "Too frequent table operations."), writes=True
+    )
+    assert (code, hint) == (3, "Nothing was changed: try again.")
+    many = "Number of tables exceeds the quota:64."
+    code, _, hint = ended(refusal("OTSQuotaExhausted", many), writes=True)
+    assert (code, hint) == (1, "Delete one that is no longer needed first.")
+
+
 @pytest.mark.parametrize("thing", ["table", "stream", "instance", "access key"])
 def test_what_is_absent_is_to_be_found_in_a_list(thing: str) -> None:
     code, message, hint = ended(
