@@ -248,6 +248,9 @@ class Shard:
         """Evaluate a hidden record: a no-op, new options, a seal, a reclaim."""
         outcome = Outcome(b"", 0, 0)
         stamp = max(now_us, self._stamp + 1)
+        if isinstance(body, record.Options) and body.stream is not None:
+            # By another clock, perhaps: which shards a stream has is told by their last stamps.
+            stamp = max(stamp, body.stream.enabled_at_us)
         writes: Writes = []
         if isinstance(body, record.Reclaim):
             # The options may have changed since the rows were looked at.
