@@ -281,20 +281,20 @@ class ShardOwner:
         if not self._readable():
             raise Unavailable("The partition is not available.")
 
-    async def submit_hidden(self, body: record.Body) -> None:
+    def submit_hidden(self, body: record.Body) -> asyncio.Future[Outcome]:
         """Append a hidden record (options, a slice of an index) after what was submitted so far.
 
-        It is a barrier: what is submitted later is evaluated under what it brings. Returns when
-        the record stands and is applied.
+        It is a barrier from now on: what is submitted later is evaluated under what it brings. The
+        future is done when the record stands and is applied.
         """
         self._require_open()
-        await self._submit_barrier(body)
+        return self._submit_barrier(body)
 
-    async def _submit_barrier(self, body: record.Body) -> None:
+    def _submit_barrier(self, body: record.Body) -> asyncio.Future[Outcome]:
         reply = Reply(self._loop)
         self._enqueue(Waiting(reply, self._loop.time(), hidden=body))
         self._barriers += 1
-        await reply.future
+        return reply.future
 
     async def seal(self, plan: str) -> Sealed:
         """Answer what was taken, end the log and let ``run`` end; return where the log ended.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -477,9 +477,9 @@ class Slot:
                 self._index_work.follow(owner, self._tasks)
                 self._swept.set()  # What it replayed may be of an index dropped meanwhile.
                 if not in_force(owner.shard.state, table):
-                    self._tasks.create_task(
-                        self._reconcile(owner), name=f"options[{shard.shard_id}]"
-                    )
+                    put = owner.submit_hidden(options_body(table))  # Before what is written now.
+                    name = f"options[{shard.shard_id}]"
+                    self._tasks.create_task(self._reconcile(owner, put), name=name)
                 logger.debug("shard %s of table %s is open", shard.shard_id, table.name)
                 served.set()
                 backoff_s = BACKOFF_S
@@ -505,10 +505,10 @@ class Slot:
         found = (t for t, s in self._tables(self.number) if s.shard_id == shard.shard_id)
         return next(found, None)
 
-    async def _reconcile(self, owner: ShardOwner) -> None:
-        """Append the table's options where a crash kept them from the shard's log."""
+    async def _reconcile(self, owner: ShardOwner, put: Awaitable[object]) -> None:
+        """Await the table's options where a crash kept them from the shard's log."""
         with logged(f"options of {owner.log.name}"):
-            await owner.submit_hidden(options_body(owner.shard.table))
+            await put
 
     # Upkeep.
 

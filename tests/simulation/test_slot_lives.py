@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from rowtide.core import record, variant
 from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.lease import CLAIM, Lease, encode_lease
+from rowtide.core.mutation import PUT, Change
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.shard_opening import ShardOpener
 from rowtide.stream.shard_owner import ShardOwner
@@ -114,6 +117,13 @@ def test_one_that_is_revoked_while_its_claim_waits_ends_alone(ms: int) -> None:
     run(program)
 
 
+def seven_versions(catalog: Catalog, _stamp: int) -> list[Document]:
+    """Let the first table keep seven versions."""
+    [table] = [t for t in catalog.tables_by_id.values() if t.name == PLAIN]
+    changed = replace(table, options=replace(table.options, max_versions=7))
+    return [Document(TABLE, table_id(table), table_content(changed))]
+
+
 def test_a_change_is_in_force_in_what_is_served_while_the_rest_still_opens() -> None:
     held = asyncio.Event()
     really_open = ShardOpener.open
@@ -125,11 +135,6 @@ def test_a_change_is_in_force_in_what_is_served_while_the_rest_still_opens() -> 
             await held.wait()
         return await really_open(self, table, shard, *more, **named)
 
-    def versions(catalog: Catalog, _stamp: int) -> list[Document]:
-        [table] = [t for t in catalog.tables_by_id.values() if t.name == PLAIN]
-        changed = replace(table, options=replace(table.options, max_versions=7))
-        return [Document(TABLE, table_id(table), table_content(changed))]
-
     async def program(world: World) -> None:
         [worker] = world.live()
         with patch.object(ShardOpener, "open", slow):
@@ -137,9 +142,38 @@ def test_a_change_is_in_force_in_what_is_served_while_the_rest_still_opens() -> 
             await asyncio.sleep(30)
             assert "s1" in slot_of(world).shards
             assert not slot_of(world).opened.is_set()
-            await worker.placement.change(versions)
+            await worker.placement.change(seven_versions)
             assert slot_of(world).shards["s1"].shard.state.options.max_versions == 7
             held.set()
             await slot_of(world).opened.wait()
+
+    run(program)
+
+
+def test_what_comes_as_soon_as_a_shard_is_served_is_written_under_its_tables_options() -> None:
+    really_open = ShardOwner.open
+    row = [(b"name", variant.encode("a")), (b"number", variant.encode(1))]
+
+    def hurried(self: ShardOwner) -> None:
+        really_open(self)
+        if self.shard.shard_id == "s1":
+            submit = partial(self.submit, Change(PUT, row, []), lambda _told: None)
+            asyncio.get_running_loop().call_soon(submit)
+
+    def bodies(world: World) -> list[type]:
+        entries = world.broker.log((TOPICS.shard("s1"), 0)).entries
+        return [type(record.decode_record(entry.value)[1]) for entry in entries]
+
+    async def program(world: World) -> None:
+        [worker] = world.live()
+        await slot_of(world).opened.wait()
+        before = len(bodies(world))
+        with patch.object(ShardOwner, "open", hurried):
+            await lose(world)
+            await worker.catalog_owner.change(seven_versions)
+            await slot_of(world).opened.wait()
+            await asyncio.sleep(5)
+        written = bodies(world)[before:]
+        assert written.index(record.Options) < written.index(record.Put)
 
     run(program)
