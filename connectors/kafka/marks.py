@@ -5,7 +5,11 @@ own, one record per shard. A change is told by its place in the shard's log, a p
 its stamp and where it ends; what is not above the mark stands in the topic already. Rows without a
 place (-1, in no page) come out of their turn and are always new.
 
-The value is JSON: ``sequence``, ``page`` ([stamp, end in hex]) and ``columns`` (name: types).
+A row that the topic did not take is above no mark, and perhaps not parked yet either: the mark of
+its batch names it, so that it is refused again where the batch comes again.
+
+The value is JSON: ``sequence``, ``page`` ([stamp, end in hex]), ``columns`` (name: types) and
+``refused`` (key in hex: sequence number).
 """
 
 from __future__ import annotations
@@ -28,37 +32,67 @@ MARKS = ".rowtide-marks"
 
 @dataclass(slots=True)
 class Mark:
-    """How far one shard is. ``page`` is the last page's (stamp, end of its range)."""
+    """How far one shard is. ``page`` is the last page's (stamp, end of its range).
+
+    ``refused`` has the keys of the last batch that were refused, each with its first such row.
+    """
 
     sequence: int = -1
     page: tuple[int, bytes] | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    refused: Mapping[bytes, int] = field(default_factory=dict)
 
-    def new(self, batch: SinkBatch) -> Sequence[SinkRow] | None:
-        """Return the rows of a batch that are not in the topic yet; None for a page that is."""
+    def new(self, batch: SinkBatch) -> Sequence[SinkRow]:
+        """Return the rows of a batch that are not in the topic yet."""
         if batch.covers is not None:
-            return None if self._has_page(batch.stamp, batch.covers[0]) else batch.rows
-        return [row for row in batch.rows if row.sequence < 0 or row.sequence > self.sequence]
+            if not self.has(batch):
+                return batch.rows
+            return [row for row in batch.rows if row.key_bytes in self.refused]
+        return [row for row in batch.rows if self._is_new(row)]
 
-    def after(self, batch: SinkBatch, columns: Mapping[str, tuple[str, ...]]) -> Mark:
-        """Return the mark that goes with a batch."""
-        if batch.covers is not None:
-            return Mark(self.sequence, (batch.stamp, batch.covers[1]), columns)
+    def has(self, page: SinkBatch) -> bool:
+        """Say whether the topic has a page, but for what was refused of it."""
+        if self.page is None or page.covers is None:
+            return False
+        held, end = self.page
+        # Pages of a shard go from low keys to high, and their stamps never fall.
+        begin, stamp = page.covers[0], page.stamp
+        return stamp < held or (stamp == held and (not end or begin < end))
+
+    def after(
+        self,
+        batch: SinkBatch,
+        columns: Mapping[str, tuple[str, ...]],
+        refused: Sequence[SinkRow] = (),
+    ) -> Mark:
+        """Return the mark that goes with a batch, of which rows were refused."""
         highest = max((row.sequence for row in batch.rows), default=-1)
-        return Mark(max(self.sequence, highest), self.page, columns)
+        if batch.covers is None and highest < 0:
+            return Mark(self.sequence, self.page, columns, self.refused)  # Out of its turn.
+        left: dict[bytes, int] = {}
+        for row in refused:
+            left.setdefault(row.key_bytes, row.sequence)
+        if batch.covers is not None:
+            page = self.page if self.has(batch) else (batch.stamp, batch.covers[1])
+            return Mark(self.sequence, page, columns, left)
+        return Mark(max(self.sequence, highest), self.page, columns, left)
 
     def record(self, shard: str) -> Change:
         """Return the mark as a record."""
         page = None if self.page is None else [self.page[0], self.page[1].hex()]
-        value = {"sequence": self.sequence, "page": page, "columns": self.columns}
+        value: dict[str, object] = {
+            "sequence": self.sequence,
+            "page": page,
+            "columns": self.columns,
+            "refused": {key.hex(): sequence for key, sequence in self.refused.items()},
+        }
         return shard.encode(), json.dumps(value).encode(), []
 
-    def _has_page(self, stamp: int, begin: bytes) -> bool:
-        if self.page is None:
-            return False
-        held, end = self.page
-        # Pages of a shard go from low keys to high, and their stamps never fall.
-        return stamp < held or (stamp == held and (not end or begin < end))
+    def _is_new(self, row: SinkRow) -> bool:
+        if row.sequence < 0 or row.sequence > self.sequence:
+            return True
+        first = self.refused.get(row.key_bytes)
+        return first is not None and row.sequence >= first
 
 
 async def read_marks(brokers: Brokers, topic: str) -> dict[str, Mark]:
@@ -84,4 +118,5 @@ def _mark(value: bytes) -> Mark:
         told["sequence"],
         None if page is None else (page[0], bytes.fromhex(page[1])),
         {name: tuple(kinds) for name, kinds in told["columns"].items()},
+        {bytes.fromhex(key): sequence for key, sequence in told.get("refused", {}).items()},
     )

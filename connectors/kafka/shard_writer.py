@@ -38,18 +38,26 @@ class ShardWriter:
 
     async def new(
         self, batch: SinkBatch, learn: Callable[[Mapping[str, tuple[str, ...]]], None]
-    ) -> Sequence[SinkRow] | None:
+    ) -> Sequence[SinkRow]:
         """Return what ``Mark.new`` does; ``learn`` is told of known columns."""
         if not self._transactions.ready:
             await self._take()
             learn(self._mark.columns)
         return self._mark.new(batch)
 
+    def has(self, page: SinkBatch) -> bool:
+        """Return what ``Mark.has`` does; ``new`` comes first."""
+        return self._mark.has(page)
+
     async def write(
-        self, batch: SinkBatch, records: Records, columns: Mapping[str, tuple[str, ...]]
+        self,
+        batch: SinkBatch,
+        records: Records,
+        columns: Mapping[str, tuple[str, ...]],
+        refused: Sequence[SinkRow],
     ) -> None:
-        """Write a batch's records, and that they are there. Raises ``Unavailable``."""
-        mark = self._mark.after(batch, columns)
+        """Write a batch's records, and that they are there, or refused. Raises ``Unavailable``."""
+        mark = self._mark.after(batch, columns, refused)
         parts: dict[Place, Sequence[Change]] = dict(records)
         parts[self._marks, 0] = [mark.record(self._shard)]
         try:

@@ -124,14 +124,14 @@ class KafkaSink:
         writer = self._writer(batch.shard_id)
         async with writer.turn:
             rows = await writer.new(batch, form.columns.merge)
-            if batch.covers is not None and rows is not None:
+            if batch.covers is not None and not writer.has(batch):
                 rows = [*rows, *await self._gone(batch)]
             if not rows:
                 return []
             await form.prepare(rows)
             records, refused = self._records(form, rows, batch.shard_id)
             kept = form.columns.types if self._settings.form == "json-schemas" else {}
-            await writer.write(batch, records, kept)
+            await writer.write(batch, records, kept, [refusal.row for refusal in refused])
         return refused
 
     async def close(self) -> None:
@@ -192,16 +192,22 @@ class KafkaSink:
     def _records(
         self, form: JsonForm | AvroForm, rows: Sequence[SinkRow], shard: str
     ) -> tuple[Mapping[Place, Sequence[Change]], list[Refused]]:
-        """Return rows as records by partition, and those that are too large for one."""
+        """Return rows as records by partition; those too large for one, and what follows these."""
         records: dict[Place, list[Change]] = defaultdict(list)
         refused: list[Refused] = []
+        keys: dict[bytes, str] = {}
         now_ms = int(time.time() * 1000)
         for row in rows:
+            if why := keys.get(row.key_bytes):
+                # Told later, what stands before it would be the last that the topic has.
+                refused.append(Refused(row, f"behind a refused row of its key: {why}"))
+                continue
             key, value = form.key(row), form.value(row, shard, now_ms)
             size = len(key) + len(value)
             if size > self._record_bytes_max:
                 limit = self._record_bytes_max
-                refused.append(Refused(row, f"its record has {size} bytes, the limit is {limit}"))
+                keys[row.key_bytes] = f"its record has {size} bytes, the limit is {limit}"
+                refused.append(Refused(row, keys[row.key_bytes]))
                 continue
             headers = [(STAMP, str(row.stamp).encode())]
             place = (self._topic, partition_of(key, self._partitions))

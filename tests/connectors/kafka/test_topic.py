@@ -159,6 +159,48 @@ async def test_a_row_that_the_topic_does_not_take_is_refused_and_the_others_flow
     assert [r.key["id"] for r in await told(broker, topic)] == [2]
 
 
+async def test_what_is_refused_is_so_again_where_the_batch_comes_again(
+    broker: str, topic: str
+) -> None:
+    """It was below the mark: with its parking cut short it was neither parked nor in the topic."""
+    async with Cluster(KafkaConfig(broker)) as cluster:
+        limit = {"max.message.bytes": "20000"}
+        await cluster.create_topic(topic, partitions=1, replicas=1, settings=limit)
+    rows = [put(STAMP, [1], {"a": "x" * 30_000}, sequence=1), put(STAMP, [2], {}, sequence=2)]
+    key, key_bytes = row_key(TABLE.key, [3])
+    large = SinkRow(key, key_bytes, STAMP + 9, {"a": "x" * 30_000}, ROW)
+    page = SinkBatch("things", "shard-1", [large], (b"", b""), STAMP + 9)
+    async with opened(broker, topic, TABLE) as sink:
+        for _ in range(2):
+            assert [refused.row for refused in await sink.apply(batch(*rows))] == rows[:1]
+            assert not await sink.apply(batch(put(STAMP, [4], {}, sequence=-1)))
+    async with opened(broker, topic, TABLE) as sink:
+        assert [refused.row for refused in await sink.apply(batch(*rows))] == rows[:1]
+        # Whoever gives another batch has parked it.
+        await sink.apply(batch(put(STAMP, [5], {}, sequence=3)))
+        assert not await sink.apply(batch(*rows))
+        for _ in range(2):
+            assert [refused.row for refused in await sink.apply(page)] == [large]
+    assert [r.key["id"] for r in await told(broker, topic) if r.value] == [2, 4, 4, 5, 2, 4, 5]
+
+
+async def test_what_comes_behind_a_refused_row_of_its_key_is_refused_too(
+    broker: str, topic: str
+) -> None:
+    """Taken before, it was followed by the older one once that was tried again."""
+    async with Cluster(KafkaConfig(broker)) as cluster:
+        limit = {"max.message.bytes": "20000"}
+        await cluster.create_topic(topic, partitions=1, replicas=1, settings=limit)
+    rows = [
+        put(STAMP, [1], {"a": "x" * 30_000}, sequence=1),
+        put(STAMP + 1, [2], {}, sequence=2),
+        put(STAMP + 2, [1], {"a": "x"}, sequence=3),
+    ]
+    async with opened(broker, topic, TABLE) as sink:
+        assert [refused.row for refused in await sink.apply(batch(*rows))] == [rows[0], rows[2]]
+    assert [r.key["id"] for r in await told(broker, topic)] == [2]
+
+
 async def test_keys_are_divided_and_a_keys_records_stand_in_one_partition(
     broker: str, topic: str
 ) -> None:
