@@ -147,18 +147,21 @@ class ParkedRows:
         if not await self._rows.update(key, {"later": entries[0].later}):
             raise self._ended(key_bytes)
 
-    async def refuse_again(self, entry: Entry, reason: str, *, position: str = "") -> None:
+    async def refuse_again(
+        self, entry: Entry, reason: str, *, position: str = "", alone: bool = False
+    ) -> None:
         """Note that an entry was tried, and why it stays.
 
-        What was tried of a source is all that it gave up to ``position``.
+        What was tried of a source is all that it gave up to ``position``. ``alone``: what came
+        after the entry can't be had in any other way, so that skipping it again skips that too.
         """
         columns: Columns = {"reason": reason[:REASON_MAX], "wanted": ""}
-        if position:
-            columns |= {"position": position, "later": 0}
+        if position or alone:
+            columns |= {"position": position or entry.position, "later": 0}
         async with self._changing:
             await self._rows.update((self._connector, entry.key_bytes, entry.stamp), columns)
-            if position:
-                now = entry._replace(position=position, later=0, wanted="")
+            if position or alone:
+                now = entry._replace(position=position or entry.position, later=0, wanted="")
                 self.keys[entry.key_bytes] = [now]
 
     async def want(self, entry: Entry, what: str) -> None:

@@ -155,10 +155,12 @@ class ParkingTarget:
 
     async def _try(self, entry: Entry, source: object) -> None:
         """Have a key's row copied again."""
+        skips = entry.wanted == SKIP
         if not isinstance(source, CopiesRows):
-            await self._parked.refuse_again(entry, "The source can't copy single rows.")
+            why = "The source can't copy single rows."
+            await self._parked.refuse_again(entry, why, alone=skips)
         elif entry.key_bytes.startswith(_DIGEST):
-            await self._parked.refuse_again(entry, entry.reason)
+            await self._parked.refuse_again(entry, entry.reason, alone=skips)
         else:
             _, *key = map(variant.decode, key_order.decode(entry.key_bytes))
 
