@@ -3,8 +3,9 @@
 A sink is told what a row *is*, never what was done to it: an update of two columns, a column's
 expiry, a version that was deleted all come as the whole row with the newest value of each column.
 ``stamp`` is the commit stamp in microseconds that the row is as of. It rises along a key through
-splits, merges and moves of shards: a row whose stamp is not above the one that the target holds for
-the key says nothing new, and is dropped.
+splits, merges and moves of shards: a row whose stamp is below the one that the target holds for the
+key is old, and is dropped. One of the same stamp is the same row, unless the connector's settings
+were changed: the later one counts.
 """
 
 from __future__ import annotations

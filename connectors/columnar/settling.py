@@ -32,13 +32,14 @@ def settled(batches: Iterable[SinkBatch], floors: Floors) -> list[SinkRow]:
     newest: dict[bytes, SinkRow] = {}
     for row in told(batches):
         held = newest.get(row.key_bytes)
-        if (held is None or held.stamp < row.stamp) and row.stamp >= floors.at(row.key_bytes):
+        if (held is None or held.stamp <= row.stamp) and row.stamp >= floors.at(row.key_bytes):
             newest[row.key_bytes] = row
     return list(newest.values())
 
 
 def refusals_of(batch: SinkBatch, refused: Sequence[Refused]) -> list[Refused]:
-    """Return which of a batch's own rows were refused: the last of each key that was."""
-    reasons = {refusal.row.key_bytes: refusal.reason for refusal in refused}
-    last = {row.key_bytes: row for row in batch.rows if row.key_bytes in reasons}
-    return [Refused(row, reasons[key]) for key, row in last.items()]
+    """Return which of a batch's own rows were refused, as the batch has them."""
+    reasons = {(row.key_bytes, row.stamp): reason for row, reason in refused}
+    least = batch.stamp if batch.covers is not None else 0  # See ``told``.
+    found = [(row, reasons.get((row.key_bytes, max(row.stamp, least)))) for row in batch.rows]
+    return [Refused(row, reason) for row, reason in found if reason is not None]

@@ -89,7 +89,7 @@ def upsert(view: str, staged: str, places: Sequence[str], layout: Layout) -> str
     columns = ", ".join(map(quoted, places))
     return (
         f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {staged}"
-        f" ON CONFLICT ({KEY}) DO UPDATE SET {new} WHERE excluded.{STAMP} > {table}.{STAMP}"
+        f" ON CONFLICT ({KEY}) DO UPDATE SET {new} WHERE excluded.{STAMP} >= {table}.{STAMP}"
     )
 
 

@@ -1,6 +1,6 @@
 """One table's rows as a Delta table: everything here blocks, and belongs to one thread.
 
-A commit is one MERGE by key: a row replaces one of a lower stamp, and a deleted row stays as a
+A commit is one MERGE by key: a row replaces one of no higher stamp, and a deleted row stays as a
 marked one, so that a late update cannot bring it back. Delta checks each commit against all that
 happened since the table was read: of two processes that commit at the same time one fails, reads
 what the other one did, columns and floors too, and merges anew.
@@ -145,7 +145,7 @@ class DeltaRows:
                 source_alias="source",
                 target_alias="target",
             )
-            .when_matched_update_all(predicate=f"source.{STAMP} > target.{STAMP}")
+            .when_matched_update_all(predicate=f"source.{STAMP} >= target.{STAMP}")
             .when_not_matched_insert_all()
             .execute()
         )

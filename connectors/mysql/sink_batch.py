@@ -127,7 +127,7 @@ class BatchWriter:
         columns = self._columns
         used = self._used(rows)
         names = [*(quoted(n) for n in self._key_names()), *(quoted(columns[n][0]) for n in used)]
-        newer = f"VALUES({_S}) > {_S}"
+        newer = f"VALUES({_S}) >= {_S}"
         changes = [f"{quoted(columns[n][0])} = " for n in columns]
         for at, name in enumerate(columns):
             column = quoted(columns[name][0])
@@ -176,10 +176,10 @@ class BatchWriter:
             for *parts, stamp in notes:
                 key = tuple(key_literal(part) for part in parts)
                 row, this = by_key[key], keys.one_of([key])
-                if stamp >= row.stamp:
-                    late.append(f"({this} AND {_S} <= {stamp})")
+                if stamp > row.stamp:
+                    late.append(f"({this} AND {_S} < {stamp})")
                 else:
-                    past.append(f"({this} AND {_S} < {row.stamp})")
+                    past.append(f"({this} AND {_S} <= {row.stamp})")
             if late:
                 await self._remove(table.name, " OR ".join(late))
             if past:
@@ -234,7 +234,7 @@ def newest(rows: Iterable[SinkRow]) -> list[SinkRow]:
     found: dict[bytes, SinkRow] = {}
     for row in rows:
         held = found.get(row.key_bytes)
-        if held is None or held.stamp < row.stamp:
+        if held is None or held.stamp <= row.stamp:
             found[row.key_bytes] = row
     # One order for all: two batches with the same keys then wait, and do not lock in a circle.
     return [found[key] for key in sorted(found)]

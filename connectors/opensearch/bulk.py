@@ -25,7 +25,7 @@ _BLOCKED = "cluster_block_exception"
 
 
 class Item(NamedTuple):
-    """A document to be put under an id, unless a version above or equal is there."""
+    """A document to be put under an id, unless a higher version is there."""
 
     id: str
     version: int
@@ -34,7 +34,7 @@ class Item(NamedTuple):
     def lines(self) -> bytes:
         """Return it as a bulk request has it. An id has no character that JSON escapes."""
         return (
-            f'{{"index":{{"_id":"{self.id}","version":{self.version},"version_type":"external"}}}}\n'
+            f'{{"index":{{"_id":"{self.id}","version":{self.version},"version_type":"external_gte"}}}}\n'
             f"{self.document}\n"
         ).encode()
 
@@ -112,7 +112,7 @@ class Bulk:
 def _again(one: _Sending, told: dict[str, Any], refused: list[RefusedItem]) -> bool:
     """Say whether a document is to be sent again; add it where it is refused."""
     status = told["status"]
-    if status < 300 or status == 409:  # 409: it is there as of this stamp or a later one.
+    if status < 300 or status == 409:  # 409: it is there as of a later stamp.
         return False
     kind, reason = told["error"]["type"], told["error"]["reason"]
     if status == 429 or status >= 500 or kind == _BLOCKED:

@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, fact TEXT NOT NULL);
 _SET = """
 INSERT INTO rows (key, stamp, document) VALUES (?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET stamp = excluded.stamp, document = excluded.document
-WHERE excluded.stamp > rows.stamp
+WHERE excluded.stamp >= rows.stamp
 RETURNING 1
 """
 
@@ -97,7 +97,7 @@ class HeldRows:
     def apply(self, batches: Iterable[SinkBatch]) -> list[StoredRow]:
         """Apply batches in one transaction; return the rows that are others now.
 
-        What is not above the stamp held for its key, or of before a snapshot's page, is dropped.
+        What is below the stamp held for its key, or of before a snapshot's page, is dropped.
         """
         self._file.execute("BEGIN IMMEDIATE")
         try:

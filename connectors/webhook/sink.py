@@ -1,7 +1,7 @@
 """Rows posted to a URL: what a receiver acknowledges with 2xx is delivered.
 
 One batch's messages go one after the other, so a key's rows arrive in order; batches of several
-shards go at once. A receiver drops a row whose stamp is not above the one it has for the key.
+shards go at once. A receiver drops a row whose stamp is below the one it has for the key.
 Nothing of the secret, the headers or the URL's query is ever put into a failure's text.
 """
 

@@ -78,7 +78,7 @@ class Model:
                 if holds((batch.covers,), key) and stamp < batch.stamp and key not in there:
                     self.rows[key] = (batch.stamp, None)
         for row in batch.rows:
-            if row.stamp > self._stamp(row.key_bytes):
+            if row.stamp >= self._stamp(row.key_bytes):
                 self.rows[row.key_bytes] = (row.stamp, row.columns)
         if batch.covers is not None:
             self._covered.append((batch.covers, batch.stamp))

@@ -23,7 +23,7 @@ __all__ = ["KIND", "held_rows", "make_sink"]
 KIND = "tests.connectors.sqlite_sink"
 
 _SET = """insert into rows values (?, ?, ?) on conflict (key) do update
-    set stamp = excluded.stamp, columns = excluded.columns where excluded.stamp > stamp"""
+    set stamp = excluded.stamp, columns = excluded.columns where excluded.stamp >= stamp"""
 _GONE = """update rows set stamp = :stamp, columns = null where stamp < :stamp
     and key >= :begin and (:end = x'' or key < :end) and columns is not null
     and key not in (select value from told)"""

@@ -136,7 +136,7 @@ class Model:
         """Take note of a batch."""
         for row in batch:
             held = self.told.get(row.key_bytes)
-            if held is None or held.stamp < row.stamp:
+            if held is None or held.stamp <= row.stamp:
                 self.told[row.key_bytes] = State(row.key, row.stamp, row.columns)
         if batch.covers is not None:
             self.pages.append((*batch.covers, batch.stamp))

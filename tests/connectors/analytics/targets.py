@@ -36,6 +36,8 @@ class Target(NamedTuple):
     keys_seen: Callable[[], list[tuple[object, ...]]]
     several: bool = True
     """Whether several sinks may have it open at a time."""
+    grows: bool = False
+    """Whether everything stays in files, so that whoever reads decides what counts."""
 
 
 def query_duckdb(file: Path, query: str) -> list[tuple[Any, ...]]:
@@ -83,7 +85,7 @@ def parquet_target(folder: Path) -> Target:
         living = f'SELECT customer, "Number", "order" FROM ({newest})'
         return query_duckdb(Path(), living)
 
-    return Target(lambda **other: ParquetSink(replace(settings, **other)), keys_seen)
+    return Target(lambda **other: ParquetSink(replace(settings, **other)), keys_seen, grows=True)
 
 
 def clickhouse_target(server: Clickhouse, view: str) -> Target:

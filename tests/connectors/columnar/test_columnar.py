@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rowtide.connectors.columnar.gathering import Gathering, Pace
 from rowtide.connectors.columnar.layout import Layout, first_come
 from rowtide.connectors.columnar.presentation import EXACT_MAX, inexact, mixed_numbers, shown
+from rowtide.connectors.columnar.settling import told
 from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.core import schema
@@ -126,6 +127,19 @@ async def test_batches_that_wait_are_committed_together() -> None:
     assert [len(task.result()) for task in applied] == [0, 0, 1, 0]
     await gathering.apply(batch("e"))
     assert commits[2:] == [["e"]]
+
+
+async def test_the_very_row_is_refused_that_was_of_several_of_its_key() -> None:
+    """It was the last one of the key, which was written; the other was neither nor parked."""
+    rows = [SinkRow((("Id", "a"),), b"a", stamp, {}, "put") for stamp in (1, 2, 3)]
+    page = SinkBatch("t", "s", rows[:1], (b"", b""), 9)
+
+    async def commit(batches: Sequence[SinkBatch]) -> Sequence[Refused]:
+        return [Refused(row, "no") for row in told(batches) if row.stamp in (1, 9)]
+
+    gathering = Gathering(commit)
+    assert await gathering.apply(SinkBatch("t", "s", rows)) == [Refused(rows[0], "no")]
+    assert await gathering.apply(page) == [Refused(rows[0], "no")]
 
 
 async def test_a_commit_that_fails_is_told_to_who_made_it_and_others_try_again() -> None:

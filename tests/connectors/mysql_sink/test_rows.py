@@ -6,6 +6,7 @@ import asyncio
 import math
 import random
 import struct
+from collections.abc import Mapping
 from math import isfinite
 
 import pytest
@@ -82,6 +83,24 @@ async def test_a_page_ends_what_it_leaves_out_and_keeps_out_what_is_older(
         assert len(await sink.held(b"", b"", limit=9)) == 5
         await sink.apply(batch(put(STAMP + 11, [4], {"a": 11})))
         assert len(await sink.held(b"", b"", limit=9)) == 6
+
+
+async def test_a_page_as_of_the_same_stamp_counts_with_what_it_says_now(
+    sql_server: SqlServer, database: str
+) -> None:
+    """The connector's settings have changed, and nothing in the table has: it was passed over."""
+
+    def page(first: Mapping[str, Scalar], second: Mapping[str, Scalar] | None) -> SinkBatch:
+        told = enumerate([first, second])
+        rows = [SinkRow(*row_key(TABLE.key, [at]), STAMP, columns, ROW) for at, columns in told]
+        return SinkBatch("things", "s", rows, (b"", b""), STAMP)
+
+    async with opened(sql_server, database, TABLE) as sink:
+        for second in ({}, None, {"a": 4}, None, {}):
+            await sink.apply(page({"a": 1, "b": 2}, second))
+            await sink.apply(page({"a": 3}, second))
+            held = [row.columns for row in await sink.held(b"", b"", limit=9)]
+            assert held == [{"a": 3}] + [second] * (second is not None)
 
 
 STEPS: list[tuple[list[Scalar], str, list[Scalar]]] = [

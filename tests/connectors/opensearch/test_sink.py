@@ -113,6 +113,18 @@ def _wait_until_deletes_are_forgotten(server: SearchServer, index: str) -> None:
             return
 
 
+async def test_a_page_as_of_the_same_stamp_counts_with_what_it_says_now(
+    server: SearchServer, alias: str
+) -> None:
+    """The connector's settings have changed, and nothing in the table has: it was passed over."""
+    async with opened(server, alias) as sink:
+        told = row("a", 5, {"n": 1, "m": 2}, page=True), row("b", 5, {}, page=True)
+        await sink.apply(batch(*told, covers=(b"", b""), stamp=5))
+        told = row("a", 5, {"n": 1}, page=True), row("b", 5, None, page=True)
+        await sink.apply(batch(*told, covers=(b"", b""), stamp=5))
+        assert await held(sink) == {key_bytes("a"): {"n": 1}}
+
+
 async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(
     server: SearchServer, alias: str
 ) -> None:

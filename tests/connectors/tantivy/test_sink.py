@@ -85,11 +85,23 @@ async def test_a_row_is_found_updated_and_gone(tmp_path: Path) -> None:
 async def test_an_older_row_and_one_of_before_a_delete_change_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path) as sink:
         await sink.apply(batch(row("a", 5, {"n": 5}), row("b", 6, None)))
-        await sink.apply(batch(row("a", 4, {"n": 4}), row("a", 5, {"n": 55}), row("b", 1, {})))
+        await sink.apply(batch(row("a", 4, {"n": 4}), row("b", 1, {})))
         assert await held(sink) == {key_bytes("a"): HeldRow(key_bytes("a"), 5, {"n": 5})}
     async with opened(tmp_path) as sink:
         await sink.apply(batch(row("b", 5, {"late": True})))
         assert key_bytes("b") not in await held(sink)
+
+
+async def test_a_page_as_of_the_same_stamp_counts_with_what_it_says_now(tmp_path: Path) -> None:
+    """The connector's settings have changed, and nothing in the table has: it was passed over."""
+    async with opened(tmp_path) as sink:
+        told = row("a", 5, {"n": 1, "m": 2}, page=True), row("b", 5, {}, page=True)
+        await sink.apply(batch(*told, covers=(b"", b""), stamp=5))
+        told = row("a", 5, {"n": 1}, page=True), row("b", 5, None, page=True)
+        await sink.apply(batch(*told, covers=(b"", b""), stamp=5))
+        assert await held(sink) == {key_bytes("a"): HeldRow(key_bytes("a"), 5, {"n": 1})}
+        await sink.refresh()
+    assert found(tmp_path, "m:2") == []
 
 
 async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(tmp_path: Path) -> None:
@@ -170,7 +182,7 @@ def _apply_to_model(
         floors.append((told.covers, told.stamp))
     for one in told:
         floor = max([s for covered, s in floors if holds((covered,), one.key_bytes)], default=0)
-        if one.stamp >= floor and one.stamp > model.get(one.key_bytes, (0, None))[0]:
+        if one.stamp >= floor and one.stamp >= model.get(one.key_bytes, (0, None))[0]:
             columns = None if one.columns is None else dict(one.columns)
             model[one.key_bytes] = (one.stamp, columns)
 
