@@ -70,8 +70,7 @@ class Settings:
     """Host by which workers on other machines reach this one, where that is not `host`."""
 
     lease_ms: int = 1200
-    """After this long without a sign a worker's slots are taken over; a starved one loses reads.
-    All workers need the same: it is changed while none runs."""
+    """After this long without a sign a worker's slots are taken over; a starved one loses reads."""
 
     standbys: int = 0
     """Warm copies of each slot on other workers; all need the same number. Costs disk and CPU."""

@@ -40,14 +40,15 @@ OWNER_BYTES = 8
 DRIFT = 0.05
 """How much faster another worker's clock may run than ours, as a fraction. Chosen generously."""
 
-_SCHEMA = fastavro.parse_schema(
-    json.loads(files("rowtide.core").joinpath("schemas/lease-v1.avsc").read_text())
-)
-_FINGERPRINT = bytes.fromhex(
-    fastavro.schema.fingerprint(fastavro.schema.to_parsing_canonical_form(_SCHEMA), "CRC-64-AVRO")
-)
-_MARKER = b"\xc3\x01" + _FINGERPRINT
-"""Avro's single-object encoding: C3 01 and the schema's fingerprint, little-endian."""
+
+def _marker(schema: str) -> bytes:
+    """Return C3 01 and the schema's fingerprint, little-endian: Avro's single-object encoding."""
+    parsed = json.loads(files("rowtide.core").joinpath(f"schemas/{schema}.avsc").read_text())
+    canonical = fastavro.schema.to_parsing_canonical_form(fastavro.parse_schema(parsed))
+    return b"\xc3\x01" + bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+
+
+_MARKER_1, _MARKER = _marker("lease-v1"), _marker("lease-v2")
 
 
 class CorruptLease(Exception):
@@ -55,36 +56,42 @@ class CorruptLease(Exception):
 
 
 class Lease(NamedTuple):
-    """One record of a lease partition."""
+    """One record of a lease partition. ``lease_ms`` 0 is as long as the reader's own leases."""
 
     at: int
     kind: str
     claim: int
     owner: bytes
     address: str
+    lease_ms: int = 0
 
 
 def encode_lease(lease: Lease) -> bytes:
     """Return the record's bytes, as Avro has them; written out, for every worker reads them all."""
-    at, kind, claim, owner, address = lease
+    at, kind, claim, owner, address, lease_ms = lease
     assert len(owner) == OWNER_BYTES, f"an owner of {len(owner)} bytes"
     head = (_MARKER, write_long(at), write_long(_KINDS.index(kind)), write_long(claim))
-    return b"".join((*head, owner, write_bytes(address.encode())))
+    return b"".join((*head, owner, write_bytes(address.encode()), write_long(lease_ms)))
 
 
 def decode_lease(value: bytes) -> Lease:
     """Take a record's bytes apart. Raises ``CorruptLease``."""
-    if value[:10] != _MARKER:
-        raise CorruptLease(f"lease record begins {value[:10].hex()}, expected {_MARKER.hex()}")
+    marker = value[: len(_MARKER)]
+    if marker not in (_MARKER, _MARKER_1):
+        raise CorruptLease(f"lease record begins {marker.hex()}, expected {_MARKER.hex()}")
     try:
         at, end = read_long(value, len(_MARKER))
         kind, end = read_long(value, end)
         claim, end = read_long(value, end)
         owner, end = value[end : end + OWNER_BYTES], end + OWNER_BYTES
-        size, end = read_long(value, end)
-        if size != len(value) - end or not 0 <= kind < len(_KINDS):
-            raise CorruptLease(f"lease record of {len(value)} bytes, {end + size} are told")
-        return Lease(at, _KINDS[kind], claim, owner, value[end:].decode())
+        size, begin = read_long(value, end)
+        address = value[begin : begin + size]
+        lease_ms, end = 0, begin + size
+        if marker == _MARKER:
+            lease_ms, end = read_long(value, end)
+        if end != len(value) or not 0 <= kind < len(_KINDS) or size < 0 or lease_ms < 0:
+            raise CorruptLease(f"lease record of {len(value)} bytes, {end} are told")
+        return Lease(at, _KINDS[kind], claim, owner, address.decode(), lease_ms)
     except (IndexError, ValueError) as error:
         raise CorruptLease(f"lease record cannot be read: {error}") from error
 
@@ -97,7 +104,13 @@ class Ownership:
     owner: bytes
     address: str
     seen_s: float
+    lease_s: float = 0.0
+    """For how long its owner reads after a renewal, as it says itself."""
     released: bool = False
+
+    def end_s(self, lease_s: float) -> float:
+        """Return from when on its owner surely reads no more; its lease is ``lease_s`` at least."""
+        return self.seen_s + max(lease_s, self.lease_s) * (1 + DRIFT)
 
 
 class LeaseView:
@@ -119,6 +132,7 @@ class LeaseView:
             known = Ownership(lease.claim, lease.owner, lease.address, read_s)
             self._ownerships[lease.claim] = known
         known.seen_s = read_s
+        known.lease_s = lease.lease_ms / 1000
         if lease.kind == RELEASE:
             known.released = True
 
@@ -130,12 +144,13 @@ class LeaseView:
     def safe_at(self, claim: int, lease_s: float, *, dead: Collection[bytes] = ()) -> float:
         """Return the earliest time at which ``claim`` may serve.
 
-        Every earlier ownership that is not released may serve reads until ``lease_s`` after its
-        last renewal was sent, hence at the latest ``lease_s`` times (1 + drift) after we read it.
-        Owners in ``dead`` are known to have ended.
+        Every earlier ownership that is not released may serve reads until a lease after its last
+        renewal was sent, hence at the latest its lease times (1 + drift) after we read it. A lease
+        is as long as its owner says, and ``lease_s`` at least. Owners in ``dead`` are known to have
+        ended.
         """
         waits = [
-            known.seen_s + lease_s * (1 + DRIFT)
+            known.end_s(lease_s)
             for known in self._ownerships.values()
             if known.claim < claim and not known.released and known.owner not in dead
         ]
@@ -146,7 +161,7 @@ class LeaseView:
 
         It may lie ahead. A released one counts too: whoever it is handed to needs a moment.
         """
-        ends = [known.seen_s + lease_s * (1 + DRIFT) for known in self._ownerships.values()]
+        ends = [known.end_s(lease_s) for known in self._ownerships.values()]
         return max(ends, default=None)
 
     def copy(self) -> LeaseView:
@@ -162,7 +177,7 @@ class LeaseView:
         self._ownerships = {
             claim: known
             for claim, known in self._ownerships.items()
-            if claim == last or known.seen_s + lease_s * (1 + DRIFT) > now_s
+            if claim == last or known.end_s(lease_s) > now_s
         }
 
     def forget_before(self, claim: int) -> None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.lease import (
     CLAIM,
-    DRIFT,
     RELEASE,
     RENEW,
     CorruptLease,
@@ -58,6 +57,11 @@ class LeaseSettings:
     def renew_s(self) -> float:
         """Seconds between renewals."""
         return self.lease_s / 5
+
+    @property
+    def lease_ms(self) -> int:
+        """The same in whole milliseconds, no less."""
+        return math.ceil(self.lease_s * 1000)
 
 
 @dataclass(slots=True)
@@ -169,7 +173,7 @@ class LeaseKeeper:
         last = None if watched is None or self._holds(slot) else watched.view.last
         if last is None or last.released or last.owner in self._ended:
             return None
-        ended = self._clock_s() > last.seen_s + self._settings.lease_s * (1 + DRIFT)
+        ended = self._clock_s() > last.end_s(self._settings.lease_s)
         return None if ended else last.address
 
     def _holds(self, slot: int) -> bool:
@@ -371,7 +375,11 @@ class LeaseKeeper:
             logger.info("%s: trimmed later: %s", held.log.name, error)
 
     def _record(self, held: Held, kind: str) -> bytes:
-        return encode_lease(Lease(held.view.end, kind, held.claim, self.owner, self._address))
+        return self._encoded(held.view.end, kind, held.claim)
+
+    def _encoded(self, at: int, kind: str, claim: int) -> bytes:
+        lease = Lease(at, kind, claim, self.owner, self._address, self._settings.lease_ms)
+        return encode_lease(lease)
 
     async def _append_claim(self, log: Log, view: LeaseView) -> tuple[int, float]:
         """Append a claim until one stands; return its offset and when it was sent."""
@@ -381,7 +389,7 @@ class LeaseKeeper:
             # Tried first where the watch has read to: a claim that does not stand there is void.
             at = view.end
             sent_s = self._clock_s()
-            record = encode_lease(Lease(at, CLAIM, at, self.owner, self._address))
+            record = self._encoded(at, CLAIM, at)
             try:
                 base = await log.append([(b"", record)], deadline_s=self._settings.lease_s)
             except OutcomeUnknown:

@@ -102,6 +102,24 @@ async def test_who_starts_later_waits_for_nobody_who_was_waited_for_already(
         assert lease_clock() - began_s < LEASE_S
 
 
+async def test_who_has_shorter_leases_waits_for_the_end_of_a_longer_one(
+    cluster: Cluster, topic: str
+) -> None:
+    await cluster.create_topics([TopicSpec(topic)])
+    began_s = lease_clock()
+    async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=2.0) as cut_off:
+        await cut_off.claim(SLOT)  # And it is heard of no more, but reads for as long as it may.
+        async with keeper(cluster, topic, SECOND, "second:1", lease_s=0.5) as second:
+            await second.looked(SLOT)
+            await asyncio.sleep(1.0)
+            assert cut_off.readable(SLOT)
+            assert second.abandoned_s(SLOT) is None
+            assert second.holder(SLOT) == ADDRESS
+            await second.claim(SLOT)
+            assert lease_clock() - began_s > 2.0
+            assert not cut_off.readable(SLOT)
+
+
 async def test_a_slot_that_is_given_away_while_its_claim_waits_is_not_claimed(
     cluster: Cluster, topic: str
 ) -> None:

@@ -36,7 +36,7 @@ def read(view: LeaseView, kind: str, claim: int, owner: bytes, at_s: float) -> N
 
 
 def test_a_record_comes_back() -> None:
-    lease = Lease(7, RENEW, 3, ANN, "host:1")
+    lease = Lease(7, RENEW, 3, ANN, "host:1", 1200)
     assert decode_lease(encode_lease(lease)) == lease
 
 
@@ -47,20 +47,37 @@ LEASES = st.builds(
     claim=st.integers(0, 2**63 - 1),
     owner=st.binary(min_size=8, max_size=8),
     address=st.text(max_size=200),
+    lease_ms=st.integers(0, 2**63 - 1),
 )
 
 
 @given(LEASES)
 def test_a_record_is_what_fastavro_writes_for_the_schema(lease: Lease) -> None:
-    schema = json.loads(files("rowtide.core").joinpath("schemas/lease-v1.avsc").read_text())
-    theirs = io.BytesIO()
-    fastavro.schemaless_writer(theirs, schema, lease._asdict())
     ours = encode_lease(lease)
-    assert ours[10:] == theirs.getvalue()
+    assert ours == written("lease-v2", lease)
     assert decode_lease(ours) == lease
 
 
-WHOLE = encode_lease(Lease(7, RENEW, 3, ANN, "host:1"))
+@given(LEASES)
+def test_a_record_of_the_first_schema_is_read_and_says_no_length(lease: Lease) -> None:
+    theirs = written("lease-v1", lease)
+    assert decode_lease(theirs) == lease._replace(lease_ms=0)
+    for size in range(len(theirs)):
+        with pytest.raises(CorruptLease):
+            decode_lease(theirs[:size])
+
+
+def written(name: str, lease: Lease) -> bytes:
+    """Return a record as fastavro has it, in Avro's single-object encoding."""
+    schema = json.loads(files("rowtide.core").joinpath(f"schemas/{name}.avsc").read_text())
+    theirs = io.BytesIO()
+    fastavro.schemaless_writer(theirs, schema, lease._asdict())
+    canonical = fastavro.schema.to_parsing_canonical_form(schema)
+    fingerprint = fastavro.schema.fingerprint(canonical, "CRC-64-AVRO")
+    return b"\xc3\x01" + bytes.fromhex(fingerprint) + theirs.getvalue()
+
+
+WHOLE = encode_lease(Lease(7, RENEW, 3, ANN, "host:1", 1200))
 
 
 @pytest.mark.parametrize(
@@ -84,6 +101,18 @@ def test_a_claim_waits_for_the_last_renewal_of_every_earlier_one() -> None:
     read(view, CLAIM, 2, BOB, 13.0)
     assert view.safe_at(2, LEASE_S) == 12.0 + WAIT_S
     assert view.safe_at(2, LEASE_S, dead={ANN}) == 0.0
+
+
+def test_a_longer_lease_than_ones_own_is_waited_for() -> None:
+    view = LeaseView()
+    for ann_s in (LEASE_S - 1, LEASE_S + 1):
+        view.read(0, encode_lease(Lease(0, CLAIM, 0, ANN, "ann:1", int(ann_s * 1000))), 10.0)
+        waited_s = max(ann_s, LEASE_S) * (1 + DRIFT)
+        assert view.safe_at(1, LEASE_S) == 10.0 + waited_s
+        assert view.free_since(LEASE_S) == 10.0 + waited_s
+    read(view, CLAIM, 1, BOB, 11.0)
+    view.forget_ended(10.0 + WAIT_S, LEASE_S)
+    assert view.safe_at(1, LEASE_S) == 10.0 + (LEASE_S + 1) * (1 + DRIFT), "not forgotten before"
 
 
 def test_a_released_claim_is_not_waited_for_but_an_older_live_one_is() -> None:
