@@ -117,6 +117,8 @@ class TableOperations:
         return pb.CreateTableResponse().SerializeToString()
 
     def _check_new(self, catalog: Catalog, draft: Table) -> None:
+        if draft.instance not in catalog.instances:
+            raise Rejected("OTSObjectNotExist", f"Instance '{draft.instance}' does not exist.")
         if catalog.table(draft.instance, draft.name) is not None:
             raise Rejected("OTSObjectAlreadyExist", "Requested table already exists.")
         for index in draft.indexes:
