@@ -141,8 +141,8 @@ def _fault(identity: str, kind: str, key: Sequence[str]) -> str:
         return "its REPLICA IDENTITY is NOTHING, so the stream does not name rows that change."
     if not key:
         return (
-            "it has no primary key. ALTER TABLE ... REPLICA IDENTITY USING INDEX names a unique "
-            "index instead."
+            "it has no primary key, or one that is DEFERRABLE. ALTER TABLE ... REPLICA IDENTITY "
+            "USING INDEX names a unique index instead."
         )
     if len(key) > KEY_COLUMNS_MAX:
         return f"its key has {len(key)} columns, and a table of rowtide {KEY_COLUMNS_MAX} at most."
@@ -228,6 +228,7 @@ SELECT i.indrelid::int8, kind, array_agg(a.attname::text ORDER BY k.place)
  CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
   JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
  WHERE i.indrelid = ANY (%s::oid[]) AND i.indisvalid AND k.place <= i.indnkeyatts
+   AND i.indimmediate  -- Two rows may have one key for a while: the second would be taken for both.
  GROUP BY i.indrelid, kind
 """
 _PUBLICATION = """

@@ -68,6 +68,14 @@ TABLES: Mapping[str, tuple[Sequence[str], str]] = {
         ["CREATE TABLE shop.t (x int)", "ALTER TABLE shop.t REPLICA IDENTITY FULL"],
         "it has no primary key",
     ),
+    # An update of all keys may pass through rows of one key; and without FULL it would fail there.
+    "deferrable key": (
+        [
+            "CREATE TABLE shop.t (x int PRIMARY KEY DEFERRABLE)",
+            "ALTER TABLE shop.t REPLICA IDENTITY FULL",
+        ],
+        "it has no primary key, or one that is DEFERRABLE",
+    ),
     "nothing": (
         ["CREATE TABLE shop.t (x int PRIMARY KEY)", "ALTER TABLE shop.t REPLICA IDENTITY NOTHING"],
         "REPLICA IDENTITY is NOTHING",
