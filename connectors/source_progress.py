@@ -42,6 +42,11 @@ class TableProgress:
         """Say whether nothing is left to do but to follow."""
         return self.copied and not self.sweep
 
+    @property
+    def begun(self) -> bool:
+        """Say whether rowtide has some of its rows, if there are any."""
+        return self.copied or self.cursor is not None
+
     def restart(self, *, sweep: bool) -> None:
         """Copy the table again from the beginning."""
         self.cursor, self.copied = None, False

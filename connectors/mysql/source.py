@@ -158,7 +158,10 @@ class MySqlSource(ServerSource[Server]):
         for name, table in sessions.tables.items():
             await target.ensure_table(table.shape)
             progress = checkpoint.tables[name]
-            if not progress.copied and await target.keys(table.target, None, limit=1):
+            if not await target.keys(table.target, None, limit=1):
+                if progress.begun:
+                    progress.restart(sweep=False)  # Rowtide's table was removed, and made anew.
+            elif not progress.copied:
                 progress.sweep = True  # Whoever left rows there may have left too many.
         await target.keep(checkpoint.encoded())
         copied = {

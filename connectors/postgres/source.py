@@ -126,8 +126,11 @@ class PostgresSource(ServerSource[Server]):
             checkpoint.lsn = await asyncio.to_thread(_fresh_slot, server)
         note_tables(checkpoint, tables)
         checkpoint.run += 1
-        for table in tables.values():
+        for name, table in tables.items():
             await target.ensure_table(table.shape)
+            progress = checkpoint.tables[name]
+            if progress.begun and not await target.keys(table.target, None, limit=1):
+                progress.restart(sweep=False)  # Rowtide's table was removed, and made anew.
         await target.keep(checkpoint.encoded())
         return tables
 

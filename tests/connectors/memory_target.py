@@ -50,6 +50,11 @@ class MemoryTarget:
             raise Rejected("OTSParameterInvalid", f"{table.name} has another key.")
         self.rows.setdefault(table.name, {})
 
+    def remove(self, table: str) -> None:
+        """Remove a table, as somebody does who wants it made anew."""
+        del self.shapes[table], self.rows[table]
+        self._held = {held: at for held, at in self._held.items() if held[0] != table}
+
     def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
         return rows
 

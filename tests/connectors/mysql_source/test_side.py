@@ -38,6 +38,22 @@ async def test_a_side_has_the_rows_that_the_source_makes(sql_server: SqlServer) 
         await source.side("b")
 
 
+async def test_a_table_that_was_removed_from_rowtide_is_copied_again(
+    sql_server: SqlServer,
+) -> None:
+    """It was made anew, empty, and got what changed from then on."""
+    sql_server.execute("CREATE TABLE shop.a (id INT PRIMARY KEY, x INT)")
+    sql_server.execute("INSERT INTO shop.a VALUES (1, 10), (2, 20)")
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+    target.remove("a")
+    sql_server.execute("INSERT INTO shop.a VALUES (3, 30)")
+    async with following(sql_server, target) as running:
+        await running.settle()
+    assert plain(target.rows["a"]) == {(1,): {"x": 10}, (2,): {"x": 20}, (3,): {"x": 30}}
+
+
 async def test_a_source_that_begins_again_finds_what_went_astray(sql_server: SqlServer) -> None:
     sql_server.execute("CREATE TABLE shop.a (id INT PRIMARY KEY, x INT)")
     sql_server.execute("INSERT INTO shop.a VALUES (1, 10), (2, 20), (3, 30)")

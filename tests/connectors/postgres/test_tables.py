@@ -182,3 +182,24 @@ async def test_a_whole_old_row_tells_what_changed(postgres: PostgreSQL) -> None:
         await running.settle()
     made = [(row.key[0][1], row.columns) for row in target.made[begin:]]
     assert made == [(1, {"n": 2}), (1, {"m": None}), (1, None), (9, {"n": 2, "big": large})]
+
+
+async def test_a_table_of_another_key_that_was_removed_from_rowtide_is_copied_again(
+    postgres: PostgreSQL,
+) -> None:
+    """As the documents say; it was made anew, empty, and got what changed from then on."""
+    postgres.execute(
+        "CREATE TABLE shop.a (id int PRIMARY KEY, x int NOT NULL)",
+        "INSERT INTO shop.a VALUES (1, 10), (2, 20)",
+    )
+    target = MemoryTarget()
+    async with following(postgres, target) as running:
+        await running.settle()
+    postgres.execute(
+        "ALTER TABLE shop.a DROP CONSTRAINT a_pkey",
+        "ALTER TABLE shop.a ADD PRIMARY KEY (x)",
+    )
+    target.remove("a")
+    async with following(postgres, target) as running:
+        await running.settle()
+    assert plain(target.rows["a"]) == {10: {"id": 1}, 20: {"id": 2}}
