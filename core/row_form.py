@@ -25,6 +25,7 @@ __all__ = [
     "CELLS_MAX",
     "FORMS",
     "HEADS_KNOWN",
+    "PAYLOAD_BYTES_MAX",
     "SIZES",
     "Forms",
     "PackedCells",

@@ -11,11 +11,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
-from rowtide.core import variant
 from rowtide.core.errors import OutcomeUnknown, StoreError
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.batch_reply import row_error
-from rowtide.stream.batch_write import BatchRow
 from rowtide.stream.http_tally import UnknownWithin
 from rowtide.stream.row_answers import field
 
@@ -24,10 +22,10 @@ __all__ = [
     "Part",
     "Told",
     "divide",
-    "first_value",
     "joined",
     "marked",
     "part_bodies",
+    "row_fields",
 ]
 
 Part = list[tuple[str, list[int]]]
@@ -39,25 +37,20 @@ Told = bytes | StoreError
 _TABLE, _ROW = 0x0A, 0x12
 _ATOMIC = pb.BatchWriteRowRequest(is_atomic=True).SerializeToString()
 
-_KEY_KINDS = (variant.STRING, variant.INTEGER, variant.BLOB)
-
 
 class CheckedBatch(NamedTuple):
-    """A BatchWriteRow that nothing refuses whole, with its rows in order.
+    """A BatchWriteRow that nothing refuses whole.
 
-    ``write`` writes a part here. It returns None where that is for the handler, who reads the part
-    again: a table is not there, or is not what it was when the rows were checked.
+    ``fields`` are its rows as they came, by table; None where that can't be told at a glance.
+    ``first_values`` says of every row where it goes; None: it is refused wherever it is. ``write``
+    writes a part here. It returns None where that is for the handler, who reads the part again: a
+    table is not there, or is not what it was when the rows were checked.
     """
 
     request: pb.BatchWriteRowRequest
-    rows: Sequence[BatchRow]
+    fields: Sequence[Sequence[bytes]] | None
+    first_values: Sequence[bytes | None]
     write: Callable[[Part], Awaitable[bytes] | None]
-
-
-def first_value(row: BatchRow) -> bytes | None:
-    """Return what says where a row goes; None: it is refused wherever it is."""
-    key = row.row.key
-    return key[0][1] if key and key[0][1][0] in _KEY_KINDS else None
 
 
 def divide(request: pb.BatchWriteRowRequest, whose: Sequence[Sequence[str]]) -> dict[str, Part]:
@@ -75,11 +68,12 @@ def divide(request: pb.BatchWriteRowRequest, whose: Sequence[Sequence[str]]) -> 
 
 
 def part_bodies(
-    request: pb.BatchWriteRowRequest, body: bytes, divided: Mapping[str, Part]
+    request: pb.BatchWriteRowRequest,
+    fields: Sequence[Sequence[bytes]] | None,
+    divided: Mapping[str, Part],
 ) -> dict[str, bytes]:
-    """Return the requests for the parts of one that came as ``body``."""
-    counts = [len(table.rows) for table in request.tables]
-    rows = [*chain.from_iterable(_row_fields(body, counts) or _written(request))]
+    """Return the requests for the parts of one whose rows came as ``fields``, if that is known."""
+    rows = [*chain.from_iterable(fields or _written(request))]
     atomic = _ATOMIC if request.is_atomic else b""
     return {
         address: b"".join([*(_table(name, [rows[at] for at in its]) for name, its in part), atomic])
@@ -111,7 +105,7 @@ def _results(told: Told) -> Iterator[bytes]:
     """Return the results of the rows of a part, in the order in which its worker got them."""
     if isinstance(told, StoreError):
         return repeat(field(2, row_error(told)))
-    rows = _row_fields(told) or _written(pb.BatchWriteRowResponse.FromString(told))
+    rows = row_fields(told) or _written(pb.BatchWriteRowResponse.FromString(told))
     return chain.from_iterable(rows)
 
 
@@ -133,7 +127,7 @@ class _Unusual(Exception):
     """Bytes of which it can't be told at a glance where the fields are."""
 
 
-def _row_fields(message: bytes, counts: Sequence[int] = ()) -> list[list[bytes]] | None:
+def row_fields(message: bytes, counts: Sequence[int] = ()) -> list[list[bytes]] | None:
     """Return the rows of each table, each a whole field; None: they can't be told at a glance.
 
     They can't where there are others than ``counts``, if that is given, has of each table.

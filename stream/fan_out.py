@@ -30,12 +30,10 @@ from rowtide.stream.batch_parts import (
     Part,
     Told,
     divide,
-    first_value,
     joined,
     marked,
     part_bodies,
 )
-from rowtide.stream.batch_write import BatchRow
 from rowtide.stream.directory import Directory
 from rowtide.stream.http_edge import Handler
 from rowtide.stream.range_scan import span_of, touched
@@ -129,19 +127,19 @@ class FanOut:
 
     async def write(self, identity: Identity, body: bytes, batch: CheckedBatch) -> bytes:
         """Answer a BatchWriteRow that was found to be in order."""
-        request, rows = batch.request, iter(batch.rows)
+        request, values = batch.request, iter(batch.first_values)
         atomic: dict[str, str] = {}
         """Whose all rows of a table are, however often it is named."""
         whose: list[list[str]] = []
         for wanted in request.tables:
             table = await self._table(identity, wanted.table_name)
-            found = self._writers(table, [*islice(rows, len(wanted.rows))])
+            found = self._writers(table, [*islice(values, len(wanted.rows))])
             if request.is_atomic:
                 found = [atomic.setdefault(wanted.table_name, found[0])] * len(found)
             whose.append(found)
         divided = divide(request, whose)
         if len(divided) > 1:
-            bodies = part_bodies(request, body, divided)
+            bodies = part_bodies(request, batch.fields, divided)
             here = partial(self._written, identity, batch, divided.get(HERE, []))
             answers = await self._answers("BatchWriteRow", bodies, identity, here)
             return joined(request, whose, answers)
@@ -159,18 +157,16 @@ class FanOut:
             return await self._asked(HERE, "BatchWriteRow", identity, body)
         return await writing
 
-    def _writers(self, table: Table | None, rows: Sequence[BatchRow]) -> list[str]:
-        """Return whose each row is."""
+    def _writers(self, table: Table | None, values: Sequence[bytes | None]) -> list[str]:
+        """Return whose each row is, by its first key column's variant."""
         if table is None:
-            return [HERE] * len(rows)
+            return [HERE] * len(values)
         shard_for = self._directory.catalog.shard_for
         own = self._address
         whose = {slot: HERE if at == own else at for slot, at in self._owners().items()}
         return [
-            HERE
-            if (value := first_value(row)) is None
-            else whose.get(shard_for(table, key.encode((value,))).slot, HERE)
-            for row in rows
+            HERE if value is None else whose.get(shard_for(table, key.encode((value,))).slot, HERE)
+            for value in values
         ]
 
     async def read(self, identity: Identity, body: bytes, request: pb.BatchGetRowRequest) -> bytes:

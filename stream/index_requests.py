@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from rowtide.core.errors import Rejected, invalid
 from rowtide.core.index import check_indexable, check_shape, key_names
 from rowtide.core.limits import Limits
+from rowtide.core.mutation import UPDATE
 from rowtide.core.schema import GLOBAL, LOCAL, Index, Table
 from rowtide.core.wire import ots_pb2 as pb
 
-__all__ = ["check_count", "check_shapes", "index_message", "index_of", "read_only"]
+__all__ = [
+    "check_count",
+    "check_shapes",
+    "check_write",
+    "index_message",
+    "index_of",
+    "read_only",
+]
 
 
 def check_count(count: int, limits: Limits) -> None:
@@ -63,3 +71,11 @@ def index_message(index: Index) -> pb.IndexMeta:
 def read_only(table: Table) -> Rejected:
     """Return the failure of who would change an index by its own name."""
     return invalid(f"Table '{table.name}' is an index: it can only be read, and dropped.")
+
+
+def check_write(table: Table, kind: int) -> None:
+    """Raise OTSParameterInvalid where rows of a table may not be written so."""
+    if table.main:
+        raise read_only(table)
+    if kind == UPDATE and not table.options.allow_update:
+        raise invalid("Update operation is not allowed in this table")

@@ -14,22 +14,21 @@ from typing import NamedTuple
 
 from rowtide.core import capacity, key
 from rowtide.core.authentication import Identity
-from rowtide.core.cell import Cell
 from rowtide.core.chunk import row_key
 from rowtide.core.errors import Rejected, StoreError, invalid
 from rowtide.core.mutation import DELETE, PUT, UPDATE, Outcome
 from rowtide.core.overlay import RangeReader
-from rowtide.core.plainbuffer import HEADER, RowChange
+from rowtide.core.plainbuffer import HEADER
 from rowtide.core.read import RowAnswer, Selection, StoredRow, read_row
-from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.batch_parts import CheckedBatch, Part
+from rowtide.stream.batch_reading import BatchReader, ReadBatch
 from rowtide.stream.batch_reply import BatchReply, BatchUse, row_done, row_error
 from rowtide.stream.batch_write import BatchRow, write_atomically, write_within
 from rowtide.stream.consumption import Consumption
 from rowtide.stream.directory import Directory
-from rowtide.stream.index_requests import read_only
+from rowtide.stream.index_requests import check_write
 from rowtide.stream.range_page import PageMaker, Scan, Source
 from rowtide.stream.range_scan import (
     RangePage,
@@ -60,8 +59,6 @@ largest row that comes whole."""
 
 NO_VERSIONS = "No version condition is specified while querying row."
 
-KINDS = {pb.PUT: PUT, pb.UPDATE: UPDATE, pb.DELETE: DELETE}
-
 
 class RowOperations:
     """Handlers by operation; each takes the caller's identity and the request's body."""
@@ -70,6 +67,7 @@ class RowOperations:
         self._directory = directory
         self._limits = directory.limits
         self._consumption = directory.consumption
+        self._reader = BatchReader(directory)
         self._loop = asyncio.get_running_loop()
 
     # Writes.
@@ -99,7 +97,7 @@ class RowOperations:
         table = self._directory.used_table(identity.instance, request.table_name, write=1)
         row = row_change(buffer, kind, self._limits)
         change = change_of(row, kind, table, request, self._limits)
-        _check_write(table, kind)
+        check_write(table, kind)
         self._directory.require_space()
         partition_key = row.key[0][1]
         self._consumption.require(table, partition_key)
@@ -113,41 +111,34 @@ class RowOperations:
 
     def check_batch_write(self, identity: Identity, body: bytes) -> CheckedBatch | None:
         """Hold a BatchWriteRow to what refuses it whole; None: it may not be divided."""
-        request, rows = self._checked(identity, body)
-        if request.transaction_id:
+        batch = self._reader.read(identity, body)
+        if batch.request.transaction_id:
             return None
-        write = partial(self._write_part, identity, rows, atomic=request.is_atomic)
-        return CheckedBatch(request, rows, write)
+        write = partial(self._write_part, identity, batch)
+        return CheckedBatch(batch.request, batch.fields, batch.first_values(), write)
 
     def batch_write_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
         """Write rows of several tables; each succeeds or fails alone, unless atomic."""
-        request, rows = self._checked(identity, body)
+        batch = self._reader.read(identity, body)
+        request = batch.request
         session = self._session(identity, request.transaction_id)
         tables = [(table.table_name, len(table.rows)) for table in request.tables]
-        return self._write_rows(identity, tables, rows, session, atomic=request.is_atomic)
-
-    def _checked(
-        self, identity: Identity, body: bytes
-    ) -> tuple[pb.BatchWriteRowRequest, list[BatchRow]]:
-        """Return a batch and its rows, decoded. Raises what refuses the whole request."""
-        request = parse(pb.BatchWriteRowRequest, body)
-        rows = self._batch_rows(identity, request)
-        if len(body) > self._limits.batch_write_bytes_max:
-            self._check_batch_size(rows)  # Rows count less than the message that brings them.
-        return request, rows
+        return self._write_rows(identity, tables, batch.rows(), session, atomic=request.is_atomic)
 
     def _write_part(
-        self, identity: Identity, checked: Sequence[BatchRow], part: Part, *, atomic: bool
+        self, identity: Identity, batch: ReadBatch, part: Part
     ) -> Awaitable[bytes] | None:
         """Write rows that were checked; None where a table has changed since, or is not there."""
         find = self._directory.catalog.table
+        rows: list[BatchRow] = []
         for name, places in part:
-            table = checked[places[0]].table
+            its = batch.rows(places)
+            table = its[0].table
             if table is None or find(identity.instance, name) is not table:
                 return None
+            rows += its
         tables = [(name, len(places)) for name, places in part]
-        rows = [checked[place] for _, places in part for place in places]
-        return self._write_rows(identity, tables, rows, None, atomic=atomic)
+        return self._write_rows(identity, tables, rows, None, atomic=batch.request.is_atomic)
 
     def _write_rows(
         self,
@@ -175,68 +166,11 @@ class RowOperations:
             return None
         return find_session(self._directory, identity, transaction_id)
 
-    def _batch_rows(self, identity: Identity, request: pb.BatchWriteRowRequest) -> list[BatchRow]:
-        """Return every row of the batch, decoded. Raises what refuses the whole request."""
-        if not request.tables:
-            raise invalid("No row is specified in BatchWriteRow.")
-        count = sum(len(table.rows) for table in request.tables)
-        if count > self._limits.batch_write_rows_max:
-            raise invalid(
-                f"Rows count exceeds the upper limit: {self._limits.batch_write_rows_max}."
-            )
-        rows: list[BatchRow] = []
-        for wanted in request.tables:
-            check_table_name(wanted.table_name, self._limits)
-            if not wanted.rows:
-                raise invalid(f"No operation is specified for table: '{wanted.table_name}'.")
-            table, missing = self._find(identity, wanted.table_name)
-            for item in wanted.rows:
-                kind = KINDS.get(item.type)
-                if kind is None:
-                    raise invalid(f"Unknown operation type: {item.type}.")
-                row = row_change(item.row_change, kind, self._limits)
-                rows.append(self._batch_row(table, missing, kind, row, item))
-        return rows
-
-    def _batch_row(
-        self,
-        table: Table | None,
-        missing: StoreError | None,
-        kind: int,
-        row: RowChange,
-        item: pb.RowInBatchWriteRowRequest,
-    ) -> BatchRow:
-        """Return one row of a batch. A key that does not fit the table is the row's own failure."""
-        if table is None:
-            return BatchRow(row, None, None, missing)
-        try:
-            change = change_of(row, kind, table, item, self._limits)
-        except StoreError as error:
-            if error.code == "OTSParameterInvalid":
-                raise
-            return BatchRow(row, table, None, error)
-        _check_write(table, kind)
-        return BatchRow(row, table, change, None)
-
     def _find(self, identity: Identity, name: str) -> tuple[Table | None, StoreError | None]:
         try:
             return self._directory.table(identity.instance, name), None
         except Rejected as error:
             return None, error
-
-    def _check_batch_size(self, rows: Sequence[BatchRow]) -> None:
-        size = sum(
-            capacity.key_bytes(row.row.key)
-            + capacity.cells_bytes(row.row.cells)
-            + _version_bytes(row.row.cells)
-            for row in rows
-        )
-        limit = self._limits.batch_write_bytes_max
-        if size > limit:
-            raise invalid(
-                f"The total data size of BatchWriteRow request exceeds the limit, "
-                f"limit size: {limit}, data size: {size}."
-            )
 
     def _submit_each(self, rows: Sequence[BatchRow], tells: Sequence[Tell]) -> None:
         directory, require = self._directory, self._consumption.require
@@ -492,17 +426,3 @@ class WriteReply:
 def _token(number: int, token: bytes) -> bytes:
     """Return the field ``next_token``; nothing where the row is read to its end."""
     return field(number, token) if token else b""
-
-
-def _version_bytes(cells: Sequence[Cell]) -> int:
-    """Return what the versions count that a client gave."""
-    if type(cells) is PackedCells:
-        return 0
-    return 8 * sum(cell.version_ms is not None for cell in cells)
-
-
-def _check_write(table: Table, kind: int) -> None:
-    if table.main:
-        raise read_only(table)
-    if kind == UPDATE and not table.options.allow_update:
-        raise invalid("Update operation is not allowed in this table")

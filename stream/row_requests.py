@@ -39,6 +39,7 @@ __all__ = [
     "change_of",
     "change_selection_of",
     "check_row",
+    "message",
     "parse",
     "read_key",
     "row_change",
@@ -68,12 +69,17 @@ class ReadRequest(Protocol):
 
 def parse(kind: type[M], body: bytes) -> M:
     """Return the message in ``body``. Raises OTSParameterInvalid."""
+    found = message(kind, body)
+    require_text(found)
+    return found
+
+
+def message(kind: type[M], body: bytes) -> M:
+    """Return the message in ``body``, in which text may be other than UTF-8."""
     try:
-        message = kind.FromString(body)
+        return kind.FromString(body)
     except DecodeError as error:
         raise invalid(f"Invalid request body: not a {kind.__name__} message.") from error
-    require_text(message)
-    return message
 
 
 # Reads.

@@ -15,7 +15,7 @@ from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.schema import INTEGER, STRING, KeyColumn, ShardRange, Table, TableOptions
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.batch_parts import Told, divide, joined, part_bodies
+from rowtide.stream.batch_parts import Told, divide, joined, part_bodies, row_fields
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.directory import Directory
 from rowtide.stream.fan_out import HERE, FanOut
@@ -76,7 +76,8 @@ def parts(
     request: pb.BatchWriteRowRequest, whose: Sequence[Sequence[str]], body: bytes
 ) -> dict[str, pb.BatchWriteRowRequest]:
     """Return every worker's part, as it is sent."""
-    bodies = part_bodies(request, body, divide(request, whose))
+    fields = row_fields(body, [len(table.rows) for table in request.tables])
+    bodies = part_bodies(request, fields, divide(request, whose))
     return {at: pb.BatchWriteRowRequest.FromString(part) for at, part in bodies.items()}
 
 
