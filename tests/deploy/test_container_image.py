@@ -34,7 +34,7 @@ def test_it_runs_as_nobody_special_and_takes_signals_itself() -> None:
 
 
 def test_its_connectors_have_what_they_need() -> None:
-    assert "'.[connectors]'" in FILE.read_text(encoding="utf-8")
+    assert "'./[connectors]'" in FILE.read_text(encoding="utf-8")
 
 
 def test_its_health_is_asked_of_the_server() -> None:
