@@ -16,7 +16,7 @@ import pytest
 from rowtide.cli.client import Client, NoAnswer, ServerError
 from tests.api.calls import ask, key, put, puts
 from tests.api.test_reshape import all_rows, followed, numbers_of, shards
-from tests.workers.conftest import SERVED_S_MAX, SLOTS, Workers, repeated
+from tests.workers.conftest import SERVED_S_MAX, SLOTS, Retrying, Workers, repeated
 from tests.workers.test_forwarding import create
 
 pytestmark = pytest.mark.system
@@ -121,7 +121,7 @@ def test_changes_survive_the_death_of_any_worker(workers: Workers, seed: int) ->
         for _ in range(ROUNDS):
             kill_within_a_change(workers, chance)
     written = writers.written
-    with workers.another() as client:
+    with workers.one(Retrying) as client:
         assert all_rows(client, "moved") == written
         stream = numbers_of(followed(client, "moved"))
     once = {name: [number for number, _ in groupby(numbers)] for name, numbers in stream.items()}

@@ -21,7 +21,7 @@ from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.stream.endpoint import Endpoint
 from tests.api.calls import ask
 from tests.api.test_reshape import all_rows, followed, numbers_of
-from tests.workers.conftest import Workers, repeated
+from tests.workers.conftest import Retrying, Workers, repeated
 from tests.workers.test_forwarding import create
 from tests.workers.test_reshape_kills import NAMES, kill_within_a_change
 
@@ -113,7 +113,7 @@ def test_a_source_survives_the_death_of_any_worker(workers: Workers, seed: int) 
         assert source.begun.wait(BEGUN_S_MAX)
         for _ in range(ROUNDS):
             kill_within_a_change(workers, chance)
-    with workers.another() as client:
+    with workers.one(Retrying) as client:
         stream = numbers_of(followed(client, TABLE))
         rows = all_rows(client, TABLE)
     # What was not answered in the end may be there, too.
