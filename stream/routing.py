@@ -55,8 +55,8 @@ CATALOG_OPERATIONS = frozenset(
     )
 )
 
-ABSENT = frozenset({"OTSObjectNotExist", "OTSSessionNotExist"})
-"""Codes that say that something is not there."""
+ABSENT = frozenset({"OTSObjectNotExist", "OTSSessionNotExist", "OTSTrimmedDataAccess"})
+"""Codes that say that something is not there. What is not known of a shard is taken for trimmed."""
 
 Awaited = Awaitable[bytes] | bytes
 

@@ -9,9 +9,10 @@ import pytest
 
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Document, table_content, table_id
-from rowtide.core.errors import Rejected, no_table
+from rowtide.core.errors import Elsewhere, LogTrimmed, Rejected, no_table
 from rowtide.core.limits import Limits
-from rowtide.core.schema import KeyColumn, ShardRange, Table, TableOptions
+from rowtide.core.position import Position, encode_position
+from rowtide.core.schema import KeyColumn, ShardRange, StreamSettings, Table, TableOptions
 from rowtide.core.transaction_id import session_missing
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog_owner import CatalogOwner
@@ -21,8 +22,11 @@ from rowtide.stream.hop import HopClient
 from rowtide.stream.http_edge import Handler
 from rowtide.stream.memory_log import MemoryLog
 from rowtide.stream.routing import Awaited, Divided, Router
+from rowtide.stream.stream_operations import StreamOperations
 
 ANN = Identity("key-of-ann", "shop", b"")
+SLOT = 1
+ENABLED_AT_US = 1
 
 
 class CountingLog(MemoryLog):
@@ -50,6 +54,7 @@ class Follower:
             "CommitTransaction": self.commit,
         }
         directory = Directory(self.owner.catalog, {}, Limits(), lambda: 1)
+        self.handlers["GetStreamRecord"] = StreamOperations(directory).get_stream_record
         fan_out = FanOut(directory, dict, self.router_ask, self.owner.refresh, address="b:1")
         divided = Divided(fan_out, lambda _identity, _body: True, fan_out.write)
         self.router = Router(
@@ -110,12 +115,12 @@ def _table(name: str) -> list[Document]:
         table_id=ord(name[0]),
         key=(KeyColumn("PK1", 1),),
         options=TableOptions(),
-        stream=None,
+        stream=StreamSettings(f"{name}_1", ENABLED_AT_US, 24, ()),
         reserved_read=0,
         reserved_write=0,
         created_us=0,
         throughput_changed_s=0,
-        shards=(ShardRange(f"s{name}", 1),),
+        shards=(ShardRange(f"s{name}", SLOT),),
         split_points=(),
     )
     return [Document(TABLE, table_id(table), table_content(table))]
@@ -162,6 +167,22 @@ async def test_nothing_is_called_absent_before_the_catalog_was_read(
         with pytest.raises(Rejected, match="not exist"):
             await ask(follower, operation, b"c")  # type: ignore[misc]
     assert follower.tail.asked == before + 2
+
+
+def stream_request(shard_id: str) -> bytes:
+    iterator = encode_position(Position(shard_id, ENABLED_AT_US, 0))
+    return pb.GetStreamRecordRequest(shard_iterator=iterator).SerializeToString()
+
+
+async def test_no_shard_is_called_trimmed_before_the_catalog_was_read(follower: Follower) -> None:
+    """Its id may have come from a worker that had read of the shard's split a moment earlier."""
+    with pytest.raises(Elsewhere) as elsewhere:
+        await follower.asked("GetStreamRecord", stream_request("sb"))
+    assert elsewhere.value.slot == SLOT
+    before = follower.tail.asked
+    with pytest.raises(LogTrimmed):
+        await follower.asked("GetStreamRecord", stream_request("sc"))
+    assert follower.tail.asked == before + 1
 
 
 async def test_tables_are_listed_by_the_catalog_as_it_is_now(follower: Follower) -> None:
