@@ -66,7 +66,11 @@ def list_keys(client: Client, output: Output) -> None:
 @click.argument("key_id")
 @yes_option
 def revoke(client: Client, key_id: str, output: Output, *, yes: bool) -> None:
-    """Revoke the key KEY_ID: its requests are refused from now on."""
+    """Revoke the key KEY_ID: its requests are refused from now on.
+
+    A worker whose own key it is goes on, but commands and connectors on its directory are refused.
+    It makes itself another one when it is started without credentials.json there.
+    """
     confirm(f"Revoke key {key_id}?", yes=yes)
     gone = client.call_json("RowtideRevokeKey", {"access_key_id": key_id})
     if output == "json":

@@ -37,6 +37,7 @@ __all__ = [
     "document_body",
     "reclaimer_document",
     "reshape_document",
+    "revoked_document",
     "secret_document",
     "worker_document",
 ]
@@ -45,6 +46,7 @@ _CELL = b"document"
 INSTANCE, ACCESS_KEY, TABLE, COUNTERS = "instance", "key", "table", "counters"
 RESHAPE, SECRET = "reshape", "secret"
 WORKER, RECLAIMER = "worker", "reclaimer"
+REVOKED = "revoked"
 
 
 class Document(NamedTuple):
@@ -89,6 +91,8 @@ class Catalog:
         self.keys: dict[str, AccessKey] = {}
         self.credentials: dict[str, Credential] = {}
         """What the edge checks requests against, by access key id."""
+        self.revoked: set[str] = set()
+        """Ids of keys that were taken back: a worker that has one does not bring it again."""
         self.tables: dict[tuple[str, str], Table] = {}
         self.tables_by_id: dict[int, Table] = {}
         self.shards: dict[str, tuple[Table, ShardRange]] = {}
@@ -126,6 +130,7 @@ class Catalog:
         """Return everything as documents: a snapshot."""
         found = [Document(INSTANCE, name, asdict(i)) for name, i in self.instances.items()]
         found += [Document(ACCESS_KEY, id, key_content(k)) for id, k in self.keys.items()]
+        found += [revoked_document(key_id) for key_id in sorted(self.revoked)]
         tables = [table for table in self.tables.values() if not table.main]
         found += [Document(TABLE, table_id(t), table_content(t)) for t in tables]
         found += [reshape_document(reshape) for reshape in self.reshapes.values()]
@@ -178,6 +183,8 @@ class Catalog:
             self.credentials[name] = Credential(
                 key.access_key_id, key.secret, key.enabled, key.instances
             )
+        elif kind == REVOKED:
+            self.revoked.add(name)
         elif kind == COUNTERS:
             self.next_table_id, self.next_shard = content["table"], content["shard"]
         elif kind == SECRET:
@@ -231,6 +238,11 @@ class Catalog:
             self.reshapes.pop(name, None)
         elif kind == WORKER:
             self.workers.pop(name, None)
+
+
+def revoked_document(access_key_id: str) -> Document:
+    """Return the document that says that a key was taken back."""
+    return Document(REVOKED, access_key_id, {})
 
 
 def secret_document(secret: bytes) -> Document:

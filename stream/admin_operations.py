@@ -20,6 +20,7 @@ from rowtide.core.catalog import (
     Document,
     Instance,
     key_content,
+    revoked_document,
 )
 from rowtide.core.errors import Rejected, invalid
 from rowtide.core.schema import instance_name_fits
@@ -170,7 +171,7 @@ class AdminOperations:
         return json_answer({**_without_secret(created[0]), **secret})
 
     async def revoke_key(self, identity: Identity, body: bytes) -> bytes:
-        """Remove a key: ``access_key_id``. The last admin key cannot be removed."""
+        """Remove a key for good: ``access_key_id``. The last admin key cannot be removed."""
         require_admin(self._directory.catalog, identity)
         key_id = str(json_fields(body, {"access_key_id"}).get("access_key_id", ""))
 
@@ -180,7 +181,7 @@ class AdminOperations:
                 raise Rejected("OTSObjectNotExist", f"Access key '{key_id}' does not exist.")
             if key.admin and sum(k.admin for k in catalog.keys.values()) == 1:
                 raise invalid(f"Access key '{key_id}' is the last one with the admin right.")
-            return [Document(ACCESS_KEY, key_id, None)]
+            return [Document(ACCESS_KEY, key_id, None), revoked_document(key_id)]
 
         await self._placement.change(decide)
         return json_answer({"access_key_id": key_id})

@@ -1,5 +1,5 @@
-"""Makes a worker known in the catalog: where it is, its instance, its key, and the secret that
-workers share; and says goodbye.
+"""Makes a worker known in the catalog: where it is, its instance, its key (unless that was
+revoked), and the secret that workers share; and says goodbye.
 
 The catalog's owner writes them; any other worker asks it to.
 """
@@ -120,7 +120,7 @@ def _documents(wanted: Credentials, catalog: Catalog, stamp: int) -> list[Docume
     if wanted.instance.lower() not in catalog.instances:
         kind = "high-performance"
         documents.append(instance_document(Instance(wanted.instance, kind, stamp)))
-    if wanted.access_key_id not in catalog.keys:
+    if wanted.access_key_id not in catalog.keys and wanted.access_key_id not in catalog.revoked:
         key = AccessKey(wanted.access_key_id, wanted.access_key_secret, None, True, True, stamp)
         documents.append(key_document(key))
     if catalog.hop_secret is None:

@@ -1,0 +1,90 @@
+"""What a worker makes exist when it starts: its instance and its key, unless that was revoked."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+import pytest
+
+from rowtide.core.authentication import Identity
+from rowtide.core.limits import Limits
+from rowtide.stream.admin_operations import AdminOperations
+from rowtide.stream.catalog_owner import SNAPSHOT_EVERY, CatalogOwner
+from rowtide.stream.directory import Directory
+from rowtide.stream.introduction import Credentials, Introduction
+from rowtide.stream.memory_log import MemoryLog
+from rowtide.stream.placement import Placement
+
+FIRST = Credentials("key-of-first", "secret", "demo")
+SECOND = Credentials("key-of-second", "secret", "demo")
+OPERATOR = Identity(SECOND.access_key_id, SECOND.instance, b"")
+
+
+class Cluster:
+    """The catalog, and what starts and asks there."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.owner = self.owned_by(b"ownerid1")
+
+    def owned_by(self, owner: bytes) -> CatalogOwner:
+        """Return the catalog on a worker, not read yet."""
+        return CatalogOwner(self.log.twin(), self.log.twin(), owner=owner, clock_us=lambda: 1)
+
+    async def start(self, wanted: Credentials) -> None:
+        """Introduce the worker that has these credentials."""
+
+        async def forward(_slot: int, _name: str, _identity: Identity, _body: bytes) -> bytes:
+            raise AssertionError("the catalog is owned here")
+
+        name = wanted.access_key_id
+        await Introduction(wanted, self.owner, forward, name=name, address=f"{name}:1").make()
+
+    async def revoke(self, access_key_id: str) -> None:
+        """Revoke a key, as an operator does."""
+        directory = Directory(self.owner.catalog, {}, Limits(), lambda: 1)
+        placement = cast(Placement, self.owner)  # No slot is there to be brought in line.
+        operations = AdminOperations(directory, placement, dict, lambda _now, _passed: None)
+        await operations.revoke_key(OPERATOR, json.dumps({"access_key_id": access_key_id}).encode())
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys there are."""
+        return set(self.owner.catalog.credentials)
+
+
+@pytest.fixture
+async def cluster() -> Cluster:
+    """A cluster of two workers."""
+    found = Cluster()
+    await found.owner.open(1)
+    for wanted in (FIRST, SECOND):
+        await found.start(wanted)
+    return found
+
+
+async def test_a_worker_that_starts_again_changes_nothing(cluster: Cluster) -> None:
+    assert cluster.keys == {FIRST.access_key_id, SECOND.access_key_id}
+    before = cluster.owner.catalog.applied
+    await cluster.start(FIRST)
+    assert cluster.owner.catalog.applied == before
+
+
+async def test_a_worker_that_starts_again_brings_no_revoked_key_back(cluster: Cluster) -> None:
+    await cluster.revoke(FIRST.access_key_id)
+    assert cluster.keys == {SECOND.access_key_id}
+    await cluster.start(FIRST)
+    assert cluster.keys == {SECOND.access_key_id}
+
+
+async def test_a_snapshot_of_the_catalog_remembers_revoked_keys(cluster: Cluster) -> None:
+    await cluster.revoke(FIRST.access_key_id)
+    for _ in range(SNAPSHOT_EVERY):
+        await cluster.owner.change(lambda catalog, _stamp: [catalog.counters(shards=1)])
+    start, _ = await cluster.log.bounds()
+    assert start > 0, "what came before the snapshot is trimmed"
+    cluster.owner = cluster.owned_by(b"ownerid2")
+    await cluster.owner.open(2)
+    await cluster.start(FIRST)
+    assert cluster.keys == {SECOND.access_key_id}
