@@ -68,7 +68,8 @@ def forget(client: Client, worker: str, output: Output) -> None:
     """Ask WORKER no more: it has died, and will not come back.
 
     A worker that stops says goodbye by itself; one that was killed is asked, and shown as silent,
-    until it is started again or forgotten. Should it come back all the same, it is known again.
+    until it is started again or forgotten. Should it come back all the same, it is known again. One
+    that answers is not forgotten.
     """
     found = client.call_json("RowtideForgetWorker", {"worker": worker})
     _tell(found, f"{found['worker']} is forgotten.", output)

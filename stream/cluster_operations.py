@@ -22,6 +22,7 @@ from rowtide.stream.hop import HopClient
 from rowtide.stream.http_edge import Handler
 from rowtide.stream.peers import Peers, silent
 from rowtide.stream.placement import Placement
+from rowtide.stream.worker_status import WORKER_STATUS
 
 __all__ = ["ClusterOperations"]
 
@@ -191,14 +192,26 @@ class ClusterOperations:
         return address
 
     async def forget_worker(self, identity: Identity, body: bytes) -> bytes:
-        """Ask a ``worker`` that has died, and will not come back, no more."""
+        """Ask a ``worker`` that has died, and will not come back, no more.
+
+        Raises OTSParameterInvalid where it lives: the others would not tell it what they change.
+        """
         require_admin(self._directory.catalog, identity)
         address = str(json_fields(body, {"worker"}).get("worker", ""))
         names = [n for n, at in self._directory.catalog.workers.items() if at == address]
         if not names:
             raise Rejected("OTSObjectNotExist", f"Worker '{address}' does not exist.")
+        if await self._lives(address):
+            raise invalid(f"Worker '{address}' is alive: stop it, and it says goodbye by itself.")
         await self._placement.change(lambda _c, _s: [worker_document(name, None) for name in names])
         return json_answer({"worker": address})
+
+    async def _lives(self, address: str) -> bool:
+        """Say whether a worker answers."""
+        if address == self._peers.address:
+            return True
+        answers = await self._peers.ask(WORKER_STATUS, b"{}", among=[address])
+        return isinstance(answers[address], bytes)
 
     # Shards.
 

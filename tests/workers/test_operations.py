@@ -57,6 +57,10 @@ def test_a_drained_worker_gives_its_slots_away_and_answers_all_the_same(workers:
     check_all(second, range(2))
     with pytest.raises(ServerError, match="No other worker"):
         first.call_json("RowtideDrain", {})
+    for worker in told:  # One without slots would hear of nothing, and nobody of its state.
+        with pytest.raises(ServerError, match="is alive"):
+            first.call_json("RowtideForgetWorker", {"worker": worker["address"]})
+    assert len(second.call_json("RowtideClusterStatus", {})["workers"]) == 2
     # What is made elsewhere is known at once to a worker without slots.
     made = first.call_json("RowtideCreateKey", {"instances": ["demo"]})
     access = {name: made[name] for name in ("access_key_id", "access_key_secret")}
