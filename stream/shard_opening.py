@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
+from rowtide.core.shard_state import in_force, options_body
 from rowtide.stream.appender import READ_BYTES, LogShortened
 from rowtide.stream.counts import Counts
+from rowtide.stream.log import Entry
 from rowtide.stream.log_cluster import LogCluster
 from rowtide.stream.replay import shard_at_mark
 from rowtide.stream.row_store import RowStore
@@ -74,6 +76,21 @@ class ShardOpener:
         owner.shard.take_stamp(shard.floor_us)
         owner.shard.claimed(claim, self._owner)
         return owner
+
+    async def put_in_force(self, owner: ShardOwner) -> None:
+        """Append the options of a shard's table where its log has others: a crash kept them away.
+
+        Whoever changed them may have been answered: nothing is read under the former ones.
+        """
+        shard = owner.shard
+        while not in_force(shard.state, shard.table):
+            at = shard.state.applied + 1
+            options = shard.control(options_body(shard.table), self._clock_us())
+            record = options.log_key, shard.encoded(options, at)
+            told = await owner.appender.append([record], at)
+            shard.discard()
+            ours = [Entry(at, *record)] if told.stands else []
+            owner.replay([*ours, *told.entries])
 
     def arriving(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
         """Return the owner-to-be of a shard whose log somebody else still writes."""

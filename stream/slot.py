@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -471,15 +471,13 @@ class Slot:
                 if table is None:
                     break
                 owner.shard.retable(table)
+                if not in_force(owner.shard.state, table):
+                    continue  # It was changed just now.
                 self.shards[shard.shard_id] = owner
                 owner.open()
                 assert self._tasks is not None, "shards are opened in a slot that runs"
                 self._index_work.follow(owner, self._tasks)
                 self._swept.set()  # What it replayed may be of an index dropped meanwhile.
-                if not in_force(owner.shard.state, table):
-                    put = owner.submit_hidden(options_body(table))  # Before what is written now.
-                    name = f"options[{shard.shard_id}]"
-                    self._tasks.create_task(self._reconcile(owner, put), name=name)
                 logger.debug("shard %s of table %s is open", shard.shard_id, table.name)
                 served.set()
                 backoff_s = BACKOFF_S
@@ -498,17 +496,14 @@ class Slot:
     async def _opened(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
         require_parents(shard, self.closed)
         warm = await self._intakes.arrived(table, shard, rows) if shard.copied else None
-        return await self._opener.open(table, shard, rows, self.claim, warm=warm)
+        owner = await self._opener.open(table, shard, rows, self.claim, warm=warm)
+        await self._opener.put_in_force(owner)
+        return owner
 
     def _table_of(self, shard: ShardRange) -> Table | None:
         """Return a shard's table as the catalog has it now."""
         found = (t for t, s in self._tables(self.number) if s.shard_id == shard.shard_id)
         return next(found, None)
-
-    async def _reconcile(self, owner: ShardOwner, put: Awaitable[object]) -> None:
-        """Await the table's options where a crash kept them from the shard's log."""
-        with logged(f"options of {owner.log.name}"):
-            await put
 
     # Upkeep.
 

@@ -177,3 +177,25 @@ def test_what_comes_as_soon_as_a_shard_is_served_is_written_under_its_tables_opt
         assert written.index(record.Options) < written.index(record.Put)
 
     run(program)
+
+
+def test_what_is_read_as_soon_as_a_shard_is_served_is_read_under_its_tables_options() -> None:
+    """The change was answered: it was in force wherever a shard was served."""
+    really_open = ShardOwner.open
+    seen: list[int] = []
+
+    def hurried(self: ShardOwner) -> None:
+        really_open(self)
+        if self.shard.shard_id == "s1":
+            seen.append(self.shard.state.options.max_versions)
+
+    async def program(world: World) -> None:
+        [worker] = world.live()
+        await slot_of(world).opened.wait()
+        with patch.object(ShardOwner, "open", hurried):
+            await lose(world)
+            await worker.catalog_owner.change(seven_versions)
+            await slot_of(world).opened.wait()
+        assert seen == [7]
+
+    run(program)
