@@ -331,20 +331,21 @@ class Slot:
 
         Raises ``Rejected`` where it is not closed, or for another reason.
         """
-        found = [pair for pair in self._tables(self.number) if pair[1].shard_id == shard_id]
-        if self.rows is None or self._flush is None or shard_id not in self.closed or not found:
-            raise invalid(f"Shard '{shard_id}' is not closed.")
-        [(table, shard)] = found
-        owner = self._opener.arriving(table, shard, self.rows)
-        loss = await find_loss(owner)
-        if accept:
-            await self._require_claim()
-            hold_rows(owner, loss)
-            await self.flush(owner)
-            await fill_log(owner, loss, self.claim, self._leases.owner)
-            del self.closed[shard_id]
-            await self._await_served([self._begin(shard)])
-        return loss
+        async with self._settling:  # One at a time: whoever is second finds it served.
+            found = [pair for pair in self._tables(self.number) if pair[1].shard_id == shard_id]
+            if self.rows is None or self._flush is None or shard_id not in self.closed or not found:
+                raise invalid(f"Shard '{shard_id}' is not closed.")
+            [(table, shard)] = found
+            owner = self._opener.arriving(table, shard, self.rows)
+            loss = await find_loss(owner)
+            if accept:
+                await self._require_claim()
+                hold_rows(owner, loss)
+                await self.flush(owner)
+                await fill_log(owner, loss, self.claim, self._leases.owner)
+                del self.closed[shard_id]
+                await self._await_served([self._begin(shard)])
+            return loss
 
     async def flush(self, *held: ShardOwner) -> int:
         """Flush the changelog now; return the number of entries. ``held`` are closed shards.

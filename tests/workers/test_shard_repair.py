@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.system
 
 SHARD = "s1"
 ROWS = 5
+ASKED = 4
 
 
 def fill(workers: Workers) -> Client:
@@ -100,3 +102,31 @@ async def test_what_was_deleted_before_it_was_applied_is_lost(
     assert found(client) == [None] * (ROWS - 1) + [ROWS - 1]
     with pytest.raises(ServerError, match="is not closed"):
         client.call_json("RowtideRepairShard", {"shard": SHARD})
+
+
+async def test_a_repair_that_is_asked_for_again_meanwhile_is_done_once(
+    workers: Workers, broker: str, tmp_path: Path
+) -> None:
+    """Who waited in vain for the first answer asks again."""
+    fill(workers)
+    workers.running[0].stop()
+    log = TopicNames(tmp_path.name, "").shard(SHARD)
+    async with Cluster(KafkaConfig(broker)) as cluster:
+        await cluster.delete_topics([log])
+        await cluster.create_topics([TopicSpec(log)])
+    client = workers.again(0)
+    assert "were acknowledged" in refusal_of(workers)
+    with ThreadPoolExecutor(ASKED) as threads:
+        told = sorted(threads.map(accepted, [workers] * ASKED))
+    assert told == ["", *[f"Shard '{SHARD}' is not closed."] * (ASKED - 1)]
+    assert found(client) == list(range(ROWS))
+
+
+def accepted(workers: Workers) -> str:
+    """Have the loss accepted; return what was refused, and why."""
+    with workers.another() as client:
+        try:
+            client.call_json("RowtideRepairShard", {"shard": SHARD, "accept_loss": True})
+        except ServerError as error:
+            return error.message
+    return ""
