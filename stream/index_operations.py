@@ -134,8 +134,7 @@ class IndexOperations:
         try:
             await self._owner.change(decide)
         except Rejected:
-            with suppress(Unavailable):
-                await self._logs.delete(shard.shard_id for shard in shards)
+            await self._logs.delete(shard.shard_id for shard in shards)
             raise
         await self._placement.settle()
         for shard in shards:

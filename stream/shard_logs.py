@@ -5,13 +5,17 @@ A crash in between leaves a topic that belongs to nobody (`stream/topic_sweep.py
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
+from rowtide.core.errors import StoreError
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import TopicSpec
 from rowtide.stream.topics import TopicNames
 
 __all__ = ["ShardLogs"]
+
+logger = logging.getLogger(__name__)
 
 
 class ShardLogs:
@@ -21,14 +25,27 @@ class ShardLogs:
         self._cluster = cluster
         self._topics = topics
         self.slots = slots
+        self._left: set[str] = set()
+        """Topics that could not be deleted yet."""
 
     async def make(self, shard_ids: Iterable[str]) -> None:
         """Make the logs of shards that nobody ever used."""
         await self._cluster.create_topics([TopicSpec(self._topics.shard(i)) for i in shard_ids])
 
     async def delete(self, shard_ids: Iterable[str]) -> None:
-        """Delete the logs of shards that are no more."""
-        await self._cluster.delete_topics([self._topics.shard(i) for i in shard_ids])
+        """Delete the logs of shards that are no more.
+
+        Never raises where the brokers do not answer: the shards are gone whatever becomes of their
+        logs. What is left goes with the next ones, or once the catalog has another owner.
+        """
+        self._left.update(self._topics.shard(i) for i in shard_ids)
+        wanted = sorted(self._left)
+        try:
+            await self._cluster.delete_topics(wanted)
+        except StoreError as error:
+            logger.warning("%d topics are deleted later: %s", len(wanted), error)
+        else:
+            self._left.difference_update(wanted)
 
     def slot_of(self, shard_id: str) -> int:
         """Return the slot that a new shard belongs to: its number tells."""

@@ -1,0 +1,38 @@
+"""A log that can't be deleted now is deleted later: what it belonged to is gone all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.shard_logs import ShardLogs
+from rowtide.stream.topics import TopicNames
+
+TOPICS = TopicNames("p", "changelog")
+
+
+class Brokers:
+    """Brokers that are away, or answer too late, when there is a ``failure``."""
+
+    def __init__(self, *there: str) -> None:
+        self.there = {TOPICS.shard(shard_id) for shard_id in there}
+        self.failure: StoreError | None = None
+
+    async def delete_topics(self, names: Sequence[str]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.there -= set(names)
+
+
+async def test_a_log_that_could_not_be_deleted_goes_with_the_next_one() -> None:
+    brokers = Brokers("s1", "s2", "s3", "s4")
+    logs = ShardLogs(cast(Cluster, brokers), TOPICS, 4)
+    for shard_id, failure in (("s1", Unavailable("away")), ("s2", OutcomeUnknown("late"))):
+        brokers.failure = failure
+        await logs.delete([shard_id])  # Who deleted a table has deleted it.
+    assert len(brokers.there) == 4
+    brokers.failure = None
+    await logs.delete(["s3"])
+    assert brokers.there == {TOPICS.shard("s4")}
