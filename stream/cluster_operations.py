@@ -168,9 +168,7 @@ class ClusterOperations:
         elsewhere = self._addressed(identity, body)
         if elsewhere:
             return await self._hop.call(elsewhere, identity, "RowtideDrain", b"{}")
-        if not self._handover.left and not await self._handover.others_staying():
-            raise invalid("No other worker is there to take the slots.")
-        await self._handover.leave()
+        await self._handover.drain()
         return json_answer({"worker": self._peers.address, "drained": True})
 
     async def undrain(self, identity: Identity, body: bytes) -> bytes:

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable
 
 from rowtide.core.authentication import Identity
-from rowtide.core.errors import StoreError
+from rowtide.core.errors import StoreError, invalid
 from rowtide.stream.faust_membership import Membership
 from rowtide.stream.hop import NOBODY, HopClient
 from rowtide.stream.lease_keeper import LeaseKeeper
@@ -105,22 +105,38 @@ class Handover:
         await self._roster.hand_over(int(json.loads(body)["slot"]))
         return b"{}"
 
+    async def drain(self) -> None:
+        """Leave, while others take our slots. Raises OTSParameterInvalid where nobody would.
+
+        Of two that are drained at once each has said that it leaves before it asks the other: they
+        do not both go.
+        """
+        async with self._changing:
+            before, self.left = self.left, True
+            if not before and not await self._staying_now(leaving=False):
+                self.left = False
+                raise invalid("No other worker is there to take the slots.")
+            await self._leave()
+
     async def leave(self) -> None:
         """Give all slots away and take no more; return once we have none."""
         async with self._changing:
             self.left = True
-            self._staying = await self._staying_now(leaving=True)
-            self._roster.close()
-            await self.membership.stop()
-            if not self._staying:
-                self._roster.hurry()
-            try:
-                async with asyncio.timeout(LEAVE_S_MAX):
-                    await self._roster.ended()
-            except TimeoutError:
-                self._roster.hurry()
+            await self._leave()
+
+    async def _leave(self) -> None:
+        self._staying = await self._staying_now(leaving=True)
+        self._roster.close()
+        await self.membership.stop()
+        if not self._staying:
+            self._roster.hurry()
+        try:
+            async with asyncio.timeout(LEAVE_S_MAX):
                 await self._roster.ended()
-            await asyncio.sleep(LINGER_S)
+        except TimeoutError:
+            self._roster.hurry()
+            await self._roster.ended()
+        await asyncio.sleep(LINGER_S)
 
     async def rejoin(self) -> None:
         """Take slots again."""
@@ -130,10 +146,6 @@ class Handover:
                 self.membership = self._new_membership()
                 self.left = False
                 await self.membership.start()
-
-    async def others_staying(self) -> set[str]:
-        """Return the other workers that take slots, as far as they answer."""
-        return await self._staying_now(leaving=False)
 
     async def _staying_now(self, *, leaving: bool) -> set[str]:
         """Tell the others whether we leave; return those that do not."""
