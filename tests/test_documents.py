@@ -16,6 +16,8 @@ DOCUMENTS = sorted(
 )
 # `stream/shard.py:Shard.submit` in backquotes or in a diagram.
 PLACE = re.compile(r"\b((?:\w+/)+\w+\.py):([A-Za-z_][\w.]*\w)")
+# `tests/stream/test_hop.py` or `tests/model/test_model.py::test_it`, without a name behind a colon.
+FILE = re.compile(r"`((?:tests|core|stream|connectors|cli|deploy|demo)/[\w/.-]+)(?:::(\w+))?`")
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
 
 
@@ -37,6 +39,16 @@ def test_every_function_a_document_names_exists(document: str) -> None:
         path = ROOT / file
         if not path.exists() or name not in defined(ast.parse(path.read_text(encoding="utf-8"))):
             missing.append(f"{file}:{name}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", sorted(set(DOCUMENTS)))
+def test_every_file_and_every_test_a_document_names_exists(document: str) -> None:
+    missing = []
+    for file, name in FILE.findall((ROOT / document).read_text(encoding="utf-8")):
+        path = ROOT / file
+        if not path.exists() or (name and f"def {name}(" not in path.read_text(encoding="utf-8")):
+            missing.append(f"{file}::{name}")
     assert missing == []
 
 
