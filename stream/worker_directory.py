@@ -2,7 +2,7 @@
 
 A lock on a file keeps a second process out. Whoever holds it knows that every earlier process of
 this very file has ended, so their leases need not be waited for. A copied directory has another
-file (device, inode or machine differ), and then nothing is known.
+file (device, inode, machine or host differ), and then nothing is known.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ class WorkerDirectory:
     def _file_identity(self) -> list[str]:
         status = os.fstat(self._lock)
         machine = Path("/etc/machine-id")
-        name = machine.read_text().strip() if machine.exists() else os.uname().nodename
-        return [name, str(status.st_dev), str(status.st_ino)]
+        # Containers of one image may share it, and the clone of a disk has the same numbers.
+        name = machine.read_text().strip() if machine.exists() else ""
+        return [name, os.uname().nodename, str(status.st_dev), str(status.st_ino)]
 
     def _stored(self) -> dict[str, Any]:
         try:

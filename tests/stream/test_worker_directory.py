@@ -1,0 +1,63 @@
+"""A worker's directory tells which owners have surely ended: those whose lease nobody waits for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import pytest
+
+from rowtide.stream.worker_directory import DirectoryBusy, WorkerDirectory
+
+STARTS = 100
+
+
+def started(path: Path) -> WorkerDirectory:
+    """Start a worker on a directory, and kill it."""
+    found = WorkerDirectory(path)
+    found.release()
+    return found
+
+
+def test_a_directory_belongs_to_one_process(tmp_path: Path) -> None:
+    first = WorkerDirectory(tmp_path / "d")
+    with pytest.raises(DirectoryBusy, match=f"in use by process {os.getpid()}"):
+        WorkerDirectory(tmp_path / "d")
+    first.release()
+    started(tmp_path / "d")
+
+
+def test_who_starts_again_knows_its_former_owners_and_its_name(tmp_path: Path) -> None:
+    owners: list[bytes] = []
+    for _ in range(STARTS):
+        found = started(tmp_path / "d")
+        assert found.owner not in owners
+        assert not owners or owners[-1] in found.dead, "the last one's lease may still run"
+        owners.append(found.owner)
+    assert started(tmp_path / "d").instance == found.instance
+
+
+def test_a_copy_of_a_directory_knows_nobody_as_dead(tmp_path: Path) -> None:
+    """The worker it was copied from may live, and read under its lease."""
+    first = started(tmp_path / "d")
+    shutil.copytree(tmp_path / "d", tmp_path / "copy")
+    copy = started(tmp_path / "copy")
+    assert (copy.dead, copy.instance == first.instance) == (frozenset(), False)
+
+
+def test_a_cloned_disk_on_another_host_knows_nobody_as_dead(tmp_path: Path) -> None:
+    """Device and inode are those of the original there, and images may share a machine's id."""
+    first = started(tmp_path / "d")
+    with patch("os.uname", lambda: SimpleNamespace(nodename="other")):
+        clone = started(tmp_path / "d")
+    assert (clone.dead, clone.instance == first.instance) == (frozenset(), False)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"file": 1}', "no json"])
+def test_an_identity_that_cannot_be_read_is_made_anew(tmp_path: Path, content: str) -> None:
+    started(tmp_path / "d")
+    (tmp_path / "d" / "identity.json").write_text(content)
+    assert started(tmp_path / "d").dead == frozenset()
