@@ -23,6 +23,8 @@ SETTLED_S_MAX = 60.0
 SERVED_S_MAX = 60.0
 UNAVAILABLE = {"OTSPartitionUnavailable", "OTSServerBusy", "OTSServerUnavailable"}
 RETRIED = {*UNAVAILABLE, "OTSTimeout"}
+UNKNOWN = {"OTSServerUnavailable", "OTSTimeout"}
+MADE = "OTSObjectAlreadyExist"
 
 
 class Retrying(Client):
@@ -111,10 +113,17 @@ class Workers:
 
 
 def repeated(attempt: Callable[[], object]) -> float:
-    """Do what SDKs repeat until it succeeds; return how long that took, in seconds."""
+    """Do what SDKs repeat until it succeeds; return how long that took, in seconds.
+
+    What is there already was made by an attempt of ours that had no answer, if there was one.
+    """
     began = time.monotonic()
+    unknown = False
     while (refused := failure(attempt)) is not None:
-        assert refused in RETRIED
+        if unknown and refused == MADE:
+            break
+        assert refused in RETRIED, refused
+        unknown = unknown or refused in UNKNOWN
         assert time.monotonic() - began < SERVED_S_MAX, refused
         time.sleep(0.02)  # As SDKs do between two attempts.
     return time.monotonic() - began
@@ -127,7 +136,7 @@ def failure(attempt: Callable[[], object]) -> str | None:
     except ServerError as error:
         return error.code
     except NoAnswer:
-        return "OTSServerUnavailable"
+        return "OTSServerUnavailable"  # As one whose outcome is unknown.
     return None
 
 
