@@ -27,16 +27,24 @@ UNKNOWN = {"OTSServerUnavailable", "OTSTimeout"}
 MADE = "OTSObjectAlreadyExist"
 
 
+READS = ("Get", "BatchGet", "Describe", "List")
+"""How the names of operations begin that change nothing."""
+
+
 class Retrying(Client):
-    """Repeats, as SDKs do, what was not done because a slot is on its way."""
+    """Repeats, as SDKs do, what was not done because a slot is on its way.
+
+    Reads also where their worker died with the answer: they change nothing.
+    """
 
     def _exchange(self, operation: str, body: bytes) -> bytes:
         deadline = time.monotonic() + SERVED_S_MAX
+        again = RETRIED if operation.startswith(READS) else UNAVAILABLE
         while True:
             try:
                 return super()._exchange(operation, body)
             except ServerError as error:
-                if error.code not in UNAVAILABLE or time.monotonic() > deadline:
+                if error.code not in again or time.monotonic() > deadline:
                     raise
             time.sleep(0.02)
 
