@@ -60,7 +60,7 @@ def test_three_workers_reach_each_other_and_have_time_to_drain() -> None:
     for name, service in workers.items():
         settings = load_settings(None, service["environment"], {})
         assert settings.durability == "replicated"
-        assert settings.advertise == name
+        assert settings.advertise == name == service["hostname"]
         assert settings.slots >= len(workers)
         assert settings.serves_metrics
         assert service["stop_grace_period"] == "90s"
