@@ -27,7 +27,7 @@ def json_fields(body: bytes, known: set[str]) -> dict[str, Any]:
     """Return a JSON object with no other fields than ``known``. Raises OTSParameterInvalid."""
     try:
         fields = json.loads(body or b"{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise invalid(f"Invalid request body: not JSON: {error}.") from error
     if not isinstance(fields, dict):
         raise invalid("Invalid request body: not a JSON object.")

@@ -20,6 +20,7 @@ from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable, no_table
 from rowtide.core.reshape import ended_in_order
 from rowtide.core.schema import GLOBAL, Index, ShardRange, Table, check_table_name
 from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.admin_request import json_fields
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.directory import Directory
 from rowtide.stream.hop import NOBODY
@@ -263,8 +264,7 @@ class IndexOperations:
 
     async def list_indexes(self, identity: Identity, body: bytes) -> bytes:
         """Return a table's indexes and how far each is behind."""
-        fields = json.loads(body or b"{}")
-        name = str(fields.get("table", "")) if isinstance(fields, dict) else ""
+        name = str(json_fields(body, {"table"}).get("table", ""))
         table = self._directory.table(identity.instance, name)
         state = await self._state(table.table_id)
         told = [_told(table, index, state) for index in table.indexes]
