@@ -5,8 +5,7 @@ log the next one gathers (group commit). An answer is given only after the log a
 record at the offset it names and the rows hold it, so a later read sees it.
 
 One task runs ``run`` and owns the order of appends; ``submit`` may be called from any request on
-the same event loop. A shard that can't know its own state any more closes (``failed``) and its slot
-opens it again by replay.
+the same event loop. A shard that can't know its own state closes (``failed``); its slot replays it.
 """
 
 from __future__ import annotations
@@ -328,7 +327,8 @@ class ShardOwner:
                 if self.retired:
                     return
         except (LogShortened, record.CorruptRecord, StoreError, StoreFailed) as error:
-            logger.exception("shard %s closes", self.shard.shard_id)
+            fault = not isinstance(error, StoreError)  # What was foreseen is told in a line.
+            logger.error("shard %s closes: %s", self.shard.shard_id, error, exc_info=fault)
             self.failed = error
         finally:
             self._close()

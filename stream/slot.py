@@ -46,7 +46,7 @@ from rowtide.stream.shard_repair import Loss, fill_log, find_loss, hold_rows
 from rowtide.stream.slot_failures import StoreBehind, logged
 from rowtide.stream.slot_indexes import SlotIndexes
 from rowtide.stream.slot_intakes import SlotIntakes
-from rowtide.stream.slot_reshapes import SlotReshapes, require_parents
+from rowtide.stream.slot_reshapes import SlotReshapes
 from rowtide.stream.slot_settings import SlotSettings
 from rowtide.stream.slot_sweep import SlotSweep
 from rowtide.stream.slot_tasks import LifeTasks
@@ -140,8 +140,9 @@ class Slot:
         self._kept_s = self._settings.commits_kept_s + self._limits.transaction_s_max
         self._trim = SlotTrim(indexes, links, self.starts, self._clock_us, kept_s=self._kept_s)
         self._reshapes = SlotReshapes(
-            number, links, self.shards, self._seal, self._log_of, self._counts
+            number, links, opener, self.shards, self._seal, self._log_of, self._counts
         )
+        self._reshapes.closed, self._reshapes.begun = self.closed, self._begun
         self._intakes = SlotIntakes(number, links, opener, self._make_room, self._log_of)
         self.reclaimer = Reclaimer(
             self.shards.values,
@@ -277,6 +278,7 @@ class Slot:
             wanted = {shard.shard_id: shard for _, shard in self._tables(self.number)}
             for shard_id in [name for name in self.shards if name not in wanted]:
                 await self.remove_shard(shard_id)
+            await self._reshapes.open_ended(self.rows)
             known = self._begun | self.closed.keys()
             await self._await_served(
                 [self._begin(shard) for name, shard in wanted.items() if name not in known]
@@ -399,7 +401,7 @@ class Slot:
         self._flush = ChangelogFlush(self._writer, self.rows)
         assert self._tasks is not None, "opening happens inside run"
         self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")
-        await self._reshapes.open_ended(self._opener, self.rows, self.closed)
+        await self._reshapes.open_ended(self.rows)
         for served in [self._begin(shard) for _, shard in self._tables(self.number)]:
             await served.wait()
         self.opened.set()
@@ -446,6 +448,9 @@ class Slot:
             await self._serve_on(shard, served)
         finally:
             self._begun.discard(shard.shard_id)
+        # The table was dropped, or the log has ended, perhaps before it was read here.
+        await self._reshapes.open_ended(self.rows)
+        served.set()
 
     async def _serve_on(self, shard: ShardRange, served: asyncio.Event) -> None:
         backoff_s = BACKOFF_S
@@ -492,10 +497,9 @@ class Slot:
                     raise owner.failed
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
-        served.set()  # The table was dropped meanwhile, or the log has ended.
 
     async def _opened(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
-        require_parents(shard, self.closed)
+        await self._reshapes.require_parents(shard, rows)
         warm = await self._intakes.arrived(table, shard, rows) if shard.copied else None
         owner = await self._opener.open(table, shard, rows, self.claim, warm=warm)
         await self._opener.put_in_force(owner)
@@ -584,11 +588,11 @@ class Slot:
 
     def _close(self) -> None:
         self.opened.clear()
-        self.shards.clear()
-        self.feeders.clear()
+        # A task that was ended before it began has taken nothing off.
+        for of_life in (self.shards, self.feeders, self.closed, self._begun):
+            of_life.clear()
         self._reshapes.clear()
         self._intakes.clear()
-        self.closed.clear()
         self._flush = None
         if self.rows is not None:
             rows, self.rows = self.rows, None

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from rowtide.core import record
 from rowtide.core.errors import StoreError, Unavailable
 from rowtide.core.reshape import MOVE, Reshape, Sealed, plan_of
-from rowtide.core.schema import ShardRange
+from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.appender import LogShortened
 from rowtide.stream.counts import Counts
 from rowtide.stream.log import Log
@@ -60,6 +60,7 @@ class SlotReshapes:
         self,
         number: int,
         links: ReshapeLinks,
+        opener: ShardOpener,
         shards: Mapping[str, ShardOwner],
         seal: Callable[[ShardOwner, str], Awaitable[Sealed]],
         log_of: Callable[[str], Log],
@@ -67,31 +68,66 @@ class SlotReshapes:
     ) -> None:
         self.ended: dict[str, ShardOwner] = {}
         """Those that were sealed, by shard id, while the catalog knows them."""
+        self.closed: dict[str, str] = {}
+        """Why a shard of the slot can't be read for good, by shard id."""
+        self.begun: Collection[str] = ()
+        """Shards that are open or about to be."""
         self._number = number
         self._links = links
+        self._opener = opener
         self._shards = shards
         self._seal = seal
         self._log_of = log_of
         self._counts = counts
         self._carried: set[str] = set()
+        self._opening = asyncio.Lock()
 
     def clear(self) -> None:
         """Forget everything: the slot closes."""
         self.ended.clear()
         self._carried = set()  # Tasks of the life that ends take themselves off the former one.
 
-    async def open_ended(self, opener: ShardOpener, rows: RowStore, closed: dict[str, str]) -> None:
+    async def open_ended(self, rows: RowStore | None) -> None:
         """Bring the rows up to the seal of every shard that has ended; their children go on there.
 
-        One that can't be read for good is noted in ``closed`` with the reason.
+        Those that end meanwhile are among them: a former owner may still carry a change through.
+        Those ``begun`` find their seals themselves. One that can't be read for good is noted in
+        ``closed`` with the reason. Without ``rows`` the slot closes, and nothing is done.
         """
-        for table, shard in self._links.ended(self._number):
-            try:
-                require_parents(shard, closed)
-                self.ended[shard.shard_id] = await opener.open_ended(table, shard, rows)
-            except (LogShortened, record.CorruptRecord) as error:
-                closed[shard.shard_id] = str(error)
-                logger.critical("shard %s can't be read: %s", shard.shard_id, error)
+        if rows is None:
+            return
+        async with self._opening:
+            while left := self._unread({*self.ended, *self.closed, *self.begun}):
+                table, shard = left[0]
+                try:
+                    self._require_whole(shard)
+                    self.ended[shard.shard_id] = await self._opener.open_ended(table, shard, rows)
+                except (LogShortened, record.CorruptRecord) as error:
+                    self.closed[shard.shard_id] = str(error)
+                    logger.critical("shard %s can't be read: %s", shard.shard_id, error)
+
+    async def require_parents(self, shard: ShardRange, rows: RowStore) -> None:
+        """Return once the rows have all that a shard's parents left to it.
+
+        Raises ``LogShortened`` where one can't be read for good, ``Unavailable`` where one can't
+        be yet.
+        """
+        await self.open_ended(rows)
+        self._require_whole(shard)
+        left = {parent.shard_id for _, parent in self._unread(self.ended)}
+        if missing := sorted(left.intersection(shard.parents)):
+            raise Unavailable(f"shard {missing[0]}, from which it came, is not read to its end")
+
+    def _unread(self, known: Collection[str]) -> list[tuple[Table, ShardRange]]:
+        """Return the shards that have ended and are not ``known`` here, parents first."""
+        return [pair for pair in self._links.ended(self._number) if pair[1].shard_id not in known]
+
+    def _require_whole(self, shard: ShardRange) -> None:
+        """Raise ``LogShortened`` where a shard came from one that can't be read."""
+        for parent in shard.parents:
+            if parent in self.closed:
+                reason = self.closed[parent]
+                raise LogShortened(f"shard {parent}, from which it came, is lost: {reason}")
 
     def settle(self, tasks: asyncio.TaskGroup, claim: int) -> None:
         """Carry through what the catalog plans, and let go what it has forgotten."""
@@ -193,10 +229,3 @@ class SlotReshapes:
             if not any(owner.transactions.count for owner in owners):
                 return
             await asyncio.sleep(QUIET_LOOK_S)
-
-
-def require_parents(shard: ShardRange, closed: Mapping[str, str]) -> None:
-    """Raise ``LogShortened`` where a shard came from one that can't be read."""
-    for parent in shard.parents:
-        if parent in closed:
-            raise LogShortened(f"shard {parent}, from which it came, is lost: {closed[parent]}")

@@ -59,6 +59,8 @@ class Passed(Carried):
                 if self._hop.happens(wire.cut):
                     wire.count("hop cut")
                     break
+                if writer.is_closing():
+                    break  # It was cut meanwhile.
                 writer.write(chunk)
                 await writer.drain()
                 if self._hop.happens(wire.mute):

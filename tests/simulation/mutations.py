@@ -384,6 +384,12 @@ async def _pass(*_arguments: object, **_named: object) -> None:
     return None
 
 
+async def _open_ended_before(self: SlotReshapes, rows: RowStore) -> None:
+    before = [] if self.begun else list(self._links.ended(self._number))
+    for table, place in before:
+        self.ended[place.shard_id] = await self._opener.open_ended(table, place, rows)
+
+
 async def _forget_at_once(
     self: SlotTrim, _table: object, shard: ShardRange, _ended: object
 ) -> None:
@@ -475,6 +481,13 @@ RESHAPING = [
     Mutation("begin children below their parents' seals", [(reshape, "reshaped", _no_floor)], 10),
     Mutation(
         "open children without their parents' logs", [(SlotReshapes, "open_ended", _pass)], 10
+    ),
+    Mutation(
+        "read the logs of those alone that had ended before",
+        [
+            (SlotReshapes, "open_ended", _open_ended_before),
+            (SlotReshapes, "require_parents", _pass),
+        ],
     ),
     Mutation("let an ended log go before a flush", [(SlotTrim, "trim_ended", _forget_at_once)]),
 ]

@@ -506,3 +506,11 @@ def test_a_copy_reads_on_where_the_changelog_was_compacted_into_what_came_meanwh
         patch.object(MemoryReader, "read", late),
     ):
         play(story, copies=True)
+
+
+def test_what_a_former_owner_ends_as_the_next_one_opens_is_read_to_its_end() -> None:
+    """A worker opened a slot and read the logs of those shards that had ended. Meanwhile the former
+    owner, which had sealed one more before, told the catalog: the children opened on rows without
+    what their parent's log had."""
+    simulate(2114804)
+    simulate(2114705)

@@ -12,8 +12,9 @@ from rowtide.core import variant
 from rowtide.core.errors import OutcomeUnknown, StoreError
 from rowtide.core.group import AtomicBatch
 from rowtide.core.limits import Limits
+from rowtide.core.record import SINGLE, Envelope, encode_body, encode_record
 from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState
+from rowtide.core.shard_state import ShardState, options_body
 from rowtide.core.transaction_id import TransactionId
 from rowtide.stream.memory_log import Fault, MemoryLog
 from rowtide.stream.row_store import RowStore
@@ -324,3 +325,17 @@ async def test_groups_and_writes_share_a_batch_in_order(tmp_path: Path) -> None:
         assert owned.rows == "a=15 b=4"
     async with running(tmp_path / "again", owned.log) as again:
         assert again.rows == "a=15 b=4"
+
+
+async def test_an_owner_that_was_replaced_closes_and_says_so_in_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as owned:
+        later = encode_record(
+            Envelope(0, 2, b"ownerid9", NOW_US, SINGLE), encode_body(options_body(table()))
+        )
+        await owned.log.append([(b"", later)], deadline_s=1.0)
+        assert await owned.write("P a=1") == "OTSPartitionUnavailable"
+    [told] = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert told.getMessage() == ("shard s1 closes: shard s1 has a later owner; this one steps down")
+    assert not told.exc_info, "a traceback is for a fault"
