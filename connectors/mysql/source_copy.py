@@ -337,7 +337,7 @@ class Copy:
                 self._copied.add(name)
         elif what is What.REPLACED:
             self._restart([name], sweep=True)
-        elif not kept_values(progress.columns, now.columns, _filled):
+        elif what is What.RESHAPED or not kept_values(progress.columns, now.columns, _filled):
             logger.info("%s has other columns: it is copied again", name)
             self._restart([name], sweep=False)
         progress.columns = columns
@@ -358,7 +358,7 @@ class Copy:
 
     async def _empty(self, table: SourceTable, piece: Piece) -> None:
         """Delete all rows of a table. Those made after the statement have higher positions."""
-        prefix = self._snapshots.prefix(piece.begin, event=1)
+        prefix = self._snapshots.prefix(piece.begin)
         after: Key | None = None
         while keys := await self._target.keys(table.target, after, limit=KEYS):
             await self._write(self._deletes(table, list(keys), prefix, piece.time_ms))
@@ -392,4 +392,4 @@ def _names(meaning: Meaning, tables: Mapping[str, SourceTable | None]) -> list[s
 
 def _filled(column: Column) -> bool:
     """Say whether rows that are older than a column may have a value there."""
-    return not column.nullable or column.default is not None
+    return column.computed or not column.nullable or column.default is not None

@@ -1,6 +1,7 @@
 """What statements of the binlog mean for tables, told by their first words and the names in them.
 
-What a column list says is not read: after a change the server is asked for the table as it is.
+What a column list says is not read: after a change the server is asked for the table as it is. By
+then it may be one after further statements, so what a statement does to values is told here too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ class What(Enum):
 
     CREATED = "created"
     ALTERED = "altered"
+    RESHAPED = "reshaped"
+    """Altered so that its rows may have other values in columns of the same names and types."""
     EMPTIED = "emptied"
     DROPPED = "dropped"
     REPLACED = "replaced"
@@ -34,9 +37,15 @@ class Meaning(NamedTuple):
     table: str
 
 
-_COMMENT = re.compile(r"/\*(?![!M]).*?\*/|--[ \t][^\n]*|#[^\n]*", re.S)
+_TEXT = r"'(?:[^'\\]|\\.|'')*'"
+_QUOTED = r"\"(?:[^\"\\]|\\.|\"\")*\""
+"""A text, or with the mode ANSI_QUOTES a name."""
+_TICKED = r"`(?:[^`]|``)+`"
+_COMMENT = re.compile(
+    rf"({_TEXT}|{_QUOTED}|{_TICKED})|/\*(?!M?!).*?\*/|--[ \t\n][^\n]*|#[^\n]*", re.S
+)
 _EXECUTED = re.compile(r"/\*M?!\d*(.*?)\*/", re.S)
-_PART = r"(?:`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[\w$\u0080-\uffff]+)"
+_PART = rf"(?:{_TICKED}|\"(?:[^\"]|\"\")+\"|[\w$\u0080-\uffff]+)"
 _NAME = rf"{_PART}(?:\s*\.\s*{_PART})?"
 _IF = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
 _LIST = rf"({_NAME}(?:\s*,\s*{_NAME})*)"
@@ -50,12 +59,18 @@ _TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?({_NAME})", _FLAGS)
 _RENAME = re.compile(r"RENAME\s+TABLES?\s+(.*)", _FLAGS)
 _WAIT = r"(?:WAIT\s+\d+|NOWAIT)?"
 _PAIR = re.compile(rf"{_IF}({_NAME})\s*{_WAIT}\s*TO\s+({_NAME})", _FLAGS)
-_RENAMED = re.compile(
-    rf"(?:^|[\s,])RENAME\s+(?!(?:COLUMN|INDEX|KEY)\b)(?:TO\s+|AS\s+|=\s*)?({_NAME})", _FLAGS
-)
+_RENAMES = rf"(?:^|[\s,])RENAME\s+(?!(?:COLUMN|INDEX|KEY)\b)(?:TO\s+|AS\s+|=\s*)?({_NAME})"
+_RENAMED = re.compile(_RENAMES, _FLAGS)
+_SAID = re.compile(rf"(?P<kept>{_RENAMES}|{_TICKED})|{_TEXT}|{_QUOTED}", _FLAGS)
+"""What is quoted: texts, and names, of which the new one of a table is known by what is before."""
 _LOSES_ROWS = re.compile(
     r"\b(DROP|TRUNCATE|EXCHANGE|CONVERT|REORGANIZE)\s+PARTITION|\b(IMPORT|DISCARD)\s+TABLESPACE"
     r"|\bCONVERT\s+TABLE",
+    _FLAGS,
+)
+_RESHAPES = re.compile(
+    r"\b(?:CHANGE|MODIFY)\b|\bRENAME\s+COLUMN\b"
+    r"|\bDROP\s+(?!(?:INDEX|KEY|CONSTRAINT|PRIMARY|FOREIGN|CHECK|DEFAULT|PERIOD|SYSTEM)\b)",
     _FLAGS,
 )
 _CHANGES_ROWS = re.compile(r"(INSERT|REPLACE|UPDATE|DELETE|LOAD\s+DATA|CALL)\b", _FLAGS)
@@ -64,7 +79,9 @@ _BACK_TO = re.compile(r"ROLLBACK\s+(?:WORK\s+)?TO\b", _FLAGS)
 
 def meanings(statement: str, database: str) -> list[Meaning]:
     """Return what a statement, run in ``database``, means for tables, in its order."""
-    text = _COMMENT.sub(" ", _EXECUTED.sub(r" \1 ", statement)).strip()
+    text = _EXECUTED.sub(r" \1 ", statement)
+    # What looks like a comment within quotes is none.
+    text = _COMMENT.sub(lambda found: found[1] or " ", text).strip()
     return list(_meanings(text, database))
 
 
@@ -95,13 +112,17 @@ def _meanings(text: str, database: str) -> Iterator[Meaning]:
 def _alter(name: str, rest: str, database: str) -> Iterator[Meaning]:
     table = _meaning(What.ALTERED, name, database)
     # Names and texts in quotes may look like words of a statement.
-    bare = re.sub(r"'(?:[^'\\]|\\.|'')*'", "''", rest)
+    bare = _SAID.sub(lambda found: found["kept"] or "''", rest)
     renamed = _RENAMED.search(bare)
     if renamed:
         yield table._replace(what=What.DROPPED)
         yield _meaning(What.REPLACED, renamed[1], table.database)
-    elif _LOSES_ROWS.search(re.sub(r"`(?:[^`]|``)+`", "``", bare)):
+        return
+    bare = re.sub(_TICKED, "``", bare)
+    if _LOSES_ROWS.search(bare):
         yield table._replace(what=What.REPLACED)
+    elif _RESHAPES.search(bare):
+        yield table._replace(what=What.RESHAPED)
     else:
         yield table
 

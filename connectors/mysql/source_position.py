@@ -8,10 +8,10 @@ the one where the next begins. A **position** is 32 bytes, big-endian, that rise
 - A row of the binlog: the place where its transaction begins, which event of rows it is in there
   (from 1), run 0, which row of the event. The same row has the same position however often it is
   read, so a shard that has it skips it.
-- A row of a snapshot, of a sweep or of an emptied table: the place that it is as of, event 0 (1
-  for an emptied table: the statement itself), the run, and a number that rises within the run. It
-  is read again after a crash, and may then be another: each start has a higher run, so nothing is
-  skipped.
+- A row of a snapshot, of a sweep or of an emptied table: the place that it is as of, event 0, the
+  run, and a number that rises within the run. It is read again after a crash, and may then be
+  another: each start has a higher run, so nothing is skipped. What empties a table comes before
+  the rows of its own transaction: a table may be made of a query.
 - The epoch rises where places start anew or leave something out: another server's binlog, one that
   was reset, one that no longer has what was not read yet. It is kept before it is used.
 
@@ -45,7 +45,7 @@ class Place(NamedTuple):
     offset: int
 
 
-def prefix(epoch: int, place: Place, *, event: int, run: int = 0) -> bytes:
+def prefix(epoch: int, place: Place, *, event: int = 0, run: int = 0) -> bytes:
     """Return the first 24 bytes of a position; eight of the row's number follow."""
     return _PREFIX.pack(epoch, *place, event, run)
 

@@ -57,7 +57,10 @@ _SRID_BYTES = 4
 
 
 class Column(NamedTuple):
-    """A column as the server's own schema tells it. ``default`` is its text, None for NULL."""
+    """A column as the server's own schema tells it. ``default`` is its text, None for NULL.
+
+    ``computed``: its values are made of other columns', and kept.
+    """
 
     name: str
     type: str
@@ -65,6 +68,7 @@ class Column(NamedTuple):
     nullable: bool
     default: str | None
     charset: str
+    computed: bool = False
 
     @property
     def unsigned(self) -> bool:

@@ -93,9 +93,9 @@ class Snapshots:
         self._made += 1
         return self._made.to_bytes(8, "big")
 
-    def prefix(self, place: Place, *, event: int = 0) -> bytes:
+    def prefix(self, place: Place) -> bytes:
         """Return the first bytes of positions of what is as of a place."""
-        return prefix(self._epoch, place, event=event, run=self._run)
+        return prefix(self._epoch, place, run=self._run)
 
     def chunk(self, table: SourceTable, cursor: Sequence[str] | None, made: Gtids) -> Chunk:
         """Return the rows behind a cursor. Raises TableChanged."""

@@ -96,7 +96,8 @@ def _columns(rows: Iterable[tuple[Any, ...]], no_default: Sequence[str | None]) 
     for name, kind, declared, nullable, default, charset, extra in rows:
         if "VIRTUAL" not in extra:  # A virtual one is computed when it is read.
             known = None if default in no_default else str(default)
-            yield Column(name, kind, declared, nullable == "YES", known, charset or "")
+            computed = "STORED" in extra or "PERSISTENT" in extra
+            yield Column(name, kind, declared, nullable == "YES", known, charset or "", computed)
 
 
 def _key(

@@ -19,10 +19,20 @@ CREATE OR REPLACE TABLE a (x INT)                        | created shop.a, empti
 CREATE TEMPORARY TABLE a (x INT)                         |
 CREATE INDEX i ON a (x)                                  |
 ALTER TABLE a ADD COLUMN y INT DEFAULT 5                 | altered shop.a
-ALTER ONLINE TABLE other.a DROP COLUMN y                 | altered other.a
-ALTER TABLE a RENAME COLUMN x TO y                       | altered shop.a
+ALTER ONLINE TABLE other.a DROP COLUMN y                 | reshaped other.a
+ALTER TABLE a RENAME COLUMN x TO y                       | reshaped shop.a
+ALTER TABLE a ADD y INT, ALTER x DROP DEFAULT            | altered shop.a
+ALTER TABLE a DROP INDEX i, DROP CONSTRAINT IF EXISTS c  | altered shop.a
+ALTER TABLE a DROP COLUMN x, ADD COLUMN x INT            | reshaped shop.a
+ALTER TABLE a DROP INDEX i, DROP `index`                 | reshaped shop.a
+ALTER TABLE a MODIFY x INT AS (y * 2) STORED             | reshaped shop.a
+ALTER TABLE a ADD y INT COMMENT 'do not MODIFY x'        | altered shop.a
 ALTER TABLE a RENAME INDEX i TO j, ADD z INT             | altered shop.a
 ALTER TABLE a COMMENT 'RENAME TO b'                      | altered shop.a
+ALTER TABLE a COMMENT "please rename it later"           | altered shop.a
+ALTER TABLE a ADD y CHAR(4) DEFAULT '#000', RENAME TO b  | dropped shop.a, replaced shop.b
+ALTER TABLE a ADD y INT COMMENT 'a -- b', RENAME "b"     | dropped shop.a, replaced shop.b
+/*Migration 5*/ ALTER TABLE a RENAME TO b                | dropped shop.a, replaced shop.b
 ALTER TABLE a RENAME b                                   | dropped shop.a, replaced shop.b
 ALTER TABLE a ADD z INT, RENAME TO other.b               | dropped shop.a, replaced other.b
 ALTER TABLE a DROP PARTITION p                           | replaced shop.a
@@ -96,6 +106,75 @@ async def test_tables_change_while_they_are_followed(sql_server: SqlServer) -> N
         sql_server.execute("CREATE TABLE shop.b (id INT PRIMARY KEY)")
         await running.settle()
         assert plain(target.rows["b"]) == {}, "a new table begins empty"
+        assert running.lives == 1
+
+
+@pytest.mark.system
+async def test_a_table_made_of_a_query_has_its_rows_where_an_earlier_one_left_some(
+    sql_server: SqlServer,
+) -> None:
+    sql_server.execute(
+        "CREATE TABLE shop.a (id INT PRIMARY KEY)",
+        "INSERT INTO shop.a VALUES (1), (2), (3), (4), (5), (6), (7), (8)",
+        "CREATE TABLE shop.b LIKE shop.a",
+        "INSERT INTO shop.b SELECT id + 100 FROM shop.a",
+    )
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+        sql_server.execute("DROP TABLE shop.b")
+        await running.settle()
+        sql_server.execute("CREATE TABLE shop.b (id INT PRIMARY KEY) AS SELECT id FROM shop.a")
+        await running.settle()
+        assert plain(target.rows["b"]) == plain(target.rows["a"])
+        assert running.lives == 1
+
+
+@pytest.mark.system
+async def test_columns_whose_values_a_statement_changes_are_copied_again(
+    sql_server: SqlServer,
+) -> None:
+    sql_server.execute(
+        "CREATE TABLE shop.a (id INT PRIMARY KEY, x INT, y INT)",
+        "INSERT INTO shop.a VALUES (1, 10, 1), (2, 20, NULL)",
+    )
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+        rows = target.rows["a"]
+        sql_server.execute("ALTER TABLE shop.a DROP COLUMN x, ADD COLUMN x INT")
+        await running.settle()
+        assert plain(rows) == {(1,): {"y": 1}, (2,): {}}
+
+        sql_server.execute("ALTER TABLE shop.a ADD COLUMN twice INT AS (id * 2) STORED")
+        await running.settle()
+        assert plain(rows) == {(1,): {"y": 1, "twice": 2}, (2,): {"twice": 4}}
+
+        sql_server.execute("ALTER TABLE shop.a MODIFY twice INT AS (id * 2 + 1) STORED")
+        await running.settle()
+        assert plain(rows) == {(1,): {"y": 1, "twice": 3}, (2,): {"twice": 5}}
+
+        with sql_server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_mode = ''")
+            cursor.execute("ALTER TABLE shop.a MODIFY y INT NOT NULL")
+        await running.settle()
+        assert plain(rows) == {(1,): {"y": 1, "twice": 3}, (2,): {"y": 0, "twice": 5}}
+        assert running.lives == 1
+
+
+@pytest.mark.system
+async def test_updates_are_merges_after_a_table_was_made_that_was_there(
+    sql_server: SqlServer,
+) -> None:
+    made = "CREATE TABLE IF NOT EXISTS shop.a (id INT PRIMARY KEY, x INT, y INT)"
+    sql_server.execute(made, "INSERT INTO shop.a VALUES (1, 10, 1)")
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+        sql_server.execute(made, "UPDATE shop.a SET x = 11")
+        await running.settle()
+        last = target.made[-1]
+        assert (last.columns, last.whole) == ({"x": 11}, False)
         assert running.lives == 1
 
 
