@@ -11,13 +11,18 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from rowtide.connectors.postgres.rows import Cells, cells_reader, key_reader
-from rowtide.connectors.postgres.server import CHANGED, Server, quoted, quoted_name
+from rowtide.connectors.postgres.server import CHANGED, Lines, Server, quoted, quoted_name
 from rowtide.connectors.postgres.tables import SourceTable
 from rowtide.connectors.postgres.values import copied_fields, key_text, reader_of
 from rowtide.connectors.postgres.visibility import Visible
 from rowtide.connectors.rows import Key
 
 __all__ = ["Chunk", "Chunks", "Existing", "Required", "TableChanged"]
+
+
+CHUNK_BYTES = 8 * 1024 * 1024
+FIRST_ROWS = 512
+"""How wide a table's rows are is known after the first chunk."""
 
 
 class TableChanged(Exception):
@@ -53,7 +58,7 @@ class Existing(NamedTuple):
 
 
 class Chunks:
-    """Reads parts over a session of its own.
+    """Reads parts over a session of its own; one has ``CHUNK_BYTES`` and a row at most.
 
     Behind each part that the stream is waited for it marks the stream.
     """
@@ -62,16 +67,19 @@ class Chunks:
         self._server = server
         # Who no longer waits for a part does not end the thread that reads it.
         self._one_at_a_time = threading.Lock()
+        self._row_bytes: dict[int, int] = {}
 
     def read(
         self, table: SourceTable, cursor: Sequence[str] | None, required: Required
     ) -> Chunk | None:
         """Return the rows after a key; None where the moment is too early."""
-        found = self._as_of_one_moment(table, self._chunk_query(table, cursor), required)
+        limit = self._limit(table)
+        query = _chunk_query(table, cursor, limit)
+        found = self._as_of_one_moment(table, query, required, bytes_max=CHUNK_BYTES)
         if found is None:
             return None
         lines, visible, time_ms = found
-        return Chunk(_rows(table, lines), self._end(table, lines), visible, time_ms)
+        return Chunk(_rows(table, lines), self._end(table, lines, limit), visible, time_ms)
 
     def again(self, table: SourceTable, key: Key, required: Required) -> Chunk | None:
         """Return the row of a key, if it is there; None where the moment is too early."""
@@ -99,24 +107,26 @@ class Chunks:
         self, table: SourceTable, cursor: Sequence[str] | None
     ) -> tuple[list[tuple[Key, Cells]], list[str] | None]:
         """Return rows after a key as they are now, and the last one's key if there are more."""
-        lines = self._server.copied(self._chunk_query(table, cursor))
-        return _rows(table, lines), self._end(table, lines)
+        limit = self._limit(table)
+        lines = self._server.copied(_chunk_query(table, cursor, limit), bytes_max=CHUNK_BYTES)
+        return _rows(table, lines), self._end(table, lines, limit)
 
     def look_up(self, table: SourceTable, keys: Sequence[Key]) -> list[tuple[Key, Cells]]:
         """Return the rows of some keys as they are now."""
         where = f"FROM ONLY {_name(table)} WHERE {_is_one_of(table, keys)}"
         return _rows(table, self._server.copied(f"SELECT {_columns(table)} {where}"))
 
-    def _chunk_query(self, table: SourceTable, cursor: Sequence[str] | None) -> str:
-        key = _names([column.name for column in table.key])
-        after = f" WHERE ({key}) > ({', '.join(map(quoted, cursor))})" if cursor else ""
-        limit = self._server.settings.chunk_rows
-        query = f"SELECT {_columns(table)} FROM ONLY {_name(table)}{after}"
-        return f"{query} ORDER BY {key} LIMIT {limit}"
+    def _limit(self, table: SourceTable) -> int:
+        """Return how many rows are to be read of a table at once."""
+        known = self._row_bytes.get(table.oid)
+        most = self._server.settings.chunk_rows
+        return max(1, min(most, CHUNK_BYTES // known if known else FIRST_ROWS))
 
-    def _end(self, table: SourceTable, lines: Sequence[bytes]) -> list[str] | None:
+    def _end(self, table: SourceTable, lines: Lines, limit: int) -> list[str] | None:
         """Return the texts of the last line's key; None where it is the table's last."""
-        if len(lines) < self._server.settings.chunk_rows:
+        if lines:
+            self._row_bytes[table.oid] = lines.size // len(lines) + 1
+        if len(lines) < limit and not lines.cut:
             return None
         names = [column.name for column in table.columns]
         last = dict(zip(names, copied_fields(lines[-1]), strict=True))
@@ -142,18 +152,24 @@ class Chunks:
         }
 
     def _as_of_one_moment(
-        self, table: SourceTable, query: str, required: Required, *, marked: bool = True
-    ) -> tuple[list[bytes], Visible, int] | None:
+        self,
+        table: SourceTable,
+        query: str,
+        required: Required,
+        *,
+        marked: bool = True,
+        bytes_max: int | None = None,
+    ) -> tuple[Lines, Visible, int] | None:
         """Return a query's lines and their moment; ``marked``: the stream is marked behind it."""
         with self._one_at_a_time:
-            found = self._seen(table, query, required)
+            found = self._seen(table, query, required, bytes_max)
             if found is not None and marked:
                 self._server.mark()
             return found
 
     def _seen(
-        self, table: SourceTable, query: str, required: Required
-    ) -> tuple[list[bytes], Visible, int] | None:
+        self, table: SourceTable, query: str, required: Required, bytes_max: int | None
+    ) -> tuple[Lines, Visible, int] | None:
         server = self._server
         server.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
@@ -162,7 +178,8 @@ class Chunks:
             server.run(f"LOCK TABLE ONLY {_name(table)} IN ACCESS SHARE MODE")
             [(text, time_ms)] = server.rows(_MOMENT)
             visible = Visible.parsed(text)
-            lines = server.copied(query) if required.met(visible) else None
+            met = required.met(visible)
+            lines = server.copied(query, bytes_max=bytes_max) if met else None
         except CHANGED as error:
             raise TableChanged(f"{table.full_name}: {error}") from error
         finally:
@@ -176,6 +193,13 @@ def _rows(table: SourceTable, lines: Sequence[bytes]) -> list[tuple[Key, Cells]]
     return [
         (key_of(fields), cells_of(fields)) for line in lines for fields in [copied_fields(line)]
     ]
+
+
+def _chunk_query(table: SourceTable, cursor: Sequence[str] | None, limit: int) -> str:
+    key = _names([column.name for column in table.key])
+    after = f" WHERE ({key}) > ({', '.join(map(quoted, cursor))})" if cursor else ""
+    query = f"SELECT {_columns(table)} FROM ONLY {_name(table)}{after}"
+    return f"{query} ORDER BY {key} LIMIT {limit}"
 
 
 def _is_one_of(table: SourceTable, keys: Sequence[Key]) -> str:

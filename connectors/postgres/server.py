@@ -24,6 +24,7 @@ __all__ = [
     "CHANGED",
     "FORBIDDEN",
     "IN_USE",
+    "Lines",
     "Server",
     "Slot",
     "connected",
@@ -129,9 +130,9 @@ class Server:
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
 
-    def copied(self, query: str) -> list[bytes]:
-        """Return the lines of COPY's text form that a query gives."""
-        lines = _Lines()
+    def copied(self, query: str, *, bytes_max: int | None = None) -> Lines:
+        """Return the lines of COPY's text form that a query gives; the first ones up to a size."""
+        lines = Lines(bytes_max)
         with self._connection.cursor() as cursor:
             cursor.copy_expert(f"COPY ({query}) TO STDOUT", lines)
         return lines
@@ -210,10 +211,25 @@ class Server:
         self.rows("SELECT pg_drop_replication_slot(%s)", (name,))
 
 
-class _Lines(list[bytes]):
-    """A file as COPY writes to it, line by line."""
+class Lines(list[bytes]):
+    """A file as COPY writes to it, line by line.
 
-    write = list.append
+    The one that goes beyond ``bytes_max`` is the last that is kept; ``cut`` if there were more.
+    """
+
+    def __init__(self, bytes_max: int | None = None) -> None:
+        super().__init__()
+        self.size = 0
+        self.cut = False
+        self._bytes_max = bytes_max
+
+    def write(self, line: bytes) -> None:
+        """Take a line."""
+        if self._bytes_max is not None and self.size > self._bytes_max:
+            self.cut = True
+            return
+        self.size += len(line)
+        self.append(line)
 
 
 def quoted(text: str) -> str:

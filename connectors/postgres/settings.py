@@ -26,7 +26,7 @@ class SourceSettings:
 
     ``publication`` and ``slot`` are made where they are missing. A slot is for one reader: two
     connectors with one slot take changes from one another. ``chunk_rows`` are read in one query of
-    a copy: many cost memory, few cost round trips.
+    a copy, fewer where rows are wide: few cost round trips.
     """
 
     host: str

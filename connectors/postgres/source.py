@@ -32,8 +32,8 @@ __all__ = ["PostgresSource", "make_source"]
 
 logger = logging.getLogger(__name__)
 
-AHEAD_ROWS = 20_000
-"""Rows of the stream that may wait for rowtide."""
+AHEAD_BYTES = 16 * 1024 * 1024
+"""Of the stream that may wait for rowtide."""
 
 
 def make_source(fields: Fields, surroundings: Surroundings) -> PostgresSource:
@@ -143,7 +143,7 @@ class PostgresSource(ServerSource[Server]):
     ) -> None:
         """Copy and follow until stopped, or until something fails."""
         copied = {name for name, progress in checkpoint.tables.items() if progress.copied}
-        pipe: Pipe[Piece] = Pipe(weight, weight_max=AHEAD_ROWS)
+        pipe: Pipe[Piece] = Pipe(weight, weight_max=AHEAD_BYTES)
         stream = Stream(
             sessions.stream,
             pipe,

@@ -27,8 +27,10 @@ from rowtide.core.errors import Unavailable
 
 __all__ = ["Altered", "Emptied", "Incomplete", "Piece", "Stream", "weight"]
 
-PIECE_ROWS = 500
+PIECE_ROWS, PIECE_BYTES = 500, 1024 * 1024
 LIST_MESSAGES = 1000
+ROW_BYTES = 200
+"""What a row, and a piece, weighs beside its values."""
 FEEDBACK_S = 1.0
 
 
@@ -57,7 +59,7 @@ class Incomplete(NamedTuple):
 class Piece(NamedTuple):
     """A part of a transaction: rows, then an event. ``end`` is 0 where the transaction goes on.
 
-    ``time_ms`` is when it was committed.
+    ``time_ms`` is when it was committed, ``size`` how many bytes the rows' messages had.
     """
 
     first: bool
@@ -67,11 +69,12 @@ class Piece(NamedTuple):
     rows: Sequence[SourceRow]
     event: Altered | Emptied | Incomplete | None
     end: int
+    size: int
 
 
 def weight(pieces: list[Piece]) -> int:
-    """Return how much pieces weigh: their rows, and themselves."""
-    return sum([len(piece.rows) + 1 for piece in pieces])
+    """Return about how many bytes pieces are."""
+    return sum([piece.size + (len(piece.rows) + 1) * ROW_BYTES for piece in pieces])
 
 
 class Stream:
@@ -103,6 +106,10 @@ class Stream:
         """The LSN up to which the server has sent everything, which is in the pipe."""
         self._pieces: list[Piece] = []
         self._rows: list[SourceRow] = []
+        self._bytes = 0
+        """Of the messages of ``_rows``."""
+        self._listed = 0
+        """Bytes of ``_pieces``."""
         self._begin = Begin(0, 0, 0)
         self._first = False
         self._change = 0
@@ -155,7 +162,7 @@ class Stream:
         while not self._closed and (message := read()) is not None:
             self._take(message.payload)
             count += 1
-            if count % LIST_MESSAGES == 0:
+            if count % LIST_MESSAGES == 0 or self._listed >= PIECE_BYTES:
                 self._hand_over()
                 self._tell()
 
@@ -163,7 +170,7 @@ class Stream:
         if self._rows:
             self._add_piece(None, 0)
         if self._pieces:
-            pieces, self._pieces = self._pieces, []
+            pieces, self._pieces, self._listed = self._pieces, [], 0
             self._pipe.put(pieces, while_waiting=self._tell)
 
     def _tell(self, *, at_once: bool = False) -> None:
@@ -201,9 +208,10 @@ class Stream:
             whole=decoder.table.full_name not in self._copied,
         )
         self._rows += decoded.rows
+        self._bytes += len(message)
         if decoded.missing:
             self._add_piece(Incomplete(decoder.table, decoded.missing), 0)
-        elif len(self._rows) >= PIECE_ROWS:
+        elif len(self._rows) >= PIECE_ROWS or self._bytes >= PIECE_BYTES:
             self._add_piece(None, 0)
 
     def _truncate(self, message: bytes) -> None:
@@ -215,10 +223,11 @@ class Stream:
             self._add_piece(Emptied(tables, begin.lsn, self._change, begin.time_ms), 0)
 
     def _add_piece(self, event: Altered | Emptied | Incomplete | None, end: int) -> None:
-        begin = self._begin
-        piece = Piece(self._first, begin.xid, begin.lsn, begin.time_ms, self._rows, event, end)
+        begin, rows, size = self._begin, self._rows, self._bytes
+        piece = Piece(self._first, begin.xid, begin.lsn, begin.time_ms, rows, event, end, size)
         self._pieces.append(piece)
-        self._first, self._rows = False, []
+        self._listed += size
+        self._first, self._rows, self._bytes = False, [], 0
 
     def _learn(self, relation: Relation) -> None:
         """Take a table's description, which stands before its changes where it is another."""

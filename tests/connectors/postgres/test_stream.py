@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from demo.servers.postgres import PostgreSQL
+from rowtide.connectors.rows import SourceRow
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.following import following, plain
 from tests.connectors.running_source import check_lag
@@ -65,3 +68,30 @@ async def test_a_copy_tells_how_many_tables_are_left(postgres: PostgreSQL) -> No
         await running.until_behind(lambda found: found.copying == 2)
         target.open.set()
         await running.until_behind(lambda found: found.copying == 0)
+
+
+class _Weighing(MemoryTarget):
+    """Notes how many bytes of texts were given at once."""
+
+    most = 0
+
+    async def write(self, rows: Sequence[SourceRow]) -> None:
+        texts = [value for row in rows for value in (row.columns or {}).values()]
+        self.most = max(self.most, sum(len(text) for text in texts if isinstance(text, str)))
+        await super().write(rows)
+
+
+async def test_wide_rows_are_copied_and_followed_a_few_at_a_time(postgres: PostgreSQL) -> None:
+    postgres.execute(
+        "CREATE TABLE shop.a (id int PRIMARY KEY, x text)",
+        "INSERT INTO shop.a SELECT i, repeat('x', 1000000) FROM generate_series(1, 60) i",
+    )
+    target = _Weighing()
+    async with following(postgres, target) as running:
+        await running.settle()
+        assert sorted(plain(target.rows["a"])) == list(range(1, 61))
+        assert target.most < 10_000_000
+        postgres.execute("UPDATE shop.a SET x = repeat('y', 1000000)")
+        await running.settle()
+        assert {row["x"][:2] for row in plain(target.rows["a"]).values()} == {"yy"}
+        assert target.most < 20_000_000
