@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from rowtide.core.errors import Rejected
+from rowtide.core.errors import Rejected, invalid
 from rowtide.core.key_ranges import Ranges, left_of, within
 from rowtide.core.position import decode_position, encode_position
 from rowtide.stream.change_leases import START, Lease, Leases
@@ -146,6 +146,13 @@ async def _moved(source: ChangeSource, rows: dict[str, Lease], to: ShardPlace) -
     shards = await source.shards()
     if all(shard.shard_id != to.shard_id for shard in shards):
         raise Rejected("OTSObjectNotExist", f"There is no shard '{to.shard_id}' to read any more.")
+    end = decode_position(await source.position(to.shard_id, await source.now_us())).offset
+    if to.sequence > end:
+        # What comes until then would be passed over without a word.
+        raise invalid(
+            f"The stream of shard '{to.shard_id}' ends before {to.sequence}: the next record there "
+            f"will be {end} or later."
+        )
     again = _descendants(shards, to.shard_id)
     positions: dict[str, str] = {}
     kept: dict[str, Lease] = {}

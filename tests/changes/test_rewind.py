@@ -94,8 +94,12 @@ async def test_a_shard_goes_back_to_a_sequence_number_alone(
         await rewound.readers.until(lambda: bool(at))
         await rewound.readers.stop_all()
         assert at == sorted(at)
-        with pytest.raises(Rejected):
+        with pytest.raises(Rejected, match="no-such-shard"):
             await rewound.to(ShardPlace("no-such-shard", 0))
+        # Changes up to there would have been passed over as they came.
+        with pytest.raises(Rejected, match=f"'{left}' ends before {at[-1] + 2}"):
+            await rewound.to(ShardPlace(left, at[-1] + 2))
+        await rewound.to(ShardPlace(left, at[-1] + 1))
 
 
 async def test_who_was_rewound_before_it_ran_begins_there(
