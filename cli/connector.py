@@ -248,7 +248,8 @@ def _readable(name: str, declared: Declared | None) -> Declaration:
 def delete_one(client: Client, name: str, *, yes: bool) -> None:
     """Delete connector NAME: how far it is, and what it parked. The target keeps what it has.
 
-    What a source made at its server is removed there, or told where it can't be.
+    What a source made at its server is removed there, or told where it can't be. How far a source
+    is, and what it parked, stays for one of its name.
     """
     confirm(f"Delete connector {name}?", yes=yes)
 

@@ -37,8 +37,8 @@ class TooManyParked(Exception):
 
 class Entry(NamedTuple):
     """A parked row. ``text`` is empty where it is too large to keep; ``later`` counts changes that
-    came after it and have no entry of their own. Of a source ``shard_id`` is the table, and
-    ``position`` the row's, in hex."""
+    came after it and have no entry of their own, ``last`` is the stamp of the last of them. Of a
+    source ``shard_id`` is the table, and ``position`` the row's, in hex."""
 
     key_bytes: bytes
     stamp: int
@@ -49,6 +49,7 @@ class Entry(NamedTuple):
     wanted: str = ""
     later: int = 0
     position: str = ""
+    last: int = 0
 
     @property
     def row(self) -> SinkRow | None:
@@ -89,7 +90,7 @@ class ParkedRows:
         async with self._changing:
             self._require_room(refused, most)
             for row, reason in refused:
-                await self._put(row, reason, shard_id, position)
+                await self._put(row, reason, shard_id, position, new=True)
 
     def _require_room(self, refused: Sequence[Refused], most: int) -> None:
         new = {refusal.row.key_bytes for refusal in refused} - self.keys.keys()
@@ -110,6 +111,7 @@ class ParkedRows:
         """
         async with self._changing:
             counts: dict[bytes, int] = {}
+            last: dict[bytes, int] = {}
             for row in rows:
                 entries = self.keys.get(row.key_bytes, [])
                 if any(entry.stamp >= row.stamp for entry in entries):
@@ -120,12 +122,13 @@ class ParkedRows:
                     await self._put_behind(row, entries[0], shard_id)
                 else:
                     counts[row.key_bytes] = counts.get(row.key_bytes, 0) + 1
+                    last[row.key_bytes] = max(last.get(row.key_bytes, 0), row.stamp)
             for key_bytes, count in counts.items():
-                await self._count_later(key_bytes, count)
+                await self._count_later(key_bytes, count, last[key_bytes])
 
     async def _put_behind(self, row: SinkRow, first: Entry, shard_id: str) -> None:
         """Make a row an entry behind those of its key. Whoever removes the first looks for more."""
-        await self._put(row, "", shard_id)
+        await self._put(row, "", shard_id, new=True)
         if await self._rows.get((self._connector, row.key_bytes, first.stamp)) is None:
             await self._rows.delete((self._connector, row.key_bytes, row.stamp))
             raise self._ended(row.key_bytes)
@@ -138,13 +141,15 @@ class ParkedRows:
     async def count_later(self, key_bytes: bytes, count: int) -> None:
         """Note how many rows of a parked key came after what is parked of it."""
         async with self._changing:
-            await self._count_later(key_bytes, count)
+            await self._count_later(key_bytes, count, 0)
 
-    async def _count_later(self, key_bytes: bytes, count: int) -> None:
+    async def _count_later(self, key_bytes: bytes, count: int, last: int) -> None:
         entries = self.keys[key_bytes]
-        entries[0] = entries[0]._replace(later=entries[0].later + count)
-        key = (self._connector, key_bytes, entries[0].stamp)
-        if not await self._rows.update(key, {"later": entries[0].later}):
+        first = entries[0]
+        first = first._replace(later=first.later + count, last=max(first.last, last))
+        entries[0] = first
+        key = (self._connector, key_bytes, first.stamp)
+        if not await self._rows.update(key, {"later": first.later, "last": first.last}):
             raise self._ended(key_bytes)
 
     async def refuse_again(
@@ -204,7 +209,10 @@ class ParkedRows:
         else:
             self.keys.pop(entry.key_bytes, None)
 
-    async def _put(self, row: SinkRow, reason: str, shard_id: str, position: str = "") -> None:
+    async def _put(
+        self, row: SinkRow, reason: str, shard_id: str, position: str = "", *, new: bool = False
+    ) -> None:
+        """Make an entry. Where it is to be new, and another process has made it, that one stays."""
         text = row_text(row)
         entry = Entry(
             row.key_bytes,
@@ -223,8 +231,15 @@ class ParkedRows:
             "wanted": "",
             "later": 0,
             "position": position,
+            "last": 0,
         }
-        await self._rows.put((self._connector, row.key_bytes, row.stamp), columns)
+        key = (self._connector, row.key_bytes, row.stamp)
+        if not await self._rows.put(key, columns, new=new):
+            # It may count by now what waits behind it, or be wanted.
+            there = await self._rows.get(key)
+            if there is None:
+                raise self._ended(row.key_bytes)
+            entry = _entry(row.key_bytes, row.stamp, there)
         others = [e for e in self.keys.get(row.key_bytes, []) if e.stamp != row.stamp]
         self.keys[row.key_bytes] = [*others, entry]
 
@@ -242,4 +257,5 @@ def _entry(key_bytes: object, stamp: object, columns: Columns) -> Entry:
         str(columns.get("wanted", "")),
         int(columns.get("later", 0)),
         str(columns.get("position", "")),
+        int(columns.get("last", 0)),
     )

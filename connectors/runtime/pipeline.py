@@ -22,7 +22,7 @@ from rowtide.connectors.sink import Sink, traits_of
 from rowtide.core import key as key_order
 from rowtide.core import variant
 from rowtide.core.change import DELETE, UPDATE
-from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable, invalid
 from rowtide.core.key_ranges import holds
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_worker import Batch
@@ -31,6 +31,9 @@ from rowtide.stream.shard_follower import Unfinished
 __all__ = ["Pipeline", "Target"]
 
 logger = logging.getLogger(__name__)
+
+OF_THE_KEY = frozenset({"OTSParameterInvalid", "OTSInvalidPK"})
+"""Refusals to read a row whose table was made anew with another key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +187,13 @@ class Pipeline:
         first, *others = entries
         skips = any(entry.wanted == SKIP for entry in entries)
         if not (skips and not first.later and not others):
-            refused = await self._refused_now(key, shard_id)
+            try:
+                refused = await self._refused_now(first, shard_id)
+            except Rejected as error:
+                if error.code not in OF_THE_KEY:
+                    raise
+                await parked.refuse_again(first, str(error), alone=skips)
+                return True
             if refused:
                 for entry in others:
                     await parked.remove(entry)
@@ -215,13 +224,19 @@ class Pipeline:
         await parked.want(more[0], RETRY)
         return False
 
-    async def _refused_now(self, key: bytes, shard_id: str) -> Sequence[Refused]:
-        """Give the sink the row that a key has now; return what is refused of it."""
-        maker = self._makers.get(shard_id)
-        # With all that waits behind the parked row.
-        now = (await rows_since(self._api, {key: maker.stamp if maker else 0}))[key]
-        names = (await self._api.stream()).table.key_names
-        values = zip(names, key_order.decode(key), strict=True)
+    async def _refused_now(self, entry: Entry, shard_id: str) -> Sequence[Refused]:
+        """Give the sink the row that a key has now; return what is refused of it.
+
+        Raises ``Rejected`` where the table has another key by now.
+        """
+        key, maker = entry.key_bytes, self._makers.get(shard_id)
+        names, parts = (await self._api.stream()).table.key_names, key_order.decode(key)
+        if len(names) != len(parts):
+            raise invalid(f"The table has a key of {len(names)} columns now.")
+        # With all that waits behind the parked row, whichever process has put it there.
+        stamp = max(entry.stamp, entry.last, maker.stamp if maker else 0)
+        now = (await rows_since(self._api, {key: stamp}))[key]
+        values = zip(names, parts, strict=True)
         row = SinkRow(
             tuple((name.decode(), variant.decode(value)) for name, value in values),
             key,

@@ -78,7 +78,8 @@ async def delete(place: Place, declared: Declared) -> Sequence[str]:
 
     What a source made at its server is removed; what is left there is returned, in words for
     people. Its checkpoint stays: shards know how far they have it, by its name, and one that began
-    anew under the same name would give them what they take for old. Raises ``Unavailable`` where a
+    anew under the same name would give them what they take for old. So does what a source parked:
+    it goes on behind these rows, and nothing else knows of them. Raises ``Unavailable`` where a
     process doesn't stop; then the connector rests, and may be deleted later.
     """
     endpoint, name = place.endpoint, declared.name
@@ -87,9 +88,7 @@ async def delete(place: Place, declared: Declared) -> Sequence[str]:
     leases = TableLeases(endpoint, group_of(name))
     for table in ("", *_tables(declared)):
         await _remove_leases(leases, table)
-    parked = ParkedRows(endpoint, name)
-    for entry in await parked.all():
-        await parked.remove(entry)
+    left = [*left, *await _unparked(ParkedRows(endpoint, name))]
     board = StatusBoard(endpoint)
     for report in (await board.all()).get(name, []):
         await board.withdraw(name, report.process)
@@ -120,6 +119,20 @@ async def _erased(place: Place, declaration: Declaration | None) -> Sequence[str
         except (StoreError, SettingsRefused) as error:
             why = str(error)
     return [f"{trace} ({why})" for trace in source.traces()]
+
+
+async def _unparked(parked: ParkedRows) -> Sequence[str]:
+    """Forget what a sink parked; tell what a source did, which stays."""
+    kept = set()
+    for entry in await parked.all():
+        if entry.position:
+            kept.add(entry.key_bytes)
+        else:
+            await parked.remove(entry)
+    if not kept:
+        return ()
+    rows = "a parked row" if len(kept) == 1 else f"{len(kept)} parked rows"
+    return (f"{rows}, to be retried or skipped when it is declared again",)
 
 
 def _tables(declared: Declared) -> Sequence[str]:

@@ -170,7 +170,7 @@ class ParkingTarget:
             try:
                 await source.copy_again(entry.shard_id, key, write)
             except Rejected as error:
-                await self._parked.refuse_again(entry, str(error))
+                await self._parked.refuse_again(entry, str(error), alone=skips)
 
     async def _write_again(self, entry: Entry, row: SourceRow) -> None:
         """Write a row as it is now; what is parked of its key ends with that."""

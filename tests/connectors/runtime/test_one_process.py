@@ -82,6 +82,32 @@ def test_killed_sources_lose_nothing_and_one_alone_is_the_source(
     rows.delete_table(table)
 
 
+def test_what_a_deleted_source_parked_is_there_when_it_goes_on(
+    server: Ready, rows: Client, processes: ConnectorProcesses, connector: Run, tmp_path: Path
+) -> None:
+    """It was forgotten, and the source, declared again, went on behind it: nobody knew."""
+    file, table = tmp_path / "lines", "parked_lines"
+    source = {"kind": lines_source.KIND, "path": str(file), "table": table}
+    lines = [{"id": "bad", "v": "x" * 3_000_000}, {"id": "good", "n": 1}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    declared = yaml.safe_dump({"connectors": {"parking": {"source": source, "lease_ms": 1000}}})
+    declare(server, declared)
+    processes.start("parking")
+    until(lambda: written(rows, table) == {"good": 1}, told=processes.said)
+    processes.stop_all()
+    told = connector("delete", "parking", "--yes")
+    assert "parking leaves a parked row, to be retried or skipped" in told
+    declare(server, declared)
+    [entry] = connector("parked", "list", "parking", "--output", "json")
+    assert table in entry["reason"]
+    processes.start("parking")
+    connector("parked", "skip", "parking", "--all")
+    until(lambda: not connector("parked", "list", "parking", "-o", "json"), told=processes.said)
+    processes.stop_all()
+    assert connector("delete", "parking", "--yes") == "Deleted parking.\n"
+    rows.delete_table(table)
+
+
 async def test_files_that_are_elsewhere_are_filled_anew(
     server: Ready,
     orders: str,

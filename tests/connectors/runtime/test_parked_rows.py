@@ -38,6 +38,9 @@ class World:
     kept: dict[KeptKey, Columns] = field(default_factory=dict)
     now: int = 0
     """The row's value, and its stamp."""
+    behind: list[int] = field(default_factory=list)
+    """What the shard answers before, while it has not applied all that its log holds."""
+    key_names: tuple[bytes, ...] = (b"id",)
     told: list[int] = field(default_factory=list)
     refuses: set[int] = field(default_factory=set)
     away: bool = False
@@ -85,7 +88,7 @@ class _Table:
         self._world = world
 
     async def current(self, keys: Iterable[bytes]) -> dict[bytes, CurrentRow]:
-        value = self._world.now
+        value = self._world.behind.pop(0) if self._world.behind else self._world.now
         cells = [Cell(b"v", PUT, variant.encode(value), 1, 0)]
         return {key: CurrentRow(cells, value) for key in keys}
 
@@ -96,7 +99,7 @@ class _Table:
         return "t"
 
     async def stream(self) -> object:
-        return type("Stream", (), {"table": TABLE})
+        return type("Stream", (), {"table": ChangeTable("t", self._world.key_names)})
 
 
 class _Sink:
@@ -141,7 +144,9 @@ class _Kept:
     async def scan(self, *first: Scalar) -> list[tuple[KeptKey, Columns]]:
         return sorted((key, dict(columns)) for key, columns in self.rows.items())
 
-    async def put(self, key: KeptKey, columns: Columns) -> bool:
+    async def put(self, key: KeptKey, columns: Columns, *, new: bool = False) -> bool:
+        if new and key in self.rows:
+            return False
         self.rows[key] = dict(columns)
         return True
 
@@ -265,3 +270,53 @@ async def test_changes_that_wait_go_on_after_a_process_that_ends_between_two(wor
     world.go.set()
     await world.process(every_change=True).look()
     assert (world.told[-2:], left(world)) == ([2, 3], [])
+
+
+async def test_a_process_that_parks_a_row_late_takes_back_nothing(world: World) -> None:
+    """It made the entry anew: a skip dropped what had come behind it meanwhile."""
+    world.refuses = {1}
+    late, other = world.process(), world.process()
+    await late.parked.load()
+    await other.put(1)
+    await other.put(2)
+    await other.want(SKIP)
+    [row] = [entry.row for entry in await other.parked.all()]
+    assert row is not None
+    await late.parked.park([Refused(row, "no")], SHARD, most=9)
+    await world.process().look()
+    assert (world.told, left(world)) == ([2], [])
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+async def test_a_row_is_tried_with_all_that_another_process_has_put_behind_it(
+    world: World, behind: int
+) -> None:
+    """Out of Kafka a change comes before its shard has applied it: the next process knows it."""
+    world.refuses = {1}
+    process = world.process()
+    await process.put(1)
+    await process.put(2)
+    await process.want(RETRY)
+    world.refuses.clear()
+    world.behind = [behind]
+    await world.process().look()
+    assert (world.told, left(world)) == ([2], [])
+
+
+async def test_a_parked_row_of_a_table_that_has_another_key_now_can_be_skipped(
+    world: World,
+) -> None:
+    """It ended the connector, each time anew."""
+    world.refuses = {1}
+    process = world.process()
+    await process.put(1)
+    await process.put(2)
+    world.key_names = (b"id", b"part")
+    await process.want(RETRY)
+    await process.look()
+    [entry] = await process.parked.all()
+    assert (entry.wanted, entry.reason) == ("", "The table has a key of 2 columns now.")
+    for _ in range(2):
+        await process.want(SKIP)
+        await process.look()
+    assert (world.told, left(world)) == ([], [])

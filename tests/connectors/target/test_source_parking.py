@@ -117,9 +117,11 @@ async def test_a_skip_loses_nothing_that_waits(endpoint: Endpoint, shape: TableS
         await wanted(parked, SKIP)
         await target.look_at_parked(Copying(row(shape, "other", {"n": 9}, 3)))
         [entry] = await parked.all()
-        assert entry.reason == "It is not followed."
+        # What waited is copied with the table, should that ever be followed again.
+        assert (entry.reason, entry.later) == ("It is not followed.", 0)
+        await target.write([row(shape, "bad", {"n": 3}, 4)])
         await wanted(parked, SKIP)
-        await target.look_at_parked(Copying(row(shape, "bad", WIDE, 4)))
+        await target.look_at_parked(Copying(row(shape, "bad", WIDE, 5)))
         [entry] = await parked.all()
         assert entry.later == 0
         await wanted(parked, SKIP)
