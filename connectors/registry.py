@@ -61,7 +61,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> Sink:
 
     Nothing is reached yet: a sink is opened by ``open``.
     """
-    module = cast(_SinkModule, _module(SINKS, fields))
+    module = cast(_SinkModule, _module(SINKS, fields, "make_sink"))
     sink = module.make_sink(fields, surroundings)
     fields.done()
     return sink
@@ -69,18 +69,19 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> Sink:
 
 def make_source(fields: Fields, surroundings: Surroundings) -> Source:
     """Return the source that settings describe. Raises SettingsRefused."""
-    module = cast(_SourceModule, _module(SOURCES, fields))
+    module = cast(_SourceModule, _module(SOURCES, fields, "make_source"))
     source = module.make_source(fields, surroundings)
     fields.done()
     return source
 
 
-def _module(kinds: Mapping[str, str], fields: Fields) -> object:
+def _module(kinds: Mapping[str, str], fields: Fields, makes: str) -> object:
+    """Return the module of a kind, which has the function ``makes``."""
     kind = fields.text("kind")
     if "." not in kind:
         kind = fields.choice("kind", tuple(sorted(kinds)))
     try:
-        return importlib.import_module(kinds.get(kind, kind))
+        module = importlib.import_module(kinds.get(kind, kind))
     except ModuleNotFoundError as error:
         if "." in kind:
             raise SettingsRefused(f"{fields.where}: {kind}: {error}.") from error
@@ -90,3 +91,6 @@ def _module(kinds: Mapping[str, str], fields: Fields) -> object:
             f"{fields.where}: {kind} needs the package {error.name}; "
             f"pip install 'rowtide[connectors]' brings it."
         ) from error
+    if not hasattr(module, makes):
+        raise SettingsRefused(f"{fields.where}: {kind} has no {makes}.")
+    return module

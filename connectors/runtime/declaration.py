@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import cast
@@ -26,6 +26,9 @@ import yaml
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink, make_source
 from rowtide.connectors.runtime.transforms import Transforms
+from rowtide.core.errors import Rejected
+from rowtide.core.limits import Limits
+from rowtide.core.schema import check_table_name
 from rowtide.stream.change_start import Begin
 
 __all__ = ["Declaration", "begin_of", "judge", "parse_document", "parse_file", "variables"]
@@ -100,6 +103,8 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
     found: dict[object, object] = {}
     for key_node, value_node in node.value:
         name = loader.construct_object(key_node, deep=True)
+        if not isinstance(name, Hashable):
+            raise SettingsRefused(f"{name!r} is no name{key_node.start_mark}.")
         if name in found:
             raise SettingsRefused(f"'{name}' is given twice{key_node.start_mark}.")
         found[name] = loader.construct_object(value_node, deep=True)
@@ -128,7 +133,7 @@ def parse_document(name: object, document: object) -> Declaration:
         max_versions = fields.integer("max_versions", 1, least=1, most=2**31 - 1)
         stream_hours = fields.integer("stream_hours", 168, least=1, most=168)
     else:
-        table = fields.text("table")
+        table = _table_of(fields)
         sink = fields.mapping("sink")
         _kind_of(sink, f"{fields.where}.sink")
         begin = fields.text("begin", "rows")
@@ -158,6 +163,18 @@ def parse_document(name: object, document: object) -> Declaration:
 def _kind_of(settings: Mapping[str, object], where: str) -> None:
     if not isinstance(settings.get("kind"), str):
         raise SettingsRefused(f"{where}.kind is missing; it must be a text.")
+
+
+def _table_of(fields: Fields) -> str:
+    name = fields.text("table")
+    try:
+        check_table_name(name, Limits())
+    except Rejected as error:
+        raise SettingsRefused(
+            f"{fields.where}.table must name a table, 1 to 255 letters, digits and '_', no digit "
+            f"first, but is {name!r}."
+        ) from error
+    return name
 
 
 def _plain(value: object) -> object:

@@ -121,7 +121,9 @@ class Pipeline:
             try:
                 several = made(row, function)
             except Exception as error:  # noqa: BLE001 - somebody else's code, on one row.
-                reason = f"{target.transforms.function}: {type(error).__name__}: {error}"
+                reason = f"{type(error).__name__}: {error}"
+                if function is not None:
+                    reason = f"{target.transforms.function}: {reason}"
                 told.refused.append(Refused(row, reason))
                 continue
             for one in several:

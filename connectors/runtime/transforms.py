@@ -71,7 +71,7 @@ class Transforms:
         module, _, name = self.function.partition(":")
         try:
             found = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
+        except Exception as error:
             raise SettingsRefused(f"The function {self.function} can't be had: {error}.") from error
         if not callable(found):
             raise SettingsRefused(f"{self.function} is no function.")
@@ -86,7 +86,11 @@ class Transforms:
         )
 
     def made(self, row: SinkRow, function: Function | None) -> Iterable[SinkRow]:
-        """Return what the sink gets of a row. Raises what the function raises."""
+        """Return what the sink gets of a row. Raises what the function raises.
+
+        Raises ``ValueError`` for two columns of one name, ``TypeError`` where the function gives
+        something else than rows.
+        """
         columns = row.columns
         if columns is not None and (self.test or self.only or self.without or self.rename):
             columns = self._columns(row, columns)
@@ -100,10 +104,11 @@ class Transforms:
             row = replace(row, key=key, columns=columns, before=before)
         if function is None:
             return (row,)
-        made = function(row)
+        # What it changes of its row is changed in its own.
+        made = function(replace(row, columns=None if columns is None else dict(columns)))
         if made is None:
             return (replace(row, columns=None),)
-        return (made,) if isinstance(made, SinkRow) else made
+        return (made,) if isinstance(made, SinkRow) else _all_rows(made)
 
     def _columns(self, row: SinkRow, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar] | None:
         if self.test is not None and not self.test.holds({**columns, **dict(row.key)}):
@@ -116,8 +121,23 @@ class Transforms:
         elif self.without:
             columns = {n: value for n, value in columns.items() if n not in self.without}
         if self.rename:
-            columns = {self.rename.get(name, name): value for name, value in columns.items()}
+            renamed = {self.rename.get(name, name): value for name, value in columns.items()}
+            if len(renamed) < len(columns):
+                names = [self.rename.get(name, name) for name in columns]
+                twice = next(name for name in names if names.count(name) > 1)
+                raise ValueError(f"columns.rename: two columns are called {twice!r} then")
+            return renamed
         return columns
+
+
+def _all_rows(made: Iterable[object]) -> list[SinkRow]:
+    """Return what a function gave, which is somebody else's code."""
+    if isinstance(made, Iterable) and not isinstance(made, Mapping | str | bytes):
+        found = list(made)
+        rows = [row for row in found if isinstance(row, SinkRow)]
+        if len(rows) == len(found):
+            return rows
+    raise TypeError(f"it returned a {type(made).__name__}, not a row, a list of rows, or None")
 
 
 def _names(fields: Fields, name: str) -> Mapping[str, str]:

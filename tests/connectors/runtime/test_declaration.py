@@ -53,6 +53,9 @@ connectors: {a: {table: t, sink: {kind: duckdb}, bacth_rows: 10}}
 connectors: {a: {table: t, sink: {kind: duckdb}, source: {kind: mysql}}}
 connectors: {a: {source: {kind: mysql}, filter: "a = 1"}}
 connectors: {a: {table: t, sink: {kind: duckdb}}, a: {table: u, sink: {kind: duckdb}}}
+connectors: {? [a] : {table: t, sink: {kind: duckdb}}}
+connectors: {a: {table: "", sink: {kind: duckdb}}}
+connectors: {a: {table: "no name!", sink: {kind: duckdb}}}
 connectors: [
 other: {}
 """
@@ -69,6 +72,7 @@ def test_what_a_file_may_not_say(text: str) -> None:
     [
         {"kind": "nothing"},
         {"kind": "no.such.module"},
+        {"kind": "os.path"},
         {"kind": "tests.connectors.sqlite_sink"},
         {"kind": "tests.connectors.sqlite_sink", "path": "p", "more": 1},
     ],

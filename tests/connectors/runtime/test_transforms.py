@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -126,6 +126,50 @@ def test_a_function_makes_rows_of_rows_and_none_is_a_deletion() -> None:
     done = transforms(transform=f"{__name__}:doubled")
     assert made(done, row(n=2))[0].columns == {"n": 4}
     assert made(done, row(m=2))[0].columns is None
+
+
+def test_a_function_gets_a_row_of_its_own() -> None:
+    """A row that it had changed in place was parked so, and changed once more by a retry."""
+    given = row(n=2)
+    made(transforms(transform=f"{__name__}:doubled"), given)
+    made(transforms(transform=f"{__name__}:emptied"), given)
+    assert given == row(n=2)
+
+
+def emptied(given: SinkRow) -> SinkRow:
+    """Be a function that changes what it gets."""
+    assert isinstance(given.columns, dict)
+    given.columns.clear()
+    return given
+
+
+def late(given: SinkRow) -> Iterator[SinkRow]:
+    """Be a function whose failure comes while its rows are taken."""
+    yield given
+    raise ValueError("late")
+
+
+def document(given: SinkRow) -> object:
+    """Be a function that returns no row."""
+    return dict(given.columns or {})
+
+
+@pytest.mark.parametrize(("name", "why"), [("late", "late"), ("document", "returned a dict")])
+def test_what_a_function_gives_is_looked_at_while_it_is_its_fault(name: str, why: str) -> None:
+    """It ended the connector where it should have parked a row."""
+    done = transforms(transform=f"{__name__}:{name}")
+    with pytest.raises((ValueError, TypeError), match=why):
+        done.made(row(n=2), done.load())
+
+
+def test_a_name_that_a_row_has_already_is_no_name_for_another_column() -> None:
+    """Which of the two values the target had was chance."""
+    done = transforms(columns={"rename": {"a": "b", "c": "d"}})
+    assert made(done, row(a=1, c=2))[0].columns == {"b": 1, "d": 2}
+    with pytest.raises(ValueError, match="two columns are called 'b'"):
+        made(done, row(a=1, b=2))
+    swapped = transforms(columns={"rename": {"a": "b", "b": "a"}})
+    assert made(swapped, row(a=1, b=2))[0].columns == {"b": 1, "a": 2}
 
 
 @pytest.mark.parametrize("text", ["no-colon", "no.such.module:f", f"{__name__}:nothing", ":f"])
