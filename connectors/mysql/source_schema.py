@@ -21,6 +21,7 @@ the binlog (``rowtide.connectors.mysql.source_row_image``); tests hold them to o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ __all__ = [
     "SourceTable",
     "above_64_bits",
     "cursor_literal",
+    "fits_key",
     "key_part",
     "quoted",
     "select_term",
@@ -53,6 +55,8 @@ PLAIN = {"decimal", "date", "time", "datetime", "timestamp", "uuid", "inet4", "i
 KNOWN = INTEGERS | BINARIES | FLOATS | GEOMETRIES | TEXTS | PLAIN | {"bit"}
 
 _INTEGER_MAX = 2**63 - 1
+_DIGITS = re.compile(r"[0-9]+\Z")
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?\Z")
 _SRID_BYTES = 4
 
 
@@ -187,6 +191,21 @@ def cursor_literal(column: Column, value: Scalar) -> str:
     if kind in INTEGERS or kind in ("bit", "decimal"):
         return str(int(value)) if isinstance(value, bool) else str(value)
     return f"_utf8mb4 x'{str(value).encode().hex()}'"
+
+
+def fits_key(column: Column, value: Scalar) -> bool:
+    """Say whether a value of rowtide's key may be one of a column's, and stand in a statement.
+
+    Somebody may have written rows to rowtide's table that the source can't have.
+    """
+    kind = column.type
+    if kind in BINARIES:
+        return isinstance(value, bytes)
+    if kind in INTEGERS or kind == "bit":
+        return isinstance(value, int) or (isinstance(value, str) and bool(_DIGITS.match(value)))
+    if not isinstance(value, str):
+        return False
+    return kind != "decimal" or bool(_DECIMAL.match(value))
 
 
 def unfit_key(columns: Sequence[Column]) -> str:

@@ -9,7 +9,7 @@ Blocks, and is for one thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pymysql
@@ -19,9 +19,12 @@ from rowtide.connectors.mysql.source_log import Moment
 from rowtide.connectors.mysql.source_packets import Packets, length_at
 from rowtide.connectors.mysql.source_position import Place, place_of, prefix
 from rowtide.connectors.mysql.source_schema import (
+    BINARIES,
+    INTEGERS,
     Column,
     SourceTable,
     cursor_literal,
+    fits_key,
     key_part,
     quoted,
     select_term,
@@ -39,6 +42,8 @@ FIRST_ROWS = 512
 
 _QUERY = 3
 _NULL = 0xFB
+_NO_SUCH_VALUE = {1267, 1525, 3854}
+"""Errors that say: a date of none, or a text with characters that the column's charset lacks."""
 _CHANGED = {1054, 1146, 1412, 1049}
 """Errors that say: the table is not as it was; it has other columns, or is not there."""
 
@@ -108,7 +113,7 @@ class Snapshots:
         )
         moment = self._server.log.begin_moment(made)
         try:
-            rows, last, whole = self._read_rows(table, query, moment)
+            rows, last, whole = self._read_rows(table, self._texts(query), moment)
         finally:
             self._server.end_moment()
         if whole and len(rows) < limit:
@@ -121,7 +126,6 @@ class Snapshots:
     def existing(self, table: SourceTable, keys: Sequence[Key], made: Gtids) -> Existing:
         """Return which of the keys the table has. Raises TableChanged."""
         names = ", ".join(quoted(column.name) for column in table.target_key)
-        query = f"SELECT {names} FROM {_from(table)} WHERE {_any_of(table.target_key, keys)}"
         readers = [_key_reader(column) for column in table.target_key]
         moment = self._server.log.begin_moment(made)
         try:
@@ -130,7 +134,7 @@ class Snapshots:
                     (column.name, reader(text or b""))
                     for column, reader, text in zip(table.target_key, readers, texts, strict=True)
                 )
-                for texts in self._texts(query, len(readers))
+                for texts in self._texts_of(table, names, keys)
             }
         finally:
             self._server.end_moment()
@@ -140,10 +144,9 @@ class Snapshots:
     def look_up(self, table: SourceTable, keys: Sequence[Key], made: Gtids) -> Found:
         """Return the rows of keys, those that are there. Raises TableChanged."""
         terms = ", ".join(select_term(column) for column in table.columns)
-        query = f"SELECT {terms} FROM {_from(table)} WHERE {_any_of(table.target_key, keys)}"
         moment = self._server.log.begin_moment(made)
         try:
-            rows, _, _ = self._read_rows(table, query, moment)
+            rows, _, _ = self._read_rows(table, self._texts_of(table, terms, keys), moment)
         finally:
             self._server.end_moment()
         start = self.prefix(moment.place)
@@ -159,7 +162,7 @@ class Snapshots:
         return max(1, min(most, CHUNK_BYTES // known if known else FIRST_ROWS))
 
     def _read_rows(
-        self, table: SourceTable, query: str, moment: Moment
+        self, table: SourceTable, answer: Iterable[list[bytes | None]], moment: Moment
     ) -> tuple[list[SourceRow], list[Scalar], bool]:
         """Return rows, the key of the last in the index's order, and whether they are all."""
         columns = [(column.name, text_reader(column)) for column in table.columns]
@@ -178,7 +181,7 @@ class Snapshots:
         start, target, time_ms = self.prefix(moment.place), table.target, moment.time_ms
         rows: list[SourceRow] = []
         size, made, texts, whole = 0, self._made, [], True
-        for found in self._texts(query, len(columns)):
+        for found in answer:
             if size > CHUNK_BYTES:
                 whole = False
                 continue  # What the server sends anyway; the next chunk begins before it.
@@ -203,12 +206,32 @@ class Snapshots:
         ]
         return rows, last, whole
 
-    def _texts(self, query: str, columns: int) -> Iterator[list[bytes | None]]:
+    def _texts_of(
+        self, table: SourceTable, terms: str, keys: Sequence[Key]
+    ) -> list[list[bytes | None]]:
+        """Return the values of the rows of some keys.
+
+        Keys that are no values of their columns' types, as somebody may have written them to
+        rowtide's table, are compared as texts: a server may have what it would not take now.
+        """
+        select = f"SELECT {terms} FROM {_from(table)} WHERE "
+        try:
+            return list(self._texts(select + _any_of(table.target_key, keys)))
+        except pymysql.err.OperationalError as error:
+            if error.args[0] not in _NO_SUCH_VALUE:
+                raise
+        if middle := len(keys) // 2:
+            first = self._texts_of(table, terms, keys[:middle])
+            return first + self._texts_of(table, terms, keys[middle:])
+        return list(self._texts(select + _any_of(table.target_key, keys, as_texts=True)))
+
+    def _texts(self, query: str) -> Iterator[list[bytes | None]]:
         """Yield the values of each row of a query's answer."""
         packets = self._packets
         packets.command(_QUERY, query.encode())
-        self._check(packets.next())
-        for _ in range(columns + 1):  # Their descriptions, and the end of these.
+        first = packets.next()
+        self._check(first)
+        for _ in range(length_at(first, 0)[0] + 1):  # Descriptions, and the end of these.
             packets.next()
         while True:
             packet = packets.next()
@@ -257,8 +280,13 @@ def _from(table: SourceTable) -> str:
     return f"{name} FORCE INDEX ({quoted(table.key_index)})"
 
 
-def _any_of(columns: Sequence[Column], keys: Sequence[Key]) -> str:
-    return " OR ".join(_equal(columns, key) for key in keys)
+def _any_of(columns: Sequence[Column], keys: Sequence[Key], *, as_texts: bool = False) -> str:
+    equal = _equal_texts if as_texts else _equal
+    return " OR ".join(equal(columns, key) for key in keys if _fits(columns, key)) or "FALSE"
+
+
+def _fits(columns: Sequence[Column], key: Key) -> bool:
+    return all(fits_key(column, value) for column, (_, value) in zip(columns, key, strict=True))
 
 
 def _equal(columns: Sequence[Column], key: Key) -> str:
@@ -271,6 +299,17 @@ def _equal(columns: Sequence[Column], key: Key) -> str:
         f"{quoted(column.name)} = {cursor_literal(column, value)}"
         for column, (_, value) in zip(columns, key, strict=True)
     ]
+    return f"({' AND '.join(terms)})"
+
+
+def _equal_texts(columns: Sequence[Column], key: Key) -> str:
+    """Return the condition for a key, which no index serves."""
+    terms = []
+    for column, (_, value) in zip(columns, key, strict=True):
+        name = quoted(column.name)
+        if isinstance(value, str) and column.type not in INTEGERS | BINARIES:
+            name = f"CAST({name} AS CHAR CHARACTER SET utf8mb4)"
+        terms.append(f"{name} = {cursor_literal(column, value)}")
     return f"({' AND '.join(terms)})"
 
 

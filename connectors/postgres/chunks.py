@@ -11,7 +11,14 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from rowtide.connectors.postgres.rows import Cells, cells_reader, key_reader
-from rowtide.connectors.postgres.server import CHANGED, Lines, Server, quoted, quoted_name
+from rowtide.connectors.postgres.server import (
+    CHANGED,
+    UNREADABLE,
+    Lines,
+    Server,
+    quoted,
+    quoted_name,
+)
 from rowtide.connectors.postgres.tables import SourceTable
 from rowtide.connectors.postgres.values import copied_fields, key_text, reader_of
 from rowtide.connectors.postgres.visibility import Visible
@@ -83,7 +90,7 @@ class Chunks:
 
     def again(self, table: SourceTable, key: Key, required: Required) -> Chunk | None:
         """Return the row of a key, if it is there; None where the moment is too early."""
-        where = f"FROM ONLY {_name(table)} WHERE {_is_one_of(table, [key])}"
+        where = f"FROM ONLY {_name(table)} WHERE {_is_one_of(table, self._fit(table, [key]))}"
         found = self._as_of_one_moment(table, f"SELECT {_columns(table)} {where}", required)
         if found is None:
             return None
@@ -95,7 +102,8 @@ class Chunks:
     ) -> Existing | None:
         """Return which keys the table has; None where the moment is too early."""
         names = [column.name for column in table.key]
-        query = f"SELECT {_names(names)} FROM ONLY {_name(table)} WHERE {_is_one_of(table, keys)}"
+        wanted = _is_one_of(table, self._fit(table, keys))
+        query = f"SELECT {_names(names)} FROM ONLY {_name(table)} WHERE {wanted}"
         found = self._as_of_one_moment(table, query, required)
         if found is None:
             return None
@@ -115,6 +123,27 @@ class Chunks:
         """Return the rows of some keys as they are now."""
         where = f"FROM ONLY {_name(table)} WHERE {_is_one_of(table, keys)}"
         return _rows(table, self._server.copied(f"SELECT {_columns(table)} {where}"))
+
+    def _fit(self, table: SourceTable, keys: Sequence[Key]) -> Sequence[Key]:
+        """Return the keys that the server takes for some of a table's.
+
+        Somebody may have written rows to rowtide's table that the source can't have.
+        """
+        keys = [key for key in keys if all("\0" not in key_text(value) for _, value in key)]
+        try:
+            with self._one_at_a_time:
+                # Constants are looked at before there is anything to compare them with.
+                self._server.rows(
+                    f"SELECT 1 FROM ONLY {_name(table)} WHERE {_is_one_of(table, keys)} LIMIT 0"
+                )
+        except CHANGED as error:
+            raise TableChanged(f"{table.full_name}: {error}") from error
+        except UNREADABLE:
+            middle = len(keys) // 2
+            if not middle:
+                return ()
+            return [*self._fit(table, keys[:middle]), *self._fit(table, keys[middle:])]
+        return keys
 
     def _limit(self, table: SourceTable) -> int:
         """Return how many rows are to be read of a table at once."""
@@ -203,6 +232,8 @@ def _chunk_query(table: SourceTable, cursor: Sequence[str] | None, limit: int) -
 
 
 def _is_one_of(table: SourceTable, keys: Sequence[Key]) -> str:
+    if not keys:
+        return "false"
     wanted = ", ".join(
         f"({', '.join(quoted(key_text(value)) for _, value in key)})" for key in keys
     )

@@ -24,6 +24,7 @@ __all__ = [
     "CHANGED",
     "FORBIDDEN",
     "IN_USE",
+    "UNREADABLE",
     "Lines",
     "Server",
     "Slot",
@@ -39,6 +40,9 @@ LEAST_VERSION = 140_000
 
 CHANGED = (psycopg2.errors.UndefinedColumn, psycopg2.errors.UndefinedTable)
 """What a statement about a table fails with that is another by now."""
+
+UNREADABLE = psycopg2.DataError
+"""What a statement fails with that gives a text for a value that its type can't have."""
 
 FORBIDDEN = psycopg2.errors.InsufficientPrivilege
 """What a statement fails with that somebody else may run."""

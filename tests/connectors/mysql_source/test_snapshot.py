@@ -208,3 +208,31 @@ def _check_order(target: MemoryTarget) -> None:
             assert isinstance(number, int)
             assert number >= newest.get(place, 0), row
             newest[place] = number
+
+
+STRANGE = {
+    "DECIMAL(9,2)": ("abc", "1) OR (1 = 1", "1.50", "1e2", ""),
+    "DATE": ("not a date", "2024-02-31", "0000-00-00", "2024-01-01x"),
+    "DATETIME(3)": ("never", "2024-01-01 00:00:00"),
+    "TIME": ("noon", "900:00:00"),
+    "TIMESTAMP": ("never", "9999-01-01 00:00:00"),
+    "TINYINT": (2**62, -1, 300),
+    "BIT(5)": (-1, 2**40),
+    "BIGINT UNSIGNED": (-5,),
+    "VARCHAR(9) CHARACTER SET latin1": ("\u65e5\u672c", "x" * 900, "\0"),
+    "VARBINARY(9)": (b"x" * 900,),
+}
+
+
+@pytest.mark.parametrize("declared", STRANGE)
+async def test_rows_whose_keys_no_row_can_have_go_with_those_that_are_gone(
+    sql_server: SqlServer, declared: str
+) -> None:
+    """They stood in a statement as they were, or ended each life of the source."""
+    sql_server.execute(f"CREATE TABLE shop.a (k {declared} PRIMARY KEY, x INT)")
+    target = MemoryTarget()
+    target.rows["a"] = {(("k", value),): {"x": 1} for value in STRANGE[declared]}
+    async with following(sql_server, target) as running:
+        await running.settle()
+        assert plain(target.rows["a"]) == {}
+        assert running.lives == 1

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from demo.servers.postgres import PostgreSQL
+from rowtide.core.variant import Scalar
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.following import following, plain
 
@@ -203,3 +204,28 @@ async def test_a_table_of_another_key_that_was_removed_from_rowtide_is_copied_ag
     async with following(postgres, target) as running:
         await running.settle()
     assert plain(target.rows["a"]) == {10: {"id": 1}, 20: {"id": 2}}
+
+
+STRANGE: Mapping[str, tuple[Scalar, ...]] = {
+    "smallint": (2**40, -1),
+    "numeric": ("abc", "1.5", ""),
+    "date": ("2024-02-31", "2024-01-01", "never"),
+    "uuid": ("x", "00000000-0000-0000-0000-000000000000"),
+    "text": ("a\0b", "c"),
+    "boolean": (7, 1),
+    "bytea": (b"\0",),
+}
+
+
+@pytest.mark.parametrize("declared", STRANGE)
+async def test_rows_whose_keys_no_row_can_have_go_with_those_that_are_gone(
+    postgres: PostgreSQL, declared: str
+) -> None:
+    """They ended each life of the source."""
+    postgres.execute(f"CREATE TABLE shop.a (k {declared} PRIMARY KEY, x int)")
+    target = MemoryTarget()
+    target.rows["a"] = {(("k", value),): {"x": 1} for value in STRANGE[declared]}
+    async with following(postgres, target) as running:
+        await running.settle()
+        assert plain(target.rows["a"]) == {}
+        assert running.lives == 1
