@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.servers.mariadb import MariaDB
 from demo.servers.sql_server import SqlServer
 from rowtide.connectors.mysql.source_ddl import meanings
 from tests.connectors.memory_target import MemoryTarget
@@ -127,6 +128,11 @@ async def test_a_table_made_of_a_query_has_its_rows_where_an_earlier_one_left_so
         sql_server.execute("CREATE TABLE shop.b (id INT PRIMARY KEY) AS SELECT id FROM shop.a")
         await running.settle()
         assert plain(target.rows["b"]) == plain(target.rows["a"])
+        if isinstance(sql_server, MariaDB):
+            replaced = "CREATE OR REPLACE TABLE shop.b (id INT PRIMARY KEY)"
+            sql_server.execute(f"{replaced} AS SELECT id FROM shop.a WHERE id < 5")
+            await running.settle()
+            assert sorted(plain(target.rows["b"])) == [(1,), (2,), (3,), (4,)]
         assert running.lives == 1
 
 
