@@ -98,13 +98,15 @@ class SlotReshapes:
             return
         async with self._opening:
             while left := self._unread({*self.ended, *self.closed, *self.begun}):
-                table, shard = left[0]
-                try:
-                    self._require_whole(shard)
-                    self.ended[shard.shard_id] = await self._opener.open_ended(table, shard, rows)
-                except (LogShortened, record.CorruptRecord) as error:
-                    self.closed[shard.shard_id] = str(error)
-                    logger.critical("shard %s can't be read: %s", shard.shard_id, error)
+                for table, shard in left:
+                    try:
+                        self._require_whole(shard)
+                        owner = await self._opener.open_ended(table, shard, rows)
+                    except (LogShortened, record.CorruptRecord) as error:
+                        self.closed[shard.shard_id] = str(error)
+                        logger.critical("shard %s can't be read: %s", shard.shard_id, error)
+                    else:
+                        self.ended[shard.shard_id] = owner
 
     async def require_parents(self, shard: ShardRange, rows: RowStore) -> None:
         """Return once the rows have all that a shard's parents left to it.
