@@ -278,15 +278,14 @@ class Slot:
             wanted = {shard.shard_id: shard for _, shard in self._tables(self.number)}
             for shard_id in [name for name in self.shards if name not in wanted]:
                 await self.remove_shard(shard_id)
-            await self._reshapes.open_ended(self.rows)
             known = self._begun | self.closed.keys()
             await self._await_served(
                 [self._begin(shard) for name, shard in wanted.items() if name not in known]
             )
             await self._put_in_force()
             assert self._tasks is not None, "the slot is open"
-            self._reshapes.settle(self._tasks, self.claim)
             if self.rows is not None:
+                self._reshapes.settle(self._tasks, self.rows, self.claim)
                 self._intakes.settle(self._tasks, self.rows)
 
     async def _settle_once(self) -> None:
@@ -449,7 +448,8 @@ class Slot:
         finally:
             self._begun.discard(shard.shard_id)
         # The table was dropped, or the log has ended, perhaps before it was read here.
-        await self._reshapes.open_ended(self.rows)
+        assert self.rows is not None, "rows are open"
+        await self._reshapes.read_ended(self.rows)
         served.set()
 
     async def _serve_on(self, shard: ShardRange, served: asyncio.Event) -> None:

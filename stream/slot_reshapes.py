@@ -28,6 +28,7 @@ from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_copy import ShardCopy, is_complete, row_ranges
 from rowtide.stream.shard_opening import ShardOpener
 from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.slot_failures import logged
 
 __all__ = ["SlotReshapes"]
 
@@ -87,15 +88,13 @@ class SlotReshapes:
         self.ended.clear()
         self._carried = set()  # Tasks of the life that ends take themselves off the former one.
 
-    async def open_ended(self, rows: RowStore | None) -> None:
+    async def open_ended(self, rows: RowStore) -> None:
         """Bring the rows up to the seal of every shard that has ended; their children go on there.
 
         Those that end meanwhile are among them: a former owner may still carry a change through.
         Those ``begun`` find their seals themselves. One that can't be read for good is noted in
-        ``closed`` with the reason. Without ``rows`` the slot closes, and nothing is done.
+        ``closed`` with the reason.
         """
-        if rows is None:
-            return
         async with self._opening:
             while left := self._unread({*self.ended, *self.closed, *self.begun}):
                 for table, shard in left:
@@ -107,6 +106,11 @@ class SlotReshapes:
                         logger.critical("shard %s can't be read: %s", shard.shard_id, error)
                     else:
                         self.ended[shard.shard_id] = owner
+
+    async def read_ended(self, rows: RowStore) -> None:
+        """Do the same as far as it can be done now: the rest is left to who needs it."""
+        with logged(f"slot {self._number}: shards that have ended"):
+            await self.open_ended(rows)
 
     async def require_parents(self, shard: ShardRange, rows: RowStore) -> None:
         """Return once the rows have all that a shard's parents left to it.
@@ -131,8 +135,10 @@ class SlotReshapes:
                 reason = self.closed[parent]
                 raise LogShortened(f"shard {parent}, from which it came, is lost: {reason}")
 
-    def settle(self, tasks: asyncio.TaskGroup, claim: int) -> None:
+    def settle(self, tasks: asyncio.TaskGroup, rows: RowStore, claim: int) -> None:
         """Carry through what the catalog plans, and let go what it has forgotten."""
+        if self._unread({*self.ended, *self.closed, *self.begun}):
+            tasks.create_task(self.read_ended(rows), name=f"ended[{self._number}]")
         planned = list(self._links.planned(self._number))
         kept = {shard.shard_id for _, shard in self._links.ended(self._number)}
         kept.update(parent for reshape in planned for parent in reshape.parents)

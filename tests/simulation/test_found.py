@@ -514,3 +514,10 @@ def test_what_a_former_owner_ends_as_the_next_one_opens_is_read_to_its_end() -> 
     what their parent's log had."""
     simulate(2114804)
     simulate(2114705)
+
+
+@pytest.mark.parametrize("seed", [2120537, 2120716])
+def test_ended_shards_are_read_by_the_life_of_the_slot_that_has_the_rows(seed: int) -> None:
+    """Whoever settled a slot read them, which closed meanwhile: it wrote to rows that were closed,
+    and that ended the process."""
+    simulate(seed)
