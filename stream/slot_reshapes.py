@@ -92,11 +92,11 @@ class SlotReshapes:
         """Bring the rows up to the seal of every shard that has ended; their children go on there.
 
         Those that end meanwhile are among them: a former owner may still carry a change through.
-        Those ``begun`` find their seals themselves. One that can't be read for good is noted in
-        ``closed`` with the reason.
+        Those ``begun`` find their seals themselves; what came of them is left until they have. One
+        that can't be read for good is noted in ``closed`` with the reason.
         """
         async with self._opening:
-            while left := self._unread({*self.ended, *self.closed, *self.begun}):
+            while left := self._due():
                 for table, shard in left:
                     try:
                         self._require_whole(shard)
@@ -124,6 +124,18 @@ class SlotReshapes:
         if missing := sorted(left.intersection(shard.parents)):
             raise Unavailable(f"shard {missing[0]}, from which it came, is not read to its end")
 
+    def _due(self) -> list[tuple[Table, ShardRange]]:
+        """Return the shards that have ended and are to be read now, parents first."""
+        due: list[tuple[Table, ShardRange]] = []
+        waited_for = set(self.begun)
+        for table, shard in self._unread({*self.ended, *self.closed, *self.begun}):
+            # Entries of a parent would be passed over beneath those of its children.
+            if waited_for.intersection(shard.parents):
+                waited_for.add(shard.shard_id)
+            else:
+                due.append((table, shard))
+        return due
+
     def _unread(self, known: Collection[str]) -> list[tuple[Table, ShardRange]]:
         """Return the shards that have ended and are not ``known`` here, parents first."""
         return [pair for pair in self._links.ended(self._number) if pair[1].shard_id not in known]
@@ -137,7 +149,7 @@ class SlotReshapes:
 
     def settle(self, tasks: asyncio.TaskGroup, rows: RowStore, claim: int) -> None:
         """Carry through what the catalog plans, and let go what it has forgotten."""
-        if self._unread({*self.ended, *self.closed, *self.begun}):
+        if self._due():
             tasks.create_task(self.read_ended(rows), name=f"ended[{self._number}]")
         planned = list(self._links.planned(self._number))
         kept = {shard.shard_id for _, shard in self._links.ended(self._number)}
@@ -182,6 +194,9 @@ class SlotReshapes:
 
     async def _sealed(self, owner: ShardOwner, reshape: Reshape) -> Sealed:
         shard_id = owner.shard.shard_id
+        if self.ended.get(shard_id, owner) is not owner:
+            # What was copied, or waited for, was the former one's.
+            raise Unavailable(f"shard {shard_id} was opened again meanwhile")
         if shard_id not in self.ended:
             await self._seal(owner, plan_of(reshape))
             # Before anybody else runs: a flush finds it among the open or the ended.

@@ -1,0 +1,89 @@
+"""What a slot reads of shards that have ended, and whom it takes for the owner of one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rowtide.core.errors import Unavailable
+from rowtide.core.reshape import Reshape, Sealed
+from rowtide.core.schema import ShardRange, Table
+from rowtide.stream.counts import Counts
+from rowtide.stream.reshape_links import ReshapeLinks
+from rowtide.stream.row_store import RowStore
+from rowtide.stream.shard_opening import ShardOpener
+from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.slot_reshapes import SlotReshapes
+from tests.core.shard_model import table
+
+ROWS = cast(RowStore, None)
+
+
+def ended(shard_id: str, *parents: str) -> ShardRange:
+    """Return a shard that has ended, after those with lower numbers."""
+    return ShardRange(shard_id, 0, parents=parents, sealed_us=int(shard_id[1:]), sealed_at=9)
+
+
+class Around:
+    """The catalog, in which these shards have ended, and what opens them."""
+
+    def __init__(self, *shards: ShardRange) -> None:
+        self.shards = shards
+        self.read: list[str] = []
+
+    def ended(self, _slot: int) -> list[tuple[Table, ShardRange]]:
+        return [(table(), shard) for shard in self.shards]
+
+    async def open_ended(self, of: Table, shard: ShardRange, _rows: RowStore) -> ShardOwner:
+        self.read.append(shard.shard_id)
+        return owner_of(shard.shard_id)
+
+
+def owner_of(shard_id: str) -> ShardOwner:
+    """Return what stands for a shard's owner that was sealed."""
+    state = SimpleNamespace(seal=Sealed(9, 9))
+    return cast(ShardOwner, SimpleNamespace(shard=SimpleNamespace(shard_id=shard_id, state=state)))
+
+
+def reshapes(around: Around) -> SlotReshapes:
+    """Return those of slot 0, of which no shard is open."""
+
+    async def seal(*_of: Any) -> Sealed:
+        raise AssertionError("it was sealed before")
+
+    links, opener = cast(ReshapeLinks, around), cast(ShardOpener, around)
+    return SlotReshapes(0, links, opener, {}, seal, cast(Any, None), Counts())
+
+
+async def test_what_came_of_a_shard_is_not_read_while_that_one_still_is() -> None:
+    """A worker that was stopped as it opened s1 learns that others have ended it, and what came of
+    it: their entries lie above those of s1 that it has not read, which would be passed over."""
+    around = Around(
+        ended("s1"), ended("s2"), ended("s3", "s1"), ended("s4", "s3"), ended("s5", "s2")
+    )
+    of = reshapes(around)
+    of.begun = {"s1"}
+    await of.open_ended(ROWS)
+    assert around.read == ["s2", "s5"]
+    with pytest.raises(Unavailable, match="s4"):
+        await of.require_parents(ShardRange("s6", 0, parents=("s4",)), ROWS)
+    of.begun = set()
+    of.ended["s1"] = owner_of("s1")
+    await of.open_ended(ROWS)
+    assert around.read == ["s2", "s5", "s3", "s4"]
+
+
+async def test_a_shard_that_was_opened_again_and_had_ended_is_not_sealed_by_its_former_owner() -> (
+    None
+):
+    """What was copied was noted by the former one, which knows of no seal."""
+    of = reshapes(Around())
+    former, again = owner_of("s1"), owner_of("s1")
+    former.shard.state.seal = None
+    of.ended["s1"] = again
+    change = Reshape("move", 1, ("s1",), (ShardRange("s2", 1),), 1)
+    with pytest.raises(Unavailable, match="again"):
+        await of._sealed(former, change)
+    assert await of._sealed(again, change) == Sealed(9, 9)
