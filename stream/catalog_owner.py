@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rowtide.core import record
 from rowtide.core.catalog import Catalog, Document, document_body, snapshot_body
@@ -152,7 +152,10 @@ class CatalogOwner:
                 await self._snapshot()
 
     async def reserve_shards(self, count: int) -> list[str]:
-        """Take shard ids that nobody ever used; a crash before their use leaves a gap."""
+        """Take shard ids that nobody ever used; a crash before their use leaves a gap.
+
+        Who uses them asks ``require_reserved`` within the change that does.
+        """
         taken: list[str] = []
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
@@ -161,6 +164,14 @@ class CatalogOwner:
 
         await self.change(decide)
         return taken
+
+    def require_reserved(self, shard_ids: Iterable[str]) -> None:
+        """Raise ``Unavailable`` where ids were taken before the catalog was taken over last.
+
+        Their logs go as those of nobody (``topic_sweep.py``): no shard may be given them any more.
+        """
+        if any(int(shard_id[1:]) < self.first_shard for shard_id in shard_ids):
+            raise Unavailable("The catalog was taken over meanwhile.")
 
     async def _append(self, documents: Sequence[Document], stamp: int) -> bool:
         bodies = [document_body(document) for document in documents]

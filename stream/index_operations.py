@@ -126,6 +126,7 @@ class IndexOperations:
 
         def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
             table, draft = self._drafted(catalog, instance, name, message, whole=whole)
+            self._owner.require_reserved(shard.shard_id for shard in shards)
             index = numbered(draft, catalog.next_table_id, shards, stamp)
             changed = replace(table, indexes=(*table.indexes, index))
             document = Document(TABLE, table_id(table), table_content(changed))

@@ -106,6 +106,7 @@ class TableOperations:
 
         def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
             self._check_new(catalog, draft)
+            self._owner.require_reserved([*shards, *(shard.shard_id for shard in followers)])
             table = self._numbered(catalog, draft, shards, request, stamp)
             table = _with_indexes(table, followers)
             return [
