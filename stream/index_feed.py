@@ -82,6 +82,8 @@ class IndexFeeder:
         self._logs: dict[str, Log] = {}
         """Of sources that are another worker's."""
         self._positions: dict[str, Fed] = {}
+        self._anew: set[str] = set()
+        """Sources that were trimmed above where they were to begin: read from their starts."""
         self._wake = asyncio.Event()
         self._stopped = False
 
@@ -102,8 +104,10 @@ class IndexFeeder:
                     logger.debug("index %s: %s", self._owner.shard.table.name, error)
                     await asyncio.sleep(RETRY_S)
                 except (LogTrimmed, record.CorruptRecord) as error:
-                    if isinstance(error, LogTrimmed) and self._known(shard.shard_id) is None:
-                        busy = True  # A trim from before the index was there: it begins later now.
+                    if isinstance(error, LogTrimmed) and not self._has_learned(shard.shard_id):
+                        # A trim from before the index was there: it begins later now.
+                        self._anew.add(shard.shard_id)
+                        busy = True
                         continue
                     # Cannot happen while the log is pinned; nothing is made up where it does.
                     table = self._owner.shard.table
@@ -149,6 +153,11 @@ class IndexFeeder:
         """Return how far a source was followed, None where that has not begun."""
         return self._positions.get(source) or fed_position(self._owner, source)
 
+    def _has_learned(self, source: str) -> bool:
+        """Say whether anything of a source was read: from then on its log waits for us."""
+        at = self._known(source)
+        return at is not None and at.stamp > 0
+
     async def _idle(self) -> None:
         try:
             async with asyncio.timeout(IDLE_S):
@@ -160,9 +169,10 @@ class IndexFeeder:
         """Take the next slice of a source's log; return whether there was one."""
         source_id = source.shard_id
         at = self._position(source_id)
-        entries = await self._entries(source_id, at)
+        entries = await self._entries(source_id, None if source_id in self._anew else at)
         if not entries or self._stopped:
             return False
+        self._anew.discard(source_id)
         writes, following, stamp = _found(entries, self._owner)
         reached = Fed(following, max(stamp, at.stamp if at is not None else 0))
         noted = fed_position(self._owner, source_id)

@@ -306,11 +306,13 @@ class IndexOperations:
 
         Where an index can't be asked nothing may go: then it is 0.
         """
-        shards = [shard for index in owner.shard.table.indexes for shard in index.shards]
+        # As the catalog has it: a shard that has ended hears of no index made since.
+        table = self._owner.catalog.tables_by_id.get(owner.shard.table.table_id, owner.shard.table)
+        shards = [shard for index in table.indexes for shard in index.shards]
         if not shards:
             return None
         try:
-            state = await self._state(owner.shard.table.table_id)
+            state = await self._state(table.table_id)
         except (Unavailable, OutcomeUnknown):
             return 0
         source = owner.shard.shard_id
