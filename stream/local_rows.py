@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from rowtide.core.mark import mark_key
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.row_store import RowStore, destroy
 
-__all__ = ["known_shards", "local_rows", "unseen"]
+__all__ = ["begun", "known_shards", "local_rows", "unseen"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +39,17 @@ def known_shards(rows: RowStore) -> frozenset[str] | None:
     return frozenset(shard_id for shard_id, _ in rows.marks())
 
 
+def begun(
+    rows: RowStore, coming: Iterable[tuple[Table, ShardRange]]
+) -> list[tuple[Table, ShardRange]]:
+    """Return those of the shards ``coming`` to a slot of which its rows have some."""
+    return [pair for pair in coming if rows.get(mark_key(pair[1].shard_id)) is not None]
+
+
 def unseen(known: frozenset[str] | None, shards: Iterable[tuple[Table, ShardRange]]) -> list[str]:
-    """Return the living shards whose keys came to the slot unseen by a store that had others.
+    """Return the shards whose keys came to the slot unseen by a store that had others.
+
+    ``shards`` are those that live, and those that are still coming, where they have ``begun``.
 
     Such a store may have rows in their place of an earlier time that nobody's tombstones name: it
     is to be thrown away.

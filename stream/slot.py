@@ -344,7 +344,8 @@ class Slot:
                 hold_rows(owner, loss)
                 await self.flush(owner)
                 await fill_log(owner, loss, self.claim, self._leases.owner)
-                del self.closed[shard_id]
+                if self.rows is not owner.rows or self.closed.pop(shard_id, None) is None:
+                    raise Unavailable(f"slot {self.number} was opened again")
                 await self._await_served([self._begin(shard)])
             return loss
 
@@ -357,7 +358,7 @@ class Slot:
         async with self._flushing:
             if not self._writer.ready:
                 await self._fence()
-            if self._flush is None:
+            if self._flush is None or any(owner.rows is not self.rows for owner in held):
                 raise Unavailable(f"slot {self.number} is not open")
             began_s = time.monotonic()
             shards, left = self._flush_scope(*held)
@@ -382,18 +383,17 @@ class Slot:
         self.foreign = True
         self.rows = self._opened_rows()
         known = known_shards(self.rows)
-        # It tells which rows came back that the changelog removed.
-        await self._links.catalog_read()
+        await self._links.catalog_read()  # It tells which rows came back that were removed.
         await self._read_changelog(self.rows)  # Much of what there is to do, before it is ours.
         await self._writer.prepare()
         await self._handover.obtain(self.number)
         self.foreign = False
         self.claim = await self._leases.claim(self.number)
+        await self._fence()  # The catalog that is read from now on knows all that was flushed.
         async with asyncio.TaskGroup() as tasks:  # Side by side: writers wait for this.
             tasks.create_task(self._before_open(self.claim), name=f"catalog[{self.number}]")
-            await self._fence()
             await self._read_changelog(self.rows)
-        if came := unseen(known, self._tables(self.number)):
+        if came := unseen(known, [*self._tables(self.number), *self._intakes.marked(self.rows)]):
             raise self._behind(f"it has not seen these come: {', '.join(came)}")
         if left := self._intakes.left(self.rows):
             raise self._behind(f"rows of copies that were given up are in it, of {', '.join(left)}")

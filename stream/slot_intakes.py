@@ -18,6 +18,7 @@ from rowtide.core.errors import StoreError
 from rowtide.core.mark import mark_key, mark_position
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.appender import READ_BYTES
+from rowtide.stream.local_rows import begun
 from rowtide.stream.log import Log
 from rowtide.stream.reshape_links import ReshapeLinks
 from rowtide.stream.row_store import RowStore
@@ -90,6 +91,10 @@ class SlotIntakes:
         """
         known = {shard.shard_id for _, shard in self._links.arriving(self._number)}
         return [i for i in rows.arriving() if i not in known and not self._links.knows(i)]
+
+    def marked(self, rows: RowStore) -> list[tuple[Table, ShardRange]]:
+        """Return those of which the rows have some already: no room is made for them any more."""
+        return begun(rows, self._links.arriving(self._number))
 
     async def arrived(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner | None:
         """Return what came of a shard that is here now; make room for it where nothing did."""

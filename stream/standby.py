@@ -30,7 +30,7 @@ from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.changelog_recovery import StartPassed, recover_rows
 from rowtide.stream.counts import Counts
 from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.local_rows import known_shards, local_rows, unseen
+from rowtide.stream.local_rows import begun, known_shards, local_rows, unseen
 from rowtide.stream.log_tails import LogTails
 from rowtide.stream.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.shard_copy import row_ranges
@@ -61,9 +61,10 @@ WARM_S = 3.0
 class Standby:
     """A slot's rows on a worker that does not own it.
 
-    ``tables`` are its shards, parents before children. ``catalog_read`` reads the catalog to its
-    present end. ``clock_s`` never goes back and runs during suspend; it is that of ``tails``. Rows
-    that were not brought in line with the changelog for ``changelog_kept_s`` are rebuilt.
+    ``tables`` are its shards, parents before children, ``coming`` those that are moved to it.
+    ``catalog_read`` reads the catalog to its present end. ``clock_s`` never goes back and runs
+    during suspend; it is that of ``tails``. Rows that were not brought in line with the changelog
+    for ``changelog_kept_s`` are rebuilt.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Standby:
         path: Path,
         catalog_read: Callable[[], Awaitable[None]],
         tables: Callable[[int], Collection[tuple[Table, ShardRange]]],
+        coming: Callable[[int], Collection[tuple[Table, ShardRange]]],
         table_known: Callable[[int], bool],
         clock_s: Callable[[], float],
         counts: Counts,
@@ -93,6 +95,7 @@ class Standby:
         self._path = path
         self._catalog_read = catalog_read
         self._tables = tables
+        self._coming = coming
         self._table_known = table_known
         self._clock_s = clock_s
         self._counts = counts
@@ -209,7 +212,8 @@ class Standby:
             )  # It knows every table that there are entries of up to there.
             await self._recover(rows, until)
         await self._catalog_read()
-        if came := unseen(known, self._tables(self.number)):
+        coming = begun(rows, self._coming(self.number))
+        if came := unseen(known, [*self._tables(self.number), *coming]):
             # Those that come from here on are made room for; see ``_make_room``.
             raise StoreBehind(f"{self._path} has not seen these come: {', '.join(came)}")
         self._opened = True

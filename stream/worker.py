@@ -465,6 +465,7 @@ class Worker:
             path=self._rows_path(number),
             catalog_read=self._catalog_read,
             tables=lambda slot: [*self._reshapes.ended(slot), *self._tables_of(slot)],
+            coming=self._reshapes.arriving,
             table_known=self._table_known,
             clock_s=lease_clock,
             counts=self.counts,

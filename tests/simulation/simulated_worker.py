@@ -295,6 +295,7 @@ class SimulatedWorker:
             path=Path("/nonexistent/rows"),
             catalog_read=lambda: self._catalog_ready(-1),
             tables=lambda slot: [*self.reshapes.ended(slot), *self._tables_of(slot)],
+            coming=self.reshapes.arriving,
             table_known=self._table_known,
             clock_s=asyncio.get_running_loop().time,
             counts=Counts(),

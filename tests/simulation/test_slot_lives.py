@@ -13,6 +13,7 @@ import pytest
 
 from rowtide.core import record, variant
 from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
+from rowtide.core.errors import Unavailable
 from rowtide.core.lease import CLAIM, Lease, encode_lease
 from rowtide.core.mutation import PUT, Change
 from rowtide.core.schema import ShardRange, Table
@@ -197,5 +198,47 @@ def test_what_is_read_as_soon_as_a_shard_is_served_is_read_under_its_tables_opti
             await worker.catalog_owner.change(seven_versions)
             await slot_of(world).opened.wait()
         assert seen == [7]
+
+    run(program)
+
+
+def test_the_catalog_is_read_when_nobody_else_flushes_any_more() -> None:
+    """It tells whose the rows of the changelog are: one read before might take for nobody's what a
+    former owner still flushes of a shard that is on its way."""
+    steps: list[str] = []
+
+    async def program(world: World) -> None:
+        slot = slot_of(world)
+        await slot.opened.wait()
+        fence, before_open = slot._fence, slot._before_open
+
+        async def fenced() -> None:
+            await fence()
+            steps.append("fenced")
+
+        async def catalog_read(claim: int) -> None:
+            steps.append("catalog")
+            await before_open(claim)
+
+        with (
+            patch.object(slot, "_fence", fenced),
+            patch.object(slot, "_before_open", catalog_read),
+        ):
+            await lose(world)
+            await slot.opened.wait()
+        assert steps == ["fenced", "catalog"]
+
+    run(program)
+
+
+def test_a_closed_shard_of_a_life_that_has_ended_is_not_flushed_in_the_next() -> None:
+    async def program(world: World) -> None:
+        slot = slot_of(world)
+        await slot.opened.wait()
+        former = slot.shards["s1"]
+        await lose(world)
+        await slot.opened.wait()
+        with pytest.raises(Unavailable):
+            await slot.flush(former)
 
     run(program)
