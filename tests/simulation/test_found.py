@@ -31,6 +31,7 @@ from tests.simulation.network import Fate
 from tests.simulation.program import in_world, simulate
 from tests.simulation.row_model import MARK
 from tests.simulation.scene import ROW, Scene, play
+from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import PLAIN, Place
 from tests.simulation.world import World
 
@@ -512,9 +513,58 @@ def test_a_copy_reads_on_where_the_changelog_was_compacted_into_what_came_meanwh
 def test_what_a_former_owner_ends_as_the_next_one_opens_is_read_to_its_end() -> None:
     """A worker opened a slot and read the logs of those shards that had ended. Meanwhile the former
     owner, which had sealed one more before, told the catalog: the children opened on rows without
-    what their parent's log had."""
-    simulate(2114804)
-    simulate(2114705)
+    what their parent's log had (seeds 2114705 and 2114804)."""
+    read = SimulatedLog.read
+    told = asyncio.Event()
+    reading: list[str] = []
+
+    async def late(self: SimulatedLog, offset: int, **how: Any) -> list[Entry]:
+        if self.place[0].endswith(".s1"):
+            reading.append(self.name)
+            await told.wait()
+        return await read(self, offset, **how)
+
+    async def program(world: World) -> None:
+        async def until(holds: Callable[[], bool]) -> None:
+            async with asyncio.timeout(60):
+                while not holds():
+                    world.check()
+                    await asyncio.sleep(0.01)
+
+        world.shared.group.tell_s_max = 0.01
+        await world.begin()
+        catalogs, former = world.live()
+        world.shared.group.divide({0: catalogs.address, 1: former.address})
+        await until(lambda: serves(former, "s1"))
+        world.split(0, 0)
+        await until(lambda: serves(former, "s12"))
+        for _ in range(10):
+            world.write(1, 6)
+            await asyncio.sleep(0.05)
+
+        def landing(where: str) -> None:
+            if ".s12" in where:
+                world.pause(former.number, 600_000)
+
+        former.link.landing = landing
+        world.split(0, 1)
+        await until(lambda: former.process.frozen)
+        with patch.object(SimulatedLog, "read", late):
+            world.shared.group.divide(dict.fromkeys((0, 1), catalogs.address))
+            await until(lambda: bool(reading))
+            world.thaw(former)
+            await until(lambda: catalogs.catalog.shards["s12"][1].sealed_us > 0)
+            told.set()
+            await until(lambda: serves(catalogs, "s13"))
+            world.check()
+        await world.settle()
+
+    in_world(program, workers=2, slots=2)
+
+
+def serves(worker: SimulatedWorker, shard_id: str) -> bool:
+    """Say whether a worker has a shard open."""
+    return any(owner.shard.shard_id == shard_id for owner in worker.open_shards())
 
 
 @pytest.mark.parametrize("seed", [2120537, 2120716])
