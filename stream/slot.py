@@ -278,7 +278,7 @@ class Slot:
             wanted = {shard.shard_id: shard for _, shard in self._tables(self.number)}
             for shard_id in [name for name in self.shards if name not in wanted]:
                 await self.remove_shard(shard_id)
-            known = self._begun | self.closed.keys()
+            known = {*self._begun, *self.closed, *self._reshapes.ended}
             await self._await_served(
                 [self._begin(shard) for name, shard in wanted.items() if name not in known]
             )

@@ -90,21 +90,21 @@ def test_what_a_deleted_source_parked_is_there_when_it_goes_on(
     source = {"kind": lines_source.KIND, "path": str(file), "table": table}
     lines = [{"id": "bad", "v": "x" * 3_000_000}, {"id": "good", "n": 1}]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    declared = yaml.safe_dump({"connectors": {"parking": {"source": source, "lease_ms": 1000}}})
+    declared = yaml.safe_dump({"connectors": {"parting": {"source": source, "lease_ms": 1000}}})
     declare(server, declared)
-    processes.start("parking")
+    processes.start("parting")
     until(lambda: written(rows, table) == {"good": 1}, told=processes.said)
     processes.stop_all()
-    told = connector("delete", "parking", "--yes")
-    assert "parking leaves a parked row, to be retried or skipped" in told
+    told = connector("delete", "parting", "--yes")
+    assert "parting leaves a parked row, to be retried or skipped" in told
     declare(server, declared)
-    [entry] = connector("parked", "list", "parking", "--output", "json")
+    [entry] = connector("parked", "list", "parting", "--output", "json")
     assert table in entry["reason"]
-    processes.start("parking")
-    connector("parked", "skip", "parking", "--all")
-    until(lambda: not connector("parked", "list", "parking", "-o", "json"), told=processes.said)
+    processes.start("parting")
+    connector("parked", "skip", "parting", "--all")
+    until(lambda: not connector("parked", "list", "parting", "-o", "json"), told=processes.said)
     processes.stop_all()
-    assert connector("delete", "parking", "--yes") == "Deleted parking.\n"
+    assert connector("delete", "parting", "--yes") == "Deleted parting.\n"
     rows.delete_table(table)
 
 
