@@ -22,7 +22,7 @@ from rowtide.connectors.mysql.sink_connections import (
     StatementRefused,
     ValueRefused,
 )
-from rowtide.connectors.mysql.sink_keys import HASH, KeyLayout, listed, quoted
+from rowtide.connectors.mysql.sink_keys import KeyLayout, listed, quoted
 from rowtide.connectors.mysql.sink_values import EXACT, SQL_TYPE, Kind, kind_of
 from rowtide.core.errors import Rejected, Unavailable
 from rowtide.core.schema import BINARY, INTEGER
@@ -88,7 +88,7 @@ class TargetTable:
             f" WHERE {self._is_this()} AND COALESCE(GENERATION_EXPRESSION, '') = ''"
             " ORDER BY ORDINAL_POSITION"
         )
-        own = {STAMP, HASH, *self.keys.names}
+        own = {STAMP, *self.keys.primary, *self.keys.names}
         for column, kind, comment in await connection.rows(query):
             if column not in own:
                 found.columns[named(column, comment)] = (column, kind_of(kind))

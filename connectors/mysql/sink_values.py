@@ -123,8 +123,8 @@ def as_held(value: Scalar, kind: Kind, *, width: int) -> Scalar:
     """Return what is read back of a value from a column of a kind."""
     if kind == Kind.INTEGER and isinstance(value, bool):
         return int(value)
-    if kind == Kind.DOUBLE and isinstance(value, int):
-        return float(value)
+    if kind == Kind.DOUBLE and isinstance(value, int | float):
+        return value + 0.0  # See ``literal`` for a minus zero.
     if kind == Kind.TEXT and not isinstance(value, str | bytes):
         return _text(value, width)
     if kind == Kind.BLOB and not isinstance(value, bytes):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -240,7 +241,7 @@ def unequal(wanted: Columns, found: Columns) -> tuple[str, ...]:
         for name in names
         if name not in wanted
         or name not in found
-        or variant.encode(wanted[name]) != variant.encode(found[name])
+        or _encoded(wanted[name]) != _encoded(found[name])
     )
 
 
@@ -261,5 +262,10 @@ def row_bytes(columns: Columns) -> bytes:
     parts: list[bytes] = []
     for name in sorted(columns):
         encoded = name.encode()
-        parts += [len(encoded).to_bytes(4, "big"), encoded, variant.encode(columns[name])]
+        parts += [len(encoded).to_bytes(4, "big"), encoded, _encoded(columns[name])]
     return b"".join(parts)
+
+
+def _encoded(value: Scalar) -> bytes:
+    """Return a value as bytes. What is no number has many bit patterns, and targets keep one."""
+    return variant.encode(math.nan if value != value else value)

@@ -13,6 +13,7 @@ import pytest
 
 from demo.servers.sql_server import SqlServer
 from rowtide.connectors.rows import SinkBatch, SinkRow
+from rowtide.connectors.verify.comparison import row_bytes
 from rowtide.core.change import ROW
 from rowtide.core.errors import Rejected
 from rowtide.core.schema import INTEGER, STRING, KeyColumn
@@ -154,6 +155,24 @@ async def test_a_number_becomes_the_text_that_the_server_makes_of_it(
         await sink.apply(batch(put(STAMP, [-1], {"v": "text"}), *again))
         texts = [row.columns["v"] for row in await sink.held(b"", b"", limit=9999)][1:]
     assert texts[: len(rows)] == texts[len(rows) :], f"seed {seed}"
+
+
+async def test_a_minus_zero_is_expected_as_the_zero_that_it_is_held_as(
+    sql_server: SqlServer, database: str
+) -> None:
+    async with opened(sql_server, database, TABLE) as sink:
+        await sink.apply(batch(put(STAMP, [1], {"v": -0.0, "w": 1.5})))
+        [row] = await sink.held(b"", b"", limit=9)
+        assert row_bytes(sink.expected({"v": -0.0, "w": 1.5})) == row_bytes(row.columns)
+
+
+async def test_a_column_that_is_called_as_the_hash_of_a_key_is_a_column(
+    sql_server: SqlServer, database: str
+) -> None:
+    async with opened(sql_server, database, TABLE) as sink:
+        await sink.apply(batch(put(STAMP, [1], {"_rowtide_key": "mine"})))
+        [row] = await sink.held(b"", b"", limit=9)
+        assert row.columns == {"_rowtide_key": "mine"}
 
 
 async def test_names_that_the_server_takes_for_one_are_columns_of_their_own(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -150,6 +152,24 @@ async def test_a_planted_difference_is_found(
     verdict = await compared(table, target)
     assert verdict.differences == [found]
     assert len([c for c in verdict.ranges if c.checksum != c.checksum_held]) == 1
+
+
+async def test_what_is_no_number_is_equal_whatever_its_bits() -> None:
+    # As Go and the processor itself have it; a target that keeps "NaN" has another one's.
+    [of_go], [of_the_processor] = (
+        struct.unpack("<d", bits.to_bytes(8, "little"))
+        for bits in (0x7FF8000000000001, 0xFFF8000000000000)
+    )
+    table, target = pair(10)
+    table.change(b"000004", {"n": of_go})
+    table.change(b"000005", {"n": of_the_processor})
+    target.follow(table, table.stamp)
+    for key in (b"000004", b"000005"):
+        target.rows[key] = target.rows[key]._replace(columns={"n": math.nan})
+    assert (await compared(table, target)).equal
+    target.rows[b"000005"] = target.rows[b"000005"]._replace(columns={"n": math.inf})
+    verdict = await compared(table, target)
+    assert verdict.differences == [Difference("different", b"000005", ("n",))]
 
 
 async def test_a_target_that_is_behind_is_waited_for() -> None:
