@@ -45,6 +45,8 @@ class Host:
         self._gathered = Gathered()
         self._runs: dict[str, ConnectorRun] = {}
         self._asked: dict[str, int] = {}
+        self._reporting: dict[str, asyncio.Lock] = {}
+        """By connector: of what is told and what is withdrawn the later one stands."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set."""
@@ -111,7 +113,9 @@ class Host:
         finally:
             del self._runs[name]
         try:
-            await self._board.withdraw(name, self._place.process)
+            # Nothing is awaited before the lock: a run that begins now tells of itself behind us.
+            async with self._turn(name):
+                await self._board.withdraw(name, self._place.process)
         except StoreError as error:
             logger.debug("the report of %s stays: %s", name, error)
 
@@ -131,8 +135,14 @@ class Host:
         return found is not None and not found.paused and found.text == run.declaration.text
 
     async def _tell_one(self, run: ConnectorRun) -> None:
-        now_us, process = self._place.endpoint.answered_us, self._place.process
-        await self._board.tell(run.declaration.name, report_of(run, process, now_us))
+        name, process = run.declaration.name, self._place.process
+        async with self._turn(name):
+            if self._runs.get(name) is run:
+                now_us = self._place.endpoint.answered_us
+                await self._board.tell(name, report_of(run, process, now_us))
+
+    def _turn(self, name: str) -> asyncio.Lock:
+        return self._reporting.setdefault(name, asyncio.Lock())
 
     # Telling.
 
