@@ -273,10 +273,16 @@ class ShardFollower:
         self._first = False
 
     async def _checkpoint(self) -> None:
-        """Write how far we are where that is due. A failure is met again at the next renewal."""
+        """Write how far we are where that is due. A failure is met again at the next renewal.
+
+        It says nothing of what was passed on: raised, it would have a shard's end passed on again.
+        """
         moved = self._position != self.lease.position or self._pending != self.lease.pending
         if moved and self._clock() - self._written_s >= self._settings.checkpoint_s:
-            await self._write(owner=self.lease.owner, ended=False)
+            try:
+                await self._write(owner=self.lease.owner, ended=False)
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.debug("shard %s keeps its checkpoint later: %s", self.shard_id, error)
 
     async def _leave(self, *, ended: bool) -> None:
         """Give the lease up: the children may be read now, or another reader goes on."""

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rowtide.core.errors import LogTrimmed, Unavailable
-from rowtide.stream.change_leases import MemoryLeases
+from rowtide.stream.change_leases import Lease, MemoryLeases
 from rowtide.stream.change_worker import Batch, FollowerSettings
 from rowtide.stream.shard_follower import ShardFollower
 from tests.changes.one_shard import LEASE, OneShard
@@ -71,3 +71,35 @@ async def test_what_ends_a_reader_comes_once_the_batch_in_hand_is_handled() -> N
     with pytest.raises(LogTrimmed):
         await followed(source, handler)
     assert handler.handled == [0]
+
+
+class Failing(MemoryLeases):
+    """Leases whose first changes fail."""
+
+    failures = 2
+
+    async def change(self, old: Lease, new: Lease) -> Lease:
+        """Replace a row, later on."""
+        if self.failures:
+            self.failures -= 1
+            raise Unavailable
+        return await super().change(old, new)
+
+
+async def test_a_checkpoint_that_fails_at_a_shards_end_repeats_nothing() -> None:
+    """What came last was read once more, and passed on, by a reader that had lost nothing."""
+    leases = Failing()
+    await leases.create(LEASE)
+    handled: list[int] = []
+
+    async def handle(batch: Batch) -> None:
+        handled.extend(change.sequence for change in batch)
+
+    settings = FollowerSettings(checkpoint_s=0.0)
+    follower = ShardFollower(
+        LEASE, OneShard(2), leases, handle, settings, leased_s=0.0, clock=lambda: 0.0
+    )
+    async with asyncio.timeout(30):
+        await follower.run()
+    assert handled == [0, 1]
+    assert (await leases.all())["s1"].ended
