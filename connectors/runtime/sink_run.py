@@ -47,6 +47,8 @@ class SinkRun(ConnectorRun):
         self._look.set()
         self._worker: ChangeWorker | None = None
         self._failures: list[Exception] = []
+        self._ending = asyncio.Event()
+        """Set where no batch is to be waited for: by a stop, and by what fails for good."""
 
     @property
     def shards(self) -> list[str]:
@@ -61,6 +63,7 @@ class SinkRun(ConnectorRun):
     def stop(self) -> None:
         """Let ``run`` end after the batches in hand, whose shards others may go on with."""
         super().stop()
+        self._ending.set()
         if self._worker is not None:
             self._worker.stop()
 
@@ -98,7 +101,8 @@ class SinkRun(ConnectorRun):
         declaration, cluster = self.declaration, self._place.cluster
         transforms, self._failures = declaration.transforms, []
         target = Target(sink, transforms, transforms.load(), self._parked, declaration.parked_max)
-        pipeline = Pipeline(self._api, target, self.progress, self._stopping)
+        self._ending = asyncio.Event()
+        pipeline = Pipeline(self._api, target, self.progress, self._ending)
         worker = self._worker = ChangeWorker(
             self._api if cluster is None else KafkaSource(self._api, cluster),
             self._leases,
@@ -107,6 +111,7 @@ class SinkRun(ConnectorRun):
             settings=follower_settings(declaration, sink),
         )
         if self._stopping.is_set():
+            self._ending.set()
             worker.stop()
         self.state = "running"
         async with asyncio.TaskGroup() as tasks:
@@ -129,6 +134,7 @@ class SinkRun(ConnectorRun):
     def _fail(self, error: Exception) -> None:
         """End the worker; its leases are given up at once: another process may have more luck."""
         self._failures.append(error)
+        self._ending.set()
         if self._worker is not None:
             self._worker.stop()
 
