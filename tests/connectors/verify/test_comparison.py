@@ -179,6 +179,33 @@ async def test_a_target_that_is_behind_is_waited_for() -> None:
     assert (await compared(table, target)).equal
 
 
+class Widening(Target):
+    """Numbers are texts here once any value is one; what is expected is as the last look was."""
+
+    known = False
+
+    @property
+    def _text(self) -> bool:
+        return any(isinstance(v, str) for row in self.rows.values() for v in row.columns.values())
+
+    def expected(self, columns: Columns) -> Columns:
+        """Return numbers as texts, where they are known to be."""
+        return {name: str(value) if self.known else value for name, value in columns.items()}
+
+    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+        """Return rows, and learn how they are held."""
+        self.known = self._text
+        rows = await Target.held(self, begin, end, limit=limit)
+        return [row._replace(columns=self.expected(row.columns)) for row in rows]
+
+
+async def test_a_column_that_gets_another_type_meanwhile_makes_no_difference() -> None:
+    table, of_numbers = pair(10)
+    target = table.target = Widening(of_numbers.rows, of_numbers.applied)
+    table.change(b"000004", {"n": "four", "even": True})
+    assert (await compared(table, target)).equal
+
+
 async def test_a_row_that_changes_whenever_it_is_looked_at_is_told_as_unsettled() -> None:
     table, target = pair(10)
 
