@@ -81,6 +81,9 @@ class RowMaker:
             else:
                 self._make_current(key_bytes, changes, now, made)
         yield made
+        if self._ahead:
+            for key_bytes in by_key:
+                self._ahead.pop(key_bytes, None)  # The stream has passed the row.
         if current:
             self._keep_ahead(current, batch.changes[-1].stamp)
 
@@ -90,10 +93,8 @@ class RowMaker:
         encode, ahead, every = key_order.encode, self._ahead, self._every_change
         for change in changes:
             key_bytes = encode(change.parts.key)
-            if ahead and change.kind != ROW and key_bytes in ahead:
-                if change.stamp <= ahead[key_bytes]:
-                    continue
-                del ahead[key_bytes]
+            if ahead and change.kind != ROW and change.stamp <= ahead.get(key_bytes, -1):
+                continue
             if every and key_bytes in found:
                 found[key_bytes].append(change)
             else:

@@ -1,0 +1,58 @@
+"""A row that is told ahead of the stream is not followed by what it was before, whatever fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from rowtide.connectors.runtime.row_making import RowMaker
+from rowtide.core import variant
+from rowtide.core.change import PUT_ROW, UPDATE, Change, ChangeTable, Kind, Parts
+from rowtide.core.errors import Unavailable
+from rowtide.stream.change_api import ApiSource, CurrentRow
+from rowtide.stream.change_worker import Batch
+from rowtide.stream.endpoint import Endpoint
+
+TABLE = ChangeTable("t", (b"pk",))
+
+
+class Rows(ApiSource):
+    """A table whose rows are without columns, as of ``stamp``; it fails once where it is to."""
+
+    stamp = 0
+    fails = False
+
+    async def current(self, keys: Iterable[bytes]) -> dict[bytes, CurrentRow]:
+        if self.fails:
+            self.fails = False
+            raise Unavailable
+        return {key: CurrentRow((), self.stamp) for key in keys}
+
+
+def changed(kind: Kind, stamp: int) -> Change:
+    return Change.of(kind, TABLE, "s1", stamp, Parts([variant.encode("a")], [], None))
+
+
+async def stamps(maker: RowMaker, *changes: Change, sink_fails: bool = False) -> list[int]:
+    """Return the stamps that a sink is told."""
+    async with maker.telling(Batch("t", "s1", changes)) as made:
+        if sink_fails:
+            raise Unavailable
+        return [row.stamp for row in made.rows]
+
+
+@pytest.mark.parametrize("at", ["table", "sink"])
+async def test_a_batch_that_fails_tells_nothing_old_when_it_comes_again(at: str) -> None:
+    where = "http://127.0.0.1:1"
+    endpoint = Endpoint(where, instance="i", access_key_id="k", access_key_secret="s")
+    rows = Rows(endpoint, "t")
+    maker = RowMaker(rows, every_change=True)
+    rows.stamp = 50
+    assert await stamps(maker, changed(UPDATE, 10)) == [50]
+    rows.stamp, rows.fails = 60, at == "table"
+    batch = (changed(PUT_ROW, 40), changed(UPDATE, 60))
+    with pytest.raises(Unavailable):
+        await stamps(maker, *batch, sink_fails=at == "sink")
+    assert await stamps(maker, *batch) == [60]
+    assert await stamps(maker, changed(PUT_ROW, 70)) == [70]
