@@ -22,11 +22,11 @@ from rowtide.connectors.verify.comparison import Verdict, compare
 from rowtide.connectors.verify.scan import compare_scans
 from rowtide.connectors.verify.table_pages import Prepare, TablePages
 from rowtide.connectors.verify.table_rows import TableSide
-from rowtide.core.errors import Rejected
+from rowtide.core.errors import Rejected, invalid
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_leases import TableLeases
 
-__all__ = ["verify_sink", "verify_source"]
+__all__ = ["preparing", "verify_sink", "verify_source"]
 
 
 async def verify_sink(
@@ -49,7 +49,7 @@ async def verify_sink(
     if not (hasattr(sink, "held") and hasattr(sink, "expected")):
         raise Rejected("OTSParameterInvalid", f"A {declaration.kind} sink can't be read back")
     shape = transforms.shape(await table_shape(place.endpoint, declaration.table))
-    pages = TablePages(source, leases, prepare=_prepare(transforms), wait_s=wait_s)
+    pages = TablePages(source, leases, prepare=preparing(transforms), wait_s=wait_s)
     await pages.open()
     open_sink: Callable[[TableShape], Awaitable[None]]
     open_sink = getattr(sink, "open_to_read", sink.open)
@@ -60,17 +60,23 @@ async def verify_sink(
         await sink.close()
 
 
-def _prepare(transforms: Transforms) -> Prepare:
-    """Return what a connector makes of a row."""
+def preparing(transforms: Transforms) -> Prepare:
+    """Return what tells what a connector makes of a row; it raises ``Rejected`` for what can't be
+    compared: another key, several rows, and what the connector parks."""
     function = transforms.load()
 
     def prepared(row: SinkRow) -> SinkRow | None:
-        made = list(transforms.made(row, function))
+        try:
+            made = list(transforms.made(row, function))
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise invalid(f"Of the row {dict(row.key)} the connector makes none: {why}") from error
         if len(made) > 1:
-            raise Rejected(
-                "OTSParameterInvalid",
-                f"{transforms.function} makes several rows of one: they can't be compared",
+            raise invalid(
+                f"{transforms.function} makes several rows of one: they can't be compared"
             )
+        if made and made[0].key_bytes != row.key_bytes:
+            raise invalid(f"{transforms.function} gives rows another key: they can't be compared")
         return made[0] if made else None
 
     return prepared
