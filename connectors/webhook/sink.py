@@ -156,7 +156,7 @@ class WebhookSink:
                 async with self._session.post(
                     url, data=body, headers=headers, allow_redirects=False
                 ) as response:
-                    text = await response.content.read(ANSWER_BYTES_MAX)
+                    text = await _text(response)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 # The error's own text may name the whole URL.
                 raise Unavailable(f"{self._shown}: {type(error).__name__}") from None
@@ -197,6 +197,16 @@ class WebhookSink:
             shown = f"{parts.scheme}://{parts.hostname}"
             raise Rejected("OTSParameterInvalid", f"{self._shown} redirects to {shown}")
         return target
+
+
+async def _text(response: aiohttp.ClientResponse) -> bytes:
+    """Return how an answer's body begins. With 2xx nobody needs it, and it may break off."""
+    try:
+        return await response.content.read(ANSWER_BYTES_MAX)
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        if 200 <= response.status < 300:
+            return b""
+        raise
 
 
 def _without(message: Message, refused: list[Refused]) -> Message:

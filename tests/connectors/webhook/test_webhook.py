@@ -107,6 +107,29 @@ async def test_what_may_pass_is_tried_again_as_the_same_message(answer: Answer |
         assert len(receiver.taken) == 1
 
 
+async def test_an_answer_that_breaks_off_behind_its_status_is_the_status() -> None:
+    """Posted again, the message would have been answered so again, for ever."""
+    posted = 0
+
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal posted
+        posted += 1
+        head = await reader.readuntil(b"\r\n\r\n")
+        [length] = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-len")]
+        await reader.readexactly(int(length.partition(b":")[2]))
+        writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 100\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(break_off, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        sink = webhook(f"http://{host}:{port}/rows", attempts=2)
+        await sink.open(TABLE)
+        assert await sink.apply(batch(put(STAMP, [1], {}))) == []
+        await sink.close()
+    assert posted == 1
+
+
 async def test_what_does_not_pass_is_unavailable() -> None:
     async with receiving() as receiver, opened(receiver, attempts=2) as sink:
         receiver.decide = lambda message: Answer(502, text="no backend")
