@@ -167,7 +167,12 @@ class ChangeWorker:
         """Stop at once what may be another reader's by now."""
         for shard_id, follower in self._followers.items():
             if not follower.holds:
-                self._running[shard_id].cancel()
+                self._cancel(shard_id)
+
+    def _cancel(self, shard_id: str) -> None:
+        """Stop following a shard, also where the handler swallows that it is cancelled."""
+        self._followers[shard_id].stop()
+        self._running[shard_id].cancel()
 
     async def _take(self, tasks: asyncio.TaskGroup) -> None:
         """Take what is our share, and ask for what is missing of it."""
@@ -200,8 +205,8 @@ class ChangeWorker:
         started = rows.get(START)
         if started is not None and started.epoch > self._epoch:
             self._start, self._epoch = Start.parsed(started.position), started.epoch
-            for following in self._running.values():
-                following.cancel()
+            for shard_id in self._followers:
+                self._cancel(shard_id)
             logger.info("consumer %s was rewound", self.consumer)
             self._wake.set()
             return False

@@ -167,9 +167,13 @@ class ClickhouseSink:
         try:
             if rows:
                 await self._insert(rows, cells)
-        finally:
-            # Also where this is cancelled, as a process is that stood still: it has inserted.
-            await self._look_for_floors(rows, new)
+        except BaseException:
+            # It may have inserted all the same; so may a process that stood still, and is cancelled
+            # for it. What it is told is that, whether the server is there for the look or not.
+            with suppress(Unavailable, ClickhouseRefused):
+                await self._look_for_floors(rows, new)
+            raise
+        await self._look_for_floors(rows, new)
         for floor in new:
             query = statements.end_rows(self._view, self._layout, self._table, floor)
             await self._asked().run(query)
