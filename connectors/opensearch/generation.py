@@ -22,7 +22,7 @@ from rowtide.connectors.opensearch.documents import META, OWN_FIELDS, FieldPlan,
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow
 from rowtide.core.errors import Rejected
-from rowtide.core.key_ranges import Range, left_of
+from rowtide.core.key_ranges import Range, Ranges, left_of
 
 __all__ = ["Generation", "IndexSettings"]
 
@@ -133,7 +133,7 @@ class Generation:
         """Note what a page has covered; say whether everything is, by all pages of all writers."""
         while True:
             ranges, standing = await self._covered()
-            left = left_of(WHOLE, [*ranges, covered])
+            left = _left([*ranges, covered])
             ranges = list(left_of(WHOLE, left))
             text = json.dumps([[begin.hex(), end.hex()] for begin, end in ranges])
             path = f"{self._path}/_doc/{quote(COVERS)}?{standing}"
@@ -149,7 +149,7 @@ class Generation:
     async def covered_whole(self) -> bool:
         """Say whether pages have covered every key."""
         ranges, _ = await self._covered()
-        return not left_of(WHOLE, ranges)
+        return not _left(ranges)
 
     async def purge(self, before: int) -> None:
         """Forget rows that were deleted before a stamp; the cluster goes on after the answer."""
@@ -246,6 +246,11 @@ class Generation:
                 "properties": OWN_FIELDS,
             },
         }
+
+
+def _left(covered: Sequence[Range]) -> Ranges:
+    """Return what pages have not covered, single keys left out: those are parked."""
+    return tuple((begin, end) for begin, end in left_of(WHOLE, covered) if end != begin + b"\0")
 
 
 def _below(digits: str) -> str:

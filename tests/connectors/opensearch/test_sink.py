@@ -328,6 +328,25 @@ async def test_a_rebuild_fills_a_new_index_and_moves_the_alias_once_all_is_cover
     await sink.close()
 
 
+async def test_a_rebuild_does_not_wait_for_a_key_that_is_parked(
+    server: SearchServer, alias: str
+) -> None:
+    """The pages around it left it out for ever, and the alias stayed where it was."""
+    parked = key_bytes("b")
+    async with opened(server, alias) as sink:
+        await sink.apply(batch(*(row(name, 1, {"n": 1}) for name in "abc")))
+    async with opened(server, alias, rebuild=2) as sink:
+        page = batch(row("a", 5, {"n": 5}, page=True), covers=(b"", parked), stamp=5)
+        await sink.apply(page)
+        assert _indices(server, alias) == [f"{alias}-r1"]
+        behind = parked + b"\0"
+        await sink.apply(batch(row("c", 5, {"n": 5}, page=True), covers=(behind, b""), stamp=5))
+        assert _indices(server, alias) == [f"{alias}-r2"]
+        # It comes when it is tried again.
+        await sink.apply(batch(row("b", 6, {"n": 6})))
+        assert found(server, alias, "*") == ["a", "b", "c"]
+
+
 def _indices(server: SearchServer, alias: str) -> Sequence[str]:
     return list(server.call("GET", f"/_alias/{alias}"))
 
