@@ -319,16 +319,20 @@ class ReshapeOperations:
     async def forget_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer a slot that has an ended shard which nobody needs any more."""
         shard_id = str(json.loads(body)["shard"])
+        gone: list[str] = []
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            gone.clear()
             found = catalog.shards.get(shard_id)
             if found is None or not found[1].sealed_us:
                 return []
+            gone.append(shard_id)
             changed = reshape.forgotten(found[0], shard_id)
             return [Document(TABLE, table_id(changed), table_content(changed))]
 
         await self._owner.change(decide)
-        await self._logs.delete([shard_id])
+        # Not where nothing was written: then nobody says that this catalog is the newest.
+        await self._logs.delete(gone)
         return b"{}"
 
     async def _told_owner(
