@@ -127,7 +127,7 @@ class SlotReshapes:
     def _due(self) -> list[tuple[Table, ShardRange]]:
         """Return the shards that have ended and are to be read now, parents first."""
         due: list[tuple[Table, ShardRange]] = []
-        waited_for = set(self.begun)
+        waited_for = set(self.begun).difference(self.ended)
         for table, shard in self._unread({*self.ended, *self.closed, *self.begun}):
             # Entries of a parent would be passed over beneath those of its children.
             if waited_for.intersection(shard.parents):
@@ -194,8 +194,8 @@ class SlotReshapes:
 
     async def _sealed(self, owner: ShardOwner, reshape: Reshape) -> Sealed:
         shard_id = owner.shard.shard_id
-        if self.ended.get(shard_id, owner) is not owner:
-            # What was copied, or waited for, was the former one's.
+        if shard_id in self.ended and owner.shard.state.seal is None:
+            # What was copied, or waited for, was the former owner's.
             raise Unavailable(f"shard {shard_id} was opened again meanwhile")
         if shard_id not in self.ended:
             await self._seal(owner, plan_of(reshape))
