@@ -83,6 +83,7 @@ class SimulatedLog:
             self._link.network.later(wait_s, once)
 
         found: list[Entry] = await self._link.ask(self.name, work)
+        await self._link.network.late()
         return found
 
     async def tail(self, offset: int, *, wait_s: float) -> tuple[list[Entry], int]:
@@ -110,6 +111,7 @@ class SimulatedLog:
         found: tuple[int, int] = await self._link.ask(
             self.name, lambda reply: reply((log.start, log.end))
         )
+        await self._link.network.late()
         return found
 
     async def end(self) -> int:
@@ -245,6 +247,7 @@ class MemoryReader:
         self.position = from_offset
         while self.position < end:
             page = await self._ask(lambda: self._page(self.position, end))
+            await self._link.network.late()
             if not page:
                 break
             self.position = page[-1].offset + 1

@@ -62,6 +62,10 @@ class Weather:
     """What is delayed lands within."""
 
 
+LATE_S = (0.02, 0.1, 0.4, 1.0)
+"""For one of these an answer that comes late is held back."""
+
+
 class Network:
     """What all links share. ``away`` is a broker that nobody reaches."""
 
@@ -72,6 +76,10 @@ class Network:
         self.away = False
         self.read_bytes_max = 16 << 20
         """What one read of a log brings at most, but for its first entry."""
+        self.lateness: random.Random | None = None
+        """Says which answers to reads of logs come late, if any do."""
+        self.late_often = 0.0
+        """Part of them that does."""
         self.over = False
         self.held: deque[Callable[[], None]] = deque()
         """What is delayed until somebody says so."""
@@ -80,6 +88,12 @@ class Network:
         """Return how long the next message takes."""
         usual = self.chance.uniform(0.0003, self.weather.latency_s)
         return usual * 30 if self.chance.random() < self.weather.slow else usual
+
+    async def late(self) -> None:
+        """Hold an answer back now and then: what is decided by it may be old by then."""
+        chance = self.lateness
+        if chance is not None and chance.random() < self.late_often:
+            await asyncio.sleep(chance.choice(LATE_S))
 
     def land_held(self) -> None:
         """Let the oldest of what is held arrive."""

@@ -65,6 +65,11 @@ COPIES_FROM = 2_000_000
 COPIES_OFTEN = 0.04
 """How often a worker is told anew of which slots."""
 
+LATE_READS_FROM = 3_000_000
+"""In runs of seeds from here on answers to reads of logs and changelogs come late now and then."""
+LATE_READS = (0.01, 0.03, 0.1)
+"""Part of the answers."""
+
 SHORT_READS_FROM = 1_000_000
 """Runs of seeds from here on read logs in pieces: what recovers may be met half way. Those before
 were found where a read brought a whole log, and stay what they were."""
@@ -129,6 +134,9 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
         if seed >= SHORT_READS_FROM:
             pieces = random.Random(f"reads {seed}")
             world.network.read_bytes_max = pieces.choice(SHORT_READS)
+        if seed >= LATE_READS_FROM:
+            world.network.lateness = late = random.Random(f"late {seed}")
+            world.network.late_often = late.choice(LATE_READS)
         world.network.weather = _weather(chance)
         for machine in world.machines:
             machine.wheel.rate = chance.uniform(0.98, 1.02)

@@ -23,7 +23,6 @@ from rowtide.stream.log import Entry
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_copy import row_ranges
 from rowtide.stream.slot_intakes import SlotIntakes
-from rowtide.stream.slot_reshapes import SlotReshapes
 from rowtide.stream.slot_tasks import LifeTasks
 from tests.simulation.memory_cluster import MemoryReader, SimulatedLog
 from tests.simulation.memory_rows import Disk
@@ -572,52 +571,3 @@ def test_ended_shards_are_read_by_the_life_of_the_slot_that_has_the_rows(seed: i
     """Whoever settled a slot read them, which closed meanwhile: it wrote to rows that were closed,
     and that ended the process."""
     simulate(seed)
-
-
-def test_a_store_that_has_not_seen_a_copy_come_is_thrown_away_while_that_still_comes() -> None:
-    """A former owner of the slot had made room for the copy, and flushed a part of it. Whoever took
-    the slot over found it marked, and made no room: a row that was in its store alone, of a time
-    long before, was there again once the copy was complete."""
-    kept = row_key(1, key.encode([variant.encode("aa"), variant.encode(1)]))
-    copied = asyncio.Event()
-
-    async def slow(*_of: Any) -> None:
-        await copied.wait()
-
-    async def until(holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not holds():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-
-    async def program(world: World) -> None:
-        world.shared.group.tell_s_max = 0.01
-        await world.begin()
-        first, second, third = world.live()
-        world.shared.group.divide({0: first.address, 1: second.address})
-        await until(lambda: all(w.roster.slots for w in (first, second)))
-        await asyncio.sleep(2)
-        for name in "abc":
-            world.clients.write(second, Place(PLAIN, name), world.chance)
-        await asyncio.sleep(1)
-        [slot] = first.roster.slots.values()
-        await slot.flush()
-        disk = world.machines[0].disks[0]
-        disk.sync()
-        left = world.machines[2].disks[0] = disk.copy()
-        [(_, owner)] = [found for found in [world.owner("s1")] if found]
-        left.kept[kept] = next(value for _, value in owner.rows.scan(b"r", b"s"))
-        world.move(0, 0, 0)  # Of slot 1, to slot 0.
-        await until(lambda: slot.received("s11") > 0)
-        world.flush(0)
-        await until(lambda: slot.rows is not None and slot.rows.flushed("s11") > 0)
-        world.shared.group.divide({0: third.address, 1: second.address})
-        await until(lambda: 0 in third.roster.slots and third.roster.slots[0].opened.is_set())
-        copied.set()
-        await until(lambda: world.owner("s11") is not None)
-        rows = third.roster.slots[0].rows
-        assert rows is not None
-        assert rows.get(kept) is None
-        await world.settle()
-
-    with patch.object(SlotReshapes, "_catch_up", slow):
-        in_world(program, workers=3, slots=2)

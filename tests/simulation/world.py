@@ -393,6 +393,7 @@ class World:
         self.trace.add("settle", "")
         self.network.weather = QUIET
         self.network.away = False
+        self.network.lateness = None
         for number in range(len(self.machines)):
             self.kill(number, 0)
         while self.network.held:

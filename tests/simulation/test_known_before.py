@@ -1,0 +1,75 @@
+"""What was known before a wait, and is old after it: stories of slots that are taken over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+from rowtide.core import key, variant
+from rowtide.core.chunk import row_key
+from rowtide.stream.slot_reshapes import SlotReshapes
+from tests.simulation.program import in_world
+from tests.simulation.tables import PLAIN, Place
+from tests.simulation.world import World
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait, at most a minute."""
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def divided(world: World) -> None:
+    """Let the first worker have slot 0, the second one slot 1 with the first shard."""
+    world.shared.group.tell_s_max = 0.01
+    await world.begin()
+    first, second = world.live()[:2]
+    world.shared.group.divide({0: first.address, 1: second.address})
+    await asyncio.sleep(2)
+
+
+async def written(world: World) -> None:
+    """Write some rows by the second worker."""
+    for name in "abc":
+        world.clients.write(world.live()[1], Place(PLAIN, name), world.chance)
+    await asyncio.sleep(1)
+
+
+def test_a_store_that_has_not_seen_a_copy_come_is_thrown_away_while_that_still_comes() -> None:
+    """A former owner of the slot had made room for the copy, and flushed a part of it. Whoever took
+    the slot over found it marked, and made no room: a row that was in its store alone, of a time
+    long before, was there again once the copy was complete."""
+    kept = row_key(1, key.encode([variant.encode("aa"), variant.encode(1)]))
+    copied = asyncio.Event()
+
+    async def slow(*_of: Any) -> None:
+        await copied.wait()
+
+    async def program(world: World) -> None:
+        await divided(world)
+        await written(world)
+        first, second, third = world.live()
+        [slot] = first.roster.slots.values()
+        await slot.flush()
+        world.machines[0].disks[0].sync()
+        left = world.machines[2].disks[0] = world.machines[0].disks[0].copy()
+        [(_, owner)] = [found for found in [world.owner("s1")] if found]
+        left.kept[kept] = next(value for _, value in owner.rows.scan(b"r", b"s"))
+        world.move(0, 0, 0)  # Of slot 1, to slot 0.
+        await until(lambda: slot.received("s11") > 0)
+        world.flush(0)
+        await until(lambda: slot.rows is not None and slot.rows.flushed("s11") > 0)
+        world.shared.group.divide({0: third.address, 1: second.address})
+        await until(lambda: 0 in third.roster.slots and third.roster.slots[0].opened.is_set())
+        copied.set()
+        await until(lambda: world.owner("s11") is not None)
+        rows = third.roster.slots[0].rows
+        assert rows is not None
+        assert rows.get(kept) is None
+        await world.settle()
+
+    with patch.object(SlotReshapes, "_catch_up", slow):
+        in_world(program, workers=3, slots=2)
