@@ -36,6 +36,20 @@ def fill(workers: Workers) -> Client:
     return client
 
 
+async def filled_and_lost(workers: Workers, broker: str, folder: Path) -> tuple[Client, int]:
+    """Fill a shard and lose its log; return the worker, started again, and the log's former end."""
+    fill(workers)
+    workers.running[0].stop()
+    log = TopicNames(folder.name, "").shard(SHARD)
+    async with Cluster(KafkaConfig(broker)) as cluster:
+        _, end = await cluster.log(log).bounds()
+        await cluster.delete_topics([log])
+        await cluster.create_topics([TopicSpec(log)])
+    client = workers.again(0)
+    assert "were acknowledged" in refusal_of(workers)
+    return client, end
+
+
 def refusal_of(workers: Workers) -> str:
     """Return why a row of the shard can't be read."""
     with workers.another() as client, pytest.raises(ServerError) as refused:
@@ -60,15 +74,7 @@ def found(client: Client) -> list[Any]:
 async def test_rows_survive_the_loss_of_their_log(
     workers: Workers, broker: str, tmp_path: Path
 ) -> None:
-    fill(workers)
-    workers.running[0].stop()
-    log = TopicNames(tmp_path.name, "").shard(SHARD)
-    async with Cluster(KafkaConfig(broker)) as cluster:
-        _, end = await cluster.log(log).bounds()
-        await cluster.delete_topics([log])
-        await cluster.create_topics([TopicSpec(log)])
-    client = workers.again(0)
-    assert "were acknowledged" in refusal_of(workers)
+    client, end = await filled_and_lost(workers, broker, tmp_path)
     data_dir = tmp_path / "worker0"
     told = f"Entries 0 to {end - 1} of {SHARD} ({end}) are gone from its log."
     assert told in repair(data_dir)
@@ -108,14 +114,7 @@ async def test_a_repair_that_is_asked_for_again_meanwhile_is_done_once(
     workers: Workers, broker: str, tmp_path: Path
 ) -> None:
     """Who waited in vain for the first answer asks again."""
-    fill(workers)
-    workers.running[0].stop()
-    log = TopicNames(tmp_path.name, "").shard(SHARD)
-    async with Cluster(KafkaConfig(broker)) as cluster:
-        await cluster.delete_topics([log])
-        await cluster.create_topics([TopicSpec(log)])
-    client = workers.again(0)
-    assert "were acknowledged" in refusal_of(workers)
+    client, _ = await filled_and_lost(workers, broker, tmp_path)
     with ThreadPoolExecutor(ASKED) as threads:
         told = sorted(threads.map(accepted, [workers] * ASKED))
     assert told == ["", *[f"Shard '{SHARD}' is not closed."] * (ASKED - 1)]
