@@ -107,6 +107,8 @@ class Catalog:
         self.next_table_id = 1
         self.next_shard = 1
         self._begins: dict[int, list[bytes]] = {}
+        self._group: list[record.Body] = []
+        """What was read of a change whose last record was not."""
 
     # Looking things up.
 
@@ -159,6 +161,17 @@ class Catalog:
         if envelope.at != offset:
             return False
         self.stamp = max(self.stamp, envelope.stamp)
+        if envelope.group & record.FIRST:
+            self._group = []
+        self._group.append(body)
+        # A log may be read in pieces: nobody decides by a half of what was decided together.
+        if envelope.group & record.LAST:
+            group, self._group = self._group, []
+            for one in group:
+                self._take(one)
+        return True
+
+    def _take(self, body: record.Body) -> None:
         if isinstance(body, record.Put):
             self._set(*_document(body.key, body.cells))
         elif isinstance(body, record.Delete):
@@ -168,7 +181,6 @@ class Catalog:
             self._restart()
             for row in body.rows:
                 self._set(*_document(row.key, row.cells))
-        return True
 
     def _restart(self) -> None:
         applied, stamp = self.applied, self.stamp

@@ -561,6 +561,12 @@ def test_what_a_former_owner_ends_as_the_next_one_opens_is_read_to_its_end() -> 
     in_world(program, workers=2, slots=2)
 
 
+def test_nobody_decides_by_half_a_change_of_the_catalog() -> None:
+    """A worker whose change had landed unheard read of it in pieces, and decided again half way: by
+    a table whose shard had ended, and a plan that was still to be carried through."""
+    simulate(2200432)
+
+
 def serves(worker: SimulatedWorker, shard_id: str) -> bool:
     """Say whether a worker has a shard open."""
     return any(owner.shard.shard_id == shard_id for owner in worker.open_shards())

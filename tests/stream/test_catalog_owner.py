@@ -62,6 +62,19 @@ async def test_a_follower_reads_what_the_owner_writes_and_changes_nothing() -> N
     assert (await log.bounds())[1] == first.catalog.applied + 1
 
 
+async def test_a_change_that_is_read_in_pieces_is_seen_whole() -> None:
+    log = MemoryLog()
+    owner = catalog_of(log, b"ownerid1")
+    await owner.open(CLAIM)
+    await owner.change(lambda _catalog, _stamp: [instance(1), instance(2)])
+    read = Catalog()
+    seen = []
+    for entry in await log.read(0, bytes_max=1 << 20):
+        assert read.replay(entry.offset, entry.value)
+        seen.append(len(read.instances))
+    assert seen == [0, 0, 2]
+
+
 async def test_an_owner_that_reads_of_a_later_one_changes_nothing_more() -> None:
     log = MemoryLog()
     first, second = catalog_of(log, b"ownerid1"), catalog_of(log, b"ownerid2")
