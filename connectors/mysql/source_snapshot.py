@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pymysql
 
+from rowtide.connectors import chunk_size
 from rowtide.connectors.mysql.source_gtids import Gtids
 from rowtide.connectors.mysql.source_log import Moment
 from rowtide.connectors.mysql.source_packets import Packets, length_at
@@ -34,11 +35,7 @@ from rowtide.connectors.mysql.source_server import Server
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.core.variant import Scalar
 
-__all__ = ["CHUNK_BYTES", "Chunk", "Existing", "Found", "Snapshots", "TableChanged"]
-
-CHUNK_BYTES = 8 * 1024 * 1024
-FIRST_ROWS = 512
-"""How wide a table's rows are is known after the first chunk."""
+__all__ = ["Chunk", "Existing", "Found", "Snapshots", "TableChanged"]
 
 _QUERY = 3
 _NULL = 0xFB
@@ -91,7 +88,7 @@ class Snapshots:
         self._packets = Packets(server.connection)
         self._epoch, self._run = epoch, run
         self._made = 0
-        self._row_bytes: dict[str, int] = {}
+        self._sizes = chunk_size.ChunkSizes(server.settings.chunk_rows)
 
     def number(self) -> bytes:
         """Return the last eight bytes of the next position."""
@@ -104,7 +101,7 @@ class Snapshots:
 
     def chunk(self, table: SourceTable, cursor: Sequence[str] | None, made: Gtids) -> Chunk:
         """Return the rows behind a cursor. Raises TableChanged."""
-        limit = self._limit(table)
+        limit = self._sizes.rows(table.full_name)
         terms = ", ".join(select_term(column) for column in table.columns)
         order = ", ".join(quoted(column.name) for column in table.key)
         query = (
@@ -156,11 +153,6 @@ class Snapshots:
         """Return the place that the binlog has reached."""
         return place_of(*self._server.log.end())[1]
 
-    def _limit(self, table: SourceTable) -> int:
-        known = self._row_bytes.get(table.full_name)
-        most = self._server.settings.chunk_rows
-        return max(1, min(most, CHUNK_BYTES // known if known else FIRST_ROWS))
-
     def _read_rows(
         self, table: SourceTable, answer: Iterable[list[bytes | None]], moment: Moment
     ) -> tuple[list[SourceRow], list[Scalar], bool]:
@@ -181,8 +173,9 @@ class Snapshots:
         start, target, time_ms = self.prefix(moment.place), table.target, moment.time_ms
         rows: list[SourceRow] = []
         size, made, texts, whole = 0, self._made, [], True
+        most = chunk_size.CHUNK_BYTES
         for found in answer:
-            if size > CHUNK_BYTES:
+            if size > most:
                 whole = False
                 continue  # What the server sends anyway; the next chunk begins before it.
             texts = found
@@ -197,8 +190,7 @@ class Snapshots:
             position = start + made.to_bytes(8, "big")
             rows.append(SourceRow(target, key, values, True, time_ms, position))
         self._made = made
-        if rows:
-            self._row_bytes[table.full_name] = size // len(rows) + 1
+        self._sizes.note(table.full_name, len(rows), size)
         last = [
             columns[names.index(column.name)][1](texts[names.index(column.name)] or b"")
             for column in table.key

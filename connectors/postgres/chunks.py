@@ -10,6 +10,7 @@ import threading
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from rowtide.connectors.chunk_size import CHUNK_BYTES, ChunkSizes
 from rowtide.connectors.postgres.rows import Cells, cells_reader, key_reader
 from rowtide.connectors.postgres.server import (
     CHANGED,
@@ -25,11 +26,6 @@ from rowtide.connectors.postgres.visibility import Visible
 from rowtide.connectors.rows import Key
 
 __all__ = ["Chunk", "Chunks", "Existing", "Required", "TableChanged"]
-
-
-CHUNK_BYTES = 8 * 1024 * 1024
-FIRST_ROWS = 512
-"""How wide a table's rows are is known after the first chunk."""
 
 
 class TableChanged(Exception):
@@ -74,13 +70,13 @@ class Chunks:
         self._server = server
         # Who no longer waits for a part does not end the thread that reads it.
         self._one_at_a_time = threading.Lock()
-        self._row_bytes: dict[int, int] = {}
+        self._sizes = ChunkSizes(server.settings.chunk_rows)
 
     def read(
         self, table: SourceTable, cursor: Sequence[str] | None, required: Required
     ) -> Chunk | None:
         """Return the rows after a key; None where the moment is too early."""
-        limit = self._limit(table)
+        limit = self._sizes.rows(table.oid)
         query = _chunk_query(table, cursor, limit)
         found = self._as_of_one_moment(table, query, required, bytes_max=CHUNK_BYTES)
         if found is None:
@@ -90,8 +86,7 @@ class Chunks:
 
     def again(self, table: SourceTable, key: Key, required: Required) -> Chunk | None:
         """Return the row of a key, if it is there; None where the moment is too early."""
-        where = f"FROM ONLY {_name(table)} WHERE {_is_one_of(table, self._fit(table, [key]))}"
-        found = self._as_of_one_moment(table, f"SELECT {_columns(table)} {where}", required)
+        found = self._of_keys(table, _columns(table), [key], required)
         if found is None:
             return None
         lines, visible, time_ms = found
@@ -102,9 +97,7 @@ class Chunks:
     ) -> Existing | None:
         """Return which keys the table has; None where the moment is too early."""
         names = [column.name for column in table.key]
-        wanted = _is_one_of(table, self._fit(table, keys))
-        query = f"SELECT {_names(names)} FROM ONLY {_name(table)} WHERE {wanted}"
-        found = self._as_of_one_moment(table, query, required)
+        found = self._of_keys(table, _names(names), keys, required)
         if found is None:
             return None
         lines, visible, time_ms = found
@@ -115,7 +108,7 @@ class Chunks:
         self, table: SourceTable, cursor: Sequence[str] | None
     ) -> tuple[list[tuple[Key, Cells]], list[str] | None]:
         """Return rows after a key as they are now, and the last one's key if there are more."""
-        limit = self._limit(table)
+        limit = self._sizes.rows(table.oid)
         lines = self._server.copied(_chunk_query(table, cursor, limit), bytes_max=CHUNK_BYTES)
         return _rows(table, lines), self._end(table, lines, limit)
 
@@ -124,12 +117,26 @@ class Chunks:
         where = f"FROM ONLY {_name(table)} WHERE {_is_one_of(table, keys)}"
         return _rows(table, self._server.copied(f"SELECT {_columns(table)} {where}"))
 
-    def _fit(self, table: SourceTable, keys: Sequence[Key]) -> Sequence[Key]:
-        """Return the keys that the server takes for some of a table's.
+    def _of_keys(
+        self, table: SourceTable, columns: str, keys: Sequence[Key], required: Required
+    ) -> tuple[Lines, Visible, int] | None:
+        """Return some columns' lines of the rows of keys, and their moment.
 
         Somebody may have written rows to rowtide's table that the source can't have.
         """
+
+        def found(keys: Sequence[Key]) -> tuple[Lines, Visible, int] | None:
+            where = f"FROM ONLY {_name(table)} WHERE {_is_one_of(table, keys)}"
+            return self._as_of_one_moment(table, f"SELECT {columns} {where}", required)
+
         keys = [key for key in keys if all("\0" not in key_text(value) for _, value in key)]
+        try:
+            return found(keys)
+        except UNREADABLE:
+            return found(self._fit(table, keys))
+
+    def _fit(self, table: SourceTable, keys: Sequence[Key]) -> Sequence[Key]:
+        """Return the keys that the server takes for some of a table's."""
         try:
             with self._one_at_a_time:
                 # Constants are looked at before there is anything to compare them with.
@@ -145,16 +152,9 @@ class Chunks:
             return [*self._fit(table, keys[:middle]), *self._fit(table, keys[middle:])]
         return keys
 
-    def _limit(self, table: SourceTable) -> int:
-        """Return how many rows are to be read of a table at once."""
-        known = self._row_bytes.get(table.oid)
-        most = self._server.settings.chunk_rows
-        return max(1, min(most, CHUNK_BYTES // known if known else FIRST_ROWS))
-
     def _end(self, table: SourceTable, lines: Lines, limit: int) -> list[str] | None:
         """Return the texts of the last line's key; None where it is the table's last."""
-        if lines:
-            self._row_bytes[table.oid] = lines.size // len(lines) + 1
+        self._sizes.note(table.oid, len(lines), lines.size)
         if len(lines) < limit and not lines.cut:
             return None
         names = [column.name for column in table.columns]

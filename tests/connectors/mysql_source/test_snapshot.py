@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from demo.servers.sql_server import SqlServer, numbers
-from rowtide.connectors.mysql import source_snapshot
+from rowtide.connectors import chunk_size
 from rowtide.connectors.mysql.source_copy import Copy
 from rowtide.connectors.mysql.source_gtids import Gtids
 from rowtide.connectors.mysql.source_position import Place
@@ -106,7 +106,7 @@ async def test_a_source_that_stops_and_starts_repeats_nothing(sql_server: SqlSer
 async def test_a_chunk_stays_within_its_bytes(
     mariadb: SqlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_snapshot, "CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(chunk_size, "CHUNK_BYTES", 10_000)
     sizes: list[int] = []
     chunk = Snapshots.chunk
 
