@@ -139,10 +139,10 @@ class Slot:
         self._sweep = SlotSweep(self._remove, self._table_known)
         self._kept_s = self._settings.commits_kept_s + self._limits.transaction_s_max
         self._trim = SlotTrim(indexes, links, self.starts, self._clock_us, kept_s=self._kept_s)
+        shards, seal, log_of = self.shards, self._seal, self._log_of
         self._reshapes = SlotReshapes(
-            number, links, opener, self.shards, self._seal, self._log_of, self._counts
+            number, links, opener, shards, self.closed, self._begun, seal, log_of, self._counts
         )
-        self._reshapes.closed, self._reshapes.begun = self.closed, self._begun
         self._intakes = SlotIntakes(number, links, opener, self._make_room, self._log_of)
         self.reclaimer = Reclaimer(
             self.shards.values,
@@ -278,7 +278,7 @@ class Slot:
             wanted = {shard.shard_id: shard for _, shard in self._tables(self.number)}
             for shard_id in [name for name in self.shards if name not in wanted]:
                 await self.remove_shard(shard_id)
-            known = {*self._begun, *self.closed, *self._reshapes.ended}
+            known = self._reshapes.known
             await self._await_served(
                 [self._begin(shard) for name, shard in wanted.items() if name not in known]
             )

@@ -52,7 +52,8 @@ ROUNDS_MAX = 2000
 
 
 class SlotReshapes:
-    """The changes of one slot's shards. ``shards`` are those that are open.
+    """The changes of one slot's shards. ``shards`` are those that are open, ``begun`` also those
+    that are about to be, ``closed`` those that can't be read for good, with the reason.
 
     ``seal`` seals an open one: the slot has its own part in that.
     """
@@ -63,25 +64,30 @@ class SlotReshapes:
         links: ReshapeLinks,
         opener: ShardOpener,
         shards: Mapping[str, ShardOwner],
+        closed: dict[str, str],
+        begun: Collection[str],
         seal: Callable[[ShardOwner, str], Awaitable[Sealed]],
         log_of: Callable[[str], Log],
         counts: Counts,
     ) -> None:
         self.ended: dict[str, ShardOwner] = {}
         """Those that were sealed, by shard id, while the catalog knows them."""
-        self.closed: dict[str, str] = {}
-        """Why a shard of the slot can't be read for good, by shard id."""
-        self.begun: Collection[str] = ()
-        """Shards that are open or about to be."""
         self._number = number
         self._links = links
         self._opener = opener
         self._shards = shards
+        self._closed = closed
+        self._begun = begun
         self._seal = seal
         self._log_of = log_of
         self._counts = counts
         self._carried: set[str] = set()
         self._opening = asyncio.Lock()
+
+    @property
+    def known(self) -> set[str]:
+        """The shards of the slot that were read, are being read, or can't be."""
+        return {*self.ended, *self._closed, *self._begun}
 
     def clear(self) -> None:
         """Forget everything: the slot closes."""
@@ -102,7 +108,7 @@ class SlotReshapes:
                         self._require_whole(shard)
                         owner = await self._opener.open_ended(table, shard, rows)
                     except (LogShortened, record.CorruptRecord) as error:
-                        self.closed[shard.shard_id] = str(error)
+                        self._closed[shard.shard_id] = str(error)
                         logger.critical("shard %s can't be read: %s", shard.shard_id, error)
                     else:
                         self.ended[shard.shard_id] = owner
@@ -118,6 +124,10 @@ class SlotReshapes:
         Raises ``LogShortened`` where one can't be read for good, ``Unavailable`` where one can't
         be yet.
         """
+        self._require_whole(shard)
+        # A catalog may have many shards, and most were read, or are forgotten: they cost no look.
+        if not any(self._links.knows(p) and p not in self.ended for p in shard.parents):
+            return
         await self.open_ended(rows)
         self._require_whole(shard)
         left = {parent.shard_id for _, parent in self._unread(self.ended)}
@@ -127,8 +137,8 @@ class SlotReshapes:
     def _due(self) -> list[tuple[Table, ShardRange]]:
         """Return the shards that have ended and are to be read now, parents first."""
         due: list[tuple[Table, ShardRange]] = []
-        waited_for = set(self.begun).difference(self.ended)
-        for table, shard in self._unread({*self.ended, *self.closed, *self.begun}):
+        waited_for = set(self._begun).difference(self.ended)
+        for table, shard in self._unread(self.known):
             # Entries of a parent would be passed over beneath those of its children.
             if waited_for.intersection(shard.parents):
                 waited_for.add(shard.shard_id)
@@ -143,8 +153,8 @@ class SlotReshapes:
     def _require_whole(self, shard: ShardRange) -> None:
         """Raise ``LogShortened`` where a shard came from one that can't be read."""
         for parent in shard.parents:
-            if parent in self.closed:
-                reason = self.closed[parent]
+            if parent in self._closed:
+                reason = self._closed[parent]
                 raise LogShortened(f"shard {parent}, from which it came, is lost: {reason}")
 
     def settle(self, tasks: asyncio.TaskGroup, rows: RowStore, claim: int) -> None:

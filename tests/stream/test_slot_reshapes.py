@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -36,6 +37,9 @@ class Around:
     def ended(self, _slot: int) -> list[tuple[Table, ShardRange]]:
         return [(table(), shard) for shard in self.shards]
 
+    def knows(self, shard_id: str) -> bool:
+        return any(shard.shard_id == shard_id for shard in self.shards)
+
     async def open_ended(self, of: Table, shard: ShardRange, _rows: RowStore) -> ShardOwner:
         self.read.append(shard.shard_id)
         return owner_of(shard.shard_id)
@@ -47,14 +51,14 @@ def owner_of(shard_id: str) -> ShardOwner:
     return cast(ShardOwner, SimpleNamespace(shard=SimpleNamespace(shard_id=shard_id, state=state)))
 
 
-def reshapes(around: Around) -> SlotReshapes:
-    """Return those of slot 0, of which no shard is open."""
+def reshapes(around: Around, begun: Collection[str] = ()) -> SlotReshapes:
+    """Return those of slot 0, of which no shard is open, and some are being opened."""
 
     async def seal(*_of: Any) -> Sealed:
         raise AssertionError("it was sealed before")
 
     links, opener = cast(ReshapeLinks, around), cast(ShardOpener, around)
-    return SlotReshapes(0, links, opener, {}, seal, cast(Any, None), Counts())
+    return SlotReshapes(0, links, opener, {}, {}, begun, seal, cast(Any, None), Counts())
 
 
 async def test_what_came_of_a_shard_is_not_read_while_that_one_still_is() -> None:
@@ -63,13 +67,13 @@ async def test_what_came_of_a_shard_is_not_read_while_that_one_still_is() -> Non
     around = Around(
         ended("s1"), ended("s2"), ended("s3", "s1"), ended("s4", "s3"), ended("s5", "s2")
     )
-    of = reshapes(around)
-    of.begun = {"s1"}
+    begun = {"s1"}
+    of = reshapes(around, begun)
     await of.open_ended(ROWS)
     assert around.read == ["s2", "s5"]
     with pytest.raises(Unavailable, match="s4"):
         await of.require_parents(ShardRange("s6", 0, parents=("s4",)), ROWS)
-    of.begun = set()
+    begun.clear()
     of.ended["s1"] = owner_of("s1")
     await of.open_ended(ROWS)
     assert around.read == ["s2", "s5", "s3", "s4"]
