@@ -29,6 +29,7 @@ from rocksdict import (
 
 from rowtide.core import chunk as chunks
 from rowtide.core.chunk_merge import bury, merge
+from rowtide.core.errors import Unavailable
 from rowtide.core.fold import Writes
 from rowtide.core.index import PROGRESS, progress_of
 from rowtide.core.mark import mark_position
@@ -337,7 +338,7 @@ def _flushed_key(shard_id: str) -> bytes:
 
 
 def _closed(_key: object) -> NoReturn:
-    raise RuntimeError("the row store is closed")
+    raise Unavailable("The partition is not available.")  # A slot closed while a task had a look.
 
 
 def destroy(path: Path) -> None:

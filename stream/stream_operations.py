@@ -8,6 +8,7 @@ refused as trimmed.
 from __future__ import annotations
 
 import asyncio
+from weakref import WeakKeyDictionary
 
 from rowtide.core import capacity
 from rowtide.core.authentication import Identity
@@ -41,7 +42,7 @@ class StreamOperations:
     def __init__(self, directory: Directory, counts: Counts | None = None) -> None:
         self._directory = directory
         self._counts = counts or Counts()
-        self._horizons: dict[str, tuple[StreamSettings, ShardOwner, int, int]] = {}
+        self._horizons = WeakKeyDictionary[ShardOwner, tuple[StreamSettings, int, int]]()
 
     def list_stream(self, identity: Identity, body: bytes) -> bytes:
         """List the enabled streams of one table or of the instance."""
@@ -155,15 +156,15 @@ class StreamOperations:
     async def _first(self, owner: ShardOwner, stream: StreamSettings) -> int:
         """Return the stream's first readable offset, as of a second ago at most."""
         now_us = self._directory.clock_us()
-        known = self._horizons.get(owner.shard.shard_id)
+        known = self._horizons.get(owner)
         if (
             known is not None
-            and known[:2] == (stream, owner)
-            and 0 <= now_us - known[2] < HORIZON_US  # The clock may have gone back.
+            and known[0] == stream
+            and 0 <= now_us - known[1] < HORIZON_US  # The clock may have gone back.
         ):
-            return known[3]
+            return known[2]
         first = await horizon(owner, stream, now_us)
-        self._horizons[owner.shard.shard_id] = (stream, owner, now_us, first)
+        self._horizons[owner] = (stream, now_us, first)
         return first
 
     def _owner(self, shard: ShardRange, stream: StreamSettings) -> ShardOwner:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from rowtide.core.errors import Unavailable
 from rowtide.core.fold import Writes
 from rowtide.stream.row_store import RowStore, StoreFailed
 
@@ -96,7 +97,7 @@ class MemoryRows(RowStore):
 
 
 def _closed(_key: object) -> NoReturn:
-    raise RuntimeError("the row store is closed")
+    raise Unavailable("The partition is not available.")
 
 
 def _take(rows: dict[bytes, bytes], writes: Writes) -> None:

@@ -1,9 +1,12 @@
-"""A snapshot of a store tells what was there, and of absent keys that they are absent."""
+"""What a store of rows tells that somebody still holds while it changes, or after it has closed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from rowtide.core.errors import Unavailable
 from rowtide.stream.row_store import RowStore
 
 
@@ -15,3 +18,13 @@ def test_a_snapshot_keeps_to_its_moment_and_knows_what_is_absent(tmp_path: Path)
     assert [get(key) for key in (b"a", b"b", b"c", b"d")] == [b"1", b"1", None, None]
     del get
     rows.close()
+
+
+def test_rows_of_a_closed_store_are_unavailable_to_who_still_holds_it(tmp_path: Path) -> None:
+    rows = RowStore(tmp_path / "rows")
+    rows.write([(b"a", b"1")])
+    rows.close()
+    with pytest.raises(Unavailable):
+        rows.get(b"a")
+    with pytest.raises(Unavailable):
+        rows.get_many([b"a"])
