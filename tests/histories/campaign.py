@@ -25,6 +25,7 @@ from tests.histories.operation import Kind, Operation, Row, Told
 from tests.histories.pauses import SETTLES_S, longest_pause_s
 from tests.histories.requests import SHARDS, range_request, rows_in
 from tests.histories.stream_reading import Record, follow, read_shard, shards_of
+from tests.system.broker_hosts import BrokerHosts
 
 __all__ = ["Plan", "Report", "Struck", "run"]
 
@@ -93,11 +94,13 @@ class Report:
 
 
 async def run(plan: Plan, folder: Path, cache_dir: Path) -> tuple[Report, Evidence]:
-    """Make one run in ``folder``, leave nothing running, and judge it."""
+    """Make one run in ``folder``, leave nothing running, and judge it. Raises ``NoHosts``."""
     report = Report(plan.fault, plan.seed, plan.brokers, plan.standbys)
     began_s = time.monotonic()
-    one = Run(plan, folder, cache_dir)
     with ExitStack() as closing:
+        apart = any(FAULTS[strike.fault].needs == "hosts" for strike in plan.schedule)
+        hosts = closing.enter_context(BrokerHosts(plan.brokers)) if apart else None
+        one = Run(plan, folder, cache_dir, hosts)
         closing.callback(one.cluster.end)
         async with asyncio.TaskGroup() as tasks:
             await one.play(tasks)
@@ -109,12 +112,20 @@ async def run(plan: Plan, folder: Path, cache_dir: Path) -> tuple[Report, Eviden
 class Run:
     """The course of one run."""
 
-    def __init__(self, plan: Plan, folder: Path, cache_dir: Path) -> None:
+    def __init__(
+        self, plan: Plan, folder: Path, cache_dir: Path, hosts: BrokerHosts | None
+    ) -> None:
         self._plan = plan
         shimmed = any(FAULTS[strike.fault].needs == "shim" for strike in plan.schedule)
         options = ["--standbys", str(plan.standbys), *plan.options]
         self.cluster = Cluster(
-            folder, cache_dir, plan.seed, options, shimmed=shimmed, brokers=plan.brokers
+            folder,
+            cache_dir,
+            plan.seed,
+            options,
+            shimmed=shimmed,
+            brokers=plan.brokers,
+            hosts=hosts,
         )
         self._struck: list[Struck] = []
         self.load: Load

@@ -29,6 +29,7 @@ from tests.histories.proxy import Proxy
 from tests.histories.requests import create_request
 from tests.histories.shim import Shim
 from tests.metric import metric
+from tests.system.broker_hosts import BrokerHosts
 from tests.system.server import Server
 from tests.system.three_brokers import NODES, ThreeBrokers
 from tests.system.worker_process import CREDENTIALS
@@ -120,7 +121,8 @@ class Member:
 class Cluster:
     """Three workers or more, and one broker or three, in ``folder``.
 
-    ``shimmed`` gives each of them a clock and a disk that can be disturbed, with one broker.
+    ``shimmed`` gives each of them a clock and a disk that can be disturbed, with one broker;
+    ``hosts`` are those of three brokers, for wires between them that can be.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class Cluster:
         *,
         shimmed: bool = False,
         brokers: int = 1,
+        hosts: BrokerHosts | None = None,
     ) -> None:
         self.folder = folder
         self.broker_shim = Shim(folder / "shim") if shimmed else None
@@ -139,7 +142,9 @@ class Cluster:
         if self.broker_shim is not None:
             java = self.broker_shim.java(find_java(None).path, folder)
             config = replace(config, java=java, aot=False)
-        self._three = ThreeBrokers(folder / "kafka", cache_dir) if brokers == NODES else None
+        three = brokers == NODES
+        self._three = ThreeBrokers(folder / "kafka", cache_dir, hosts) if three else None
+        self.hosts = hosts
         self.brokers = self._three.nodes if self._three else [EmbeddedBroker(config)]
         self.shimmed = shimmed
         self.members: list[Member] = []

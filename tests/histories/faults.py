@@ -138,6 +138,31 @@ async def part_from_broker(cluster: Cluster, strike: Strike) -> None:
     await _wire(strike, victims, without=strike.victim % len(cluster.brokers))
 
 
+async def part_brokers(cluster: Cluster, strike: Strike) -> None:
+    """A broker and the others reach each other no more; every worker reaches all of them."""
+    await _lose(cluster, strike, to_victim=True, from_victim=True)
+
+
+async def mute_broker(cluster: Cluster, strike: Strike) -> None:
+    """What a broker sends the others is lost; it hears them, and every worker reaches all."""
+    await _lose(cluster, strike, to_victim=False, from_victim=True)
+
+
+async def deafen_broker(cluster: Cluster, strike: Strike) -> None:
+    """What the other brokers send one is lost; they hear it, and every worker reaches all."""
+    await _lose(cluster, strike, to_victim=True, from_victim=False)
+
+
+async def _lose(cluster: Cluster, strike: Strike, *, to_victim: bool, from_victim: bool) -> None:
+    assert cluster.hosts is not None, "a fault that needs hosts"
+    victim = strike.victim % len(cluster.brokers)
+    others = [n for n in range(len(cluster.brokers)) if n != victim]
+    ways = [(other, victim) for other in others if to_victim]
+    ways += [(victim, other) for other in others if from_victim]
+    with cluster.hosts.lost(ways):
+        await asyncio.sleep(strike.hold_s)
+
+
 async def stall_wire(cluster: Cluster, strike: Strike) -> None:
     """A worker's connections to the broker stay, and nothing passes."""
     await _wire(strike, [cluster.members[strike.victim]], stalled=True)
@@ -314,6 +339,9 @@ FAULTS: dict[str, Fault] = {
     "restart-brokers": Fault(restart_brokers, (0.0, 4.0)),
     "pause-broker": Fault(pause_broker, (1.0, 15.0)),
     "part-from-broker": Fault(part_from_broker, (2.0, 20.0)),
+    "part-brokers": Fault(part_brokers, (2.0, 20.0), needs="hosts"),
+    "mute-broker": Fault(mute_broker, (2.0, 20.0), needs="hosts"),
+    "deafen-broker": Fault(deafen_broker, (2.0, 20.0), needs="hosts"),
     "isolate-worker": Fault(isolate_worker, (2.0, 20.0)),
     "stall-wire": Fault(stall_wire, (2.0, 20.0)),
     "delay-requests": Fault(delay_requests, (4.0, 10.0)),

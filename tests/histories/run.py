@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _possible(brokers: int) -> list[str]:
     """Return the faults that so many brokers can be struck with."""
-    return [name for name, fault in FAULTS.items() if brokers == 1 or not fault.needs]
+    needs = ("", "shim", "disk") if brokers == 1 else ("", "hosts")
+    return [name for name, fault in FAULTS.items() if fault.needs in needs]
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -85,7 +86,7 @@ def one_run(fault: str, seed: int, wanted: argparse.Namespace) -> Report:
 
 
 def played(plan: Plan, folder: Path) -> Report:
-    """Make a run with what its faults need. Raises ``NoDisk``."""
+    """Make a run with what its faults need. Raises ``NoDisk``, ``NoHosts``."""
     cache_dir = default_cache_dir(os.environ, sys.platform)
     with ExitStack() as closing:
         place = folder / "run"

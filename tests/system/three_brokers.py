@@ -12,9 +12,10 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Self
@@ -24,7 +25,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.directory import HOST, fresh_id
+from rowtide.deploy.kafka.jars import locked_jars, resolve_jars
 from rowtide.deploy.ports import free_ports
+from tests.system.broker_hosts import BrokerHosts
 
 __all__ = ["NODES", "ThreeBrokers", "standing_still"]
 
@@ -34,12 +37,18 @@ IN_SYNC_S_MAX = 60.0
 
 
 class ThreeBrokers:
-    """Nodes 0, 1 and 2 in folders of ``folder``; all run between ``start`` and ``stop``."""
+    """Nodes 0, 1 and 2 in folders of ``folder``; all run between ``start`` and ``stop``.
 
-    def __init__(self, folder: Path, cache_dir: Path) -> None:
-        ports = list(islice(free_ports(HOST), 2 * NODES))
-        self.ports, controllers = ports[:NODES], ports[NODES:]
-        voters = ",".join(f"{n + 1}@{HOST}:{port}" for n, port in enumerate(controllers))
+    With ``hosts`` each is on a host of its own, from where it reaches the others; clients reach all
+    of them at this machine's loopback address, either way.
+    """
+
+    def __init__(self, folder: Path, cache_dir: Path, hosts: BrokerHosts | None = None) -> None:
+        ports = list(islice(free_ports(HOST), 3 * NODES))
+        self.ports, controllers, between = ports[:NODES], ports[NODES:-NODES], ports[-NODES:]
+        self._hosts = hosts
+        at = [HOST if hosts is None else hosts.address(n) for n in range(NODES)]
+        voters = ",".join(f"{n + 1}@{at[n]}:{port}" for n, port in enumerate(controllers))
         cluster_id = fresh_id()
         self.nodes: list[EmbeddedBroker] = []
         for n, (port, controller) in enumerate(zip(self.ports, controllers, strict=True)):
@@ -48,6 +57,7 @@ class ThreeBrokers:
             state = {"cluster_id": cluster_id, "port": port, "controller_port": controller}
             (path / "state.json").write_text(json.dumps(state))
             settings = {"node.id": str(n + 1), "controller.quorum.voters": voters, **REPLICATED}
+            settings |= _apart(port, controller, f"{at[n]}:{between[n]}") if hosts else {}
             config = EmbeddedConfig(path, cache_dir, fsync=False, settings=settings)
             self.nodes.append(EmbeddedBroker(config))
 
@@ -69,8 +79,14 @@ class ThreeBrokers:
 
     def start(self) -> None:
         """Start all at once: none answers before two of them are there."""
+        if self._hosts is not None:
+            # A host reaches only the others: what is fetched from afar is fetched before.
+            resolve_jars(self.nodes[0].config.cache_dir, locked_jars())
+            for n, port in enumerate(self.ports):
+                self._hosts.lead_to(n, port)
         with ThreadPoolExecutor(NODES) as pool:
-            for started in [pool.submit(node.start) for node in self.nodes]:
+            starts = [partial(self._on, n, node.start) for n, node in enumerate(self.nodes)]
+            for started in [pool.submit(start) for start in starts]:
                 started.result()
 
     def stop(self) -> None:
@@ -85,7 +101,13 @@ class ThreeBrokers:
 
     def restart(self, node: int) -> None:
         """Start one that was killed; return when it answers, not yet in sync."""
-        self.nodes[node].restart()
+        self._on(node, self.nodes[node].restart)
+
+    def _on(self, node: int, do: Callable[[], None]) -> None:
+        if self._hosts is None:
+            do()
+        else:
+            self._hosts.run(node, do)
 
     def wait_until_in_sync(self) -> None:
         """Return when every partition has all its replicas again: then any one may be away."""
@@ -116,6 +138,18 @@ REPLICATED = {
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.election.backoff.max.ms": "500",
 }
+
+
+def _apart(port: int, controller: int, between: str) -> dict[str, str]:
+    """Return the listeners of a node that others reach at ``between``, and clients at loopback."""
+    return {
+        "listeners": f"PLAINTEXT://0.0.0.0:{port},BETWEEN://{between}"
+        f",CONTROLLER://0.0.0.0:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port},BETWEEN://{between}",
+        "inter.broker.listener.name": "BETWEEN",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BETWEEN:PLAINTEXT"
+        ",CONTROLLER:PLAINTEXT",
+    }
 
 
 async def _in_sync(admin: AIOKafkaAdminClient) -> bool:
