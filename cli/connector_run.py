@@ -87,14 +87,17 @@ async def _run(
         _reached(config) as cluster,
         asyncio.TaskGroup() as tasks,
     ):
-        parent = tasks.create_task(watch_parent(stop), name="parent")
+        beside = [tasks.create_task(watch_parent(stop), name="parent")]
+        if cluster is not None:
+            beside.append(tasks.create_task(cluster.brokers.watch(), name="leaders"))
         process = f"{socket.gethostname()}:{os.getpid()}"
         place = Place(endpoint, os.environ, folder, cluster, process)
         # A batch is some thousand rows of a few dozen objects each, and no cycles: looking for
         # them took a fifth of the CPU and more.
         tune_collector()
         await Host(place, names, metrics).run(stop)
-        parent.cancel()
+        for task in beside:
+            task.cancel()
 
 
 @asynccontextmanager

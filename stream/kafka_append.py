@@ -16,6 +16,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.kafka_brokers import LOST, Brokers
 from rowtide.stream.kafka_channel import Channel
+from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError, append_outcome, too_large
 from rowtide.stream.kafka_fetch import Place
 from rowtide.stream.kafka_produce import Appended
@@ -35,6 +36,7 @@ class Append:
     def __init__(self, brokers: Brokers, batches: Mapping[Place, bytes]) -> None:
         self._brokers = brokers
         self._batches = batches
+        self._leader: Address | None = None
         self._connection: Channel | None = None
         self._deadline: asyncio.Timeout | None = None
         self._sent = False
@@ -47,6 +49,8 @@ class Append:
         except (*LOST, BrokerError) as error:
             outcomes = {place: self._failure(place, error) for place in self._batches}
         self._deadline = None
+        if self._leader and any(isinstance(one, OutcomeUnknown) for one in outcomes.values()):
+            self._brokers.suspect(self._leader)
         for place, outcome in outcomes.items():
             if isinstance(outcome, StoreError):
                 self._brokers.forget_leader(*place)
@@ -61,14 +65,16 @@ class Append:
             self._deadline.reschedule(0)
 
     async def _exchange(self, deadline_s: float) -> Iterable[Appended]:
-        leader = await self._brokers.leader(*next(iter(self._batches)))
+        leader = self._leader = await self._brokers.leader(*next(iter(self._batches)))
         async with self._brokers.connections.lent(leader) as connection:
             self._connection = connection
             try:
-                answer = connection.produce(self._batches, timeout_ms=int(deadline_s * 1000))
-                # From here on bytes may have left this process.
-                self._sent = True
-                return await answer
+                # A leader that was deposed would never answer.
+                with self._brokers.while_led(self._batches, self.drop):
+                    answer = connection.produce(self._batches, timeout_ms=int(deadline_s * 1000))
+                    # From here on bytes may have left this process.
+                    self._sent = True
+                    return await answer
             finally:
                 # It may soon be lent to another, whom a late drop() must not hit.
                 self._connection = None

@@ -1,24 +1,30 @@
 """The brokers of one cluster: where each partition's leader is, and how to ask it.
 
-Metadata is fetched on demand and forgotten when a leader turns out to be wrong: there is no
-background task and no age. Invariant: a question that changes nothing is asked again, of the
-new leader, until its deadline; an append is never asked twice here.
+Metadata is fetched on demand and forgotten when a leader turns out to be wrong. A broker that was
+cut off from the others goes on telling, and believing, what was so before. So brokers are asked in
+turn, what is older than what is known of a partition is not believed (each leader has a term, its
+epoch, that rises), and where there are several brokers they are asked unasked, too (``watch``).
+
+Invariant: a question that changes nothing is asked again, of the new leader, until its deadline; an
+append is never asked twice here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from aiokafka.errors import KafkaError
-from aiokafka.protocol.metadata import MetadataRequest
 
 from rowtide.core.errors import Unavailable
 from rowtide.stream.kafka_channel import Channel
 from rowtide.stream.kafka_config import KafkaConfig
 from rowtide.stream.kafka_connection import Address, Connections, NotConnected
 from rowtide.stream.kafka_errors import ASK_AGAIN, BrokerError
+from rowtide.stream.kafka_metadata import PartitionFound, TopicFound
 
 __all__ = ["LOST", "Brokers"]
 
@@ -29,6 +35,14 @@ LOST = (NotConnected, KafkaError, OSError, TimeoutError)
 RETRY_S_MIN = 0.005
 RETRY_S_MAX = 0.5
 
+METADATA_S = 2.0
+"""How long one broker is waited for before the next is asked what both know."""
+WATCH_S = 1.0
+SUSPECT_S = 30.0
+"""For so long a broker that did not answer is asked after all others."""
+
+Place = tuple[str, int]
+
 
 class Brokers:
     """Connections and leaders. One per process and cluster."""
@@ -38,7 +52,12 @@ class Brokers:
         self.connections = Connections(config)
         self._seeds = [_address(server) for server in config.servers]
         self._nodes: dict[int, Address] = {}
-        self._leaders: dict[tuple[str, int], int] = {}
+        self._leaders: dict[Place, int] = {}
+        self.epochs: dict[Place, int] = {}
+        """The last known term of each partition's leader."""
+        self._asked_s: dict[Address, float] = {}
+        self._suspect_s: dict[Address, float] = {}
+        self._left: defaultdict[Place, set[Callable[[], None]]] = defaultdict(set)
 
     @property
     def count(self) -> int:
@@ -61,40 +80,84 @@ class Brokers:
 
     def forget_topics(self, topics: Collection[str]) -> None:
         """Forget every leader of deleted topics."""
-        self._leaders = {
-            place: node for place, node in self._leaders.items() if place[0] not in topics
-        }
+        for known in (self._leaders, self.epochs):
+            for place in [place for place in known if place[0] in topics]:
+                del known[place]
 
-    async def metadata(self, topics: list[str] | None) -> list[Any]:
-        """Return the metadata of ``topics`` (None: of all) and take over every leader in it."""
-        response = await self._first_answer(MetadataRequest(topics, False))
-        self._nodes = {node: (host, port) for node, host, port, _rack in response.brokers}
-        for _error, topic, _internal, partitions in response.topics:
-            for _error, partition, leader, *_replicas in partitions:
-                if leader in self._nodes:
-                    self._leaders[topic, partition] = leader
-                else:
-                    self.forget_leader(topic, partition)
-        topics_found: list[Any] = response.topics
-        return topics_found
+    def suspect(self, address: Address) -> None:
+        """Ask a broker last for a while: it is slow, or was cut off from the others."""
+        self._suspect_s[address] = asyncio.get_running_loop().time() + SUSPECT_S
+
+    @contextmanager
+    def while_led(self, places: Iterable[Place], left: Callable[[], None]) -> Iterator[None]:
+        """Call ``left``, while this is held, when one of these partitions has a new leader."""
+        watched = [*places]
+        for place in watched:
+            self._left[place].add(left)
+        try:
+            yield
+        finally:
+            for place in watched:
+                self._left[place].discard(left)
+                if not self._left[place]:
+                    del self._left[place]
+
+    async def watch(self) -> None:
+        """Ask now and then who leads what, until cancelled: who is deposed does not say so."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if self.count > 1 and self._leaders:
+                with suppress(*LOST):
+                    await self.metadata(sorted({topic for topic, _ in self._leaders}))
+
+    async def metadata(self, topics: list[str] | None) -> Sequence[TopicFound]:
+        """Return the metadata of ``topics`` (None: of all) and take over the leaders in it."""
+        within_s = min(METADATA_S, self.config.request_s)
+        told = await self._first_answer(lambda channel: channel.metadata(topics), within_s)
+        self._nodes = told.brokers
+        for topic in told.topics:
+            for found in topic.partitions:
+                self._learn((topic.name, found.partition), found)
+        return told.topics
+
+    def _learn(self, place: Place, found: PartitionFound) -> None:
+        """Take over who leads a partition, unless a later leader is known."""
+        known = self.epochs.get(place, found.epoch)
+        if found.epoch < known and self.count > 1:
+            return
+        self.epochs[place] = found.epoch
+        if found.leader in self._nodes:
+            self._leaders[place] = found.leader
+        else:
+            self.forget_leader(*place)
+        if found.epoch > known:
+            for left in [*self._left.get(place, ())]:
+                left()
 
     async def ask(self, address: Address, request: Any) -> Any:
         """Send one request and return its answer, within the time for one request."""
         return await self.exchange(address, lambda connection: connection.send(request))
 
     async def exchange(
-        self, address: Address, question: Callable[[Channel], Awaitable[Answer]]
+        self,
+        address: Address,
+        question: Callable[[Channel], Awaitable[Answer]],
+        within_s: float | None = None,
     ) -> Answer:
-        """Return what a broker answers to a question, within the time for one request."""
-        async with asyncio.timeout(self.config.request_s):
-            async with self.connections.lent(address) as connection:
-                return await question(connection)
+        """Return what a broker answers, within the time for one request if no other is named."""
+        try:
+            async with asyncio.timeout(within_s or self.config.request_s):
+                async with self.connections.lent(address) as connection:
+                    return await question(connection)
+        except LOST:
+            self.suspect(address)
+            raise
 
     async def ask_any(self, request: Any, check: Callable[[Any], Answer]) -> Answer:
         """Ask any broker; ``check`` turns the answer into a value or raises ``BrokerError``."""
 
         async def once() -> Answer:
-            return check(await self._first_answer(request))
+            return check(await self._first_answer(lambda channel: channel.send(request)))
 
         return await self.until_deadline("the cluster", once)
 
@@ -133,14 +196,28 @@ class Brokers:
             message = f"{where}: no answer within {self.config.deadline_s} s, last: {failure!r}"
             raise Unavailable(message) from failure
 
-    async def _first_answer(self, request: Any) -> Any:
+    async def _first_answer(
+        self, question: Callable[[Channel], Awaitable[Answer]], within_s: float | None = None
+    ) -> Answer:
         failure: Exception | None = None
-        for address in dict.fromkeys([*self._nodes.values(), *self._seeds]):
+        for address in self._in_turn():
+            self._asked_s[address] = asyncio.get_running_loop().time()
             try:
-                return await self.ask(address, request)
+                return await self.exchange(address, question, within_s)
             except LOST as error:
                 failure = error
         raise NotConnected(f"no broker of {self.config.bootstrap} answers: {failure}") from failure
+
+    def _in_turn(self) -> list[Address]:
+        """Return all brokers, suspects last, and else first who was asked longest ago."""
+        now_s = asyncio.get_running_loop().time()
+        named = {*self._nodes.values()}
+
+        def order(address: Address) -> tuple[bool, bool, float]:
+            suspected = self._suspect_s.get(address, 0.0) > now_s
+            return suspected, address not in named, self._asked_s.get(address, 0.0)
+
+        return sorted(dict.fromkeys([*self._nodes.values(), *self._seeds]), key=order)
 
 
 def _address(server: str) -> Address:

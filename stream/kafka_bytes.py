@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from struct import Struct, error
 from typing import TypeVar
 
-__all__ = ["NUMBER_BYTES", "answered", "list_at", "request", "text_at"]
+__all__ = ["NUMBER_BYTES", "answered", "head", "list_at", "request", "text_at"]
 
 NUMBER_BYTES = 4
 """Of an answer's number, with which it begins, and of how many a list has."""
@@ -20,6 +20,11 @@ _COUNT = Struct(">i")
 _TEXT = Struct(">h")
 
 Found = TypeVar("Found")
+
+
+def head(kind: tuple[int, int], correlation_id: int, client_id: bytes) -> bytes:
+    """Return what a request of an API key and version begins with, behind its length."""
+    return _HEAD.pack(*kind, correlation_id, len(client_id)) + client_id
 
 
 def request(
@@ -36,12 +41,7 @@ def request(
     by_topic: dict[str, list[Sequence[bytes]]] = {}
     for topic, parts in partitions:
         by_topic.setdefault(topic, []).append(parts)
-    whole = [
-        _HEAD.pack(*kind, correlation_id, len(client_id)),
-        client_id,
-        begin,
-        _COUNT.pack(len(by_topic)),
-    ]
+    whole = [head(kind, correlation_id, client_id), begin, _COUNT.pack(len(by_topic))]
     for topic, found in by_topic.items():
         name = topic.encode()
         whole += (_TEXT.pack(len(name)), name, _COUNT.pack(len(found)))

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import IncompatibleBrokerVersion
 
-from rowtide.stream import kafka_fetch_bytes, kafka_produce
+from rowtide.stream import kafka_fetch_bytes, kafka_metadata, kafka_offsets, kafka_produce
 from rowtide.stream.kafka_fetch_bytes import Told, Wanted
+from rowtide.stream.kafka_metadata import Metadata
 from rowtide.stream.kafka_produce import Appended
 
 __all__ = ["Channel"]
@@ -41,6 +42,8 @@ class Channel(asyncio.Protocol):
         self._versions = connection._versions
         self._produce_version = _newest(connection._versions, kafka_produce)
         self._fetch_version = _newest(connection._versions, kafka_fetch_bytes)
+        self._offsets_version = _newest(connection._versions, kafka_offsets)
+        self._metadata_version = _newest(connection._versions, kafka_metadata)
         self._correlation_id = 0
         self._received = bytearray()
         self._answer: asyncio.Future[bytes] | None = None
@@ -87,6 +90,22 @@ class Channel(asyncio.Protocol):
         number, version = self._next(), _required(self._fetch_version, kafka_fetch_bytes)
         message = kafka_fetch_bytes.request(version, number, CLIENT_ID_BYTES, wanted)
         return self._read(self._write(message), partial(kafka_fetch_bytes.answer, number))
+
+    def offset(
+        self, place: tuple[str, int], *, epoch: int, timestamp: int, isolation: int
+    ) -> Coroutine[Any, Any, tuple[int, int]]:
+        """Ask for a bound of a topic's partition, see ``send``."""
+        number, version = self._next(), _required(self._offsets_version, kafka_offsets)
+        asked = {"epoch": epoch, "timestamp": timestamp, "isolation": isolation}
+        message = kafka_offsets.request(version, number, CLIENT_ID_BYTES, place, **asked)
+        return self._read(self._write(message), partial(kafka_offsets.answer, number))
+
+    def metadata(self, topics: Sequence[str] | None) -> Coroutine[Any, Any, Metadata]:
+        """Ask for topics' metadata (None: for that of all), see ``send``."""
+        number = self._next()
+        _required(self._metadata_version, kafka_metadata)
+        message = kafka_metadata.request(number, CLIENT_ID_BYTES, topics)
+        return self._read(self._write(message), partial(kafka_metadata.answer, number))
 
     def _next(self) -> int:
         """Return the number of the next request. Raises where none can be sent."""

@@ -23,6 +23,7 @@ from rowtide.stream.kafka_config import KafkaConfig, TopicSpec, required_setting
 from rowtide.stream.kafka_errors import BrokerError
 from rowtide.stream.kafka_fetch import Partition
 from rowtide.stream.kafka_log import KafkaLog, append_many, read_many
+from rowtide.stream.kafka_metadata import TopicFound
 from rowtide.stream.log import Entry
 from rowtide.stream.log_cluster import Appends, Reads
 
@@ -36,7 +37,10 @@ AT_LEAST = ("min.insync.replicas", "max.message.bytes")
 
 
 class Cluster:
-    """Administration and logs of one cluster. Start before use, stop when done."""
+    """Administration and logs of one cluster. Start before use, stop when done.
+
+    Who reads for long has ``brokers.watch`` run beside.
+    """
 
     def __init__(self, config: KafkaConfig) -> None:
         self.config = config
@@ -93,14 +97,12 @@ class Cluster:
         """Return the topics of our prefix with their numbers of partitions."""
         prefix = self.config.topic("")
 
-        async def once() -> list[Any]:
+        async def once() -> Sequence[TopicFound]:
             return await self.brokers.metadata(None)
 
         found = await self.brokers.until_deadline(self.config.bootstrap, once)
         return {
-            name: len(partitions)
-            for _code, name, _internal, partitions in found
-            if name.startswith(prefix)
+            topic.name: len(topic.partitions) for topic in found if topic.name.startswith(prefix)
         }
 
     async def create_topics(self, specs: Sequence[TopicSpec]) -> None:
@@ -132,10 +134,10 @@ class Cluster:
         await self._administer("create topic", request, TOPIC_EXISTS)
 
         async def found() -> int:
-            [(code, _name, _internal, there)] = await self.brokers.metadata([name])
-            if code or not there:
-                raise BrokerError(code or UNKNOWN_TOPIC, name)
-            return len(there)
+            [topic] = await self.brokers.metadata([name])
+            if topic.error or not topic.partitions:
+                raise BrokerError(topic.error or UNKNOWN_TOPIC, name)
+            return len(topic.partitions)
 
         number = await self.brokers.until_deadline(f"topic {name}", found)
         await self._await_leaders(TopicSpec(name, number))
@@ -201,15 +203,14 @@ class Cluster:
     async def _replica_faults(self, topic: str) -> list[str]:
         needed = self.config.replication_factor
 
-        async def once() -> list[Any]:
+        async def once() -> Sequence[TopicFound]:
             return await self.brokers.metadata([topic])
 
-        found = await self.brokers.until_deadline(topic, once)
-        [(_code, _name, _internal, partitions)] = found
+        [found] = await self.brokers.until_deadline(topic, once)
         return [
-            f"partition {partition} has {len(replicas)} replicas, must have {needed}"
-            for _code, partition, _leader, replicas, *_rest in partitions
-            if len(replicas) < needed
+            f"partition {one.partition} has {one.replicas} replicas, must have {needed}"
+            for one in found.partitions
+            if one.replicas < needed
         ]
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 from rowtide.core.errors import LogTrimmed, Unavailable
 from rowtide.stream.kafka_brokers import Brokers
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError
-from rowtide.stream.kafka_fetch_bytes import Told, Wanted
+from rowtide.stream.kafka_fetch_bytes import ANY, Told, Wanted
 
 __all__ = [
     "COMMITTED",
@@ -106,14 +105,19 @@ class Partition:
             raise Unavailable(f"{self.name}: offset {offset} lies beyond the end {end}")
 
     async def _offset(self, timestamp: int, isolation: int) -> int:
-        request = OffsetRequest(-1, isolation, [(self.topic, [(self.partition, timestamp)])])
+        place = self.topic, self.partition
 
         async def question(leader: Address) -> int:
-            response = await self.brokers.ask(leader, request)
-            _partition, code, _timestamp, offset = response.topics[0][1][0]
+            epoch = self.brokers.epochs.get(place, ANY)
+            code, offset = await self.brokers.exchange(
+                leader,
+                lambda connection: connection.offset(
+                    place, epoch=epoch, timestamp=timestamp, isolation=isolation
+                ),
+            )
             if code:
                 raise BrokerError(code, self.name)
-            return int(offset)
+            return offset
 
         try:
             return await self.brokers.ask_leader(self.topic, self.partition, question)
@@ -127,7 +131,8 @@ async def fetch_many(brokers: Brokers, leader: Address, wanted: Wanted) -> dict[
     A partition that the answer passes over has nothing to tell now. Raises one of ``LOST``.
     """
     # Half of a request's time at most, so that an idle wait is never taken for a dead broker.
-    bounded = wanted._replace(wait_s=min(wanted.wait_s, brokers.config.request_s / 2))
+    wait_s = min(wanted.wait_s, brokers.config.request_s / 2)
+    bounded = wanted._replace(wait_s=wait_s, epochs=brokers.epochs)
     return await brokers.exchange(leader, lambda connection: connection.fetch(bounded))
 
 

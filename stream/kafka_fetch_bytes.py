@@ -1,8 +1,9 @@
-"""The bytes of a fetch and of its answer, as Kafka's version 4 has them.
+"""The bytes of a fetch and of its answer, as Kafka's version 9 has them.
 
 Written out because every worker follows the leases of all others with fetches of many partitions,
-ten a second and more: six partitions take the client library 80 us of schemas, 9 here. Version 4 is
-the oldest that brokers of generation 4 take, and knows all that is asked here.
+ten a second and more: six partitions take the client library 80 us of schemas, 9 here. Version 9 is
+the first in which the asker says of which term of a leader (its epoch) it knows: a broker that was
+cut off from the others, and deposed, refuses to answer then.
 
 Nothing is known here of connections, and of errors only their codes.
 """
@@ -11,33 +12,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from struct import Struct
+from types import MappingProxyType
 from typing import NamedTuple
 
 from rowtide.stream import kafka_bytes
 from rowtide.stream.kafka_bytes import NUMBER_BYTES, list_at, text_at
 
-__all__ = ["API_KEY", "VERSIONS", "Told", "Wanted", "answer", "request"]
+__all__ = ["ANY", "API_KEY", "VERSIONS", "Told", "Wanted", "answer", "request"]
 
 API_KEY = 1
-VERSIONS = (4, 4)
+VERSIONS = (9, 9)
 """The oldest and the newest that are known here."""
 
 NO_REPLICA = -1
+ANY = -1
+"""In place of a term: whoever leads is believed."""
 BYTES_MIN = 1
 """The broker answers with the first byte that there is."""
 
-_BEGIN = Struct(">iiiib")
-_WANTED = Struct(">iqi")
-_TOLD = Struct(">ihqqi")
+_BEGIN = Struct(">iiiibii")
+_NO_SESSION = (0, -1)
+_WANTED = Struct(">iiqqi")
+_NO_LOG_START = -1
+"""Only replicas tell where their logs start."""
+_NOTHING_FORGOTTEN = Struct(">i").pack(0)
+_TOLD = Struct(">ihqqqi")
 _ABORTED = Struct(">qq")
-_TOPICS_AT = 2 * NUMBER_BYTES
+_CODE = Struct(">h")
+_CODE_AT = 2 * NUMBER_BYTES
 """Behind the answer's number, and how long it was throttled."""
+_TOPICS_AT = _CODE_AT + _CODE.size + NUMBER_BYTES
+"""Behind the session's number."""
 
 
 class Wanted(NamedTuple):
     """What is asked for: by topic and partition the next offset, and bounds on the answer.
 
-    ``bytes_max`` bounds the whole, which is filled in the order of ``offsets``.
+    ``bytes_max`` bounds the whole, which is filled in the order of ``offsets``. ``epochs`` are the
+    terms of the leaders that are known; where none is, any leader is believed.
     """
 
     offsets: Mapping[tuple[str, int], int]
@@ -45,6 +57,7 @@ class Wanted(NamedTuple):
     bytes_each: int
     bytes_max: int
     isolation: int
+    epochs: Mapping[tuple[str, int], int] = MappingProxyType({})
 
 
 class Told(NamedTuple):
@@ -64,13 +77,17 @@ class Told(NamedTuple):
 
 def request(version: int, correlation_id: int, client_id: bytes, wanted: Wanted) -> bytes:
     """Return a request, without its length."""
-    offsets, wait_s, bytes_each, bytes_max, isolation = wanted
-    begin = _BEGIN.pack(NO_REPLICA, int(wait_s * 1000), BYTES_MIN, bytes_max, isolation)
+    offsets, wait_s, bytes_each, bytes_max, isolation, epochs = wanted
+    wait_ms = int(wait_s * 1000)
+    begin = _BEGIN.pack(NO_REPLICA, wait_ms, BYTES_MIN, bytes_max, isolation, *_NO_SESSION)
+    epoch_of, pack = epochs.get, _WANTED.pack
     partitions = (
-        (topic, (_WANTED.pack(partition, offset, bytes_each),))
-        for (topic, partition), offset in offsets.items()
+        (place[0], (pack(place[1], epoch_of(place, ANY), offset, _NO_LOG_START, bytes_each),))
+        for place, offset in offsets.items()
     )
-    return kafka_bytes.request((API_KEY, version), correlation_id, client_id, begin, partitions)
+    kind = API_KEY, version
+    asked = kafka_bytes.request(kind, correlation_id, client_id, begin, partitions)
+    return asked + _NOTHING_FORGOTTEN
 
 
 def answer(correlation_id: int, frame: bytes) -> dict[tuple[str, int], Told]:
@@ -81,12 +98,15 @@ def answer(correlation_id: int, frame: bytes) -> dict[tuple[str, int], Told]:
 def _told(frame: bytes) -> tuple[dict[tuple[str, int], Told], int]:
     """Return what an answer tells, and where it ends."""
     found: dict[tuple[str, int], Told] = {}
+    (code,) = _CODE.unpack_from(frame, _CODE_AT)
+    if code:
+        raise ValueError(f"a fetch was refused whole: error {code}")
     topics, at = list_at(frame, _TOPICS_AT)
     for _ in range(topics):
         topic, at = text_at(frame, at)
         partitions, at = list_at(frame, at)
         for _ in range(partitions):
-            partition, code, end, stable, count = _TOLD.unpack_from(frame, at)
+            partition, code, end, stable, _log_start, count = _TOLD.unpack_from(frame, at)
             at += _TOLD.size
             aborted: list[tuple[int, int]] = []
             for _ in range(count):  # -1 where everything was asked for.

@@ -137,6 +137,7 @@ class Worker:
         self._assemble(directory, topics, slots, tasks)
         await self._hop_server.serve_on(hops)
         await self._edge.serve_on(listener)  # For probes; clients come later.
+        tasks.create_task(self._cluster.brokers.watch(), name="leaders")
         tasks.create_task(self._health.run(), name="health")
         tasks.create_task(self._leases.run(), name="leases")
         tasks.create_task(self._leases.watch(slots), name="others' leases")

@@ -1,0 +1,133 @@
+"""Who is believed where brokers tell different things: one of them was cut off from the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from rowtide.stream.kafka_brokers import Brokers
+from rowtide.stream.kafka_config import KafkaConfig
+from rowtide.stream.kafka_connection import Address
+from rowtide.stream.kafka_metadata import Metadata, PartitionFound, TopicFound
+
+LOG = ("log", 0)
+HOSTS = {1: ("one", 9092), 2: ("two", 9092), 3: ("three", 9092)}
+ONE, TWO, THREE = HOSTS.values()
+
+
+class Told(Brokers):
+    """Brokers whose answers are made here: ``says`` has each one's leader and its term."""
+
+    def __init__(self, hosts: dict[int, Address] | None = None) -> None:
+        super().__init__(KafkaConfig("one:9092"))
+        self.hosts = HOSTS if hosts is None else hosts
+        self.says: dict[Address, tuple[int, int]] = dict.fromkeys(self.hosts.values(), (1, 5))
+        self.silent: set[Address] = set()
+        self.asked: list[Address] = []
+
+    async def exchange(
+        self,
+        address: Address,
+        question: Callable[[Any], Awaitable[Any]],
+        within_s: float | None = None,
+    ) -> Any:
+        """Answer for a broker."""
+        self.asked.append(address)
+        if address in self.silent:
+            self.suspect(address)
+            raise TimeoutError
+        leader, epoch = self.says[address]
+        partitions = [PartitionFound(0, 0, leader, epoch, len(self.hosts))]
+        return Metadata(dict(self.hosts), [TopicFound(0, "log", partitions)])
+
+
+async def looked(brokers: Brokers, times: int) -> Address:
+    """Ask so often who leads the log; return who does."""
+    for _ in range(times):
+        await brokers.metadata(["log"])
+    return await brokers.leader(*LOG)
+
+
+async def test_brokers_are_asked_in_turn() -> None:
+    brokers = Told()
+    await looked(brokers, 6)
+    assert brokers.asked == [ONE, TWO, THREE] * 2
+
+
+async def test_what_an_older_term_says_is_not_believed_whoever_is_asked() -> None:
+    brokers = Told()
+    brokers.says |= {TWO: (2, 6), THREE: (2, 6)}
+    assert await looked(brokers, 1) == ONE, "nothing else is known"
+    for _ in range(6):
+        assert await looked(brokers, 1) == TWO
+    assert brokers.epochs[LOG] == 6
+
+
+async def test_who_was_found_to_be_no_leader_is_not_taken_again_from_who_knows_no_better() -> None:
+    brokers = Told()
+    brokers.says |= {TWO: (2, 6), THREE: (2, 6)}
+    await looked(brokers, 2)
+    brokers.forget_leader(*LOG)
+    brokers.silent = {TWO, THREE}
+    await brokers.metadata(["log"])
+    assert brokers.asked[-1] == ONE
+    assert LOG not in brokers._leaders
+
+
+async def test_who_did_not_answer_is_asked_last() -> None:
+    brokers = Told()
+    await looked(brokers, 1)
+    brokers.suspect(TWO)
+    await looked(brokers, 4)
+    assert brokers.asked == [ONE, THREE, ONE, THREE, ONE]
+    brokers.silent = {ONE, THREE}
+    await looked(brokers, 1)
+    assert brokers.asked[-1] == TWO
+
+
+async def test_what_waits_for_a_leader_learns_that_there_is_a_later_one() -> None:
+    brokers = Told()
+    await looked(brokers, 1)
+    left: list[str] = []
+    with brokers.while_led([LOG], lambda: left.append("the first")):
+        await looked(brokers, 3)
+        assert left == [], "the same term as before"
+        brokers.says |= {TWO: (2, 6)}
+        await looked(brokers, 3)
+    with brokers.while_led([LOG], lambda: left.append("another")):
+        await looked(brokers, 3)
+    assert left == ["the first"]
+
+
+async def test_a_topic_that_was_deleted_may_begin_anew() -> None:
+    brokers = Told()
+    brokers.says = dict.fromkeys(HOSTS.values(), (1, 9))
+    await looked(brokers, 1)
+    brokers.forget_topics(["log"])
+    brokers.says = dict.fromkeys(HOSTS.values(), (2, 0))
+    assert await looked(brokers, 1) == TWO
+
+
+async def test_the_only_broker_is_believed_also_where_it_lost_its_disk() -> None:
+    brokers = Told({1: ONE})
+    assert await looked(brokers, 1) == ONE
+    brokers.says = {ONE: (1, 0)}
+    await looked(brokers, 1)
+    assert brokers.epochs[LOG] == 0
+
+
+async def test_one_of_several_brokers_is_asked_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rowtide.stream.kafka_brokers.WATCH_S", 0.0)
+    brokers = Told()
+    await looked(brokers, 1)
+    brokers.says |= {THREE: (3, 7)}
+    moved = asyncio.Event()
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(brokers.watch())
+        with brokers.while_led([LOG], moved.set):
+            await moved.wait()
+        watching.cancel()
+    assert await brokers.leader(*LOG) == THREE
