@@ -9,11 +9,12 @@ import random
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.system.broker_hosts import BrokerHosts, NoHosts
 from tests.system.conftest import MakeServer
 from tests.system.history import check_all
 from tests.system.load import Load, create_table
@@ -28,8 +29,18 @@ BETWEEN = 200
 
 
 @pytest.fixture
-def brokers(tmp_path: Path, cache_dir: Path) -> Iterator[ThreeBrokers]:
-    with ThreeBrokers(tmp_path / "brokers", cache_dir) as three:
+def hosts() -> Iterator[BrokerHosts | None]:
+    """A host for each broker; None where that can't be: then all are on this machine's."""
+    with ExitStack() as made:
+        found = None
+        with suppress(NoHosts):
+            found = made.enter_context(BrokerHosts(NODES))
+        yield found
+
+
+@pytest.fixture
+def brokers(hosts: BrokerHosts | None, tmp_path: Path, cache_dir: Path) -> Iterator[ThreeBrokers]:
+    with ThreeBrokers(tmp_path / "brokers", cache_dir, hosts) as three:
         yield three
 
 
@@ -51,8 +62,15 @@ def write_on(load: Load, rows: int) -> float:
     return time.monotonic() - began
 
 
-def test_any_one_of_three_brokers_may_be_killed_or_stand_still(
-    brokers: ThreeBrokers, server: Server, seed: int
+def ways(victim: int, kind: str) -> list[tuple[int, int]]:
+    """Return on which ways something is lost, each from a broker to another."""
+    others = [node for node in range(NODES) if node != victim]
+    told, heard = [(victim, other) for other in others], [(other, victim) for other in others]
+    return {"alone": told + heard, "mute": told, "deaf": heard}[kind]
+
+
+def test_any_one_of_three_brokers_may_be_killed_stand_still_or_be_cut_off(
+    brokers: ThreeBrokers, hosts: BrokerHosts | None, server: Server, seed: int
 ) -> None:
     chance = random.Random(seed)
     pauses = []
@@ -66,7 +84,35 @@ def test_any_one_of_three_brokers_may_be_killed_or_stand_still(
             brokers.wait_until_in_sync()
         with standing_still(chance.choice(brokers.nodes)):
             pauses.append(round(write_on(load, BETWEEN), 2))
+        brokers.wait_until_in_sync()
+        if hosts is not None:  # Clients reach it, and it believes to lead what others lead.
+            with hosts.lost(ways(chance.randrange(NODES), "alone")):
+                pauses.append(round(write_on(load, BETWEEN), 2))
     print(f"{BETWEEN} rows without one broker took, in seconds: {pauses}")  # noqa: T201
+    with server.client() as client:
+        check_all(client, load.written)
+    server.kill()
+    server.start()
+    with server.client() as client:
+        check_all(client, load.written)
+
+
+@pytest.mark.slow
+def test_what_a_broker_sends_may_be_lost_or_what_it_is_sent_or_both(
+    brokers: ThreeBrokers, hosts: BrokerHosts | None, server: Server, seed: int
+) -> None:
+    if hosts is None:
+        pytest.skip("wires between brokers can't be broken here: it takes root, and iproute2")
+    chance = random.Random(seed)
+    pauses = {}
+    with Load(server, seed=seed) as load:
+        for kind in chance.sample(["alone", "mute", "deaf"], 3):
+            write_on(load, BETWEEN)
+            with hosts.lost(ways(chance.randrange(NODES), kind)):
+                pauses[kind] = round(write_on(load, BETWEEN), 2)
+            brokers.wait_until_in_sync()
+        write_on(load, BETWEEN)
+    print(f"{BETWEEN} rows took, in seconds: {pauses}")  # noqa: T201
     with server.client() as client:
         check_all(client, load.written)
     server.kill()
