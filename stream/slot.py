@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard_state import in_force, options_body
 from rowtide.stream.appender import LogShortened
 from rowtide.stream.changelog import Fenced
-from rowtide.stream.changelog_flush import ChangelogFlush
 from rowtide.stream.changelog_recovery import StartPassed, recover_rows
 from rowtide.stream.counts import Counts
 from rowtide.stream.flush_scope import FlushScope, flush_scope
@@ -43,6 +43,7 @@ from rowtide.stream.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.shard_opening import ShardOpener
 from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.shard_repair import Loss, fill_log, find_loss, hold_rows
+from rowtide.stream.slot_changelog import SlotChangelog
 from rowtide.stream.slot_failures import StoreBehind, logged
 from rowtide.stream.slot_indexes import SlotIndexes
 from rowtide.stream.slot_intakes import SlotIntakes
@@ -100,8 +101,6 @@ class Slot:
         self.shards: dict[str, ShardOwner] = {}
         self.closed: dict[str, str] = {}
         """Why a shard stays closed, by shard id."""
-        self.flushed_s: float | None = None
-        """When the changelog had everything last, in seconds of ``time.monotonic``."""
         self.rows: RowStore | None = None
         self.claim = -1
         self.opened = asyncio.Event()
@@ -119,11 +118,8 @@ class Slot:
         self._links = reshapes
         self._opener = self._new_opener(steady_s)
         self.starts = self._opener.starts
-        self._flush: ChangelogFlush | None = None
-        self._flushing = asyncio.Lock()
-        self._writer = cluster.changelog_writer(
-            topics.changelog, number, topics.transactional_id(number)
-        )
+        writer = cluster.changelog_writer(topics.changelog, number, topics.transactional_id(number))
+        self._changelog = SlotChangelog(number, writer, self._require_claim, self._counts)
         self._begun: set[str] = set()
         """Shards that are open or about to be."""
         self._settling = asyncio.Lock()
@@ -136,7 +132,7 @@ class Slot:
         number, links, opener = self.number, self._links, self._opener
         self._index_work = SlotIndexes(indexes, self._log_of)
         self.feeders = self._index_work.feeders
-        self._sweep = SlotSweep(self._remove, self._table_known)
+        self._sweep = SlotSweep(self._changelog.remove, self._table_known)
         self._kept_s = self._settings.commits_kept_s + self._limits.transaction_s_max
         self._trim = SlotTrim(indexes, links, self.starts, self._clock_us, kept_s=self._kept_s)
         shards, seal, log_of = self.shards, self._seal, self._log_of
@@ -146,7 +142,7 @@ class Slot:
         self._intakes = SlotIntakes(number, links, opener, self._make_room, self._log_of)
         self.reclaimer = Reclaimer(
             self.shards.values,
-            self._bury,
+            self._changelog.bury,
             clock_us=self._clock_us,
             settings=self._settings.reclaim,
         )
@@ -181,6 +177,11 @@ class Slot:
     def followed(self, shard_id: str) -> ShardOwner:
         """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
         return self._reshapes.ended.get(shard_id) or self.owner(shard_id)
+
+    @property
+    def flushed_s(self) -> float | None:
+        """When the changelog had everything last, in seconds of ``time.monotonic``."""
+        return self._changelog.flushed_s
 
     @property
     def ended(self) -> int:
@@ -240,7 +241,7 @@ class Slot:
 
         What is written during the flush, the next owner reads from the logs: that is faster.
         """
-        if self._flush is not None:
+        if self._changelog.is_open:
             with logged(f"slot {self.number}: last flush"), suppress(TimeoutError):
                 async with asyncio.timeout(LAST_FLUSH_S):
                     await self.flush()
@@ -334,10 +335,11 @@ class Slot:
         """
         async with self._settling:  # One at a time: whoever is second finds it served.
             found = [pair for pair in self._tables(self.number) if pair[1].shard_id == shard_id]
-            if self.rows is None or self._flush is None or shard_id not in self.closed or not found:
+            rows = self.rows if self._changelog.is_open else None
+            if rows is None or shard_id not in self.closed or not found:
                 raise invalid(f"Shard '{shard_id}' is not closed.")
             [(table, shard)] = found
-            owner = self._opener.arriving(table, shard, self.rows)
+            owner = self._opener.arriving(table, shard, rows)
             loss = await find_loss(owner)
             if accept:
                 await self._require_claim()
@@ -355,19 +357,7 @@ class Slot:
         Raises what ``ChangelogWriter.flush`` raises, and ``Unavailable`` where the slot closes
         meanwhile.
         """
-        async with self._flushing:
-            if not self._writer.ready:
-                await self._fence()
-            if self._flush is None or any(owner.rows is not self.rows for owner in held):
-                raise Unavailable(f"slot {self.number} is not open")
-            began_s = time.monotonic()
-            shards, left = self._flush_scope(*held)
-            written = await self._flush.flush(shards, time.time(), left=left)
-            if not left:
-                self.flushed_s = began_s
-            self._counts.flushes.add(time.monotonic() - began_s)
-            self._counts.flush_entries += written
-            return written
+        return await self._changelog.flush(partial(self._flush_scope, *held), held)
 
     def _flush_scope(self, *held: ShardOwner) -> FlushScope:
         """Return what a flush may write now."""
@@ -385,11 +375,11 @@ class Slot:
         known = known_shards(self.rows)
         await self._links.catalog_read()  # It tells which rows came back that were removed.
         await self._read_changelog(self.rows)  # Much of what there is to do, before it is ours.
-        await self._writer.prepare()
+        await self._changelog.prepare()
         await self._handover.obtain(self.number)
         self.foreign = False
         self.claim = await self._leases.claim(self.number)
-        await self._fence()  # The catalog that is read from now on knows all that was flushed.
+        await self._changelog.fence()  # The catalog read from now on knows all that was flushed.
         async with asyncio.TaskGroup() as tasks:  # Side by side: writers wait for this.
             tasks.create_task(self._before_open(self.claim), name=f"catalog[{self.number}]")
             await self._read_changelog(self.rows)
@@ -397,28 +387,18 @@ class Slot:
             raise self._behind(f"it has not seen these come: {', '.join(came)}")
         if left := self._intakes.left(self.rows):
             raise self._behind(f"rows of copies that were given up are in it, of {', '.join(left)}")
-        self._flush = ChangelogFlush(self._writer, self.rows)
+        self._changelog.open(self.rows)
         assert self._tasks is not None, "opening happens inside run"
         self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")
         await self._reshapes.open_ended(self.rows)
         for served in [self._begin(shard) for _, shard in self._tables(self.number)]:
             await served.wait()
         self.opened.set()
-        self.flushed_s = self.flushed_s or time.monotonic()
+        self._changelog.flushed_s = self.flushed_s or time.monotonic()
         logger.info("slot %d is open, %d shards", self.number, len(self.shards))
 
     def _opened_rows(self) -> RowStore:
         return local_rows(self._path, kept_s=self._settings.changelog_kept_s)
-
-    async def _fence(self) -> None:
-        """Fence the former owner's flushes, unless a later claim has taken the slot."""
-        await self._writer.fence()
-        try:
-            await self._require_claim()
-        except BaseException:
-            # Whoever writes next would take a writer that is fenced for one whose claim is known.
-            self._writer.leave()
-            raise
 
     async def _require_claim(self) -> None:
         """Step down where a later claim has taken the slot: nothing more is done under ours."""
@@ -536,13 +516,6 @@ class Slot:
                 failed = False
             self._counts.flush_failures += failed
 
-    async def _bury(self, owner: ShardOwner, graves: dict[bytes, int]) -> None:
-        """Let the next flush send tombstones for deleted rows that the changelog has."""
-        async with self._flushing:
-            if self._flush is not None:
-                clean = {key: stamp for key, stamp in graves.items() if key not in owner.dirty}
-                self._flush.bury(clean)
-
     async def _sweep_often(self) -> None:
         """Remove what the rows hold for nobody, here and from the changelog."""
         while True:
@@ -554,14 +527,6 @@ class Slot:
             with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_S):
                     await self._swept.wait()
-
-    async def _remove(self, keys: Sequence[bytes], stamps: Mapping[bytes, int]) -> None:
-        async with self._flushing:
-            if not self._writer.ready:
-                await self._fence()
-            if self._flush is None:
-                raise Unavailable(f"slot {self.number} is not open")
-            await self._flush.remove(keys, time.time(), stamps=stamps)
 
     async def _make_room(self, ranges: Sequence[tuple[bytes, bytes]]) -> int:
         """Remove some of the rows within ranges; return how many chunks."""
@@ -593,7 +558,7 @@ class Slot:
             of_life.clear()
         self._reshapes.clear()
         self._intakes.clear()
-        self._flush = None
+        self._changelog.close()
         if self.rows is not None:
             rows, self.rows = self.rows, None
             with logged(f"closing {self._path}"):

@@ -101,9 +101,9 @@ def test_a_sweep_after_a_flush_that_failed_fences_first() -> None:
         await scene.done(A)
         worker.link.flush_fates.append(Fate.LOST_ANSWER)
         scene.world.flush(A)
-        slot = worker.roster.slots[0]
-        await scene.until(lambda: not slot._writer.ready and not slot._flushing.locked())
-        removing = scene.begin(A, slot._remove([b"r\0\0\0\x63"], {}))
+        changelog = worker.roster.slots[0]._changelog
+        await scene.until(lambda: not changelog._writer.ready and not changelog._writing.locked())
+        removing = scene.begin(A, changelog.remove([b"r\0\0\0\x63"], {}))
         await scene.until(removing.done)
         removing.result()
 
@@ -380,7 +380,12 @@ def a_flush_in_the_middle_of_opening() -> None:
         def half_way() -> bool:
             worker = world.worker(A)
             slot = None if worker is None else worker.roster.slots.get(0)
-            if slot is None or slot.rows is None or slot._flush is None or "s11" in slot.shards:
+            if (
+                slot is None
+                or slot.rows is None
+                or not slot._changelog.is_open
+                or "s11" in slot.shards
+            ):
                 return False
             mark = slot.rows.get(mark_key("s11"))
             return mark is not None and mark_position(mark)[0] >= 3

@@ -210,7 +210,7 @@ def test_the_catalog_is_read_when_nobody_else_flushes_any_more() -> None:
     async def program(world: World) -> None:
         slot = slot_of(world)
         await slot.opened.wait()
-        fence, before_open = slot._fence, slot._before_open
+        fence, before_open = slot._changelog.fence, slot._before_open
 
         async def fenced() -> None:
             await fence()
@@ -221,7 +221,7 @@ def test_the_catalog_is_read_when_nobody_else_flushes_any_more() -> None:
             await before_open(claim)
 
         with (
-            patch.object(slot, "_fence", fenced),
+            patch.object(slot._changelog, "fence", fenced),
             patch.object(slot, "_before_open", catalog_read),
         ):
             await lose(world)
