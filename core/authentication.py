@@ -93,13 +93,6 @@ class Authenticator:
     credential: Callable[[str], Credential | None]
     instance_exists: Callable[[str], bool]
 
-    def authenticate(
-        self, path: bytes, headers: Headers, body: bytes, *, now_s: float, body_bytes_max: int
-    ) -> tuple[Identity, bytes]:
-        """Check a whole request; return who sent it and its body, inflated where compressed."""
-        identity = self.check_head(path, headers, now_s=now_s)
-        return identity, self.check_body(headers, body, body_bytes_max=body_bytes_max)
-
     def check_head(
         self, path: bytes, headers: Headers, *, now_s: float, query: bytes = b""
     ) -> Identity:
