@@ -12,7 +12,7 @@ from rowtide.core.errors import LogTrimmed, Rejected, Unavailable
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
 from rowtide.stream.log import Entry, Log
-from rowtide.stream.memory_log import MemoryLog
+from tests.contract.memory_log import MemoryLog
 from tests.simulation.broker import Broker
 from tests.simulation.memory_cluster import MemoryCluster
 from tests.simulation.network import Link, Network

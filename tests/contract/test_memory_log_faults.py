@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rowtide.core.errors import OutcomeUnknown, Unavailable
-from rowtide.stream.memory_log import Fault, MemoryLog
+from tests.contract.memory_log import Fault, MemoryLog
 
 SCENARIOS = [
     (Fault.REFUSED, Unavailable, 0),

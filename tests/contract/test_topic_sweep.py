@@ -22,9 +22,9 @@ from rowtide.core.schema import STRING, KeyColumn, ShardRange, Table, TableOptio
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.kafka_cluster import Cluster
 from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
-from rowtide.stream.memory_log import MemoryLog
 from rowtide.stream.topic_sweep import TopicSweep
 from rowtide.stream.topics import TopicNames
+from tests.contract.memory_log import MemoryLog
 
 pytestmark = pytest.mark.kafka
 

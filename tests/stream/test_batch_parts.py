@@ -20,8 +20,8 @@ from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.directory import Directory
 from rowtide.stream.fan_out import HERE, FanOut
 from rowtide.stream.http_tally import UnknownWithin
-from rowtide.stream.memory_log import MemoryLog
 from rowtide.stream.row_operations import RowOperations
+from tests.contract.memory_log import MemoryLog
 
 ANN = Identity("key-of-ann", "shop", b"")
 WORKERS = [HERE, "b:1", "c:1"]

@@ -11,7 +11,7 @@ from rowtide.core.catalog import Catalog, Document, Instance
 from rowtide.core.errors import Elsewhere, Unavailable
 from rowtide.stream.admin_operations import instance_document
 from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.memory_log import Fault, MemoryLog
+from tests.contract.memory_log import Fault, MemoryLog
 
 CLAIM = 1
 

@@ -20,10 +20,10 @@ from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState
 from rowtide.stream.changelog import Change as Flushed
 from rowtide.stream.changelog_flush import ChangelogFlush
-from rowtide.stream.memory_log import MemoryLog
 from rowtide.stream.reclaimer import Reclaimer, ReclaimSettings
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_owner import Reply, ShardOwner, ShardSettings
+from tests.contract.memory_log import MemoryLog
 from tests.core.chunk_dictionary import put
 from tests.core.shard_model import NOW_US, address, table
 

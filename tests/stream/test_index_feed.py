@@ -14,8 +14,8 @@ from rowtide.core.record import SINGLE, Envelope, NoOp, encode_body, encode_reco
 from rowtide.core.schema import GLOBAL, Index, ShardRange
 from rowtide.stream.index_feed import IndexFeeder
 from rowtide.stream.index_operations import IndexOperations
-from rowtide.stream.memory_log import MemoryLog
 from rowtide.stream.shard_owner import ShardOwner
+from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
 from tests.stream.test_owned_transactions import running
 

@@ -13,8 +13,8 @@ from rowtide.stream.admin_operations import AdminOperations
 from rowtide.stream.catalog_owner import SNAPSHOT_EVERY, CatalogOwner
 from rowtide.stream.directory import Directory
 from rowtide.stream.introduction import Credentials, Introduction
-from rowtide.stream.memory_log import MemoryLog
 from rowtide.stream.placement import Placement
+from tests.contract.memory_log import MemoryLog
 
 FIRST = Credentials("key-of-first", "secret", "demo")
 SECOND = Credentials("key-of-second", "secret", "demo")

@@ -8,7 +8,7 @@ from typing import cast
 from rowtide.core.lease import RENEW
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
 from rowtide.stream.log_cluster import Appends, LogCluster
-from rowtide.stream.memory_log import MemoryLog
+from tests.contract.memory_log import MemoryLog
 
 SLOT, LEASE_S = 0, 1.0
 

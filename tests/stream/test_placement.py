@@ -9,9 +9,9 @@ from rowtide.core.authentication import Identity
 from rowtide.core.errors import Unavailable
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.hop import HopClient
-from rowtide.stream.memory_log import MemoryLog
 from rowtide.stream.peers import Peers
 from rowtide.stream.placement import SETTLE, Placement
+from tests.contract.memory_log import MemoryLog
 
 DEAD, HEIR = "dead:1", "heir:1"
 

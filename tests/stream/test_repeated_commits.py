@@ -17,12 +17,12 @@ from rowtide.core.transaction_id import TransactionId
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.directory import Directory
 from rowtide.stream.index_links import IndexLinks
-from rowtide.stream.memory_log import MemoryLog
 from rowtide.stream.reshape_links import ReshapeLinks
 from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.slot import Slot
 from rowtide.stream.slot_trim import SlotTrim
 from rowtide.stream.transaction_operations import find_session
+from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
 from tests.stream.test_owned_transactions import running
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.hop import NOBODY
-from rowtide.stream.memory_log import MemoryLog
 from rowtide.stream.reshape_operations import ReshapeOperations
+from tests.contract.memory_log import MemoryLog
 
 
 async def test_a_log_is_deleted_only_where_the_catalog_forgets_its_shard_just_then() -> None:

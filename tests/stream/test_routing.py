@@ -20,9 +20,9 @@ from rowtide.stream.directory import Directory
 from rowtide.stream.fan_out import HERE, FanOut
 from rowtide.stream.hop import HopClient
 from rowtide.stream.http_edge import Handler
-from rowtide.stream.memory_log import MemoryLog
 from rowtide.stream.routing import Awaited, Divided, Router
 from rowtide.stream.stream_operations import StreamOperations
+from tests.contract.memory_log import MemoryLog
 
 ANN = Identity("key-of-ann", "shop", b"")
 SLOT = 1

@@ -26,9 +26,9 @@ from rowtide.stream.bulk_operations import BulkOperations
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.directory import Directory
 from rowtide.stream.fan_out import FanOut
-from rowtide.stream.memory_log import Fault, MemoryLog
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.shard_owner import Reply, ShardOwner, ShardSettings
+from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US
 
 ANN = Identity("key-of-ann", "shop", b"")

@@ -17,11 +17,11 @@ from rowtide.stream.admin_operations import instance_document
 from rowtide.stream.catalog_owner import CatalogOwner, Decide
 from rowtide.stream.directory import Directory
 from rowtide.stream.index_operations import IndexOperations
-from rowtide.stream.memory_log import MemoryLog
 from rowtide.stream.placement import Placement
 from rowtide.stream.shard_logs import ShardLogs
 from rowtide.stream.table_operations import TableOperations
 from rowtide.stream.table_throttle import TableThrottle
+from tests.contract.memory_log import MemoryLog
 
 ANN = Identity("key-of-ann", "shop", b"")
 
