@@ -28,7 +28,7 @@ from rowtide.stream.hop import NOBODY
 from rowtide.stream.placement import Placement
 from rowtide.stream.reshape_operations import ReshapeOperations, open_shard
 from rowtide.stream.shard_copy import row_ranges
-from rowtide.stream.split_operations import Forward
+from rowtide.stream.split_point_operations import Forward
 
 __all__ = ["LOADS", "WRITTEN_MIDDLE", "Balancer"]
 

@@ -24,7 +24,7 @@ from rowtide.stream.directory import Directory
 from rowtide.stream.hop import NOBODY
 from rowtide.stream.placement import Placement
 from rowtide.stream.shard_logs import ShardLogs
-from rowtide.stream.split_operations import PIECE_BYTES_MIN, Forward, SplitOperations
+from rowtide.stream.split_point_operations import PIECE_BYTES_MIN, Forward, SplitPointOperations
 
 __all__ = ["COPY_BEGUN", "RESHAPED", "SHARD_FORGOTTEN", "SHARD_RECEIVED", "ReshapeOperations"]
 
@@ -52,7 +52,7 @@ class ReshapeOperations:
         catalog: CatalogOwner,
         logs: ShardLogs,
         placement: Placement,
-        splits: SplitOperations,
+        splits: SplitPointOperations,
         forward: Forward,
     ) -> None:
         self._directory = directory

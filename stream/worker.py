@@ -54,7 +54,7 @@ from rowtide.stream.routing import Router
 from rowtide.stream.row_operations import RowOperations
 from rowtide.stream.shard_logs import ShardLogs
 from rowtide.stream.slot import Slot
-from rowtide.stream.split_operations import SplitOperations
+from rowtide.stream.split_point_operations import SplitPointOperations
 from rowtide.stream.standby import Standby
 from rowtide.stream.stream_operations import StreamOperations
 from rowtide.stream.table_operations import TableOperations
@@ -226,7 +226,7 @@ class Worker:
         self._rows = RowOperations(self.directory)
         self._transactions = TransactionOperations(self.directory)
         self._bulk = BulkOperations(self.directory)
-        self._splits = SplitOperations(self.directory, self._forward)
+        self._splits = SplitPointOperations(self.directory, self._forward)
         self._reshapes = ReshapeOperations(
             self.directory,
             self._owner,

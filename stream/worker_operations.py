@@ -26,7 +26,7 @@ from rowtide.stream.reshape_operations import (
 )
 from rowtide.stream.routing import Divided
 from rowtide.stream.row_operations import RowOperations
-from rowtide.stream.split_operations import PIECES, SplitOperations
+from rowtide.stream.split_point_operations import PIECES, SplitPointOperations
 from rowtide.stream.stream_operations import StreamOperations
 from rowtide.stream.table_operations import TableOperations
 from rowtide.stream.transaction_operations import TransactionOperations
@@ -42,7 +42,7 @@ class WorkerOperations(NamedTuple):
     rows: RowOperations
     transactions: TransactionOperations
     bulk: BulkOperations
-    splits: SplitOperations
+    splits: SplitPointOperations
     streams: StreamOperations
     tables: TableOperations
     indexes: IndexOperations

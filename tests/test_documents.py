@@ -1,4 +1,4 @@
-"""What the documents name exists: functions, files, and a reason for every dependency."""
+"""What the documents name exists: functions, files, headings, and a reason for every dependency."""
 
 import ast
 import re
@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("core", "stream", "connectors", "cli", "deploy", "demo", "tests")
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT))
-    for pattern in ("*.md", "docs/**/*.md", "*/DESIGN.md", "core/**/*.md", "stream/**/*.md")
+    for pattern in ("*.md", "docs/**/*.md", *(f"{folder}/**/*.md" for folder in FOLDERS))
     for path in set(ROOT.glob(pattern))
 )
-# `stream/shard.py:Shard.submit` in backquotes or in a diagram.
-PLACE = re.compile(r"\b((?:\w+/)+\w+\.py):([A-Za-z_][\w.]*\w)")
+# `stream/shard.py:Shard.submit` in backquotes or in a diagram; the folder may be left out.
+PLACE = re.compile(r"(?<![\w/.])((?:\w+/)*\w+\.py):([A-Za-z_][\w.]*\w)")
 # `tests/stream/test_hop.py` or `tests/model/test_model.py::test_it`, without a name behind a colon.
 FILE = re.compile(r"`((?:tests|core|stream|connectors|cli|deploy|demo)/[\w/.-]+)(?:::(\w+))?`")
-LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)")
+HEADING = re.compile(r"^#+ (.*)", re.MULTILINE)
 
 
 def defined(tree: ast.AST, prefix: str = "") -> Iterator[str]:
@@ -32,17 +34,18 @@ def defined(tree: ast.AST, prefix: str = "") -> Iterator[str]:
             yield from (prefix + target.id for target in targets if isinstance(target, ast.Name))
 
 
-@pytest.mark.parametrize("document", sorted(set(DOCUMENTS)))
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_function_a_document_names_exists(document: str) -> None:
     missing = []
     for file, name in PLACE.findall((ROOT / document).read_text(encoding="utf-8")):
-        path = ROOT / file
-        if not path.exists() or name not in defined(ast.parse(path.read_text(encoding="utf-8"))):
+        paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob(Path(file).name)]
+        trees = [ast.parse(p.read_text(encoding="utf-8")) for p in paths if p.match(file)]
+        if not any(name in defined(tree) for tree in trees):
             missing.append(f"{file}:{name}")
     assert missing == []
 
 
-@pytest.mark.parametrize("document", sorted(set(DOCUMENTS)))
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_file_and_every_test_a_document_names_exists(document: str) -> None:
     missing = []
     for file, name in FILE.findall((ROOT / document).read_text(encoding="utf-8")):
@@ -52,15 +55,39 @@ def test_every_file_and_every_test_a_document_names_exists(document: str) -> Non
     assert missing == []
 
 
-@pytest.mark.parametrize("document", sorted(set(DOCUMENTS)))
-def test_every_relative_link_leads_somewhere(document: str) -> None:
+def links(document: str) -> Iterator[tuple[Path, str]]:
+    """Yield (file or folder, heading or nothing) of every link to a place in this repository."""
     path = ROOT / document
+    for target, heading in LINK.findall(path.read_text(encoding="utf-8")):
+        if "://" not in target and not target.startswith("mailto:"):
+            yield (path.parent / target if target else path).resolve(), heading
+
+
+def headings(path: Path) -> set[str]:
+    """Return the names by which links reach the headings of a document, as GitHub makes them."""
+    found = HEADING.findall(path.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_relative_link_leads_somewhere(document: str) -> None:
     assert [
-        target
-        for target in LINK.findall(path.read_text(encoding="utf-8"))
-        if "://" not in target and not target.startswith("mailto:")
-        if not (path.parent / target).exists()
+        f"{path.name}#{heading}"
+        for path, heading in links(document)
+        if not path.exists() or (heading and heading not in headings(path))
     ] == []
+
+
+def test_every_document_is_reached_from_the_readme() -> None:
+    reached, new = set[Path](), {ROOT / "README.md"}
+    while new:
+        reached |= new
+        found = {path for document in new for path, _ in links(str(document.relative_to(ROOT)))}
+        pages = {
+            page for path in found for page in (path.glob("*.md") if path.is_dir() else [path])
+        }
+        new = {page for page in pages if page.suffix == ".md"} - reached
+    assert {ROOT / document for document in DOCUMENTS} - reached == set()
 
 
 def test_every_dependency_has_its_reason() -> None:

@@ -44,7 +44,7 @@ from rowtide.stream.shard_owner import ShardOwner
 from rowtide.stream.slot import Slot
 from rowtide.stream.slot_failures import StoreBehind
 from rowtide.stream.slot_settings import SlotSettings
-from rowtide.stream.split_operations import SplitOperations
+from rowtide.stream.split_point_operations import SplitPointOperations
 from rowtide.stream.standby import Standby
 from rowtide.stream.standby_shard import StandbyShard
 from rowtide.stream.table_operations import TableOperations
@@ -208,7 +208,7 @@ class SimulatedWorker:
         logs = ShardLogs(cluster, TOPICS, slots)
         made = (self.directory, self.catalog_owner, logs, throttle)
         self.indexes = IndexOperations(*made, self.placement, self._finish_index)
-        splits = SplitOperations(self.directory, self._forward)
+        splits = SplitPointOperations(self.directory, self._forward)
         self.reshapes = ReshapeOperations(
             self.directory,
             self.catalog_owner,

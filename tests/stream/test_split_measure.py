@@ -13,7 +13,7 @@ from rowtide.core.chunk import row_key, table_prefix
 from rowtide.core.fold import RowAddress, Writes, delete_row, put_row
 from rowtide.core.split_points import Piece
 from rowtide.stream.row_store import RowStore
-from rowtide.stream.split_operations import Measure
+from rowtide.stream.split_point_operations import Measure
 
 TABLE = 7
 ROWS = 2000

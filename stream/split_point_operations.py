@@ -27,7 +27,7 @@ from rowtide.stream.row_requests import parse
 from rowtide.stream.row_store import RowStore
 from rowtide.stream.table_requests import key_schema
 
-__all__ = ["PIECES", "Forward", "Measure", "Measured", "SplitOperations"]
+__all__ = ["PIECES", "Forward", "Measure", "Measured", "SplitPointOperations"]
 
 UNIT_BYTES = 100 * 1024 * 1024
 """What ``split_size`` counts in unless the request says otherwise."""
@@ -52,7 +52,7 @@ class Measured(NamedTuple):
     read: int
 
 
-class SplitOperations:
+class SplitPointOperations:
     """The handler; it takes the caller's identity and the request's body."""
 
     def __init__(self, directory: Directory, forward: Forward) -> None:
