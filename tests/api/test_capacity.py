@@ -92,7 +92,7 @@ def test_a_read_costs_what_it_returns(client: Client, table: str, size: int, use
     assert units(ask(client, get(table, PK, columns_to_get=["PK1"]))) == (1, 0)
 
 
-def test_nothing_costs_one(client: Client, table: str) -> None:
+def test_a_read_of_nothing_costs_one_unit(client: Client, table: str) -> None:
     assert units(ask(client, get(table, ABSENT))) == (1, 0)
     nothing = get_range(table, key("m", 1), key("n", 1))
     assert units(ask(client, nothing)) == (1, 0)

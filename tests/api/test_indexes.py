@@ -400,7 +400,7 @@ class TestWhatIsRefused:
         assert refusal(client, _named(table.request(), taken.name)) == exists
         client.delete_table(table.name)
 
-    def test_more_indexes_than_five(self, client: Client) -> None:
+    def test_more_indexes_than_five_are_refused(self, client: Client) -> None:
         table = Indexed(client)
         for _ in range(5):
             assert table.create(by_n(LOCAL), base=False) == OK

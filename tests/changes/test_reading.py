@@ -194,6 +194,7 @@ async def test_a_group_that_somebody_else_is_in_does_not_keep_a_reader_from_read
                     break
     finally:
         await member.stop()
+    assert len(found) == 4
 
 
 async def one_more(reading: AsyncIterator[Batch]) -> None:

@@ -184,7 +184,7 @@ async def test_a_broker_that_ends_is_brought_back(running: EmbeddedBroker) -> No
             back.set()
 
     killed = running.pid
-    async with asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         supervision = tasks.create_task(supervise(running, report))
         running.kill()
         await back.wait()

@@ -20,7 +20,7 @@ def used(read: int, write: int) -> pb.ConsumedCapacity:
 
 
 @given(UNITS, UNITS, WIRE | st.just(b""))
-def test_a_row_answer(read: int, write: int, wire: bytes) -> None:
+def test_an_answer_with_a_row_is_what_protobuf_writes(read: int, write: int, wire: bytes) -> None:
     row = HEADER + wire if wire else b""
     expected = pb.GetRowResponse(consumed=used(read, write), row=row)
     assert row_answer(read, write, wire) == expected.SerializeToString()
@@ -37,7 +37,9 @@ def test_a_write_answer_has_a_row_only_where_one_was_asked_for(
 
 
 @given(UNITS, st.lists(WIRE, max_size=3), WIRE | st.just(b""))
-def test_a_range_answer(read: int, rows: list[bytes], next_key: bytes) -> None:
+def test_an_answer_with_a_range_is_what_protobuf_writes(
+    read: int, rows: list[bytes], next_key: bytes
+) -> None:
     expected = pb.GetRangeResponse(
         consumed=used(read, 0), rows=b"".join([HEADER, *rows]) if rows else b""
     )
@@ -47,7 +49,9 @@ def test_a_range_answer(read: int, rows: list[bytes], next_key: bytes) -> None:
 
 
 @given(st.lists(ROWS, max_size=4), UNITS, st.booleans())
-def test_a_stream_answer(rows: list[StreamRow], read: int, more: bool) -> None:
+def test_an_answer_with_stream_records_is_what_protobuf_writes(
+    rows: list[StreamRow], read: int, more: bool
+) -> None:
     expected = pb.GetStreamRecordResponse(
         next_shard_iterator="rt1:s1:5:7", consumed=used(read, 0), may_more_record=more
     )

@@ -159,7 +159,7 @@ def test_a_transaction_and_a_stream_go_through_any_worker(
 ) -> None:
     number = clients.index(client)
     for name in TABLES:
-        begun = pb.StartLocalTransactionRequest(table_name=name, key=put(name, key("txn"[:1])).row)
+        begun = pb.StartLocalTransactionRequest(table_name=name, key=put(name, key("t")).row)
         held = ask(client, begun).transaction_id
         other = clients[(number + 1) % 3]
         ask(other, put(name, key("t", number), puts(n=1), transaction_id=held))

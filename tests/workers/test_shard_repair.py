@@ -19,6 +19,7 @@ from rowtide.stream.topics import TopicNames
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.workers.conftest import Workers, repeated
 from tests.workers.test_forwarding import create
+from tests.workers.test_handover import LONG
 
 pytestmark = pytest.mark.system
 
@@ -29,7 +30,7 @@ ASKED = 4
 
 def fill(workers: Workers) -> Client:
     """Start a worker and write rows of one shard."""
-    client = workers.start()
+    client = workers.start(*LONG)
     repeated(partial(ask, client, create("t")))
     for number in range(ROWS):
         repeated(partial(ask, client, put("t", key("a", number), puts(n=number))))

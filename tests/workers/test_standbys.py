@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import Client, ServerError
 from rowtide.cli.main import main
 from rowtide.cli.wire_row import encoded
 from rowtide.core.wire import ots_pb2 as pb
@@ -112,6 +112,7 @@ def test_a_copy_answers_what_may_be_stale_and_misses_nothing_older(pair: Workers
             found = shown(stored(second, "t", key(LETTERS[reads % 6], 0)))
             assert least < 0 or (found is not None and found["n"] >= least)
             reads += 1
+            assert writer.is_alive(), "the writer failed"
     finally:
         stop.set()
         writer.join()
@@ -203,9 +204,14 @@ def test_a_copy_never_shows_half_a_transaction(pair: Workers) -> None:
             letter = LETTERS[value % 6]
             start = pb.StartLocalTransactionRequest(table_name="t", key=encoded(key(letter, 0)[:1]))
             within = ask(first, start).transaction_id
-            for row in range(4):
-                ask(first, put("t", key(letter, row), puts(n=value), transaction_id=within))
-            ask(first, pb.CommitTransactionRequest(transaction_id=within))
+            try:
+                for row in range(4):
+                    ask(first, put("t", key(letter, row), puts(n=value), transaction_id=within))
+                ask(first, pb.CommitTransactionRequest(transaction_id=within))
+            except ServerError as error:
+                if error.code != "OTSSessionNotExist":
+                    raise
+                continue  # It ended as its slot went to the other worker, whose lease lasted.
             written[0] += 1
 
     second.max_staleness_ms = BOUND_MS
@@ -217,7 +223,7 @@ def test_a_copy_never_shows_half_a_transaction(pair: Workers) -> None:
             letter = LETTERS[reads % 6]
             page = get_range("t", key(letter, INF_MIN), key(letter, INF_MAX))
             values = [shown(row) for row in rows(ask(second, page).rows)]
-            assert values in ([], [values[:1][0]] * 4 if values else [])
+            assert not values or values == [values[0]] * 4
             reads += 1
             assert writer.is_alive(), "the writer failed"
     finally:

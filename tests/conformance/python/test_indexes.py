@@ -396,19 +396,19 @@ class TestWhatIsRefused:
         assert [(name, value) for name, value, *_ in found.primary_key] == key
         sdk.delete_table("python_widest")
 
-    def test_more_indexes_than_five(self, ts: Any, make: Any) -> None:
+    def test_more_indexes_than_five_are_refused(self, ts: Any, make: Any) -> None:
         many = [by_n(ts, local=True) for _ in range(6)]
         quota = invalid("Number of index per table exceeds the quota:5.")
         table = make(*many[:5])
         assert refused(ts, lambda: table.create(many[5], base=False)) == quota
         assert refused(ts, lambda: table.make("absent", *many)) == quota
 
-    def test_an_index_of_a_table_that_is_not_there(self, ts: Any, sdk: Any) -> None:
+    def test_an_index_of_a_table_that_is_not_there_is_refused(self, ts: Any, sdk: Any) -> None:
         index = by_n(ts, local=False)
         call = refused(ts, lambda: sdk.create_secondary_index("absent", index, True))
         assert call == NO_TABLE
 
-    def test_an_index_that_does_not_fit_its_table(self, ts: Any, make: Any) -> None:
+    def test_an_index_that_does_not_fit_its_table_is_refused(self, ts: Any, make: Any) -> None:
         table = make()
         for index, text in (
             (by(ts, "m", name="x"), "Column 'm' of index 'x' is not a defined column."),

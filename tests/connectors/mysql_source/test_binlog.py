@@ -234,7 +234,7 @@ async def test_a_table_that_is_followed_again_is_copied_again(sql_server: SqlSer
     assert set(plain(target.rows["b"])) == {(2,), (3,)}
 
 
-async def test_how_far_it_is_behind(sql_server: SqlServer) -> None:
+async def test_it_tells_how_far_it_is_behind(sql_server: SqlServer) -> None:
     sql_server.execute("CREATE TABLE shop.a (id INT PRIMARY KEY)")
     async with following(sql_server, MemoryTarget()) as running:
         await running.settle()

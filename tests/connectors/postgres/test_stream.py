@@ -46,7 +46,7 @@ async def test_rows_that_are_there_come_and_then_what_changes(postgres: PostgreS
     ]
 
 
-async def test_how_far_it_is_behind(postgres: PostgreSQL) -> None:
+async def test_it_tells_how_far_it_is_behind(postgres: PostgreSQL) -> None:
     postgres.execute("CREATE TABLE shop.a (id int PRIMARY KEY)", "CREATE TABLE public.b (n int)")
     async with following(postgres, MemoryTarget()) as running:
         await running.settle()

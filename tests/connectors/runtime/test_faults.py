@@ -205,7 +205,7 @@ def test_the_work_is_divided_between_processes(scene: Scene) -> None:
     scene.until(lambda: sink.rows.keys() == set("aeimquy"))
 
 
-def test_pause_resume_rewind_and_delete(scene: Scene) -> None:
+def test_a_paused_one_is_rewound_to_the_rows_and_a_deleted_one_begins_anew(scene: Scene) -> None:
     sink = scene.sink("rewound")
     scene.put("kept", v=1)
     scene.processes.start()
