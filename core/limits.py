@@ -1,8 +1,8 @@
 """Every bound a request is held to, in one place.
 
-The defaults are those of the service as its SDKs' tests know them (protocol notes, section 7). A
-field that the service lets a user raise is a setting of the same name. Sizes are bytes, counts are
-counts, times carry their unit in the name.
+The defaults are those of the service as its SDKs' tests know them. A field that the service lets a
+user raise is a setting of the same name. Sizes are bytes, counts are counts, times carry their unit
+in the name.
 """
 
 from __future__ import annotations
