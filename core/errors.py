@@ -2,7 +2,9 @@
 
     StoreError
     ├── Rejected         not applied; the same request will fail again
+    │   └── LogTrimmed   the position asked for is kept no more
     ├── Unavailable      not applied; the same request may succeed later
+    │   └── Elsewhere    another worker serves the slot
     └── OutcomeUnknown   may have been applied; the log did not answer in time
 
 A failure carries the protocol's error code and a message; ``STATUS`` maps each code to its

@@ -52,6 +52,7 @@ def in_force(state: ShardState, table: Table) -> bool:
 
 
 def stream_settings(stream: record.Stream | None) -> StreamSettings | None:
+    """Return a stream's settings as its log has them."""
     if stream is None:
         return None
     return StreamSettings(

@@ -38,8 +38,8 @@ class Directory:
         self._slots = slots
         self._full: str | None = None
 
-    def free_bytes(self, free: int, least: int) -> None:
-        """Learn how much the disk has left; below ``least`` writes are refused."""
+    def learn_free_bytes(self, free: int, least: int) -> None:
+        """Note what the disk has left, in bytes; below ``least`` writes are refused."""
         self._full = None
         if free < least:
             self._full = f"The disk is almost full: {free} bytes free, {least} required."

@@ -155,6 +155,7 @@ def _newest(max_versions: int) -> Selection:
 
 
 def columns_of(names: Sequence[str], limits: Limits) -> frozenset[bytes] | None:
+    """Return the columns asked for; None: all. Raises OTSParameterInvalid."""
     if not names:
         return None
     if len(names) > limits.columns_to_get_max:

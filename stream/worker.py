@@ -30,6 +30,7 @@ from rowtide.stream.counts import Counts
 from rowtide.stream.defined_column_operations import DefinedColumnOperations
 from rowtide.stream.destinations import destinations
 from rowtide.stream.directory import Directory
+from rowtide.stream.disk_watch import watch_disk
 from rowtide.stream.exact_rows import ExactRows
 from rowtide.stream.fan_out import FanOut
 from rowtide.stream.faust_membership import Membership, MembershipConfig
@@ -64,7 +65,6 @@ from rowtide.stream.topic_sweep import TopicSweep
 from rowtide.stream.topics import TopicNames
 from rowtide.stream.transaction_operations import TransactionOperations
 from rowtide.stream.unbuilt_operations import UnbuiltOperations
-from rowtide.stream.upkeep import watch_disk
 from rowtide.stream.worker_config import WorkerConfig
 from rowtide.stream.worker_directory import WorkerDirectory
 from rowtide.stream.worker_metrics import WorkerParts, families
