@@ -1,6 +1,7 @@
 """What the documents name exists: functions, files, headings, and a reason for every dependency."""
 
 import ast
+import fnmatch
 import re
 import tomllib
 from collections.abc import Iterator
@@ -88,6 +89,16 @@ def test_every_document_is_reached_from_the_readme() -> None:
         }
         new = {page for page in pages if page.suffix == ".md"} - reached
     assert {ROOT / document for document in DOCUMENTS} - reached == set()
+
+
+@pytest.mark.parametrize("folder", ["core", "stream"])
+def test_a_folders_map_has_each_of_its_modules(folder: str) -> None:
+    text = (ROOT / folder / "DESIGN.md").read_text(encoding="utf-8")
+    names = re.findall(r"`([\w*]+)`", text.partition("## Map")[2].partition("\n## ")[0])
+    modules = {path.stem for path in (ROOT / folder).glob("*.py")}
+    drawn = {name: set(fnmatch.filter(modules, name)) for name in names}
+    assert modules - set[str]().union(*drawn.values()) == set()
+    assert [name for name, found in drawn.items() if not found] == []
 
 
 def test_every_dependency_has_its_reason() -> None:
