@@ -25,7 +25,7 @@ WHEEL_TESTS := not slow and not kafka and not system
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
-demo: $(DEMO) ## Load a year's flights, follow the stream, compare (ROWS=all: the whole year, ONCE=1: stop at the end)
+demo: $(DEMO) ## Load a month's flights, follow the stream, compare (ROWS=all: a whole year, ONCE=1: stop at the end)
 	ROWS=$(ROWS) ONCE=$(ONCE) $(BIN)/python -m demo.flights
 
 demo-replication: $(REPLICATION) ## MariaDB to a search index, an analytics file, another MariaDB; everything is killed; compare

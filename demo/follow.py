@@ -11,20 +11,26 @@ import contextlib
 import json
 import multiprocessing
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from demo.proof import Total, total
 from demo.source import Columns, Key, Row, Table
-from rowtide.cli.client import Client, StreamRecord
+from rowtide.cli.client import Client, ServerError, StreamPage, StreamRecord
 from rowtide.cli.wire_row import Put
 from rowtide.core.plainbuffer import SequenceInfo
 from rowtide.deploy.up import Ready
 
-__all__ = ["Follower", "connect"]
+__all__ = ["Copy", "Follower", "FollowerFailed", "connect"]
 
 IDLE_S = 0.02
 """The pause after a round that found nothing, so that an idle follower costs little."""
+
+PASSING = frozenset({"OTSPartitionUnavailable", "OTSServerBusy"})
+"""Nothing was done, and the same request may succeed soon: SDKs ask again."""
+
+AWAY_S_MAX = 60.0
 
 
 class Copy:
@@ -49,7 +55,7 @@ class Copy:
         """Read every open shard once and return how many records came."""
         count = 0
         for shard_id, iterator in list(self._iterators.items()):
-            page = self._client.get_stream_record(iterator)
+            page = self._page(iterator)
             for record in page.records:
                 self._apply(shard_id, record)
             count += len(page.records)
@@ -60,6 +66,17 @@ class Copy:
                 self._finished.add(shard_id)
                 self._open_shards()
         return count
+
+    def _page(self, iterator: str) -> StreamPage:
+        """Return the next records; a machine with much else to do loses its leases for moments."""
+        until_s = time.monotonic() + AWAY_S_MAX
+        while True:
+            try:
+                return self._client.get_stream_record(iterator)
+            except ServerError as error:
+                if error.code not in PASSING or time.monotonic() > until_s:
+                    raise
+            time.sleep(IDLE_S)
 
     def _open_shards(self) -> None:
         """Begin every shard whose parents are read; a parent no longer listed has expired."""
@@ -89,6 +106,10 @@ class Copy:
             elif not isinstance(change.value, bytes):
                 columns[change.name] = change.value
         self._rows[key] = json.dumps(columns)
+
+
+class FollowerFailed(Exception):
+    """The process that follows the streams ended, and says why."""
 
 
 class Follower:
@@ -135,7 +156,7 @@ class Follower:
         except EOFError:
             answer = "it ended"
         if isinstance(answer, str):
-            raise RuntimeError(f"the stream's follower failed: {answer}")
+            raise FollowerFailed(f"the stream's follower failed: {answer}")
         totals: dict[str, Total] = answer
         return totals
 

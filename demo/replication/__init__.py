@@ -1,1 +1,1 @@
-"""The demo of replication: a year's flights through MariaDB, rowtide and three other systems."""
+"""The demo of replication: real flights through MariaDB, rowtide and three other systems."""
