@@ -39,6 +39,8 @@ JANUARY = 1
 SNAPSHOT_S_MAX = 240.0
 CATCH_UP_S_MAX = 120.0
 BETWEEN_KILLS_S = 2.0
+PATIENCE_S = 30.0
+"""For so long rowtide may say that a shard is not available: a busy machine loses leases."""
 AWAY_S = 0.2
 """A transaction that fails because the origin was killed is made again after so long."""
 
@@ -161,7 +163,7 @@ def _behind_text(seen: Seen) -> str:
 async def _compare(systems: Systems) -> bool:
     """Compare the origin with the tables, and these with every sink."""
     equal = True
-    async with Endpoint(**systems.ready._asdict()) as endpoint:
+    async with Endpoint(**systems.ready._asdict(), patience_s=PATIENCE_S) as endpoint:
         place = Place(endpoint, os.environ, str(systems.folder / "connectors"))
         known = {
             name: found.declaration for name, found in (await Declarations(endpoint).all()).items()
