@@ -30,7 +30,11 @@ IDLE_S = 0.02
 PASSING = frozenset({"OTSPartitionUnavailable", "OTSServerBusy"})
 """Nothing was done, and the same request may succeed soon: SDKs ask again."""
 
+AGAIN_S = 0.2
+"""The pause before that: each refusal is a line in the server's log."""
+
 AWAY_S_MAX = 60.0
+"""So long a shard may not be available."""
 
 
 class Copy:
@@ -76,7 +80,7 @@ class Copy:
             except ServerError as error:
                 if error.code not in PASSING or time.monotonic() > until_s:
                     raise
-            time.sleep(IDLE_S)
+            time.sleep(AGAIN_S)
 
     def _open_shards(self) -> None:
         """Begin every shard whose parents are read; a parent no longer listed has expired."""
