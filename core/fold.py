@@ -76,13 +76,13 @@ def put_row(
 ) -> Writes:
     """Replace the whole row by ``cells``."""
     kept = _put_order(cells, max_versions)
-    return _replace_all(rows, at, stamp) + _cut(at, b"", Chunk(stamp, kept))
+    return _replace_all(rows, at) + _cut(at, b"", Chunk(stamp, kept))
 
 
 def delete_row(rows: ChunkReader, at: RowAddress, stamp: int) -> Writes:
     """Leave a stamped delete in place of the row."""
     gone = Chunk(stamp, [], b"", True, at.key_piece, at.key_state)
-    return [*_replace_all(rows, at, stamp), (at.row_key, chunks.encode(gone))]
+    return [*_replace_all(rows, at), (at.row_key, chunks.encode(gone))]
 
 
 def update_row(
@@ -97,7 +97,7 @@ def update_row(
         puts = _merge([], changes, max_versions)
         if not puts and all(cell.op in (DELETE_ALL, DELETE_ONE) for cell in changes):
             return []
-        return _replace_all(rows, at, stamp) + _cut(at, b"", Chunk(stamp, puts))
+        return _replace_all(rows, at) + _cut(at, b"", Chunk(stamp, puts))
     if chunks.header(first)[2]:
         return _update_wide(rows, at, changes, stamp, max_versions)
     if type(changes) is PackedCells and max_versions == 1:
@@ -173,7 +173,7 @@ def stored_cells(
     return [cell for value in values for cell in chunks.cells_of(value)]
 
 
-def _replace_all(rows: ChunkReader, at: RowAddress, stamp: int) -> Writes:
+def _replace_all(rows: ChunkReader, at: RowAddress) -> Writes:
     """Return the removals of every later chunk of the row; its first chunk is written anew."""
     first = rows.get(at.row_key)
     if first is None or not chunks.header(first)[2]:

@@ -70,7 +70,7 @@ class ReshapeOperations:
         changes = self._owner.catalog.reshapes.values()
         under_way = {p: change.kind for change in changes for p in change.parents}
         told = [
-            _told(table, shard, under_way.get(shard.shard_id))
+            _told(shard, under_way.get(shard.shard_id))
             for shard in (*ended_in_order(table.ended), *table.shards)
         ]
         return json_answer({"table": table.name, "slots": self._logs.slots, "shards": told})
@@ -378,7 +378,7 @@ def _place(table: Table, given: Any) -> bytes:
         raise invalid(f"'{text}' is no value of key column '{column.name}': {error}.") from error
 
 
-def _told(table: Table, shard: ShardRange, under_way: str | None) -> dict[str, Any]:
+def _told(shard: ShardRange, under_way: str | None) -> dict[str, Any]:
     """Return a shard as operators see it."""
     return {
         "shard": shard.shard_id,

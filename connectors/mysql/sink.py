@@ -162,7 +162,7 @@ class MysqlSink:
                     raise LayoutChanged("another process changed the table's columns just now")
                 writer = BatchWriter(connection, self.table)
                 await writer.write(batch, rows)
-            await self._sweep(connection, batch, rows)
+            await self._sweep(connection, rows)
         return refused + writer.refused
 
     async def _widened(
@@ -203,9 +203,7 @@ class MysqlSink:
             wanted[name] = max(needed(Kind.DOUBLE, value) for value in values)
         return wanted
 
-    async def _sweep(
-        self, connection: Connection, batch: SinkBatch, rows: Sequence[SinkRow]
-    ) -> None:
+    async def _sweep(self, connection: Connection, rows: Sequence[SinkRow]) -> None:
         """Forget now and then what was deleted so long ago that nothing older can come."""
         self._applied += 1
         if self._applied % BATCHES_BETWEEN_SWEEPS or not rows:
