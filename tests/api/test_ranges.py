@@ -94,7 +94,9 @@ BOUNDS: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("case", BOUNDS)
-def test_bounds_forward(client: Client, grid: str, case: str) -> None:
+def test_a_range_forward_has_the_keys_within_its_bounds(
+    client: Client, grid: str, case: str
+) -> None:
     start, end, seen = BOUNDS[case]
     answer = ask(client, get_range(grid, start, end))
     assert (keys_of(answer), next_key(answer)) == (seen, None)
@@ -116,7 +118,9 @@ BACKWARD: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("case", BACKWARD)
-def test_bounds_backward(client: Client, grid: str, case: str) -> None:
+def test_a_range_backward_has_the_keys_within_its_bounds(
+    client: Client, grid: str, case: str
+) -> None:
     start, end, seen = BACKWARD[case]
     answer = ask(client, get_range(grid, start, end, direction=pb.BACKWARD))
     assert (keys_of(answer), next_key(answer)) == (seen, None)

@@ -30,7 +30,9 @@ def batch(text: str, partition: str = "p") -> AtomicBatch:
 
 
 @pytest.mark.parametrize(("before", "changes", "after", "log"), scenarios())
-def test_a_batch(before: str, changes: str, after: str, log: str) -> None:
+def test_a_batch_stands_or_falls_as_a_whole(
+    before: str, changes: str, after: str, log: str
+) -> None:
     model = ShardModel()
     if before != "-":
         model.write(f"P {before}")

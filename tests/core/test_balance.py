@@ -61,7 +61,9 @@ def told(wanted: Wanted) -> str:
 
 
 @pytest.mark.parametrize(("case", "workers", "shards", "wants"), scenarios())
-def test_what_is_wanted(case: str, workers: str, shards: str, wants: str) -> None:
+def test_loads_decide_which_change_is_wanted(
+    case: str, workers: str, shards: str, wants: str
+) -> None:
     balance = Balance(SETTINGS)
     owners = {"one": ONE, "two": TWO}[workers]
     # Nothing that was hot or cold for a moment counts.

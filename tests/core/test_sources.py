@@ -54,7 +54,9 @@ def scenarios() -> list[object]:
 
 
 @pytest.mark.parametrize(("steps", "wrote"), scenarios())
-def test_positions(steps: list[str], wrote: list[str]) -> None:
+def test_each_row_stands_once_whatever_becomes_of_shards(
+    steps: list[str], wrote: list[str]
+) -> None:
     table = SourcedTable()
     for step in steps:
         what, _, name = step.partition(":")

@@ -26,12 +26,12 @@ SCENARIOS = {
     "pieces overshoot, they are never cut": ([70] * 4, 100, 1000, [2]),
     "fewer cuts make larger parts": ([50] * 10, 100, 1, [5]),
     "pieces of deleted rows alone make no cut more": ([1, 1, 0], 1, 1, [1]),
-    "one cut where two do not fit evenly": ([40] * 10, 100, 2, [4, 8]),
+    "larger parts where there would be one cut too many": ([40] * 10, 100, 2, [4, 8]),
 }
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_cuts(name: str) -> None:
+def test_a_table_is_cut_where_its_parts_are_about_equal(name: str) -> None:
     sizes, split_bytes, points_max, expected = SCENARIOS[name]
     assert cuts(sizes, split_bytes, points_max) == expected
 

@@ -52,7 +52,9 @@ def prepared(before: str) -> ShardModel:
 
 
 @pytest.mark.parametrize(("before", "inside", "sees", "after", "log"), scenarios())
-def test_a_transaction(before: str, inside: str, sees: str, after: str, log: str) -> None:
+def test_a_transaction_is_seen_inside_and_stands_as_a_whole(
+    before: str, inside: str, sees: str, after: str, log: str
+) -> None:
     model = prepared(before)
     at = len(model.log)
     transaction = model.begin()
