@@ -3,6 +3,9 @@
 It is a shard of slot 0: its owner holds that slot's claim, appends by the append rule and
 answers after the record stands; changes are decided one at a time, each an atomic batch in the
 catalog's log. A snapshot is appended now and then, and the log before it trimmed.
+
+What is read of the log may end early: a broker that was deposed, and does not know it, goes on
+answering. Who opens a slot proves the end by an append, see ``CatalogOwner.prove``.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rowtide.core import record
 from rowtide.core.catalog import Catalog, Document, document_body, snapshot_body
-from rowtide.core.errors import Elsewhere, LogTrimmed, StoreError, Unavailable
+from rowtide.core.errors import Elsewhere, LogTrimmed, OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.appender import Appender
 from rowtide.stream.lease_keeper import lease_clock
 from rowtide.stream.log import Entry, Log
+from rowtide.stream.shared_work import SharedWork
 
 __all__ = ["CATALOG_SLOT", "CatalogOwner", "Decide"]
 
@@ -31,6 +35,12 @@ FOLLOW_S = 1.0
 
 READ_BYTES = 4 * 1024 * 1024
 BACKOFF_S = 0.2
+
+PROOF_S = 5.0
+"""How long it is tried to prove the log's end; one append waits half as long for its answer."""
+
+NOWHERE = -1
+"""The offset that a record names which is to be void wherever it stands."""
 
 CATALOG_SLOT = 0
 
@@ -73,6 +83,7 @@ class CatalogOwner:
         self._refreshing = asyncio.Lock()
         self._read_s = -math.inf
         self._snapshot_at = 0
+        self._proofs = SharedWork()
 
     async def open(self, claim: int) -> None:
         """Take the catalog over under ``claim``: read its log up to a no-op of ours."""
@@ -122,6 +133,41 @@ class CatalogOwner:
             except LogTrimmed:
                 await self._restart()
         self._read_s = max(self._read_s, asked_s)
+
+    async def prove(self) -> None:
+        """Fold everything that stood in the log at some time since the call, whoever leads it.
+
+        A void record is appended: what stands before it is all there was. Those who ask before it
+        is sent share it. Raises ``Unavailable`` where that can't be told.
+        """
+        await self._proofs.since(self._prove)
+
+    async def _prove(self) -> None:
+        asked_s = lease_clock()
+        last = await self._append_void()
+        while (applied := self.catalog.applied) < last:
+            try:
+                await self._take(applied + 1, 0.0)
+            except LogTrimmed:
+                await self._restart()
+            if self.catalog.applied <= applied:
+                raise Unavailable(f"{self._tail.name} ends at {applied}, but {last} was written")
+        self._read_s = max(self._read_s, asked_s)
+
+    async def _append_void(self) -> int:
+        """Append a record that is void; return its offset."""
+        envelope = record.Envelope(NOWHERE, self._claim, self._owner, 0, record.SINGLE)
+        void = b"", record.encode_record(envelope, record.encode_body(record.NoOp()))
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + PROOF_S
+        while True:
+            try:
+                return await self._tail.append([void], deadline_s=PROOF_S / 2)
+            except (OutcomeUnknown, Unavailable) as error:
+                await self._tail.disconnect()
+                if clock() > until_s:
+                    raise Unavailable(f"the catalog's end can't be told: {error}") from error
+            await asyncio.sleep(BACKOFF_S)
 
     async def _take(self, offset: int, wait_s: float) -> None:
         entries = await self._tail.read(offset, bytes_max=READ_BYTES, wait_s=wait_s)

@@ -4,6 +4,9 @@ Leases make reads strong; writes are safe without them. A slot may be read here 
 its last successful renewal was *sent* is below the lease. The clock runs during suspend, so a
 laptop that wakes up does not serve from an old lease. Renewals go out together for all slots, on
 connections of their own, so they never queue behind data.
+
+What is *read* of the leases may be of before: a broker that was deposed, and does not know it, goes
+on answering. So a later claim that is read is so, but that there is none is proven by an append.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from rowtide.stream.clock import lease_clock
 from rowtide.stream.counts import Counts
 from rowtide.stream.log import Entry, Log
 from rowtide.stream.log_cluster import Appends, LogCluster
+from rowtide.stream.shared_work import SharedWork
 
 __all__ = ["LeaseKeeper", "LeaseSettings", "lease_clock"]
 
@@ -42,6 +46,9 @@ GATHER_S = 0.05
 
 UNREAD = -1
 """In place of an offset: what comes next is the first record that is kept."""
+
+PROOF_S = 5.0
+"""How long it is tried to prove that a claim is the last."""
 
 TRIM_EVERY = 600
 """Renewals after which the records before the last one are trimmed."""
@@ -76,6 +83,7 @@ class Held:
     renewals: int = 0
     trim_at: int | None = None
     """The number of renewals at which older records are trimmed; None: earlier owners may serve."""
+    proofs: SharedWork = field(default_factory=SharedWork)
 
 
 @dataclass(slots=True)
@@ -286,16 +294,50 @@ class LeaseKeeper:
         return claim
 
     async def still_last(self, slot: int) -> bool:
-        """Read the lease partition to its end and say whether our claim is still the last."""
+        """Say whether our claim was the last at some time since the call: an append proves it.
+
+        Raises ``Unavailable`` where that can't be told. Those who ask before the append is sent
+        share it.
+        """
         held = self._held.get(slot)
         if held is None or held.lost:
             return False
-        await self._read_to_end(held.log, held.view)
+        await held.proofs.since(lambda: self._prove(slot, held))
+        return not held.lost
+
+    async def _prove(self, slot: int, held: Held) -> None:
+        """Append a renewal until one stands where it says, unless another's later claim is found.
+
+        What stands before it was read by then. It lengthens our lease only for those who read it.
+        """
+        log = self._cluster.log(self._topic, slot)  # Renewals that are under way have the other.
+        until_s = self._clock_s() + PROOF_S
+        while not self._overtaken(held):
+            at = held.view.end
+            record = self._record(held, RENEW)
+            try:
+                base = await log.append([(b"", record)], deadline_s=self._settings.lease_s / 2)
+            except (OutcomeUnknown, Unavailable) as error:
+                await log.disconnect()
+                if self._clock_s() > until_s:
+                    raise Unavailable(f"{log.name}: whose it is can't be told: {error}") from error
+                await asyncio.sleep(BACKOFF_S)
+                continue
+            if base == at:
+                held.view.end = max(held.view.end, at + 1)
+                return
+            await self._read_to_end(log, held.view)
+            if held.view.end <= base:
+                raise Unavailable(f"{log.name} ends at {held.view.end}, but {base} was written")
+
+    def _overtaken(self, held: Held) -> bool:
+        """Say whether a later claim than ours was read; then it is lost."""
         last = held.view.last
-        if last is None or last.claim != held.claim:
+        if not held.lost and (last is None or last.claim != held.claim):
+            logger.warning("%s: claimed by another worker, reads stop here", held.log.name)
             self._counts.leases_lost += 1
             held.lost = True
-        return not held.lost
+        return held.lost
 
     async def release(self, slot: int) -> None:
         """Stop serving reads of ``slot``, then say so: a successor need not wait."""
@@ -362,11 +404,7 @@ class LeaseKeeper:
         except StoreError as error:
             logger.warning("%s: renewal: %s", held.log.name, error)
             return
-        last = held.view.last
-        if last is not None and last.claim != held.claim:
-            logger.warning("%s: claimed by another worker, reads stop here", held.log.name)
-            self._counts.leases_lost += 1
-            held.lost = True
+        self._overtaken(held)
 
     async def _trim(self, held: Held) -> None:
         try:

@@ -62,7 +62,8 @@ class Standby:
     """A slot's rows on a worker that does not own it.
 
     ``tables`` are its shards, parents before children, ``coming`` those that are moved to it.
-    ``catalog_read`` reads the catalog to its present end. ``clock_s`` never goes back and runs
+    ``catalog_read`` reads the catalog to its present end, as far as the broker that is asked tells,
+    ``catalog_proven`` whatever it tells. ``clock_s`` never goes back and runs
     during suspend; it is that of ``tails``. Rows that were not brought in line with the changelog
     for ``changelog_kept_s`` are rebuilt.
     """
@@ -76,6 +77,7 @@ class Standby:
         tails: LogTails,
         path: Path,
         catalog_read: Callable[[], Awaitable[None]],
+        catalog_proven: Callable[[], Awaitable[None]],
         tables: Callable[[int], Collection[tuple[Table, ShardRange]]],
         coming: Callable[[int], Collection[tuple[Table, ShardRange]]],
         table_known: Callable[[int], bool],
@@ -94,6 +96,7 @@ class Standby:
         self._tails = tails
         self._path = path
         self._catalog_read = catalog_read
+        self._catalog_proven = catalog_proven
         self._tables = tables
         self._coming = coming
         self._table_known = table_known
@@ -211,7 +214,8 @@ class Standby:
                 self._catalog_read()
             )  # It knows every table that there are entries of up to there.
             await self._recover(rows, until)
-        await self._catalog_read()
+        # A shard that had come by now, and was not heard of, would be followed on rows of before.
+        await self._catalog_proven()
         coming = begun(rows, self._coming(self.number))
         if came := unseen(known, [*self._tables(self.number), *coming]):
             # Those that come from here on are made room for; see ``_make_room``.

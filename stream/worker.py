@@ -441,7 +441,7 @@ class Worker:
             topics=self._topics,
             leases=self._leases,
             path=self._rows_path(number),
-            before_open=self._owner.open if number == 0 else self._catalog_ready,
+            before_open=self._owner.open if number == 0 else lambda _: self._catalog_proven(),
             tables=self._tables_of,
             table_known=self._table_known,
             clock_us=self._clock,
@@ -465,6 +465,7 @@ class Worker:
             tails=self._tails,
             path=self._rows_path(number),
             catalog_read=self._catalog_read,
+            catalog_proven=self._catalog_proven,
             tables=lambda slot: [*self._reshapes.ended(slot), *self._tables_of(slot)],
             coming=self._reshapes.arriving,
             table_known=self._table_known,
@@ -478,8 +479,9 @@ class Worker:
         """Return where a slot's rows are, for its owner as for who keeps a copy."""
         return self.config.data_dir / "rows" / str(number)
 
-    async def _catalog_ready(self, _claim: int) -> None:
-        await self._catalog_read()
+    async def _catalog_proven(self) -> None:
+        await self._owner.ready.wait()
+        await self._owner.prove()
 
     async def _catalog_read(self) -> None:
         await self._owner.ready.wait()

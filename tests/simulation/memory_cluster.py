@@ -15,7 +15,7 @@ from rowtide.stream.kafka_config import TopicSpec
 from rowtide.stream.log import Entry
 from rowtide.stream.log_cluster import Appends, Reads
 from tests.simulation.broker import Changelog, Pairs, Partition, Place
-from tests.simulation.network import Fate, Link, Reply, Work, resolve
+from tests.simulation.network import Fate, Link, Reply, resolve
 
 __all__ = ["MemoryCluster", "MemoryReader", "SimulatedLog"]
 
@@ -38,8 +38,8 @@ class SimulatedLog:
 
     @property
     def partition(self) -> Partition:
-        """The log at the broker."""
-        return self._link.network.broker.log(self.place)
+        """The log at whom this process takes for its leader."""
+        return self._link.leaders.log(self.place)
 
     async def append(self, entries: Pairs, *, deadline_s: float) -> int:
         """Append one batch, see ``Log.append``."""
@@ -66,6 +66,7 @@ class SimulatedLog:
             lambda: link.network.broker.append(self.place, sent),
             deadline_s=deadline_s,
             held=of_shard and link.holding,
+            place=self.place,
         )
         return self._in_flight
 
@@ -73,12 +74,15 @@ class SimulatedLog:
         """Return entries from ``offset`` on, see ``Log.read``."""
         bytes_max = min(bytes_max, self._link.network.read_bytes_max)
 
+        def told() -> Any:
+            return told_by(lambda: self.partition.read(offset, bytes_max))
+
         def work(reply: Reply) -> None:
             log = self.partition
             if offset != log.end or wait_s <= 0:
-                reply(told_by(lambda: log.read(offset, bytes_max)))
+                reply(told())
                 return
-            once = _Once(lambda: reply(told_by(lambda: log.read(offset, bytes_max))))
+            once = _Once(lambda: reply(told()))
             log.waiters.append(once)
             self._link.network.later(wait_s, once)
 
@@ -91,9 +95,11 @@ class SimulatedLog:
         bytes_max = self._link.network.read_bytes_max
 
         def told() -> Any:
+            log = self.partition
             return told_by(lambda: (log.read(offset, bytes_max), log.end))
 
         def work(reply: Reply) -> None:
+            log = self.partition
             if offset != log.end:
                 reply(told())
                 return
@@ -101,28 +107,29 @@ class SimulatedLog:
             log.waiters.append(once)
             self._link.network.later(wait_s, once)
 
-        log = self.partition
         found: tuple[list[Entry], int] = await self._link.ask(self.name, work)
         return found
 
     async def bounds(self) -> tuple[int, int]:
         """Return (start, end), see ``Log.bounds``."""
-        log = self.partition
         found: tuple[int, int] = await self._link.ask(
-            self.name, lambda reply: reply((log.start, log.end))
+            self.name, lambda reply: reply((self.partition.start, self.partition.end))
         )
         await self._link.network.late()
         return found
 
     async def end(self) -> int:
         """Return the next offset, see ``Log.end``."""
-        log = self.partition
-        return int(await self._link.ask(self.name, lambda reply: reply(log.end)))
+        return int(await self._link.ask(self.name, lambda reply: reply(self.partition.end)))
 
     async def trim(self, before: int) -> None:
         """Delete every entry below ``before``, see ``Log.trim``."""
-        work: Work = lambda reply: reply(told_by(lambda: self.partition.trim(before)))  # noqa: E731
-        await self._link.ask(self.name, work)
+        await self._link.ask(self.name, lambda reply: reply(told_by(lambda: self._trim(before))))
+
+    def _trim(self, before: int) -> None:
+        if self._link.leaders.deposed(self.place):
+            raise Unavailable(f"trim of {self.name}: not enough replicas")
+        self.partition.trim(before)
 
     async def disconnect(self) -> None:
         """Forget what is in flight, see ``Log.disconnect``; it may still land."""
@@ -154,10 +161,12 @@ def told_by(work: Callable[[], Any]) -> Any:
 class MemoryWriter:
     """A ``ChangelogWriter``: one owner's, under the one transactional id of its partition."""
 
-    def __init__(self, link: Link, changelog: Changelog, name: str) -> None:
-        self.name = name
+    def __init__(self, link: Link, place: Place) -> None:
+        self.name = f"{place[0]}[{place[1]}]"
         self._link = link
-        self._changelog = changelog
+        self._place = place
+        self._changelog = link.network.broker.changelog(place)
+        """At the coordinator, who is nobody's to depose, and the true leader."""
         self._epoch: int | None = None
 
     @property
@@ -185,6 +194,9 @@ class MemoryWriter:
         sent = list(changes)
         await self._ask(lambda: self._prepared(epoch))
         fate = self._link.drawn(self._link.flush_fates)
+        if self._link.leaders.deposed(self._place):
+            self._link.leaders.learn(self._place)
+            fate = Fate.LOST_REQUEST
         if fate in (Fate.REFUSED, Fate.LOST_REQUEST):
             raise Unavailable(f"flush to {self.name}: refused before the commit")
         committed = Commit(self._changelog, epoch, sent)
@@ -225,11 +237,16 @@ class Commit:
 class MemoryReader:
     """A ``ChangelogReader`` of one partition."""
 
-    def __init__(self, link: Link, changelog: Changelog, name: str) -> None:
-        self.name = name
+    def __init__(self, link: Link, place: Place) -> None:
+        self.name = f"{place[0]}[{place[1]}]"
         self.position = 0
         self._link = link
-        self._changelog = changelog
+        self._place = place
+
+    @property
+    def _changelog(self) -> Changelog:
+        """The changelog at whom this process takes for its leader."""
+        return self._link.leaders.changelog(self._place)
 
     async def start(self) -> int:
         """Return the first offset still kept."""
@@ -255,8 +272,11 @@ class MemoryReader:
         self.position = end
 
     def _page(self, low: int, high: int) -> list[ChangelogEntry]:
-        kept = (e for e in self._changelog.entries if low <= e.offset < high)
-        return list(islice(kept, PAGE))
+        changelog = self._changelog
+        page = list(islice((e for e in changelog.entries if low <= e.offset < high), PAGE))
+        if not page and changelog.end < high:
+            raise Unavailable(f"{self.name}: offset {high} lies beyond the end {changelog.end}")
+        return page
 
     async def _ask(self, work: Callable[[], Any]) -> Any:
         return await self._link.ask(self.name, lambda reply: reply(told_by(work)), asked_s=FLUSH_S)
@@ -313,13 +333,11 @@ class MemoryCluster:
 
     def changelog_writer(self, topic: str, partition: int, transactional_id: str) -> MemoryWriter:
         """Return a writer; whoever fences last may flush."""
-        changelog = self.link.network.broker.changelog((topic, partition))
-        return MemoryWriter(self.link, changelog, f"{topic}[{partition}]")
+        return MemoryWriter(self.link, (topic, partition))
 
     def changelog_reader(self, topic: str, partition: int) -> MemoryReader:
         """Return a reader of what is committed."""
-        changelog = self.link.network.broker.changelog((topic, partition))
-        return MemoryReader(self.link, changelog, f"{topic}[{partition}]")
+        return MemoryReader(self.link, (topic, partition))
 
     async def topics(self) -> dict[str, int]:
         """Return the topics there are."""

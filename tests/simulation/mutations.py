@@ -29,6 +29,7 @@ from rowtide.core.source_position import SourcePositions
 from rowtide.stream import changelog_recovery, row_store, shard_owner, slot_reshapes
 from rowtide.stream import slot as slot_module
 from rowtide.stream.appender import Appended, Appender
+from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.changelog_flush import ChangelogFlush, Gathered
 from rowtide.stream.flush_scope import FlushScope, flush_scope
 from rowtide.stream.lease_keeper import Held, LeaseKeeper
@@ -44,7 +45,16 @@ from rowtide.stream.standby_shard import StandbyShard, Unflushed
 from tests.simulation.broker import Changelog
 from tests.simulation.program import COPIES_FROM
 
-__all__ = ["COPIES", "MUTATIONS", "RESHAPING", "SOURCES", "UNFOUND", "Mutation", "planted"]
+__all__ = [
+    "COPIES",
+    "DEPOSED",
+    "MUTATIONS",
+    "RESHAPING",
+    "SOURCES",
+    "UNFOUND",
+    "Mutation",
+    "planted",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +313,11 @@ async def _still_last(_self: LeaseKeeper, _slot: int) -> bool:
     return True
 
 
+async def _read_on(self: LeaseKeeper, _slot: int, held: Held) -> None:
+    await self._read_to_end(held.log, held.view)
+    self._overtaken(held)
+
+
 def _nothing(*_arguments: object, **_named: object) -> None:
     return None
 
@@ -527,6 +542,17 @@ COPIES = [
     ),
 ]
 """Faults of copies that workers keep of each other's slots."""
+
+DEPOSED = [
+    Mutation(
+        "believe what a deposed leader tells of the leases", [(LeaseKeeper, "_prove", _read_on)]
+    ),
+    Mutation(
+        "believe what a deposed leader tells of the catalog",
+        [(CatalogOwner, "prove", CatalogOwner.refresh)],
+    ),
+]
+"""Faults that show where brokers answer that were deposed."""
 
 UNFOUND = [
     Mutation("complete a copy without what came last", [(ShardCopy, "complete", _complete_early)]),

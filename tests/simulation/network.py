@@ -17,7 +17,8 @@ from typing import Any
 
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.changelog import Fenced
-from tests.simulation.broker import Broker
+from tests.simulation.broker import Broker, Place
+from tests.simulation.deposed import Leaders
 from tests.simulation.virtual_time import OUTSIDE
 
 __all__ = ["Fate", "Link", "Network", "Weather"]
@@ -110,6 +111,7 @@ class Link:
 
     def __init__(self, network: Network) -> None:
         self.network = network
+        self.leaders = Leaders(network.broker)
         self.cut = False
         self.holding = False
         """Whether what is delayed waits until somebody lets it land."""
@@ -175,12 +177,21 @@ class Link:
         *,
         deadline_s: float,
         held: bool = False,
+        place: Place | None = None,
     ) -> asyncio.Future[Any]:
         """Have the broker do ``work`` once, or twice; the future tells what can be said of it.
 
-        ``held`` keeps back what is delayed until it is told to land.
+        ``held`` keeps back what is delayed until it is told to land. What goes to the deposed
+        leader of ``place`` is lost, and whoever has waited for its answer looks for the new one.
         """
-        return Sending(self, where, fate, work, deadline_s=deadline_s, held=held).future
+        if place is None or not self.leaders.deposed(place):
+            return Sending(self, where, fate, work, deadline_s=deadline_s, held=held).future
+        if fate is not Fate.REFUSED:
+            fate = Fate.LOST_REQUEST
+        future = Sending(self, where, fate, work, deadline_s=deadline_s, held=held).future
+        if fate is Fate.LOST_REQUEST:
+            future.add_done_callback(lambda _: self.leaders.learn(place))
+        return future
 
 
 class Sending:

@@ -15,7 +15,7 @@ from rowtide.core.errors import first_failure
 from tests.simulation.network import Weather
 from tests.simulation.trace import Trace
 from tests.simulation.virtual_time import VirtualTimeLoop
-from tests.simulation.world import World
+from tests.simulation.world import WHERE_DEPOSED, World
 
 __all__ = ["Action", "Found", "Run", "in_world", "perform", "simulate"]
 
@@ -64,6 +64,12 @@ COPIES_FROM = 2_000_000
 
 COPIES_OFTEN = 0.04
 """How often a worker is told anew of which slots."""
+
+DEPOSED_FROM = 4_000_000
+"""In runs of seeds from here on workers go on asking leaders that were deposed."""
+
+DEPOSED_OFTEN = 0.12
+"""How often one begins to."""
 
 LATE_READS_FROM = 3_000_000
 """In runs of seeds from here on answers to reads of logs and changelogs come late now and then."""
@@ -127,6 +133,7 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
     workers, slots = chance.choice(((2, 1), (2, 2), (3, 2), (3, 3)))
     sourced = random.Random(f"sources {seed}") if seed % 2 == 0 else None
     copied = random.Random(f"copies {seed}") if seed >= COPIES_FROM else None
+    deposed = random.Random(f"deposed {seed}") if seed >= DEPOSED_FROM else None
     async with world_of(seed, workers=workers, slots=slots) as world:
         worlds.append(world)
         world.shared.copies = copied is not None
@@ -146,6 +153,8 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
                 await perform(world, sourced.choice(SOURCE_ACTIONS))
             if copied is not None and copied.random() < COPIES_OFTEN:
                 await perform(world, ("stand_by", (copied.randrange(workers), copied.randrange(8))))
+            if deposed is not None and deposed.random() < DEPOSED_OFTEN:
+                await perform(world, _deposing(deposed, workers))
             await asyncio.sleep(chance.choice(WAITS_S))
             world.check()
         await world.settle()
@@ -207,6 +216,11 @@ def _weather(chance: random.Random) -> Weather:
 def _action(chance: random.Random) -> Action:
     [name] = chance.choices(list(ACTIONS), [weight for weight, _ in ACTIONS.values()])
     return name, tuple(chance.randint(*bounds) for bounds in ACTIONS[name][1])
+
+
+def _deposing(chance: random.Random, workers: int) -> Action:
+    of, ms = chance.randrange(len(WHERE_DEPOSED)), chance.choice((200, 2000, 8000))
+    return "depose", (chance.randrange(workers), of, chance.randrange(5), chance.randint(1, ms))
 
 
 async def perform(world: World, action: Action) -> None:

@@ -8,10 +8,10 @@ and the hop (``group.py``). There is no HTTP: clients call what handlers call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import Catalog
@@ -272,7 +272,7 @@ class SimulatedWorker:
             topics=TOPICS,
             leases=self.leases,
             path=Path("/nonexistent/rows"),
-            before_open=self.catalog_owner.open if number == CATALOG_SLOT else self._catalog_ready,
+            before_open=self._opening(number),
             tables=self._tables_of,
             table_known=self._table_known,
             clock_us=self.machine.wheel.wall_us,
@@ -286,6 +286,11 @@ class SimulatedWorker:
         slot.opens_on(self.roster.left.get(number, {}))
         return slot
 
+    def _opening(self, number: int) -> Callable[[int], Coroutine[Any, Any, None]]:
+        if number == CATALOG_SLOT:
+            return self.catalog_owner.open
+        return lambda _claim: self._catalog_proven()
+
     def _new_standby(self, number: int) -> Standby:
         standby = SimulatedStandby(
             number,
@@ -293,7 +298,8 @@ class SimulatedWorker:
             topics=TOPICS,
             tails=cast(LogTails, self.tails),
             path=Path("/nonexistent/rows"),
-            catalog_read=lambda: self._catalog_ready(-1),
+            catalog_read=self._catalog_read,
+            catalog_proven=self._catalog_proven,
             tables=lambda slot: [*self.reshapes.ended(slot), *self._tables_of(slot)],
             coming=self.reshapes.arriving,
             table_known=self._table_known,
@@ -308,7 +314,11 @@ class SimulatedWorker:
     def _table_known(self, table_id: int) -> bool:
         return table_id in self.catalog.tables_by_id or table_id >= self.catalog.next_table_id
 
-    async def _catalog_ready(self, _claim: int) -> None:
+    async def _catalog_proven(self) -> None:
+        await self.catalog_owner.ready.wait()
+        await self.catalog_owner.prove()
+
+    async def _catalog_read(self) -> None:
         await self.catalog_owner.ready.wait()
         await self.catalog_owner.refresh()
 

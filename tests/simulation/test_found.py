@@ -543,7 +543,8 @@ def test_what_a_former_owner_ends_as_the_next_one_opens_is_read_to_its_end() -> 
         world.split(0, 0)
         await until(lambda: serves(former, "s12"))
         for _ in range(10):
-            world.write(1, 6)
+            for name in "abc":
+                world.clients.write(former, Place(PLAIN, name), world.chance)
             await asyncio.sleep(0.05)
 
         def landing(where: str) -> None:

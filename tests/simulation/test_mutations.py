@@ -9,9 +9,18 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation import test_deposed as deposed
 from tests.simulation import test_found as found
 from tests.simulation import test_interleavings as stories
-from tests.simulation.mutations import COPIES, MUTATIONS, RESHAPING, SOURCES, Mutation, planted
+from tests.simulation.mutations import (
+    COPIES,
+    DEPOSED,
+    MUTATIONS,
+    RESHAPING,
+    SOURCES,
+    Mutation,
+    planted,
+)
 from tests.simulation.program import Found, simulate
 
 QUICK = 10
@@ -32,6 +41,12 @@ STORIES: dict[str, Callable[[], None]] = {
     ),
     "read the logs of those alone that had ended before": (
         found.test_what_a_former_owner_ends_as_the_next_one_opens_is_read_to_its_end
+    ),
+    "believe what a deposed leader tells of the leases": (
+        deposed.test_a_former_owner_that_hears_nothing_of_its_successor_does_not_fence_it
+    ),
+    "believe what a deposed leader tells of the catalog": (
+        deposed.test_a_slot_does_not_open_by_a_catalog_of_before
     ),
 }
 """Faults that random runs find too seldom, and what catches them."""
@@ -67,6 +82,6 @@ def test_a_planted_fault_is_found(mutation: Mutation) -> None:
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_planted_fault_is_caught_by_a_story(name: str) -> None:
-    [mutation] = [m for m in (*MUTATIONS, *RESHAPING) if m.name == name]
+    [mutation] = [m for m in (*MUTATIONS, *RESHAPING, *DEPOSED) if m.name == name]
     with planted(mutation), pytest.raises(AssertionError):
         STORIES[name]()

@@ -9,10 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.program import COPIES_FROM, LATE_READS_FROM, SHORT_READS_FROM, simulate
+from tests.simulation.program import (
+    COPIES_FROM,
+    DEPOSED_FROM,
+    LATE_READS_FROM,
+    SHORT_READS_FROM,
+    simulate,
+)
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 70
+SEEDS = 56
 FIRST = int(os.environ.get("ROWTIDE_SEED", "1"))
 
 
@@ -29,7 +35,8 @@ def test_one_seed_is_one_run_in_every_process() -> None:
 
 
 @pytest.mark.parametrize(
-    "first", [FIRST + kind for kind in (0, SHORT_READS_FROM, COPIES_FROM, LATE_READS_FROM)]
+    "first",
+    [FIRST + kind for kind in (0, SHORT_READS_FROM, COPIES_FROM, LATE_READS_FROM, DEPOSED_FROM)],
 )
 def test_no_seed_breaks_an_invariant(first: int) -> None:
     assert f"{SEEDS} runs" in ran(SEEDS, jobs=2, hash_seed="random", first=first)

@@ -40,11 +40,13 @@ from tests.simulation.sources import Sources
 from tests.simulation.tables import ADMIN, INSTANCE, PLACES, TABLES, Place, cut, documents
 from tests.simulation.trace import Trace
 
-__all__ = ["World"]
+__all__ = ["WHERE_DEPOSED", "World"]
 
 SETTLED_S = 120.0
 WHERE = (".shard.", ".lease", "flush", ".catalog", "")
 """Where a process may be stopped: parts of what it says that it does."""
+WHERE_DEPOSED = (".lease", ".catalog", ".shard.", "changelog", "")
+"""What a deposed leader has led: parts of topics' names."""
 QUIET = Weather()
 
 
@@ -214,6 +216,24 @@ class World:
         if worker is not None and not worker.link.cut:
             worker.link.cut = True
             self.network.later(ms / 1000, setattr, worker.link, "cut", False)
+
+    def depose(self, number: int, kind: int, which: int, ms: int) -> None:
+        """Let a worker go on asking the deposed leaders of some logs, for a while at most.
+
+        ``kind`` says of which, ``which`` names one of them, or all where it is 0.
+        """
+        worker = self.workers[number]
+        if worker is None:
+            return
+        leaders, broker, part = worker.link.leaders, self.broker, WHERE_DEPOSED[kind]
+        logs = [place for place, _ in broker.logs() if part in place[0]]
+        changelogs = [place for place, _ in broker.changelog_places() if part in place[0]]
+        found = [*logs, *changelogs]
+        chosen = found if which == 0 else found[which % len(found) :][:1] if found else []
+        for place in chosen:
+            depose = leaders.depose_log if place in logs else leaders.depose_changelog
+            depose(place)
+            self.network.later(ms / 1000, leaders.learn, place)
 
     def shuffle(self) -> None:
         """Let the group divide the slots another way."""

@@ -1,0 +1,90 @@
+"""Stories of brokers that were deposed and do not know it: what they tell may be of before.
+
+A is worker 0, B worker 1. Each story ends as every run of the simulation does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from rowtide.core.mutation import UPDATE
+from tests.simulation.program import in_world
+from tests.simulation.scene import Scene, play
+from tests.simulation.simulated_worker import SimulatedWorker
+from tests.simulation.tables import PLAIN, Place
+from tests.simulation.world import WHERE_DEPOSED, World
+
+A, B, C = 0, 1, 2
+LONG_MS = 600_000
+
+LEASE, CATALOG, SHARD, CHANGELOG, EVERYTHING = range(len(WHERE_DEPOSED))
+
+
+def test_a_former_owner_that_hears_nothing_of_its_successor_does_not_fence_it() -> None:
+    """It fenced the successor's flushes and wrote its own older rows, and the mark below which the
+    log was trimmed by then, over the successor's: acknowledged writes were gone."""
+
+    async def story(scene: Scene) -> None:
+        world = scene.world
+        await scene.done(A, UPDATE)
+        await scene.flushed(A)
+        await scene.done(A, UPDATE)
+        former = scene.worker(A)
+        world.pause(A, LONG_MS)
+        world.depose(A, LEASE, 0, LONG_MS)
+        await scene.until(lambda: scene.serves(B))
+        for _ in range(3):
+            await scene.done(B, UPDATE)
+        await scene.flushed(B)
+        assert (await scene.shard(B).log.bounds())[0] > 0, "it trimmed"
+        world.thaw(former)
+        for _ in range(2):  # The first one finds that it is fenced.
+            world.flush(A)
+        await scene.watch(0.2)
+        world.compact(10)
+        await scene.watch(3)
+
+    play(story)
+
+
+def test_a_slot_does_not_open_by_a_catalog_of_before() -> None:
+    """A shard had been moved to the slot, which another worker had opened then. To who opened it
+    next, by a catalog of before, its rows were those of nobody: they were swept from the changelog,
+    below the place up to which the log was trimmed."""
+
+    async def program(world: World) -> None:
+        async def until(holds: Callable[[], bool]) -> None:
+            async with asyncio.timeout(60):
+                while not holds():
+                    world.check()
+                    await asyncio.sleep(0.01)
+
+        world.shared.group.tell_s_max = 0.01
+        await world.begin()
+        first, second, third = world.live()
+        world.shared.group.divide({0: first.address, 1: third.address})
+        await until(lambda: 1 in third.roster.slots and third.roster.slots[1].opened.is_set())
+        await until(lambda: "s2" in served(first))
+        for name in "def":
+            world.clients.write(first, Place(PLAIN, name), world.chance)
+        await asyncio.sleep(1)
+        world.depose(B, CATALOG, 0, LONG_MS)
+        world.move(0, 1, 1)
+        await until(lambda: "s11" in served(third))
+        world.flush(C)
+        await asyncio.sleep(1)
+        world.trim(C)
+        await asyncio.sleep(1)
+        world.shared.group.divide({0: first.address, 1: second.address})
+        await until(lambda: 1 in second.roster.slots and second.roster.slots[1].opened.is_set())
+        await asyncio.sleep(3)
+        world.compact(10)
+        await world.settle()
+
+    in_world(program, workers=3, slots=2)
+
+
+def served(worker: SimulatedWorker) -> set[str]:
+    """Return the shards that a worker has open."""
+    return {owner.shard.shard_id for owner in worker.open_shards()}
