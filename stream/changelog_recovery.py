@@ -36,12 +36,13 @@ async def recover_rows(
     shards: Iterable[tuple[Table, ShardRange]] = (),
     *,
     until: int | None = None,
+    require_read: Callable[[Sequence[ChangelogEntry]], None] | None = None,
 ) -> None:
     """Fold in what the rows lack. ``table_known`` says whether a table or an index still exists.
 
     ``shards`` are the slot's, ended ones too. The rows are brought to the changelog's present end,
     or to ``until``, an end of before. Raises ``StartPassed`` where entries that were never read are
-    gone, and ``Unavailable``.
+    gone, ``Unavailable``, and what ``require_read`` raises of entries that are about to be folded.
     """
     position = rows.changelog_position()
     start = await reader.start()
@@ -49,6 +50,8 @@ async def recover_rows(
         raise StartPassed(f"changelog position {position} is below its start {start}")
     settled = settled_stamps(rows, shards)
     async for entries in reader.read(max(start, position or 0), until):
+        if require_read is not None:
+            require_read(entries)
         rows.apply_changelog(_page(entries, rows, table_known, settled))
         rows.set_changelog_position(reader.position, time.time())
         await asyncio.sleep(0)

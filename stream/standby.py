@@ -7,7 +7,8 @@ is here is the fold of the log at the mark, and no transaction is ever half ther
 
 The changelog is never ahead of the logs: it is read up to an end only after every log was read to
 an end that was asked for later. So its entries bring nothing new, but for what it alone has: how
-far it is complete, and which chunks it has dropped. Only for a shard whose log was trimmed below
+far it is complete, and which chunks it has dropped. An end that a deposed broker told is none: what
+is ahead of a log is not folded (``standby_reach.py``). Only for a shard whose log was trimmed below
 its mark does it bring rows; such a shard is not shown until its log has been read to its end.
 
 One task runs ``run``. When it has ended the directory is free, for the slot to open on. It ends
@@ -23,7 +24,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
-from rowtide.core.errors import StoreError
+from rowtide.core.errors import StoreError, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.mark import decode_mark, mark_key
 from rowtide.core.schema import ShardRange, Table
@@ -35,6 +36,7 @@ from rowtide.stream.log_tails import LogTails
 from rowtide.stream.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.shard_copy import row_ranges
 from rowtide.stream.slot_failures import StoreBehind
+from rowtide.stream.standby_reach import Reach
 from rowtide.stream.standby_shard import StandbyShard, Unflushed
 from rowtide.stream.topics import TopicNames
 
@@ -260,7 +262,12 @@ class Standby:
                 return
             for shard in [shard for shard in self.shards.values() if shard.lacks]:
                 await self._make_room(shard, rows)
-            await self._recover(rows, until)
+            try:
+                await self._recover(rows, until)
+            except Unavailable as error:
+                # Of shards that lack something nothing is shown: they wait for the next round.
+                logger.info("standby of slot %d reads on later: %s", self.number, error)
+                return
             for shard in self.shards.values():
                 shard.flushed()
             await self._mend(lacking, until)
@@ -284,9 +291,12 @@ class Standby:
                 shard.mend(self._table_known)
 
     async def _recover(self, rows: RowStore, until: int) -> None:
-        """Read the changelog up to ``until``."""
+        """Read the changelog up to ``until``. Raises ``Unavailable`` where it is ahead of a log."""
         shards = self._tables(self.number)
-        await recover_rows(rows, self._reader, self._table_known, shards, until=until)
+        require_read = Reach(self.shards.values()).require if self._opened else None
+        await recover_rows(
+            rows, self._reader, self._table_known, shards, until=until, require_read=require_read
+        )
 
     async def _make_room(self, shard: StandbyShard, rows: RowStore) -> None:
         """Remove what is left of an earlier time where a shard comes from another slot, once.

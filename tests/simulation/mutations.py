@@ -41,6 +41,7 @@ from rowtide.stream.slot_intakes import SlotIntakes
 from rowtide.stream.slot_reshapes import SlotReshapes
 from rowtide.stream.slot_trim import SlotTrim
 from rowtide.stream.standby import Standby
+from rowtide.stream.standby_reach import Reach
 from rowtide.stream.standby_shard import StandbyShard, Unflushed
 from tests.simulation.broker import Changelog
 from tests.simulation.program import COPIES_FROM
@@ -551,6 +552,7 @@ DEPOSED = [
         "believe what a deposed leader tells of the catalog",
         [(CatalogOwner, "prove", CatalogOwner.refresh)],
     ),
+    Mutation("read the changelog further than a log", [(Reach, "require", _nothing)]),
 ]
 """Faults that show where brokers answer that were deposed."""
 

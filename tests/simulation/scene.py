@@ -19,7 +19,7 @@ from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import PLAIN, Place
 from tests.simulation.world import World
 
-__all__ = ["ROW", "Scene", "play"]
+__all__ = ["ROW", "SHARD", "Scene", "play"]
 
 T = TypeVar("T")
 

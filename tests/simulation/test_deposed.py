@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from rowtide.core.mutation import UPDATE
 from tests.simulation.program import in_world
-from tests.simulation.scene import Scene, play
+from tests.simulation.scene import SHARD, Scene, play
 from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import PLAIN, Place
 from tests.simulation.world import WHERE_DEPOSED, World
@@ -18,7 +18,7 @@ from tests.simulation.world import WHERE_DEPOSED, World
 A, B, C = 0, 1, 2
 LONG_MS = 600_000
 
-LEASE, CATALOG, SHARD, CHANGELOG, EVERYTHING = range(len(WHERE_DEPOSED))
+LEASE, CATALOG, EVERY_SHARD, CHANGELOG, EVERYTHING = range(len(WHERE_DEPOSED))
 
 
 def test_a_former_owner_that_hears_nothing_of_its_successor_does_not_fence_it() -> None:
@@ -83,6 +83,28 @@ def test_a_slot_does_not_open_by_a_catalog_of_before() -> None:
         await world.settle()
 
     in_world(program, workers=3, slots=2)
+
+
+def test_a_copy_does_not_read_the_changelog_further_than_its_log() -> None:
+    """A deposed leader had told the end of the log, and the copy showed a part of what came later.
+
+    Whatever the copy is told: it has the rows of what it has read of the log.
+    """
+
+    async def story(scene: Scene) -> None:
+        world = scene.world
+        await scene.done(A, UPDATE)
+        copies = scene.worker(B).copied_shards
+        await scene.until(lambda: any(copy.place.shard_id == SHARD for copy in copies()))
+        world.depose(B, EVERY_SHARD, 0, 8000)
+        for _ in range(3):
+            await scene.done(A, UPDATE)
+        await scene.flushed(A)
+        await scene.watch(12)
+        [copy] = [copy for copy in copies() if copy.place.shard_id == SHARD]
+        assert copy.lag == 0
+
+    play(story, copies=True)
 
 
 def served(worker: SimulatedWorker) -> set[str]:

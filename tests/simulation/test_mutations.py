@@ -48,6 +48,9 @@ STORIES: dict[str, Callable[[], None]] = {
     "believe what a deposed leader tells of the catalog": (
         deposed.test_a_slot_does_not_open_by_a_catalog_of_before
     ),
+    "read the changelog further than a log": (
+        deposed.test_a_copy_does_not_read_the_changelog_further_than_its_log
+    ),
 }
 """Faults that random runs find too seldom, and what catches them."""
 
