@@ -11,6 +11,7 @@ from rowtide.core.catalog import Catalog, Document, Instance
 from rowtide.core.errors import Elsewhere, Unavailable
 from rowtide.stream.admin_operations import instance_document
 from rowtide.stream.catalog_owner import CatalogOwner
+from rowtide.stream.log import Entry
 from tests.contract.memory_log import Fault, MemoryLog
 
 CLAIM = 1
@@ -128,3 +129,40 @@ async def test_a_change_that_stands_is_never_told_as_not_made(fault: Fault) -> N
     await log.rival.refresh()
     assert made is ("instance1" in log.rival.catalog.instances)
     assert not first.owning
+
+
+async def test_the_end_is_proven_by_a_record_that_is_void_for_everybody() -> None:
+    log = MemoryLog()
+    first, second = catalog_of(log, b"ownerid1"), catalog_of(log, b"ownerid2")
+    await first.open(1)
+    await first.change(lambda _catalog, _stamp: [instance(1)])
+    await second.prove()
+    assert second.catalog.instances == first.catalog.instances
+    assert second.catalog.applied == first.catalog.applied + 1
+    await first.change(lambda _catalog, _stamp: [instance(2)])
+    await second.refresh()
+    assert second.catalog.instances.keys() == {"instance1", "instance2"}
+
+
+class OldLog(MemoryLog):
+    """Read at a leader that was deposed: nothing that stands since then is told."""
+
+    end_told = 1 << 60
+
+    async def read(self, offset: int, *, bytes_max: int, wait_s: float = 0.0) -> list[Entry]:
+        entries = await super().read(offset, bytes_max=bytes_max, wait_s=wait_s)
+        return [entry for entry in entries if entry.offset < self.end_told]
+
+
+async def test_what_can_not_be_read_up_to_its_proven_end_is_not_proven() -> None:
+    log = OldLog()
+    first, second = catalog_of(log, b"ownerid1"), catalog_of(log, b"ownerid2")
+    await first.open(1)
+    assert isinstance(second._tail, OldLog)
+    second._tail.end_told = 1
+    await first.change(lambda _catalog, _stamp: [instance(1)])
+    with pytest.raises(Unavailable):
+        await second.prove()
+    second._tail.end_told = 1 << 60
+    await second.prove()
+    assert second.catalog.instances == first.catalog.instances

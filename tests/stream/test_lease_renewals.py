@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from rowtide.core.lease import RENEW
+from rowtide.core.lease import CLAIM, RENEW
 from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
 from rowtide.stream.log_cluster import Appends, LogCluster
-from tests.contract.memory_log import MemoryLog
+from tests.contract.memory_log import Fault, MemoryLog
 
 SLOT, LEASE_S = 0, 1.0
 
@@ -19,10 +20,14 @@ class Cluster:
     def __init__(self) -> None:
         self.partition = MemoryLog()
         self.late: bytes | None = None
+        self.fault: Fault | None = None
+        """What the first append of the next handle meets."""
         self.keeper: LeaseKeeper
 
     def log(self, _topic: str, _partition: int) -> MemoryLog:
-        return self.partition.twin()
+        twin = self.partition.twin()
+        twin.fault, self.fault = self.fault, None
+        return twin
 
     async def append_many(self, items: Appends, *, deadline_s: float) -> Sequence[int]:
         if self.late is not None:
@@ -32,17 +37,21 @@ class Cluster:
         return [await log.append(entries, deadline_s=deadline_s) for log, entries in items]
 
 
-async def test_a_renewal_behind_one_that_landed_late_does_not_lengthen_the_lease() -> None:
-    cluster, now_s = Cluster(), [10.0]
-    keeper = cluster.keeper = LeaseKeeper(
+def keeper_of(cluster: Cluster, owner: bytes, now_s: list[float]) -> LeaseKeeper:
+    return LeaseKeeper(
         cast(LogCluster, cluster),
         "leases",
-        owner=b"ownerid1",
+        owner=owner,
         address="here:1",
         dead=(),
         settings=LeaseSettings(LEASE_S),
         clock_s=lambda: now_s[0],
     )
+
+
+async def test_a_renewal_behind_one_that_landed_late_does_not_lengthen_the_lease() -> None:
+    cluster, now_s = Cluster(), [10.0]
+    keeper = cluster.keeper = keeper_of(cluster, b"ownerid1", now_s)
     await keeper.claim(SLOT)
     late = keeper._record(keeper._held[SLOT], RENEW)
     await keeper.renew()  # It takes the place that the one which is late has named.
@@ -53,3 +62,42 @@ async def test_a_renewal_behind_one_that_landed_late_does_not_lengthen_the_lease
     assert not keeper.readable(SLOT), "no reader of the leases takes the last renewal for one"
     await keeper.renew()
     assert keeper.readable(SLOT)
+
+
+async def test_a_claim_is_proven_to_be_the_last_by_what_is_written_after_the_question() -> None:
+    cluster = Cluster()
+    keeper = keeper_of(cluster, b"ownerid1", [10.0])
+    await keeper.claim(SLOT)
+    _, before = await cluster.partition.bounds()
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(keeper.still_last(SLOT), name=f"{n}") for n in range(20)]
+        tasks.create_task(keeper.renew(), name="a renewal in its way")
+    assert all(one.result() for one in asked)
+    _, after = await cluster.partition.bounds()
+    assert 1 < after - before < 6, "one for who came first, one for the others, a renewal"
+    await keeper.renew()
+    assert keeper.readable(SLOT)
+
+
+async def test_a_renewal_of_which_nobody_knows_proves_nothing() -> None:
+    cluster = Cluster()
+    keeper = keeper_of(cluster, b"ownerid1", [10.0])
+    await keeper.claim(SLOT)
+    _, before = await cluster.partition.bounds()
+    cluster.fault = Fault.LOST_ANSWER
+    assert await keeper.still_last(SLOT)
+    _, after = await cluster.partition.bounds()
+    assert after - before == 3, "one unheard, one void behind it, one that stands"
+
+
+async def test_a_later_claim_is_found_by_what_can_not_be_written_before_it() -> None:
+    cluster = Cluster()
+    first, second = (keeper_of(cluster, owner, [10.0]) for owner in (b"ownerid1", b"ownerid2"))
+    at = await first.claim(SLOT) + 1
+    claim = second._encoded(at, CLAIM, at)
+    await cluster.partition.append([(b"", claim)], deadline_s=1.0)
+    assert not await first.still_last(SLOT)
+    assert first.lost(SLOT)
+    _, end = await cluster.partition.bounds()
+    assert not await first.still_last(SLOT)
+    assert (await cluster.partition.bounds())[1] == end, "nothing more is written under it"
