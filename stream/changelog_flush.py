@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rowtide.core.chunk import DELETED, header
+from rowtide.core.errors import Unavailable
 from rowtide.core.mark import encode_mark, mark_key
 from rowtide.stream.changelog import ChangelogWriter
 from rowtide.stream.row_store import RowStore
@@ -31,6 +32,9 @@ logger = logging.getLogger(__name__)
 Entry = tuple[bytes, bytes | None, list[tuple[str, bytes]]]
 
 STAMP_HEADER = "stamp"
+
+NOBODYS = b"\0"
+"""A key of the changelog that is removed, and never was there."""
 
 SLICE = 500
 """Chunks gathered before other work gets its turn on the event loop."""
@@ -91,6 +95,20 @@ class ChangelogFlush:
         self._rows.forget_removed(key for key in removed if key not in again)
         self._graves = gathered.graves
         return len(gathered.entries)
+
+    async def require_read(self, now_s: float) -> None:
+        """Raise ``Unavailable`` unless the rows have read all of the changelog, as a flush proves.
+
+        What is read of it ends where its broker says, and one that was deposed, and does not know
+        it, says an old end. Raises what ``ChangelogWriter.flush`` raises, too.
+        """
+        read = self._rows.changelog_position()
+        if read is None or not self._writer.ready:
+            raise Unavailable("The partition is not available.")
+        position = await self._writer.flush([(NOBODYS, None, [])])
+        if position != read + 2:  # The entry and the transaction's end.
+            raise Unavailable(f"the changelog was read to {read} and ends at {position}")
+        self._rows.set_changelog_position(position, now_s)
 
     def bury(self, graves: Mapping[bytes, int]) -> None:
         """Let the next flush send the tombstones of deleted rows that the changelog has, stamped.

@@ -64,8 +64,7 @@ BACKOFF_S_MAX = 5.0
 WATCH_S = 0.5
 LAST_FLUSH_S = 5.0
 SWEEP_S = 30.0
-"""Between two looks for rows of dropped tables where nobody asked for one: an operation that drops
-something may have failed before it could ask."""
+"""Between two looks for rows of dropped tables where nobody asked for one, or could not."""
 
 
 class Slot:
@@ -206,8 +205,7 @@ class Slot:
         """Open and serve until cancelled; open again after whatever fails."""
         backoff_s = BACKOFF_S
         while True:
-            # A task of its own for each life: a group that fails while it is left leaves a
-            # cancellation behind in its task, which can't be told from one that was meant.
+            # A task for each life: a group that fails as it is left leaves a cancellation behind.
             async with asyncio.TaskGroup() as lives:
                 life = lives.create_task(self._live(), name=f"life[{self.number}]")
             if life.result():
@@ -393,6 +391,8 @@ class Slot:
         await self._reshapes.open_ended(self.rows)
         for served in [self._begin(shard) for _, shard in self._tables(self.number)]:
             await served.wait()
+        if self.closed:  # Or was the changelog's end told by a broker that was deposed?
+            await self._changelog.require_read()
         self.opened.set()
         self._changelog.flushed_s = self.flushed_s or time.monotonic()
         logger.info("slot %d is open, %d shards", self.number, len(self.shards))

@@ -104,6 +104,12 @@ class SlotChangelog:
             flush = await self._ready()
             await flush.remove(keys, time.time(), stamps=stamps)
 
+    async def require_read(self) -> None:
+        """Raise where the changelog was not read to its end; see ``ChangelogFlush``."""
+        async with self._writing:
+            flush = await self._ready()
+            await flush.require_read(time.time())
+
     async def _ready(self) -> ChangelogFlush:
         """Return what writes, fenced. Raises what ``fence`` raises, and ``Unavailable``."""
         if not self._writer.ready:

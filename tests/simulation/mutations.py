@@ -553,6 +553,10 @@ DEPOSED = [
         [(CatalogOwner, "prove", CatalogOwner.refresh)],
     ),
     Mutation("read the changelog further than a log", [(Reach, "require", _nothing)]),
+    Mutation(
+        "believe what a deposed leader tells of the changelog",
+        [(ChangelogFlush, "require_read", _pass)],
+    ),
 ]
 """Faults that show where brokers answer that were deposed."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from rowtide.core.mutation import UPDATE
 from tests.simulation.program import in_world
 from tests.simulation.scene import SHARD, Scene, play
@@ -105,6 +107,29 @@ def test_a_copy_does_not_read_the_changelog_further_than_its_log() -> None:
         assert copy.lag == 0
 
     play(story, copies=True)
+
+
+def a_shard_is_not_closed_by_a_changelog_of_before(where: int = CHANGELOG) -> None:
+    """What the changelog had beyond the end that was told, and the log no more, was told as lost:
+    the shard stayed closed, and an operator might have accepted that."""
+
+    async def story(scene: Scene) -> None:
+        world = scene.world
+        await scene.done(A, UPDATE)
+        await scene.flushed(A)
+        world.depose(B, where, 0, 20_000)
+        for _ in range(3):
+            await scene.done(A, UPDATE)
+        await scene.flushed(A)
+        await scene.give(B)
+        await scene.done(B, UPDATE)
+
+    play(story)
+
+
+@pytest.mark.parametrize("where", [CHANGELOG, EVERYTHING])
+def test_a_shard_is_not_closed_by_a_changelog_of_before(where: int) -> None:
+    a_shard_is_not_closed_by_a_changelog_of_before(where)
 
 
 def served(worker: SimulatedWorker) -> set[str]:
