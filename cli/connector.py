@@ -112,7 +112,9 @@ def _judged(file: Path) -> list[Declaration]:
         for declaration in declarations:
             for doubt in judge(declaration, os.environ):
                 click.echo(f"{doubt}.", err=True)
-    except (OSError, UnicodeDecodeError, SettingsRefused) as error:
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{file} is no text: {error}") from error
+    except (OSError, SettingsRefused) as error:
         raise click.UsageError(str(error)) from error
     return declarations
 

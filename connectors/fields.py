@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 __all__ = ["Fields", "SettingsRefused"]
 
@@ -47,6 +48,18 @@ class Fields:
         """Return a text; without a default it must be there."""
         value = self._value(name, str, "a text", default)
         return _FROM_ENVIRONMENT.sub(lambda found: self._variable(name, found[1]), value)
+
+    def url(self, name: str) -> str:
+        """Return an http or https URL; what is none is not shown, for it may hold a password."""
+        text = self.text(name)
+        try:
+            parts = urlsplit(text)
+            fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # Of a port that is no number, or half an IPv6 address.
+            fits = False
+        if not fits or not text.isprintable() or " " in text:
+            raise SettingsRefused(f"{self.where}.{name} must be http(s)://HOST[:PORT][/PATH].")
+        return text
 
     def integer(self, name: str, default: int | None = None, *, least: int, most: int) -> int:
         """Return an integer in [least, most]."""

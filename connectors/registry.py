@@ -40,12 +40,11 @@ class Surroundings(NamedTuple):
     """What a connector may know of where it runs.
 
     ``folder`` is its own on this machine's disk, for embedded targets; it may be lost with the
-    machine. ``kafka`` is the cluster that rowtide itself writes to; empty where it is not known.
+    machine.
     """
 
     connector: str
     folder: str
-    kafka: str = ""
 
 
 class _SinkModule(Protocol):

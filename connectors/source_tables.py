@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
-from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.core.errors import Rejected
+from rowtide.core.limits import Limits
+from rowtide.core.schema import check_table_name
 
-__all__ = ["Followed", "clashes", "table_of"]
+__all__ = ["Followed", "check_named", "clashes", "table_of"]
 
 
 class Followed(Protocol):
@@ -21,6 +24,33 @@ class Followed(Protocol):
 
 
 T = TypeVar("T", bound=Followed)
+
+
+def check_named(
+    fields: Fields, wants: Callable[[str], bool], settings: Iterable[str] = ("names",)
+) -> None:
+    """Refuse ``settings`` by table where no such table is followed, and names that none may have.
+
+    ``wants`` says of a table's full name whether it is followed.
+    """
+    for setting in settings:
+        by_table = fields.inner(setting)
+        for table in by_table.names():
+            if not wants(table):
+                raise SettingsRefused(
+                    f"{by_table.where} has {table!r}, and no such table is followed."
+                )
+            if setting == "names":
+                _check_name(by_table.text(table), f"{by_table.where}.{table}")
+
+
+def _check_name(name: str, where: str) -> None:
+    try:
+        check_table_name(name, Limits())
+    except Rejected as error:
+        raise SettingsRefused(
+            f"{where} must be 1 to 255 letters, digits and '_', no digit first, but is {name!r}."
+        ) from error
 
 
 def clashes(tables: Iterable[Followed]) -> list[str]:

@@ -69,7 +69,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> ClickhouseSink:
             )
     return ClickhouseSink(
         ClickhouseSettings(
-            url=fields.text("url"),
+            url=fields.url("url"),
             **names,
             user=fields.text("user", "default"),
             password=fields.text("password", ""),

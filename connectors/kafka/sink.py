@@ -221,7 +221,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> KafkaSink:
     """Return the sink that settings describe."""
     form = fields.choice("format", ("json", "json-schemas", "avro"), "json")
     registry = fields.inner("registry")
-    url = registry.text("url", "")
+    url = registry.url("url") if registry.has("url") else ""
     if (form == "avro") != bool(url):
         raise SettingsRefused(f"{fields.where}: avro, and only avro, needs registry.url.")
     client = RegistryClient(
@@ -232,7 +232,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> KafkaSink:
     )
     registry.done()
     settings = Settings(
-        _kafka(fields, surroundings),
+        _kafka(fields),
         prefix=fields.text("prefix", "rowtide"),
         instance=fields.text("instance", ""),
         topic=fields.text("topic", ""),
@@ -247,19 +247,17 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> KafkaSink:
     return KafkaSink(settings)
 
 
-def _kafka(fields: Fields, surroundings: Surroundings) -> KafkaConfig:
+def _kafka(fields: Fields) -> KafkaConfig:
     security = fields.inner("security")
-    bootstrap = fields.text("brokers", surroundings.kafka or None)
+    bootstrap = fields.text("brokers")
+    names = ("user", "password", "cafile", "certfile", "keyfile")
+    who = [security.text(name, "") or None for name in names]
+    protocol, mechanism = (
+        security.text("protocol", "PLAINTEXT"),
+        security.text("mechanism", "PLAIN"),
+    )
     try:
-        proof = Security(
-            security.text("protocol", "PLAINTEXT"),
-            security.text("mechanism", "PLAIN"),
-            security.text("user", "") or None,
-            security.text("password", "") or None,
-            security.text("cafile", "") or None,
-            security.text("certfile", "") or None,
-            security.text("keyfile", "") or None,
-        )
+        proof = Security(protocol, mechanism, *who)
         config = KafkaConfig(bootstrap, proof, record_bytes_max=64 << 20)
     except ValueError as error:
         raise SettingsRefused(f"{fields.where}: {error}") from error

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.source_tables import check_named
 
 __all__ = ["SourceSettings", "parsed_settings"]
 
@@ -43,7 +44,10 @@ class SourceSettings:
 
     def wants(self, database: str, table: str) -> bool:
         """Say whether a table is followed."""
-        name = f"{database}.{table}"
+        return self.wants_named(f"{database}.{table}")
+
+    def wants_named(self, name: str) -> bool:
+        """Say whether a table, as database.table, is followed."""
         return any(fnmatchcase(name, pattern) for pattern in self.tables) and not any(
             fnmatchcase(name, pattern) for pattern in self.without
         )
@@ -62,7 +66,7 @@ def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
             )
     # A process that was paused and comes back is disconnected by its successor's same number.
     number = SERVER_IDS + zlib.crc32(connector.encode()) % (SERVER_IDS - 1)
-    return SourceSettings(
+    settings = SourceSettings(
         host=fields.text("host"),
         port=fields.integer("port", PORT, least=1, most=65535),
         user=fields.text("user"),
@@ -77,6 +81,8 @@ def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
         tls=fields.flag("tls", False),
         cafile=fields.text("cafile", "") or None,
     )
+    check_named(fields, settings.wants_named, ("names", "keys"))
+    return settings
 
 
 def _names(fields: Fields) -> Mapping[str, str]:

@@ -45,9 +45,7 @@ LANGUAGES = (
 
 def make_sink(fields: Fields, _surroundings: Surroundings) -> OpenSearchSink:
     """Return the sink that settings describe; ``docs/connector-search.md`` tells each."""
-    url = fields.text("url")
-    if not url.startswith(("http://", "https://")):
-        raise SettingsRefused(f"{fields.where}.url must be http(s)://HOST:PORT, but is {url!r}.")
+    url = fields.url("url")
     alias = fields.text("index", "")
     if alias and not _NAME.fullmatch(alias):
         raise SettingsRefused(

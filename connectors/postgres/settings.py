@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.source_tables import check_named
 
 __all__ = ["SourceSettings", "parsed_settings"]
 
@@ -68,7 +69,7 @@ def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
             f"{fields.where}.slot must have 1 to {NAME_BYTES_MAX} characters of a-z, 0-9 and _, "
             f"but is {slot!r}."
         )
-    return SourceSettings(
+    settings = SourceSettings(
         host=fields.text("host"),
         port=fields.integer("port", PORT, least=1, most=65535),
         user=fields.text("user"),
@@ -81,6 +82,8 @@ def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
         chunk_rows=fields.integer("chunk_rows", CHUNK_ROWS, least=1, most=CHUNK_ROWS_MAX),
         tls=fields.choice("tls", TLS, "prefer"),
     )
+    check_named(fields, settings.wants)
+    return settings
 
 
 def _own_name(connector: str) -> str:

@@ -83,8 +83,10 @@ class Declaration:
 
 def parse_file(text: str, where: str) -> list[Declaration]:
     """Return what a YAML file declares, in its order. Raises ``SettingsRefused``."""
+    loader = _Loader(text)
+    loader.name = where  # Faults tell where they are.
     try:
-        content = yaml.load(text, Loader=_Loader)
+        content = loader.get_single_data()
     except yaml.YAMLError as error:
         raise SettingsRefused(f"{where}: {error}") from error
     fields = Fields(content, where)
@@ -104,9 +106,9 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
     for key_node, value_node in node.value:
         name = loader.construct_object(key_node, deep=True)
         if not isinstance(name, Hashable):
-            raise SettingsRefused(f"{name!r} is no name{key_node.start_mark}.")
+            raise SettingsRefused(f"{name!r} is no name{key_node.start_mark}")
         if name in found:
-            raise SettingsRefused(f"'{name}' is given twice{key_node.start_mark}.")
+            raise SettingsRefused(f"'{name}' is given twice{key_node.start_mark}")
         found[name] = loader.construct_object(value_node, deep=True)
     return found
 
@@ -215,7 +217,7 @@ def judge(declaration: Declaration, environment: Mapping[str, str]) -> list[str]
         names = ", ".join(f"${{{name}}}" for name in missing)
         return [f"{declaration.name}: its {part} is not judged: {names} is not set here"]
     fields = Fields(settings, f"connectors.{declaration.name}.{part}", environment=environment)
-    surroundings = Surroundings(declaration.name, "", "")
+    surroundings = Surroundings(declaration.name, "")
     if declaration.sink:
         make_sink(fields, surroundings)
     else:

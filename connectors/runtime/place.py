@@ -30,8 +30,7 @@ class Place:
 
     def surroundings(self, name: str) -> Surroundings:
         """Return what a connector may know of it."""
-        kafka = self.cluster.config.bootstrap if self.cluster is not None else ""
-        return Surroundings(name, f"{self.folder}/{name}", kafka)
+        return Surroundings(name, f"{self.folder}/{name}")
 
 
 async def table_shape(endpoint: Endpoint, table: str) -> TableShape:

@@ -231,16 +231,17 @@ def _without(message: Message, refused: list[Refused]) -> Message:
 
 def make_sink(fields: Fields, surroundings: Surroundings) -> WebhookSink:
     """Return the sink that settings describe."""
-    url = fields.text("url")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise SettingsRefused(f"{fields.where}.url must be an http or https URL.")
+    url = fields.url("url")
+    given = fields.text("secret", "").split()
     try:
-        secrets = tuple(secret_bytes(text) for text in fields.text("secret", "").split())
+        secrets = tuple(secret_bytes(text) for text in given)
     except ValueError as error:
         raise SettingsRefused(f"{fields.where}.secret: no base64 behind whsec_.") from error
     headers = fields.inner("headers")
-    named = {name: headers.text(name) for name in fields.mapping("headers")}
+    named = {name: headers.text(name) for name in headers.names()}
+    for name, text in named.items():
+        if not name.isprintable() or not text.isprintable():
+            raise SettingsRefused(f"{headers.where}: {name!r} has more than one line.")
     return WebhookSink(
         Settings(
             url,

@@ -30,8 +30,8 @@ class Told(NamedTuple):
 
 def kafka_sink(broker: str, topic: str, **settings: object) -> KafkaSink:
     """Return a sink by its settings, as the runtime does."""
-    fields = Fields({"kind": "kafka", "topic": topic, **settings}, "test")
-    sink = make_sink(fields, Surroundings("test", "", broker))
+    fields = Fields({"kind": "kafka", "brokers": broker, "topic": topic, **settings}, "test")
+    sink = make_sink(fields, Surroundings("test", ""))
     assert isinstance(sink, KafkaSink)
     return sink
 

@@ -29,6 +29,18 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "connector-mysql-source.md
         ({"host": "x", "user": "x"}, "source.tables must name tables"),
         ({"host": "x", "user": "x", "tables": ["orders"]}, "has 'orders'"),
         ({"host": "x", "user": "x", "tables": ["a.*"], "chunk_rows": 0}, "chunk_rows must be"),
+        (
+            {"host": "x", "user": "x", "tables": ["a.*"], "names": {"b.t": "t"}},
+            "source.names has 'b.t', and no such table is followed",
+        ),
+        (
+            {"host": "x", "user": "x", "tables": ["a.*"], "keys": {"t": ["x"]}},
+            "source.keys has 't', and no such table is followed",
+        ),
+        (
+            {"host": "x", "user": "x", "tables": ["a.*"], "names": {"a.t": "a.t"}},
+            "source.names.a.t must be 1 to 255 letters",
+        ),
     ],
 )
 def test_settings_are_refused_with_their_place(settings: dict[str, Any], fault: str) -> None:

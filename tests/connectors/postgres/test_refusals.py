@@ -49,6 +49,8 @@ def test_connectors_have_slots_of_their_own() -> None:
         ({"tables": ["orders"]}, "as schema.table"),
         ({"slot": "Mine"}, "slot must have"),
         ({"tls": "maybe"}, "must be one of"),
+        ({"names": {"other.c": "c"}}, "names has 'other.c', and no such table is followed"),
+        ({"names": {"public.c": "1"}}, "names.public.c must be 1 to 255 letters"),
         ({"chunk_rows": 0}, r"in \[1, 100000\]"),
     ],
 )

@@ -67,6 +67,12 @@ def test_what_a_file_may_not_say(text: str) -> None:
         parse_file(text, "file")
 
 
+def test_a_fault_tells_the_file_and_the_line() -> None:
+    for text in ("connectors:\n  a: 1\n  a: 2\n", "connectors:\n  a: [\n"):
+        with pytest.raises(SettingsRefused, match='in "file", line 3'):
+            parse_file(text, "file")
+
+
 @pytest.mark.parametrize(
     "sink",
     [

@@ -243,9 +243,10 @@ async def test_no_failure_tells_the_secret() -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"url": "ftp://x"}, "http or https"),
-        ({"url": "http://"}, "http or https"),
+        ({"url": "ftp://x"}, "http"),
         ({"url": "http://x", "secret": "whsec_*"}, "no base64"),
+        ({"url": "http://x", "secret": "${NOBODY_SET_IT}"}, "no such variable"),
+        ({"url": "http://x", "headers": {"Authorization": "one\nanother"}}, "than one line"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(fields: dict[str, object], why: str) -> None:
