@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rowtide.core import plainbuffer, variant
-from rowtide.core.errors import Rejected
+from rowtide.core.errors import Rejected, StoreError
 from rowtide.core.plainbuffer import HEADER
 from rowtide.core.schema import BINARY, INTEGER, STRING
 from rowtide.core.variant import Scalar
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.endpoint import Endpoint, failure_of
 from rowtide.stream.own_tables import has_value, make_table
 
 __all__ = ["Columns", "KeptKey", "KeptRows"]
 
 KeptKey = tuple[Scalar, ...]
 Columns = dict[str, Scalar]
+
+Write = pb.PutRowRequest | pb.UpdateRowRequest | pb.DeleteRowRequest
 
 _TYPES: Mapping[type, int] = {str: STRING, int: INTEGER, bytes: BINARY}
 
@@ -29,6 +31,10 @@ class KeptRows:
     """The rows of ``table``, whose key is ``key``: names and types.
 
     With ``ttl_s`` a row is gone so long after it was written; a day is the least.
+
+    ``guard`` is a row that is there, of the first key value of whatever is changed, and columns:
+    while it is set rows are changed only as long as that one has these, and else every change
+    raises ``Rejected``. It holds at the moment of the change, however late that comes.
     """
 
     def __init__(
@@ -43,6 +49,7 @@ class KeptRows:
         self._table = table
         self._names = key
         self._ttl_s = ttl_s
+        self.guard: tuple[KeptKey, Columns] | None = None
 
     async def get(self, key: KeptKey) -> Columns | None:
         """Return a row's columns, or None where there is no such row."""
@@ -116,8 +123,9 @@ class KeptRows:
         )
         return await self._written("DeleteRow", request, pb.DeleteRowResponse)
 
-    async def _written(self, operation: str, request: object, answer: type) -> bool:
-        assert isinstance(request, pb.PutRowRequest | pb.UpdateRowRequest | pb.DeleteRowRequest)
+    async def _written(self, operation: str, request: Write, answer: type) -> bool:
+        if self.guard is not None:
+            return await self._written_under(*self.guard, request)
         for attempt in ("first", "with the table"):
             try:
                 await self._endpoint.call(operation, request, answer)
@@ -131,6 +139,33 @@ class KeptRows:
                     return False
                 await self._make()
         return False
+
+    async def _written_under(self, guard: KeptKey, columns: Columns, request: Write) -> bool:
+        """Write in one piece with the row that guards it, which stays as it is."""
+        batch = pb.BatchWriteRowRequest(is_atomic=True)
+        rows = batch.tables.add(table_name=self._table).rows
+        rows.add(type=pb.UPDATE, row_change=self._row(guard, columns), condition=_if(columns))
+        if isinstance(request, pb.PutRowRequest):
+            rows.add(type=pb.PUT, row_change=request.row, condition=request.condition)
+        elif isinstance(request, pb.UpdateRowRequest):
+            rows.add(type=pb.UPDATE, row_change=request.row_change, condition=request.condition)
+        else:
+            rows.add(type=pb.DELETE, row_change=request.primary_key, condition=request.condition)
+        failure = await self._failure(batch)
+        if failure is None:
+            return True
+        if failure.code != "OTSConditionCheckFail":
+            raise failure
+        # Which of the two conditions? One that does not hold now may have held, and is no use.
+        there = await self.get(guard)
+        if there is None or not columns.items() <= there.items():
+            raise Rejected(failure.code, f"A row of {self._table} is another process's to change.")
+        return False
+
+    async def _failure(self, batch: pb.BatchWriteRowRequest) -> StoreError | None:
+        told = await self._endpoint.call("BatchWriteRow", batch, pb.BatchWriteRowResponse)
+        failed = [row.error for table in told.tables for row in table.rows if not row.is_ok]
+        return failure_of(failed[0].code, failed[0].message) if failed else None
 
     async def _make(self) -> None:
         options = pb.TableOptions(time_to_live=self._ttl_s, max_versions=1)

@@ -4,7 +4,9 @@ A key is parked while it has an entry: what comes of it waits, and every other k
 that wants each change every later one becomes an entry of its own. Of any other the first entry
 alone stays, and counts what came: what the row is by then the table itself will tell.
 
-Entries belong to the connector, not to a process. Whoever takes a shard reads them first.
+Entries belong to the connector, not to a process. Whoever takes a shard reads them first. A source
+changes them under its term. A row beside them says which is the newest: what a process sends late
+that is the source no more is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import NamedTuple
 from rowtide.connectors.rows import Refused, SinkRow
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
 from rowtide.connectors.runtime.row_text import read_row, row_text
-from rowtide.core.errors import Unavailable
+from rowtide.core.errors import Rejected, Unavailable
 from rowtide.stream.endpoint import Endpoint
 
 __all__ = ["PARKED_TABLE", "RETRY", "SKIP", "Entry", "ParkedRows", "TooManyParked"]
@@ -29,6 +31,10 @@ REASON_MAX = 2000
 
 RETRY, SKIP = "retry", "skip"
 """What people ask for: try it again, or drop the first entry and try what came after it."""
+
+
+_TERM = b"", 0
+"""In place of a row's key and stamp: the term of the process that is the source."""
 
 
 class TooManyParked(Exception):
@@ -68,6 +74,23 @@ class ParkedRows:
         self._changing = asyncio.Lock()
         self.keys: dict[bytes, list[Entry]] = {}
 
+    async def begin_term(self, term: int) -> None:
+        """Change entries from now on only while nobody has begun a later term.
+
+        Raises ``Rejected`` where somebody has; so does every change then.
+        """
+        key = (self._connector, *_TERM)
+        self._rows.guard = None
+        begun = False
+        while not begun:
+            kept = await self._rows.get(key)
+            if kept is not None and int(kept["term"]) > term:
+                raise Rejected(
+                    "OTSConditionCheckFail", f"Another process is source '{self._connector}'."
+                )
+            begun = await self._rows.put(key, {"term": term}, only_if=kept, new=kept is None)
+        self._rows.guard = key, {"term": term}
+
     async def load(self) -> None:
         """Learn what is parked now."""
         async with self._changing:
@@ -81,6 +104,7 @@ class ParkedRows:
         return [
             _entry(key[1], key[2], columns)
             for key, columns in await self._rows.scan(self._connector)
+            if key[1:] != _TERM
         ]
 
     async def park(

@@ -73,6 +73,7 @@ class SourceRun(ConnectorRun):
             stream_hours=declaration.stream_hours,
         )
         async with target:
+            await self._parked.begin_term(target.term)
             self.state = "running"
             await self._run_into(target, source)
 

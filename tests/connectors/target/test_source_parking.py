@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.connectors.rows import SourceRow, TableShape
+from rowtide.connectors.rows import Refused, SourceRow, TableShape
 from rowtide.connectors.runtime.parking import RETRY, SKIP, ParkedRows, TooManyParked
 from rowtide.connectors.runtime.progress import Progress
 from rowtide.connectors.runtime.source_parking import ParkingTarget
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.source import RowRefused
-from rowtide.core.errors import Unavailable, invalid
+from rowtide.core.errors import Rejected, Unavailable, invalid
 from rowtide.core.variant import Scalar
 from rowtide.stream.endpoint import Endpoint
 from tests.connectors.target.test_table_target import row, shape, stored
@@ -33,6 +34,7 @@ async def parking(
     """Give a process that becomes the source."""
     parked = ParkedRows(endpoint, shape.name)
     async with TableTarget(endpoint, shape.name, lease_s=2.0) as target:
+        await parked.begin_term(target.term)
         await parked.load()
         progress = Progress()
         made = ParkingTarget(target, parked, progress, most=most, written=progress.counted)
@@ -56,6 +58,22 @@ class Copying:
         if (table, *key) != (self.now.table, *(value for _, value in self.now.key)):
             raise invalid("It is not followed.")
         await write(self.now)
+
+
+class Stalling(ParkedRows):
+    """The entries of a process that stands still just before it parks a row."""
+
+    def __init__(self, endpoint: Endpoint, connector: str) -> None:
+        super().__init__(endpoint, connector)
+        self.stalls = asyncio.Event()
+        self.goes_on = asyncio.Event()
+
+    async def park(
+        self, refused: Sequence[Refused], shard_id: str, *, most: int, position: str = ""
+    ) -> None:
+        self.stalls.set()
+        await self.goes_on.wait()
+        await super().park(refused, shard_id, most=most, position=position)
 
 
 async def wanted(parked: ParkedRows, what: str) -> None:
@@ -166,3 +184,33 @@ async def test_too_many_and_what_is_not_about_the_row_end_the_source(
             await target.write([row(shape, "a", {"n": 1}, 9)])
         assert len(await parked.all()) == 2
         await target.ensure_table(shape)
+
+
+async def test_what_a_process_parks_late_that_is_the_source_no_more_is_refused(
+    endpoint: Endpoint, shape: TableShape
+) -> None:
+    """It stood still longer than its lease; its successor has dealt with that row by now."""
+    bad = row(shape, "bad", WIDE, 1)
+    async with TableTarget(endpoint, shape.name, lease_s=60.0) as target:
+        late = Stalling(endpoint, shape.name)
+        await late.begin_term(target.term)
+        former = ParkingTarget(target, late, Progress(), most=9, written=lambda rows: None)
+        await former.ensure_table(shape)
+
+        async def writes() -> None:
+            with pytest.raises(Rejected, match="another process's to change"):
+                await former.write([bad])
+
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(writes())
+            await late.stalls.wait()
+            await target._lease.release()  # As good as if it had ended.
+            async with parking(endpoint, shape) as (successor, parked):
+                await successor.write([bad])
+                await wanted(parked, RETRY)
+                await successor.look_at_parked(Copying(row(shape, "bad", {"n": 2}, 2)))
+                late.goes_on.set()
+                await writing
+                assert await parked.all() == []
+    with pytest.raises(Rejected, match="Another process is source"):
+        await late.begin_term(target.term)
