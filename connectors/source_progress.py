@@ -1,6 +1,7 @@
 """How far a source has copied its tables, as its checkpoint keeps it: JSON with a number of form.
 
-It names what is durable in rowtide, no more.
+It names what is durable in rowtide, no more. Positions of every kind begin with the epoch, in four
+bytes: those of a higher one are above all before, also above those of another kind.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from rowtide.connectors.fields import SettingsRefused
 
 __all__ = [
     "SourceProgress",
     "TableProgress",
-    "checkpoint_text",
     "kept_values",
-    "parsed_checkpoint",
     "unfinished",
 ]
 
@@ -60,21 +61,42 @@ Table = TypeVar("Table", bound=TableProgress)
 class SourceProgress(ABC, Generic[Table]):
     """What a source keeps of all its tables; each adds where it is in its server's log.
 
-    ``epoch`` and ``run`` stand in the positions of its rows.
+    ``epoch`` and ``run`` stand in the positions of its rows. ``kind`` is the kind of source.
     """
+
+    kind: ClassVar[str]
 
     epoch: int = 0
     run: int = 0
     tables: dict[str, Table] = field(default_factory=dict)
 
     @classmethod
-    @abstractmethod
     def parsed(cls, text: bytes) -> Self:
-        """Return what ``encoded`` made bytes of; a new one for no bytes."""
+        """Return what ``encoded`` made bytes of; a new one for no bytes.
+
+        Of another kind of source: a new one of its epoch, to begin the next one. Raises
+        SettingsRefused for what is no checkpoint of ours.
+        """
+        if not text:
+            return cls()
+        found = _parsed(text)
+        if found.pop("kind", "") != cls.kind:
+            return cls(epoch=found["epoch"], run=found["run"])
+        return cls.of(found)
+
+    @classmethod
+    @abstractmethod
+    def of(cls, found: dict[str, Any]) -> Self:
+        """Return the checkpoint that ``parts`` gave these of."""
 
     @abstractmethod
+    def parts(self) -> Mapping[str, Any]:
+        """Return what JSON can have of the checkpoint."""
+
     def encoded(self) -> bytes:
         """Return the checkpoint as bytes."""
+        whole = {**self.parts(), "kind": self.kind, "form": _FORM}
+        return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
 
     def restart(self, tables: Iterable[str], *, sweep: bool) -> None:
         """Copy these tables, which are known, again from the beginning."""
@@ -122,17 +144,15 @@ def kept_values(
     return all(identity in present for identity in known) and not any(map(filled, added))
 
 
-def checkpoint_text(found: Mapping[str, Any]) -> bytes:
-    """Return a checkpoint's parts as bytes."""
-    whole = {**found, "form": _FORM}
-    return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def parsed_checkpoint(text: bytes) -> dict[str, Any]:
-    """Return the parts that ``checkpoint_text`` was given; none for no bytes."""
-    if not text:
-        return {}
-    found: dict[str, Any] = json.loads(text)
-    if found.pop("form") != _FORM:
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(text)
+        form = found.pop("form")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SettingsRefused(
+            f"A source of another kind had this connector's name, and where it was can't be read: "
+            f"give the connector another name. It kept {text[:100]!r}."
+        ) from error
+    if form != _FORM:
         raise ValueError(f"The checkpoint was written by another version: {text!r}")
     return found

@@ -139,6 +139,10 @@ class MySqlSource(ServerSource[Server]):
 
     def _gone_on(self, server: Server, checkpoint: Checkpoint, now: Beginning) -> str:
         """Let the checkpoint go on in the server's binlog; return why it can't, if so."""
+        if not checkpoint.log:
+            missed = "the source of this name was of another kind"
+            logger.warning("all tables are copied again: %s", missed)
+            return missed
         standing = server.log.standing(checkpoint)
         if standing is Standing.LOST:
             missed = "the server does not have what was read of it: it was reset, or lost"

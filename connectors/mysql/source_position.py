@@ -20,18 +20,13 @@ The checkpoint is JSON. It names what is durable in rowtide, no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from struct import Struct
-from typing import NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from rowtide.connectors.mysql.source_gtids import DomainGtids, Gtids, parsed_gtids
-from rowtide.connectors.source_progress import (
-    SourceProgress,
-    TableProgress,
-    checkpoint_text,
-    parsed_checkpoint,
-)
+from rowtide.connectors.source_progress import SourceProgress, TableProgress
 
 __all__ = ["Checkpoint", "Place", "place_of", "prefix"]
 
@@ -62,8 +57,11 @@ def place_of(file: str, offset: int) -> tuple[str, Place]:
 class Checkpoint(SourceProgress[TableProgress]):
     """What is durable in rowtide. ``log`` is the name that the binlog's files begin with.
 
-    ``server`` is the server's own number, where its kind has one.
+    ``server`` is the server's own number, where its kind has one. Without a ``log`` nothing was
+    read of a binlog in this epoch.
     """
+
+    kind: ClassVar[str] = "mysql"
 
     log: str = ""
     place: Place = field(default_factory=lambda: Place(0, 0))
@@ -71,20 +69,15 @@ class Checkpoint(SourceProgress[TableProgress]):
     server: str = ""
 
     @classmethod
-    def parsed(cls, text: bytes) -> Self:
-        """Return a checkpoint that ``encoded`` made; a new one for no bytes."""
-        found = parsed_checkpoint(text)
-        if not found:
-            return cls()
+    def of(cls, found: dict[str, Any]) -> Self:
+        """See ``SourceProgress``."""
         tables = {name: TableProgress(**kept) for name, kept in found.pop("tables").items()}
         place, gtids = Place(*found.pop("place")), parsed_gtids(found.pop("gtids"))
         return cls(**found, place=place, gtids=gtids, tables=tables)
 
-    def encoded(self) -> bytes:
-        """Return the checkpoint as bytes."""
-        found = asdict(self)
-        found |= {"gtids": self.gtids.text(), "place": list(self.place)}
-        return checkpoint_text(found)
+    def parts(self) -> Mapping[str, Any]:
+        """See ``SourceProgress``."""
+        return asdict(self) | {"gtids": self.gtids.text(), "place": list(self.place)}
 
     def begin_epoch(self, log: str, place: Place, gtids: Gtids, server: str) -> None:
         """Go on at a place that the former ones don't lead to."""

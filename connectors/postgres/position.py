@@ -19,12 +19,12 @@ The checkpoint is JSON. It names what is durable in rowtide, no more.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from struct import Struct
-from typing import Self
+from typing import Any, ClassVar, Self
 
 from rowtide.connectors import source_progress
-from rowtide.connectors.source_progress import checkpoint_text, parsed_checkpoint
 
 __all__ = ["AFTER_ALL_CHANGES", "Checkpoint", "TableProgress", "lsn_text", "parsed_lsn", "prefix"]
 
@@ -71,23 +71,22 @@ class Checkpoint(source_progress.SourceProgress[TableProgress]):
     and nothing was read of a slot yet.
     """
 
+    kind: ClassVar[str] = "postgres"
+
     system: str = ""
     slot: str = ""
     lsn: int = 0
 
     @classmethod
-    def parsed(cls, text: bytes) -> Self:
-        """Return a checkpoint that ``encoded`` made; a new one for no bytes."""
-        found = parsed_checkpoint(text)
-        if not found:
-            return cls()
+    def of(cls, found: dict[str, Any]) -> Self:
+        """See ``SourceProgress``."""
         tables = {name: TableProgress(**kept) for name, kept in found.pop("tables").items()}
         lsn = parsed_lsn(found.pop("lsn"))
         return cls(**found, lsn=lsn, tables=tables)
 
-    def encoded(self) -> bytes:
-        """Return the checkpoint as bytes."""
-        return checkpoint_text(asdict(self) | {"lsn": lsn_text(self.lsn)})
+    def parts(self) -> Mapping[str, Any]:
+        """See ``SourceProgress``."""
+        return asdict(self) | {"lsn": lsn_text(self.lsn)}
 
     def begin_epoch(self, system: str, slot: str) -> None:
         """Begin anew: whatever was copied may lack something, or have too much."""

@@ -175,6 +175,8 @@ def _ended(sessions: _Sessions, pipe: Pipe[Piece], stream: Stream) -> None:
 
 def _missed(server: Server, checkpoint: Checkpoint, system: str) -> str:
     """Say why the stream can't go on where the checkpoint is; nothing where it can."""
+    if checkpoint.epoch and not checkpoint.system:
+        return "the source of this name was of another kind"
     if checkpoint.lsn == 0:
         return ""
     name = server.settings.slot
