@@ -11,6 +11,7 @@ schema when a statement has changed it, before it decodes the rows that follow.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -392,6 +393,8 @@ class _Held:
             self._events.append((kind, body))
             if self._bytes <= HELD_BYTES:
                 return
+            if self._folder is not None:
+                os.makedirs(self._folder, exist_ok=True)  # A source has nothing else there.
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
             events, self._events = self._events, []
         else:

@@ -19,8 +19,8 @@ from tests.connectors.running_source import RunningSource, beside
 __all__ = ["Running", "following", "plain", "source_of"]
 
 
-def source_of(server: SqlServer, **settings: Any) -> MySqlSource:
-    """Return a source of the database ``shop``."""
+def source_of(server: SqlServer, *, folder: str = "", **settings: Any) -> MySqlSource:
+    """Return a source of the database ``shop``; ``folder`` is the connector's own."""
     given = {
         "host": "127.0.0.1",
         "port": server.port,
@@ -28,7 +28,7 @@ def source_of(server: SqlServer, **settings: Any) -> MySqlSource:
         "tables": ["shop.*"],
         **settings,
     }
-    return make_source(Fields(given, "source"), Surroundings("shop", ""))
+    return make_source(Fields(given, "source"), Surroundings("shop", folder))
 
 
 class Running(RunningSource):

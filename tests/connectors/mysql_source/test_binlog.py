@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,12 +95,14 @@ async def test_gtids_of_several_domains_are_followed(mariadb: SqlServer) -> None
 
 
 async def test_a_transaction_larger_than_the_memory_for_it(
-    sql_server: SqlServer, monkeypatch: pytest.MonkeyPatch
+    sql_server: SqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It waits in the connector's folder, which nobody has made before."""
+    folder = str(tmp_path / "connectors" / "shop")
     monkeypatch.setattr(source_binlog, "HELD_BYTES", 1000)
     sql_server.execute("CREATE TABLE shop.a (id INT PRIMARY KEY, x VARCHAR(99))")
     target = MemoryTarget()
-    async with following(sql_server, target) as running:
+    async with following(sql_server, target, folder=folder) as running:
         await running.settle()
         sql_server.execute(
             f"INSERT INTO shop.a SELECT seq, REPEAT('x', 99) FROM {numbers(5000)}",
