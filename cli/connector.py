@@ -28,7 +28,7 @@ from rowtide.connectors.runtime.declaration import Declaration, judge, parse_fil
 from rowtide.connectors.runtime.declarations import Declarations, Declared
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.planning import Plan, planned
-from rowtide.connectors.runtime.removal import begin_again, delete, rest
+from rowtide.connectors.runtime.removal import begin_again, delete, left_behind, rest
 from rowtide.stream.change_start import Begin, ShardPlace
 from rowtide.stream.endpoint import Endpoint
 
@@ -88,12 +88,16 @@ def apply(client: Client, file: Path, output: Output, *, prune: bool, yes: bool)
         confirm(f"Delete {', '.join(found.deleted)}?", yes=yes)
 
     async def carry_out(endpoint: Endpoint) -> dict[str, Sequence[str]]:
-        declarations = Declarations(endpoint)
+        declarations, place = Declarations(endpoint), Place(endpoint, os.environ, "")
+        declared, left = await declarations.all(), {}
         for declaration in found.to_declare:
             await declarations.declare(declaration)
-        declared = await declarations.all()
-        place = Place(endpoint, os.environ, "")
-        return {name: await delete(place, declared[name]) for name in found.deleted}
+            if (former := declared.get(declaration.name)) is not None:
+                traces = left_behind(place, former.declaration, declaration)
+                left[declaration.name] = traces
+        for name in found.deleted:
+            left[name] = await delete(place, declared[name])
+        return left
 
     left = asked(client, carry_out)
     if output == "json":

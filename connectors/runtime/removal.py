@@ -16,14 +16,14 @@ from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE
 from rowtide.connectors.runtime.status_board import FRESH_S, StatusBoard
-from rowtide.connectors.source import LeavesTraces, Repeatable
+from rowtide.connectors.source import LeavesTraces, Repeatable, Source
 from rowtide.core.errors import StoreError, Unavailable, invalid
 from rowtide.stream.change_api import ApiSource
 from rowtide.stream.change_leases import TableLeases
 from rowtide.stream.change_start import Begin, ShardPlace, rewind
 from rowtide.stream.endpoint import Endpoint
 
-__all__ = ["begin_again", "delete", "rest"]
+__all__ = ["begin_again", "delete", "left_behind", "rest"]
 
 STOPPED_S_MAX = 30.0
 LOOK_S = 0.2
@@ -101,13 +101,11 @@ async def _erased(place: Place, declaration: Declaration | None) -> Sequence[str
     """Remove what a source made at its server; return what is left, or may be."""
     if declaration is None or not declaration.source:
         return ()
-    named = {name: f"${{{name}}}" for name in variables(declaration.source)}
-    unset = [text for name, text in sorted(named.items()) if name not in place.environment]
-    where = f"connectors.{declaration.name}.source"
-    # What was made can be told, if not removed, where a password is not known.
-    fields = Fields(declaration.source, where, environment={**named, **place.environment})
+    unset = sorted(
+        {f"${{{v}}}" for v in variables(declaration.source) if v not in place.environment}
+    )
     try:
-        source = make_source(fields, place.surroundings(declaration.name))
+        source = _made(place, declaration)
     except SettingsRefused as error:
         return (f"whatever {declaration.kind} sources make at their server ({error})",)
     if not isinstance(source, LeavesTraces):
@@ -119,6 +117,33 @@ async def _erased(place: Place, declaration: Declaration | None) -> Sequence[str
         except (StoreError, SettingsRefused) as error:
             why = str(error)
     return [f"{trace} ({why})" for trace in source.traces()]
+
+
+def left_behind(place: Place, former: Declaration | None, now: Declaration) -> Sequence[str]:
+    """Return what a source made at its server that it does not use as it is declared now.
+
+    Nothing is removed: a process may still run it as it was.
+    """
+    kept = _traces(place, now)
+    return [trace for trace in _traces(place, former) if trace not in kept]
+
+
+def _traces(place: Place, declaration: Declaration | None) -> Sequence[str]:
+    if declaration is None or not declaration.source:
+        return ()
+    try:
+        source = _made(place, declaration)
+    except SettingsRefused:
+        return ()
+    return source.traces() if isinstance(source, LeavesTraces) else ()
+
+
+def _made(place: Place, declaration: Declaration) -> Source:
+    """Return a source, for what it can tell also where a password is not known."""
+    named = {name: f"${{{name}}}" for name in variables(declaration.source)}
+    where = f"connectors.{declaration.name}.source"
+    fields = Fields(declaration.source, where, environment={**named, **place.environment})
+    return make_source(fields, place.surroundings(declaration.name))
 
 
 async def _unparked(parked: ParkedRows) -> Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -25,9 +26,13 @@ def made(server: PostgreSQL) -> tuple[list[str], list[str]]:
 
 
 def declared(server: Ready, name: str, port: int, **more: object) -> None:
+    declare(server, document(name, port, **more))
+
+
+def document(name: str, port: int, **more: object) -> str:
     where = {"host": HOST, "port": port, "user": "postgres", "database": "shop"}
     source = {"kind": "postgres", **where, "tables": ["shop.*"], **more}
-    declare(server, yaml_of(name, {"source": source}))
+    return yaml_of(name, {"source": source})
 
 
 def test_a_deleted_connector_leaves_no_slot_and_no_publication(
@@ -58,6 +63,21 @@ def test_what_can_not_be_removed_is_told(server: Ready, connector: Run) -> None:
     for part in ("pg_drop_replication_slot('rowtide_secret')", "not set here: ${NOT_SET_HERE}"):
         assert part in told
     assert "secret" not in connector("list")
+
+
+def test_what_a_changed_connector_leaves_is_told(connector: Run, tmp_path: Path) -> None:
+    """Its slot stayed at the former server, which kept its log for nobody, and nothing said so."""
+
+    def applied(port: int, **more: object) -> str:
+        (tmp_path / "moved.yaml").write_text(document("moved", port, **more))
+        return str(connector("apply", str(tmp_path / "moved.yaml")))
+
+    assert "leaves" not in applied(1)
+    told = applied(2)
+    assert "moved leaves the slot rowtide_moved in database shop at 127.0.0.1:1," in told
+    assert told.count("moved leaves") == 2
+    assert "leaves" not in applied(2, chunk_rows=7)
+    connector("delete", "moved", "--yes")
 
 
 async def test_what_others_made_or_read_stays(
