@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Collection, Iterable
+from fnmatch import fnmatchcase
 from typing import Protocol, TypeVar
 
 from rowtide.connectors.fields import Fields, SettingsRefused
@@ -10,7 +12,9 @@ from rowtide.core.errors import Rejected
 from rowtide.core.limits import Limits
 from rowtide.core.schema import check_table_name
 
-__all__ = ["Followed", "check_named", "clashes", "table_of"]
+__all__ = ["Followed", "check_named", "clashes", "table_of", "warn_of_patterns"]
+
+logger = logging.getLogger(__name__)
 
 
 class Followed(Protocol):
@@ -65,6 +69,13 @@ def clashes(tables: Iterable[Followed]) -> list[str]:
                 f"of them another name under 'names'."
             )
     return faults
+
+
+def warn_of_patterns(patterns: Iterable[str], tables: Collection[Followed]) -> None:
+    """Warn of each pattern that no table fits: one may be made later, or it is misspelt."""
+    for pattern in patterns:
+        if not any(fnmatchcase(table.full_name, pattern) for table in tables):
+            logger.warning("no table at the source fits %s", pattern)
 
 
 def table_of(tables: Iterable[T], target: str) -> T:

@@ -29,6 +29,7 @@ from rowtide.connectors.source import SourceTarget
 from rowtide.connectors.source_life import ServerSource
 from rowtide.connectors.source_pipe import Pipe
 from rowtide.connectors.source_progress import TableProgress
+from rowtide.connectors.source_tables import warn_of_patterns
 from rowtide.core.errors import first_failure
 
 __all__ = ["MySqlSource", "make_source"]
@@ -122,6 +123,7 @@ class MySqlSource(ServerSource[Server]):
         # Tables are read after it: one that is made in between is met in the binlog.
         now = server.log.beginning()
         tables = followed_tables(server)
+        warn_of_patterns(self._settings.tables, tables.values())
         if checkpoint.epoch and not missed:
             missed = self._gone_on(server, checkpoint, now)
         checkpoint.leave_out(

@@ -26,6 +26,7 @@ from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.source import SourceTarget
 from rowtide.connectors.source_life import ServerSource
 from rowtide.connectors.source_pipe import Pipe
+from rowtide.connectors.source_tables import warn_of_patterns
 from rowtide.core.errors import Unavailable, first_failure
 
 __all__ = ["PostgresSource", "make_source"]
@@ -116,6 +117,7 @@ class PostgresSource(ServerSource[Server]):
         """Bring publication, slot, tables and checkpoint up to the server as it is."""
         await asyncio.to_thread(server.check)
         tables = await asyncio.to_thread(looked, server)
+        warn_of_patterns(self._settings.tables, tables.values())
         system = await asyncio.to_thread(server.system)
         missed = await asyncio.to_thread(_missed, server, checkpoint, system)
         if missed:

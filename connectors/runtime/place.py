@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import TableShape
+from rowtide.core.errors import Rejected
 from rowtide.core.schema import KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.endpoint import Endpoint
@@ -36,6 +37,11 @@ class Place:
 async def table_shape(endpoint: Endpoint, table: str) -> TableShape:
     """Return a table's name and key. Raises OTSObjectNotExist."""
     asked = pb.DescribeTableRequest(table_name=table)
-    told = await endpoint.call("DescribeTable", asked, pb.DescribeTableResponse)
+    try:
+        told = await endpoint.call("DescribeTable", asked, pb.DescribeTableResponse)
+    except Rejected as error:
+        if error.code != "OTSObjectNotExist":
+            raise
+        raise Rejected(error.code, f"There is no table '{table}'.") from error
     key = [KeyColumn(column.name, column.type) for column in told.table_meta.primary_key]
     return TableShape(table, tuple(key))

@@ -159,3 +159,17 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
     fields = Fields({"host": "127.0.0.1", "port": 1, "user": "x", "tables": ["a.*"]}, "source")
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
         await make_source(fields, Surroundings("shop", "")).run(MemoryTarget())
+
+
+@pytest.mark.system
+async def test_a_pattern_that_no_table_fits_is_warned_of(
+    mariadb: SqlServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A misspelt name ran for ever, with nothing behind and nothing to say."""
+    mariadb.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY)")
+    target = MemoryTarget()
+    async with following(mariadb, target, tables=["shop.orders", "shop.oders"]) as running:
+        await running.settle()
+    assert [text for text in caplog.messages if "no table" in text] == [
+        "no table at the source fits shop.oders"
+    ]

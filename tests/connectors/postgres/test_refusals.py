@@ -187,3 +187,15 @@ async def test_a_table_that_rowtide_has_by_another_key(postgres: PostgreSQL) -> 
     postgres.execute("ALTER TABLE shop.t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (b)")
     with pytest.raises(Rejected, match="another key"):
         await source_of(postgres).run(target)
+
+
+async def test_a_pattern_that_no_table_fits_is_warned_of(
+    postgres: PostgreSQL, caplog: pytest.LogCaptureFixture
+) -> None:
+    postgres.execute("CREATE TABLE shop.orders (id int PRIMARY KEY)")
+    target = MemoryTarget()
+    async with following(postgres, target, tables=["shop.orders", "shop.oders"]) as running:
+        await running.settle()
+    assert [text for text in caplog.messages if "no table" in text] == [
+        "no table at the source fits shop.oders"
+    ]

@@ -10,6 +10,7 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.connectors.rows import SourceRow, TableShape
+from rowtide.connectors.runtime.place import table_shape
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.source import RowRefused
@@ -310,3 +311,9 @@ async def test_keys_come_in_pages_in_their_order(endpoint: Endpoint, shape: Tabl
             await target.write([row(shape, found[-1], None, 10 + len(found))])
             page = await target.keys(shape.name, page[-1], limit=2)
         assert found == names
+
+
+async def test_a_table_that_is_not_there_is_named(endpoint: Endpoint) -> None:
+    """A connector's status said of its table that it does not exist, and not which."""
+    with pytest.raises(Rejected, match="There is no table 'misspelt'"):
+        await table_shape(endpoint, "misspelt")
