@@ -439,7 +439,8 @@ def _failure(packet: bytes) -> Exception:
     if packet[0] != 0xFF:
         return pymysql.err.OperationalError(2013, "The server ended the binlog.")
     code = int.from_bytes(packet[1:3], "little")
-    text = packet[3:].decode("utf-8", "replace")
+    at = 9 if packet[3:4] == b"#" else 3  # Behind the SQL state, "#" and five characters.
+    text = packet[at:].decode("utf-8", "replace")
     # With the same code a replica is sent away whose number another one has taken.
     gone = code == _PURGED and "same server_uuid" not in text
     return Purged(text) if gone else pymysql.err.OperationalError(code, text)
