@@ -29,6 +29,9 @@ RETRY_S = 0.2
 SETTLE_S_MAX = 15.0
 """After this long a worker that does not answer makes the outcome unknown."""
 
+ASK_S = 2.0
+"""Whoever has not settled by then is asked again, unless its slots were taken over meanwhile."""
+
 IDLE_S = 1.0
 """A worker without slots may be dead: it is waited for so long."""
 
@@ -108,10 +111,17 @@ class Placement:
         return b"{}"
 
     async def _ask(self, address: str, applied: int) -> None:
-        """Have another worker settle, unless it owns nothing any more."""
+        """Have another worker settle, unless it owns nothing any more.
+
+        Raises ``Unavailable`` where it has not, yet: one that stands still never answers.
+        """
         if address not in self._peers.serving():
             return
-        await self._hop.call(address, NOBODY, SETTLE, _settled_to(applied))
+        try:
+            async with asyncio.timeout(ASK_S):
+                await self._hop.call(address, NOBODY, SETTLE, _settled_to(applied))
+        except TimeoutError:
+            raise Unavailable from None
 
     async def _settle_here(self) -> None:
         for slot in list(self._slots.values()):

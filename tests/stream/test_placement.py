@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import cast
+from unittest.mock import patch
+
+import pytest
 
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import Unavailable
+from rowtide.stream import placement as placing
 from rowtide.stream.catalog_owner import CatalogOwner
 from rowtide.stream.hop import HopClient
 from rowtide.stream.peers import Peers
@@ -18,8 +23,12 @@ DEAD, HEIR = "dead:1", "heir:1"
 
 @dataclass(slots=True)
 class Others:
-    """Two other workers: the one that serves dies when it is asked, and the other takes over."""
+    """Two other workers: the one that serves ends when it is asked, and the other takes over.
 
+    It dies, or it ``stands_still``: then it never answers.
+    """
+
+    stands_still: bool = False
     serves: str = DEAD
     settled: list[str] = field(default_factory=list)
 
@@ -36,14 +45,18 @@ class Others:
         assert operation == SETTLE
         if address == DEAD:
             self.serves = HEIR
+            if self.stands_still:
+                await asyncio.Event().wait()
             raise Unavailable
         self.settled.append(address)
         return b"{}"
 
 
-async def test_who_takes_slots_over_meanwhile_has_settled_too() -> None:
-    log, others = MemoryLog(), Others()
+@pytest.mark.parametrize("stands_still", [False, True])
+async def test_who_takes_slots_over_meanwhile_has_settled_too(*, stands_still: bool) -> None:
+    log, others = MemoryLog(), Others(stands_still=stands_still)
     catalog = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
     placement = Placement(catalog, {}, cast(HopClient, others), cast(Peers, others))
-    await placement.settle()
+    with patch.object(placing, "ASK_S", 0.01):
+        await placement.settle()
     assert others.settled == [HEIR]
