@@ -122,7 +122,7 @@ class AdminOperations:
         return json_answer({"name": name, "kind": kind})
 
     async def delete_instance(self, identity: Identity, body: bytes) -> bytes:
-        """Delete an instance without tables: ``name``."""
+        """Delete an instance without tables: ``name``. The last instance cannot be deleted."""
         require_admin(self._directory.catalog, identity)
         name = str(json_fields(body, {"name"}).get("name", ""))
 
@@ -135,6 +135,8 @@ class AdminOperations:
                     f"Instance '{name}' has {len(tables)} tables, first '{tables[0].name}': "
                     f"delete them first."
                 )
+            if len(catalog.instances) == 1:
+                raise invalid(f"Instance '{name}' is the last one: no request could name another.")
             return [Document(INSTANCE, name.lower(), None)]
 
         await self._placement.change(decide)

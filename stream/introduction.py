@@ -1,5 +1,8 @@
-"""Makes a worker known in the catalog: where it is, its instance, its key (unless that was
-revoked), and the secret that workers share; and says goodbye.
+"""Makes a worker known in the catalog: where it is, at its first start its instance and its key,
+and the secret that workers share; and says goodbye.
+
+A key that the catalog knows, or knows to be revoked, tells of an earlier start: an instance that
+is gone since then was deleted, and stays so.
 
 The catalog's owner writes them; any other worker asks it to.
 """
@@ -38,7 +41,7 @@ RETRY_S = 0.2
 
 
 class Credentials(NamedTuple):
-    """The key pair and the instance that a worker makes sure exist."""
+    """The key pair and the instance that a worker makes at its first start."""
 
     access_key_id: str
     access_key_secret: str
@@ -79,7 +82,7 @@ class Introduction:
                 await asyncio.sleep(RETRY_S)
 
     async def welcome(self, _identity: Identity, body: bytes) -> bytes:
-        """Make a worker known, its instance and its key exist. Raises ``Elsewhere``."""
+        """Make a worker known, with its instance and its key. Raises ``Elsewhere``."""
         told = json.loads(body)
         name, address = told.pop("name"), told.pop("address")
         wanted = Credentials(**told)
@@ -117,11 +120,12 @@ class Introduction:
 def _documents(wanted: Credentials, catalog: Catalog, stamp: int) -> list[Document]:
     """Return what must exist and does not."""
     documents: list[Document] = []
-    if wanted.instance.lower() not in catalog.instances:
-        kind = "high-performance"
-        documents.append(instance_document(Instance(wanted.instance, kind, stamp)))
-    if wanted.access_key_id not in catalog.keys and wanted.access_key_id not in catalog.revoked:
-        key = AccessKey(wanted.access_key_id, wanted.access_key_secret, None, True, True, stamp)
+    key_id = wanted.access_key_id
+    if key_id not in catalog.keys and key_id not in catalog.revoked:
+        if wanted.instance.lower() not in catalog.instances:
+            kind = "high-performance"
+            documents.append(instance_document(Instance(wanted.instance, kind, stamp)))
+        key = AccessKey(key_id, wanted.access_key_secret, None, True, True, stamp)
         documents.append(key_document(key))
     if catalog.hop_secret is None:
         documents.append(secret_document(secrets.token_bytes(32)))

@@ -1,4 +1,4 @@
-"""What a worker makes exist when it starts: its instance and its key, unless that was revoked."""
+"""What a worker makes when it starts first, its instance and its key, and never again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from rowtide.core.authentication import Identity
+from rowtide.core.errors import Rejected
 from rowtide.core.limits import Limits
 from rowtide.stream.admin_operations import AdminOperations
 from rowtide.stream.catalog_owner import SNAPSHOT_EVERY, CatalogOwner
@@ -41,12 +42,22 @@ class Cluster:
         name = wanted.access_key_id
         await Introduction(wanted, self.owner, forward, name=name, address=f"{name}:1").make()
 
-    async def revoke(self, access_key_id: str) -> None:
-        """Revoke a key, as an operator does."""
+    @property
+    def operations(self) -> AdminOperations:
+        """What operators ask for."""
         directory = Directory(self.owner.catalog, {}, Limits(), lambda: 1)
         placement = cast(Placement, self.owner)  # No slot is there to be brought in line.
-        operations = AdminOperations(directory, placement, dict, lambda _now, _passed: None)
-        await operations.revoke_key(OPERATOR, json.dumps({"access_key_id": access_key_id}).encode())
+        return AdminOperations(directory, placement, dict, lambda _now, _passed: None)
+
+    async def revoke(self, access_key_id: str) -> None:
+        """Revoke a key, as an operator does."""
+        asked = json.dumps({"access_key_id": access_key_id}).encode()
+        await self.operations.revoke_key(OPERATOR, asked)
+
+    async def delete(self, instance: str) -> None:
+        """Delete an instance, as an operator does."""
+        asked = json.dumps({"name": instance}).encode()
+        await self.operations.delete_instance(OPERATOR, asked)
 
     @property
     def keys(self) -> set[str]:
@@ -76,6 +87,22 @@ async def test_a_worker_that_starts_again_brings_no_revoked_key_back(cluster: Cl
     assert cluster.keys == {SECOND.access_key_id}
     await cluster.start(FIRST)
     assert cluster.keys == {SECOND.access_key_id}
+
+
+async def test_a_worker_that_starts_again_brings_no_deleted_instance_back(cluster: Cluster) -> None:
+    await cluster.start(Credentials("key-of-third", "secret", "other"))
+    await cluster.delete(FIRST.instance)
+    await cluster.start(FIRST)
+    assert set(cluster.owner.catalog.instances) == {"other"}
+    await cluster.revoke(FIRST.access_key_id)
+    await cluster.start(FIRST)
+    assert set(cluster.owner.catalog.instances) == {"other"}
+
+
+async def test_the_last_instance_is_not_deleted(cluster: Cluster) -> None:
+    with pytest.raises(Rejected, match="the last one"):
+        await cluster.delete(FIRST.instance)
+    assert set(cluster.owner.catalog.instances) == {FIRST.instance}
 
 
 async def test_a_snapshot_of_the_catalog_remembers_revoked_keys(cluster: Cluster) -> None:
