@@ -16,7 +16,7 @@ from rowtide.cli.settings import Settings
 from rowtide.core.errors import StoreError
 from rowtide.core.record import CorruptRecord
 from rowtide.deploy.kafka.errors import EmbeddedKafkaError, JarsUnavailable, JavaUnusable
-from rowtide.stream.worker_directory import DirectoryBusy
+from rowtide.stream.worker_directory import DirectoryBusy, OtherCluster
 
 __all__ = ["first_of", "told_failure"]
 
@@ -41,6 +41,12 @@ def told_failure(error: BaseException, settings: Settings) -> Failure:
         )
     if isinstance(cause, StoreError):
         return _not_as_needed(cause, settings)
+    if isinstance(cause, OtherCluster):
+        return Refused(
+            str(cause),
+            "Check --kafka and --topic-prefix. If Kafka has lost its logs, restore them; to go on "
+            "without these rows, choose another --data-dir.",
+        )
     if isinstance(cause, CorruptRecord):
         return Refused(
             f"Kafka holds a record that this version cannot read: {cause}",

@@ -174,7 +174,8 @@ class Worker:
         prefix = self.config.kafka.topic_prefix
         topics = TopicNames(prefix, f"{prefix}-rows-changelog")
         existing = await self._cluster.topics()
-        wanted = topics.system(self.config.slots)
+        # Fixed at the first start: another number is passed over, and waited for in no topic.
+        wanted = topics.system(existing.get(topics.lease, self.config.slots))
         await self._cluster.create_topics([spec for spec in wanted if spec.name not in existing])
         for spec in wanted:
             await self._cluster.verify_durability(spec.name)
@@ -407,10 +408,12 @@ class Worker:
 
     async def _start(self) -> None:
         """Join the group, wait until every slot of ours is open, let clients in."""
-        await self._handover.join()
         await self._owner.ready.wait()
+        self._own.belong(self.catalog.hop_secret)  # Before the rows that are left here are opened.
+        await self._handover.join()
         await self._roster.opened()
         await self._introduction.make()
+        self._own.belong(self.catalog.hop_secret)
         routed = self._router.routed()
         self._edge.open(routed, self._bounded.handlers(routed))
 

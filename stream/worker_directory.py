@@ -1,24 +1,32 @@
-"""The worker's directory: who owns it, and which former owners are surely dead.
+"""The worker's directory: who owns it, of which cluster it is, which former owners are surely dead.
 
 A lock on a file keeps a second process out. Whoever holds it knows that every earlier process of
 this very file has ended, so their leases need not be waited for. A copied directory has another
-file (device, inode, machine or host differ), and then nothing is known.
+file (device, inode, machine or host differ), and then nothing is known of them.
+
+Rows stay those of one cluster, also in a copy: ids of shards begin anew in each, so the rows of
+another one could be taken for its own.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import secrets
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DirectoryBusy", "WorkerDirectory"]
+__all__ = ["DirectoryBusy", "OtherCluster", "WorkerDirectory"]
 
 
 class DirectoryBusy(Exception):
     """Another process uses the directory."""
+
+
+class OtherCluster(Exception):
+    """The directory is of another cluster, or of one whose catalog Kafka has lost."""
 
 
 class WorkerDirectory:
@@ -49,6 +57,20 @@ class WorkerDirectory:
         self.dead: frozenset[bytes] = frozenset(
             bytes.fromhex(owner) for owner in stored.get("owners", []) if same_file
         )
+        self._cluster: str = stored.get("cluster", "")
+        self._store()
+
+    def belong(self, secret: bytes | None) -> None:
+        """See to it that the rows here are of the cluster with this secret, None: a fresh one.
+
+        Raises ``OtherCluster``. A directory that belongs to none comes to belong to this one.
+        """
+        cluster = "" if secret is None else hashlib.sha256(secret).hexdigest()
+        if cluster == self._cluster:
+            return
+        if self._cluster:
+            raise OtherCluster(f"the rows in {self.path} are not of the cluster that Kafka holds")
+        self._cluster = cluster
         self._store()
 
     def release(self) -> None:
@@ -72,7 +94,12 @@ class WorkerDirectory:
     def _store(self) -> None:
         """Remember this owner before it claims anything."""
         owners = [self.owner.hex(), *(owner.hex() for owner in self.dead)][:64]
-        content = {"file": self._file_identity(), "instance": self.instance, "owners": owners}
+        content = {
+            "file": self._file_identity(),
+            "instance": self.instance,
+            "owners": owners,
+            "cluster": self._cluster,
+        }
         draft = self.path / "identity.json.new"
         with draft.open("w") as file:
             json.dump(content, file)

@@ -20,7 +20,7 @@ from rowtide.cli.up import endpoint_of
 from rowtide.core.errors import Unavailable
 from rowtide.core.record import CorruptRecord
 from rowtide.deploy.kafka.errors import JarsUnavailable, JavaUnusable
-from rowtide.stream.worker_directory import DirectoryBusy
+from rowtide.stream.worker_directory import DirectoryBusy, OtherCluster
 
 NO_FILE = PermissionError(errno.EACCES, "Permission denied", "/d/lock")
 FAILURES: list[tuple[BaseException, int, str]] = [
@@ -29,6 +29,7 @@ FAILURES: list[tuple[BaseException, int, str]] = [
     (NO_FILE, 1, "Cannot write to /d/lock: Permission denied"),
     (OSError(errno.ENOSPC, "No space"), 1, "No space is left for rowtide-data"),
     (DirectoryBusy("d is in use by process 5"), 1, "d is in use by process 5"),
+    (OtherCluster("the rows in d are not of it"), 1, "the rows in d are not of it"),
     (JarsUnavailable("cannot fetch x"), 1, "cannot fetch x"),
     (JavaUnusable("no Java"), 1, "no Java"),
     (ClusterUnreachable("h:1: no answer"), 3, "Kafka does not answer: h:1: no answer"),

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.stream.worker_directory import DirectoryBusy, WorkerDirectory
+from rowtide.stream.worker_directory import DirectoryBusy, OtherCluster, WorkerDirectory
 
 STARTS = 100
 
@@ -61,3 +61,21 @@ def test_an_identity_that_cannot_be_read_is_made_anew(tmp_path: Path, content: s
     started(tmp_path / "d")
     (tmp_path / "d" / "identity.json").write_text(content)
     assert started(tmp_path / "d").dead == frozenset()
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_rows_of_one_cluster_are_not_opened_for_another(tmp_path: Path, *, copied: bool) -> None:
+    """Ids of shards begin anew there, and a catalog that Kafka has lost is another one."""
+    found = WorkerDirectory(tmp_path / "d")
+    found.belong(None)  # Nobody has made a secret yet.
+    found.belong(b"ours")
+    found.release()
+    path = tmp_path / "d"
+    if copied:
+        path = tmp_path / "copy"
+        shutil.copytree(tmp_path / "d", path)
+    again = WorkerDirectory(path)
+    for other in (b"theirs", None):
+        with pytest.raises(OtherCluster, match="not of the cluster that Kafka holds"):
+            again.belong(other)
+    again.belong(b"ours")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client, ServerError
+from rowtide.deploy.up import NotReady
 from tests.api.calls import ask, key, put, puts, shown, stored
-from tests.workers.conftest import Workers, repeated
+from tests.workers.conftest import SLOTS, Workers, repeated
 from tests.workers.test_forwarding import create
 from tests.workers.test_handover import LONG, TABLES, check_all, write_all
 
@@ -118,3 +119,26 @@ def repeated_answer(attempt: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
     repeated(lambda: answers.append(attempt()))
     return answers[0]
+
+
+def test_a_worker_opens_its_rows_for_no_other_cluster(workers: Workers) -> None:
+    """Kafka came back without its logs, say: the same ids of shards would come to mean others."""
+    first = workers.start(*LONG)
+    repeated(partial(ask, first, create("kept")))
+    ask(first, put("kept", key("a", 1), puts(n=1)))
+    [up] = workers.running
+    up.stop()
+    ours = up.options
+    up.options = [*ours, "--topic-prefix", "empty"]
+    with pytest.raises(NotReady):
+        up.start()
+    assert "not of the cluster that Kafka holds" in (workers.folder / "output0").read_text()
+    up.options = ours
+    assert shown(stored(workers.again(0), "kept", key("a", 1))) == {"n": 1}
+
+
+@pytest.mark.parametrize("more", [-1, 3])
+def test_a_worker_takes_the_number_of_slots_that_there_is(workers: Workers, more: int) -> None:
+    workers.start(*LONG)
+    workers.start(*LONG, "--slots", str(SLOTS + more))
+    workers.settled()
