@@ -21,7 +21,7 @@ from hmac import compare_digest
 from typing import Final, NoReturn
 
 from rowtide.core.body_compression import DEFLATE, inflated
-from rowtide.core.errors import Rejected, invalid
+from rowtide.core.errors import Rejected, Unavailable, invalid
 from rowtide.core.signature import (
     content_md5,
     request_signature_v2,
@@ -30,12 +30,27 @@ from rowtide.core.signature import (
     string_to_sign,
 )
 
-__all__ = ["SKEW_MAX_S", "Authenticator", "Credential", "Headers", "Identity", "parse_date"]
+__all__ = [
+    "ABSENT_S_MAX",
+    "KNOWN_S_MAX",
+    "SKEW_MAX_S",
+    "Authenticator",
+    "Credential",
+    "Headers",
+    "Identity",
+    "parse_date",
+]
 
 Headers = Mapping[bytes, bytes]
 """A request's headers as bytes: names in lower case, values trimmed."""
 
 SKEW_MAX_S: Final = 15 * 60
+
+KNOWN_S_MAX: Final = 30.0
+"""Keys and instances that were known longer ago let nobody in: they may be revoked by now."""
+
+ABSENT_S_MAX: Final = 3.0
+"""What was not there longer ago may be there by now. Above what a follower is behind, 2 s."""
 
 API_VERSIONS: Final = frozenset({b"2015-12-31", b"2018-04-01"})
 """The second is what the Go tunnel client sends."""
@@ -87,11 +102,13 @@ class Authenticator:
     """Checks requests against the keys and instances that the caller knows now.
 
     ``credential`` finds a key by its id and ``instance_exists`` an instance by its lower-cased
-    name; both are asked on every request, so that a revoked key stops at once.
+    name; both are asked on every request, so that a revoked key stops at once. ``age_s`` tells how
+    old what the caller knows may be: where that is too old, nobody is let in or refused by it.
     """
 
     credential: Callable[[str], Credential | None]
     instance_exists: Callable[[str], bool]
+    age_s: Callable[[], float] = lambda: 0.0
 
     def check_head(
         self, path: bytes, headers: Headers, *, now_s: float, query: bytes = b""
@@ -102,6 +119,7 @@ class Authenticator:
         credential = self._known_key(headers)
         instance = headers[b"x-ots-instancename"].decode("utf-8", "replace").lower()
         if not self.instance_exists(instance):
+            self._require_known_within(ABSENT_S_MAX)
             _refuse("The instance is not found.")
         if not credential.may_use(instance):
             _refuse("The user has no privilege to access the instance.")
@@ -135,12 +153,23 @@ class Authenticator:
         return credential.access_key_id, _key_of(credential, headers)
 
     def _known_key(self, headers: Headers) -> Credential:
+        self._require_known_within(KNOWN_S_MAX)
         credential = self.credential(headers[b"x-ots-accesskeyid"].decode("utf-8", "replace"))
         if credential is None:
+            self._require_known_within(ABSENT_S_MAX)
             _refuse("The AccessKeyID does not exist.")
         if not credential.enabled:
             _refuse("The AccessKeyID is disabled.")
         return credential
+
+    def _require_known_within(self, seconds: float) -> None:
+        """Raise ``Unavailable`` unless keys and instances were known to be all so long ago."""
+        age_s = self.age_s()
+        if age_s > seconds:
+            raise Unavailable(
+                f"Access keys and instances were last read {age_s:.0f} s ago.",
+                "OTSServerUnavailable",
+            )
 
 
 def parse_date(date: bytes) -> int:

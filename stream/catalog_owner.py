@@ -33,6 +33,9 @@ SNAPSHOT_EVERY = 500
 FOLLOW_S = 1.0
 """How long one read of a follower waits for more."""
 
+TOLD_S = 5.0
+"""Who follows, and has not been told for so long that nothing is left to read, asks for the end."""
+
 READ_BYTES = 4 * 1024 * 1024
 BACKOFF_S = 0.2
 
@@ -48,7 +51,7 @@ Decide = Callable[[Catalog, int], Sequence[Document]]
 
 
 class CatalogOwner:
-    """The catalog and its log. ``clock_us`` gives Unix microseconds.
+    """The catalog and its log. ``clock_us`` gives Unix microseconds, ``clock_s`` never goes back.
 
     ``changed`` is called whenever the catalog has changed, before anything else may run: whoever
     keeps something of the catalog never works by an older one. ``tail`` is a second handle on the
@@ -63,6 +66,7 @@ class CatalogOwner:
         owner: bytes,
         clock_us: Callable[[], int],
         changed: Callable[[], None] = lambda: None,
+        clock_s: Callable[[], float] = lease_clock,
     ) -> None:
         self.catalog = Catalog()
         self.ready = asyncio.Event()
@@ -78,22 +82,26 @@ class CatalogOwner:
         self._owner = owner
         self._claim = -1
         self._clock_us = clock_us
+        self._clock_s = clock_s
         self._changed = changed
         self._changing = asyncio.Lock()
         self._refreshing = asyncio.Lock()
         self._read_s = -math.inf
+        self._told_s = -math.inf
         self._snapshot_at = 0
         self._proofs = SharedWork()
 
     async def open(self, claim: int) -> None:
         """Take the catalog over under ``claim``: read its log up to a no-op of ours."""
         async with self._changing:
+            asked_s = self._clock_s()
             start, _ = await self._log.bounds()
             self._claim = claim
             end = await self._appender.fence()
             at = max(start, self.catalog.applied + 1)
             self._snapshot_at = start
             self._replay(await self._appender.read(at, end))
+            self._read_s = max(self._read_s, asked_s)
             self.owning = True
             self.first_shard = self.catalog.next_shard
         self.taken_over.set()
@@ -106,16 +114,32 @@ class CatalogOwner:
                 if not self.ready.is_set():
                     await self.refresh()
                     self.ready.set()
-                await self._take(self.catalog.applied + 1, FOLLOW_S)
+                await self._follow_on()
             except LogTrimmed:
                 await self._restart()
             except StoreError as error:
                 logger.debug("the catalog is read later: %s", error)
                 await asyncio.sleep(BACKOFF_S)
 
+    async def _follow_on(self) -> None:
+        """Wait for what comes next. Where nothing does, a broker has told so."""
+        if self.told_age_s() > TOLD_S:  # Brokers were away, or changes come one upon the other.
+            await self.refresh()
+        asked_s = self._clock_s()
+        if not await self._take(self.catalog.applied + 1, FOLLOW_S):
+            self._told_s = max(self._told_s, asked_s)
+
+    def told_age_s(self) -> float:
+        """Return how long ago a broker was asked that told us that we know everything.
+
+        Less is known of it than of ``read_age_s``: a leader that was just elected, or cut off from
+        the others, may not know the newest. It costs nothing: followers ask all the time.
+        """
+        return self._clock_s() - max(self._told_s, self._read_s)
+
     def read_age_s(self) -> float:
         """Return how old what we know may be: since we last asked for the log's end."""
-        return lease_clock() - self._read_s
+        return self._clock_s() - self._read_s
 
     async def refresh_since(self, age_s_max: float) -> None:
         """See to it that what we know is no older than that. Raises ``Unavailable``."""
@@ -125,7 +149,7 @@ class CatalogOwner:
 
     async def refresh(self) -> None:
         """Fold everything that stands in the log now. Raises ``Unavailable``."""
-        asked_s = lease_clock()
+        asked_s = self._clock_s()
         _, end = await self._tail.bounds()
         while self.catalog.applied + 1 < end:
             try:
@@ -143,7 +167,7 @@ class CatalogOwner:
         await self._proofs.since(self._prove)
 
     async def _prove(self) -> None:
-        asked_s = lease_clock()
+        asked_s = self._clock_s()
         last = await self._append_void()
         while (applied := self.catalog.applied) < last:
             try:
@@ -169,10 +193,12 @@ class CatalogOwner:
                     raise Unavailable(f"the catalog's end can't be told: {error}") from error
             await asyncio.sleep(BACKOFF_S)
 
-    async def _take(self, offset: int, wait_s: float) -> None:
+    async def _take(self, offset: int, wait_s: float) -> bool:
+        """Fold what stands from ``offset`` on; return whether there was anything."""
         entries = await self._tail.read(offset, bytes_max=READ_BYTES, wait_s=wait_s)
         async with self._changing:
             self._fold([entry for entry in entries if entry.offset > self.catalog.applied])
+        return bool(entries)
 
     async def _restart(self) -> None:
         """Go on at the log's start: what was trimmed is in the snapshot there."""

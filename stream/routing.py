@@ -115,7 +115,12 @@ class Router:
         }
 
     def passed_on(self, identity: Identity, operation: str, body: bytes) -> Awaited:
-        """Answer what another worker passed on."""
+        """Answer what another worker passed on.
+
+        It may be cut off from Kafka and not know yet that a key is revoked.
+        """
+        if identity.access_key_id in self._catalog.catalog.revoked:
+            raise Rejected("OTSAuthFailed", "The AccessKeyID does not exist.")
         handler = self._among_workers.get(operation)
         if handler is not None:
             return handler(identity, body)

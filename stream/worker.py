@@ -323,7 +323,7 @@ class Worker:
         """Build what clients and operators see, before there is anything to see."""
         config, watching = self.config, self.config.watching
         self._edge = Edge(
-            Authenticator(self._credential, self._instance_exists),
+            Authenticator(self._credential, self._instance_exists, self._owner.told_age_s),
             None,
             tasks,
             clock=time.time,

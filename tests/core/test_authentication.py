@@ -5,15 +5,23 @@ from __future__ import annotations
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.authentication import Authenticator, Credential, Identity, parse_date
+from rowtide.core.authentication import (
+    ABSENT_S_MAX,
+    KNOWN_S_MAX,
+    Authenticator,
+    Credential,
+    Identity,
+    parse_date,
+)
 from rowtide.core.body_compression import compressed
-from rowtide.core.errors import Rejected
+from rowtide.core.errors import Rejected, Unavailable
 from rowtide.core.signature import (
     content_md5,
     request_signature_v2,
@@ -383,3 +391,23 @@ def test_an_error_is_signed_by_the_key_the_request_names() -> None:
     assert AUTHENTICATOR.answer_key({}) is None
     key = signing_key_v4(b"testsecret", b"20260102", b"cn-hangzhou")
     assert AUTHENTICATOR.answer_key(signed_v4()) == ("testid", key)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "headers", "refused"),
+    [
+        (KNOWN_S_MAX, signed(), None),
+        (KNOWN_S_MAX + 1, signed(), Unavailable),
+        (ABSENT_S_MAX, signed(accesskeyid="new"), Rejected),
+        (ABSENT_S_MAX + 1, signed(accesskeyid="new"), Unavailable),
+        (ABSENT_S_MAX, signed(instancename="new"), Rejected),
+        (ABSENT_S_MAX + 1, signed(instancename="new"), Unavailable),
+    ],
+)
+def test_nobody_is_judged_by_what_was_known_too_long_ago(
+    age_s: float, headers: dict[bytes, bytes], refused: type[Exception] | None
+) -> None:
+    """A key may have been revoked meanwhile, or made."""
+    aged = Authenticator(AUTHENTICATOR.credential, AUTHENTICATOR.instance_exists, lambda: age_s)
+    with pytest.raises(refused) if refused else nullcontext():
+        aged.check_head(PATH, headers, now_s=NOW_S)

@@ -186,6 +186,7 @@ class SimulatedWorker:
             owner=self.owner_id,
             clock_us=wheel.wall_us,
             changed=self._catalog_changed,
+            clock_s=wheel.lease_s,
         )
         self.leases = LeaseKeeper(
             self.cluster,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import pytest
 
@@ -101,6 +103,40 @@ async def test_a_follower_goes_on_behind_a_trimmed_log() -> None:
     assert second.catalog.instances == first.catalog.instances
 
 
+class Clock:
+    """Seconds, as the test sets them."""
+
+    now_s = 0.0
+
+
+class SilentLog(MemoryLog):
+    """A log that can be silent, as where no broker is reached. Reads do not wait."""
+
+    silent = False
+
+    @cached_property
+    def _read(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    async def read(self, offset: int, *, bytes_max: int, wait_s: float = 0.0) -> list[Entry]:
+        await asyncio.sleep(0)
+        self._read.set()
+        if self.silent:
+            raise Unavailable
+        return await super().read(offset, bytes_max=bytes_max)
+
+    async def bounds(self) -> tuple[int, int]:
+        if self.silent:
+            raise Unavailable
+        return await super().bounds()
+
+    async def asked(self) -> None:
+        """Return when the log was asked twice more: once after anything that changed."""
+        for _ in range(2):
+            self._read.clear()
+            await self._read.wait()
+
+
 class OvertakenLog(MemoryLog):
     """A log that somebody else takes over while its owner finds out what became of a batch."""
 
@@ -166,3 +202,25 @@ async def test_what_can_not_be_read_up_to_its_proven_end_is_not_proven() -> None
     second._tail.end_told = 1 << 60
     await second.prove()
     assert second.catalog.instances == first.catalog.instances
+
+
+async def test_a_follower_knows_how_long_nobody_told_it_that_it_knows_everything() -> None:
+    log, clock = SilentLog(), Clock()
+    follower = CatalogOwner(
+        log.twin(), log, owner=b"ownerid1", clock_us=lambda: 1, clock_s=lambda: clock.now_s
+    )
+    assert follower.told_age_s() == math.inf
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(follower.follow(), name="follow")
+        await log.asked()
+        clock.now_s = 100.0
+        await log.asked()
+        assert follower.told_age_s() == 0.0
+        log.silent = True
+        await log.asked()
+        clock.now_s = 110.0
+        await asyncio.sleep(0)
+        assert follower.told_age_s() == 10.0
+        following.cancel()
+    await follower.open(CLAIM)
+    assert follower.told_age_s() == 0.0, "it read up to a record of its own"

@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from rowtide.core.authentication import Identity
-from rowtide.core.catalog import TABLE, Document, table_content, table_id
+from rowtide.core.catalog import (
+    TABLE,
+    Document,
+    revoked_document,
+    table_content,
+    table_id,
+)
 from rowtide.core.errors import Elsewhere, LogTrimmed, Rejected, no_table
 from rowtide.core.limits import Limits
 from rowtide.core.position import Position, encode_position
@@ -208,3 +214,17 @@ async def test_a_part_of_a_batch_for_this_worker_reads_nothing(follower: Followe
         lambda: follower.router.ask(HERE, "BatchWriteRow", ANN, batch("a"))
     )
     assert told == (b"[True]", 0)
+
+
+async def test_a_revoked_key_is_refused_whoever_let_it_in() -> None:
+    """A worker that is cut off from Kafka may pass its requests on."""
+    log = CountingLog()
+    follower = Follower(log)
+    await follower.first.open(1)
+    await follower.create("orders")
+    assert (await follower.asked("PutRow", b"orders"))[0] == b"put"
+    await follower.first.change(lambda _c, _s: [revoked_document(ANN.access_key_id)])
+    await follower.owner.refresh()
+    with pytest.raises(Rejected, match="does not exist") as refused:
+        await follower.asked("PutRow", b"orders")
+    assert refused.value.code == "OTSAuthFailed"
