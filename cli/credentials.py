@@ -11,12 +11,14 @@ import json
 import os
 import secrets
 import string
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 __all__ = [
     "CREDENTIALS",
     "Credentials",
+    "DamagedFile",
     "load_or_create",
     "read_credentials",
     "read_endpoint",
@@ -30,6 +32,10 @@ ALPHABET = string.ascii_letters + string.digits
 ENDPOINT = "endpoint.json"
 
 
+class DamagedFile(ValueError):
+    """One of these files is not as it was written."""
+
+
 class Credentials(NamedTuple):
     """A key pair, and the instance it was made with."""
 
@@ -39,8 +45,8 @@ class Credentials(NamedTuple):
 
 
 def read_credentials(data_dir: Path) -> Credentials | None:
-    """Return the stored pair, or None where there is none."""
-    stored = _read(data_dir / CREDENTIALS)
+    """Return the stored pair, or None where there is none. Raises ``DamagedFile``."""
+    stored = _read(data_dir / CREDENTIALS, Credentials._fields)
     return None if stored is None else Credentials(*(stored[n] for n in Credentials._fields))
 
 
@@ -57,8 +63,11 @@ def load_or_create(data_dir: Path, instance: str) -> tuple[Credentials, bool]:
 
 
 def read_endpoint(data_dir: Path) -> str | None:
-    """Return where the server of ``data_dir`` listens, or None where none does."""
-    stored = _read(data_dir / ENDPOINT)
+    """Return where the server of ``data_dir`` listens, or None where none does.
+
+    Raises ``DamagedFile``.
+    """
+    stored = _read(data_dir / ENDPOINT, ("endpoint",))
     return None if stored is None else str(stored["endpoint"])
 
 
@@ -85,9 +94,16 @@ def write_private(path: Path, document: dict[str, Any]) -> None:
     draft.replace(path)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
+    """Return what a file holds under ``names``, or None where there is none."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise DamagedFile(f"{path} is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise DamagedFile(f"{path} is damaged: it holds no object")
+    if missing := [name for name in names if not isinstance(found.get(name), str)]:
+        raise DamagedFile(f"{path} is damaged: it has no {missing[0]}")
     return found

@@ -10,6 +10,7 @@ import logging
 from json import JSONDecodeError
 from pathlib import Path
 
+from rowtide.cli.credentials import DamagedFile
 from rowtide.cli.exits import Failure, NotNow, Refused
 from rowtide.cli.serving import ClusterUnreachable
 from rowtide.cli.settings import Settings
@@ -52,6 +53,8 @@ def told_failure(error: BaseException, settings: Settings) -> Failure:
             f"Kafka holds a record that this version cannot read: {cause}",
             "Start the version that wrote it, or take another --data-dir.",
         )
+    if isinstance(cause, DamagedFile):
+        return Refused(str(cause), "Restore it; where it is removed, another key is made.")
     if isinstance(cause, DirectoryBusy | EmbeddedKafkaError | JSONDecodeError | OSError):
         return _of_this_machine(cause, settings)
     return _unforeseen(cause)

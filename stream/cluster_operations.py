@@ -18,7 +18,7 @@ from rowtide.stream.admin_request import json_answer, json_fields, require_admin
 from rowtide.stream.consumption import hours, packed, unpacked
 from rowtide.stream.directory import Directory
 from rowtide.stream.handover import Handover
-from rowtide.stream.hop import HopClient
+from rowtide.stream.hop import HopClient, Unreached
 from rowtide.stream.http_edge import Handler
 from rowtide.stream.peers import Peers, silent
 from rowtide.stream.placement import Placement
@@ -167,7 +167,7 @@ class ClusterOperations:
         """
         elsewhere = self._addressed(identity, body)
         if elsewhere:
-            return await self._hop.call(elsewhere, identity, "RowtideDrain", b"{}")
+            return await self._ask(elsewhere, identity, "RowtideDrain")
         await self._handover.drain()
         return json_answer({"worker": self._peers.address, "drained": True})
 
@@ -175,9 +175,16 @@ class ClusterOperations:
         """Let a drained ``worker`` take slots again."""
         elsewhere = self._addressed(identity, body)
         if elsewhere:
-            return await self._hop.call(elsewhere, identity, "RowtideUndrain", b"{}")
+            return await self._ask(elsewhere, identity, "RowtideUndrain")
         await self._handover.rejoin()
         return json_answer({"worker": self._peers.address, "drained": False})
+
+    async def _ask(self, address: str, identity: Identity, operation: str) -> bytes:
+        try:
+            return await self._hop.call(address, identity, operation, b"{}")
+        except Unreached as failure:
+            message = f"Worker '{address}' does not answer."
+            raise Unavailable(message, "OTSServerUnavailable") from failure
 
     def _addressed(self, identity: Identity, body: bytes) -> str:
         """Return the address of the worker that is meant; empty where it is this one."""

@@ -17,6 +17,7 @@ import hashlib
 import hmac
 import logging
 import os
+import secrets
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -34,7 +35,7 @@ from rowtide.core.errors import (
 )
 from rowtide.stream.http_tally import UnknownWithin
 
-__all__ = ["NOBODY", "HopClient", "HopServer"]
+__all__ = ["NOBODY", "HopClient", "HopServer", "Unreached"]
 
 logger = logging.getLogger(__name__)
 
@@ -328,8 +329,14 @@ def _told(failure: BaseException) -> StoreError:
     """Return what the other worker is told of a failure."""
     if isinstance(failure, StoreError):
         return failure
-    logger.error("a request from another worker failed", exc_info=failure)
-    return OutcomeUnknown("Internal server error.")
+    # Who asked logs the answer with its request's id: the number joins both logs.
+    number = secrets.token_hex(4)
+    logger.error("fault %s: a request from another worker failed", number, exc_info=failure)
+    return OutcomeUnknown(f"Internal server error (fault {number}).")
+
+
+class Unreached(Unavailable):
+    """A worker was not asked: it can't be reached, or does not know the cluster's secret."""
 
 
 class HopClient:
@@ -342,7 +349,7 @@ class HopClient:
     async def call(self, address: str, identity: Identity, operation: str, body: bytes) -> bytes:
         """Have the worker at ``address`` (HOST:PORT) answer an operation.
 
-        Raises what it raised, ``Unavailable`` where it was never asked, ``OutcomeUnknown`` where
+        Raises what it raised, ``Unreached`` where it was never asked, ``OutcomeUnknown`` where
         it was asked and no answer came.
         """
         return await self.ask(address, identity, operation, body)
@@ -388,7 +395,7 @@ class _Link:
 
     async def _open(self, secret: bytes | None) -> _Caller:
         if self.lost or secret is None:
-            raise Unavailable
+            raise Unreached
         host, _, port = self.address.rpartition(":")
         loop = asyncio.get_running_loop()
         caller = _Caller(self, secret)
@@ -399,7 +406,7 @@ class _Link:
         except (OSError, TimeoutError, Unavailable) as failure:
             self.lost = True
             caller.close()
-            raise Unavailable from failure
+            raise Unreached from failure
         self.caller = caller
         caller.sweep()
         return caller
@@ -432,7 +439,7 @@ class _Caller(_Frames):
     def ask(self, identity: Identity, operation: str, body: bytes) -> asyncio.Future[bytes]:
         """Send a call; the future tells its answer. Raises ``Unavailable``: nothing was sent."""
         if self.transport is None or self.transport.is_closing():
-            raise Unavailable
+            raise Unreached
         if len(self._waiting) >= CALLS_MAX or self.unsent_bytes > UNSENT_BYTES_MAX:
             raise Unavailable("Server is busy.", "OTSServerBusy")
         self._number += 1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from rowtide.core.catalog import Catalog
 from rowtide.core.errors import StoreError, Unavailable
-from rowtide.stream.hop import NOBODY, HopClient
+from rowtide.stream.hop import NOBODY, HopClient, Unreached
 
 __all__ = ["Peers", "silent"]
 
@@ -66,6 +66,8 @@ class Peers:
                 return await self._hop.call(address, NOBODY, operation, body)
         except TimeoutError:
             return Unavailable("no answer")
+        except Unreached:
+            return Unavailable("no connection")
         except StoreError as error:
             return error
 

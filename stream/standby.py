@@ -131,7 +131,8 @@ class Standby:
         fresh = [shard.fresh_s for shard in self.shards.values() if not shard.ended]
         if None in fresh:
             return None
-        return self._clock_s() - min((s for s in fresh if s is not None), default=self._clock_s())
+        now_s = self._clock_s()
+        return now_s - min((s for s in fresh if s is not None), default=now_s)
 
     @property
     def lag(self) -> int:

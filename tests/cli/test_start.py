@@ -9,9 +9,11 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from rowtide.cli.credentials import CREDENTIALS, DamagedFile, load_or_create
 from rowtide.cli.log_format import LIBRARIES, set_up_logging
 from rowtide.cli.serving import ClusterUnreachable, _JarProgress, _StartEnded
 from rowtide.cli.settings import Settings
@@ -29,6 +31,7 @@ FAILURES: list[tuple[BaseException, int, str]] = [
     (NO_FILE, 1, "Cannot write to /d/lock: Permission denied"),
     (OSError(errno.ENOSPC, "No space"), 1, "No space is left for rowtide-data"),
     (DirectoryBusy("d is in use by process 5"), 1, "d is in use by process 5"),
+    (DamagedFile("d/credentials.json is damaged"), 1, "d/credentials.json is damaged"),
     (OtherCluster("the rows in d are not of it"), 1, "the rows in d are not of it"),
     (JarsUnavailable("cannot fetch x"), 1, "cannot fetch x"),
     (JavaUnusable("no Java"), 1, "no Java"),
@@ -44,6 +47,18 @@ def test_a_failure_is_told_in_a_sentence(error: BaseException, exit_code: int, w
     failure = told_failure(error, Settings())
     assert words in failure.message
     assert (failure.exit_code, "\n" in failure.message) == (exit_code, False)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [("", "Expecting value"), ("[]", "no object"), ('{"access_key_id": "a"}', "access_key_secret")],
+)
+def test_a_damaged_file_is_named_and_left_as_it_is(tmp_path: Path, content: str, what: str) -> None:
+    path = tmp_path / CREDENTIALS
+    path.write_text(content)
+    with pytest.raises(DamagedFile, match=f"{CREDENTIALS} is damaged: .*{what}"):
+        load_or_create(tmp_path, "demo")
+    assert path.read_text() == content
 
 
 def test_the_first_failure_of_a_group_is_told() -> None:

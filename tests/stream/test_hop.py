@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -130,13 +131,21 @@ async def test_a_failure_is_raised_as_it_was(client: HopClient) -> None:
         assert refused.value.code == "OTSParameterInvalid"
 
 
-async def test_an_error_of_its_own_leaves_the_outcome_unknown(client: HopClient) -> None:
+async def test_an_error_of_its_own_leaves_the_outcome_unknown(
+    client: HopClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both logs have its number: that of who was asked by a client has the request's id beside."""
+
     def fail(_identity: Identity, _operation: str, _body: bytes) -> bytes:
         raise ZeroDivisionError
 
     async with worker(fail) as other:
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknown, match="fault") as told:
             await client.call(other.address, ANN, "PutRow", b"")
+    [number] = re.findall(r"fault ([0-9a-f]+)", str(told.value))
+    [logged] = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert number in logged.getMessage()
+    assert logged.exc_info
 
 
 async def test_what_was_asked_and_not_answered_is_unknown_what_was_not_is_not(

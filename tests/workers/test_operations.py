@@ -121,6 +121,19 @@ def repeated_answer(attempt: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return answers[0]
 
 
+def test_who_asks_a_dead_worker_is_told_so(workers: Workers) -> None:
+    first, second = workers.start(*LONG), workers.start(*LONG)
+    workers.settled()
+    address = second.call_json("RowtideStatus", {})["address"]
+    workers.running[1].kill()
+    with Client(**workers.ready(0)) as asking:
+        for operation in ("RowtideDrain", "RowtideUndrain"):
+            with pytest.raises(ServerError, match=f"Worker '{address}' does not answer"):
+                asking.call_json(operation, {"worker": address})
+    told = first.call_json("RowtideClusterStatus", {})["workers"]
+    assert {"address": address, "error": "no connection"} in told
+
+
 def test_a_worker_opens_its_rows_for_no_other_cluster(workers: Workers) -> None:
     """Kafka came back without its logs, say: the same ids of shards would come to mean others."""
     first = workers.start(*LONG)
