@@ -60,11 +60,11 @@ def unsigned(body: bytes = BODY) -> dict[bytes, bytes]:
     }
 
 
-def signed(**values: str) -> dict[bytes, bytes]:
+def signed(path: bytes = PATH, /, **values: str) -> dict[bytes, bytes]:
     """Return headers signed by version 2 after the given ones were set."""
     headers = unsigned()
     headers |= {b"x-ots-" + name.encode(): text.encode() for name, text in values.items()}
-    text = string_to_sign(PATH, headers)
+    text = string_to_sign(path, headers)
     headers[b"x-ots-signature"] = request_signature_v2(b"testsecret", text)
     return headers
 
@@ -393,21 +393,26 @@ def test_an_error_is_signed_by_the_key_the_request_names() -> None:
     assert AUTHENTICATOR.answer_key(signed_v4()) == ("testid", key)
 
 
+STATUS = b"/RowtideStatus"
+
+
 @pytest.mark.parametrize(
-    ("age_s", "headers", "refused"),
+    ("age_s", "path", "changed", "refused"),
     [
-        (KNOWN_S_MAX, signed(), None),
-        (KNOWN_S_MAX + 1, signed(), Unavailable),
-        (ABSENT_S_MAX, signed(accesskeyid="new"), Rejected),
-        (ABSENT_S_MAX + 1, signed(accesskeyid="new"), Unavailable),
-        (ABSENT_S_MAX, signed(instancename="new"), Rejected),
-        (ABSENT_S_MAX + 1, signed(instancename="new"), Unavailable),
+        (KNOWN_S_MAX, PATH, {}, None),
+        (KNOWN_S_MAX + 1, PATH, {}, Unavailable),
+        (KNOWN_S_MAX + 1, STATUS, {}, None),
+        (ABSENT_S_MAX, PATH, {"accesskeyid": "new"}, Rejected),
+        (ABSENT_S_MAX + 1, PATH, {"accesskeyid": "new"}, Unavailable),
+        (KNOWN_S_MAX + 1, STATUS, {"accesskeyid": "new"}, Unavailable),
+        (ABSENT_S_MAX, PATH, {"instancename": "new"}, Rejected),
+        (ABSENT_S_MAX + 1, PATH, {"instancename": "new"}, Unavailable),
     ],
 )
 def test_nobody_is_judged_by_what_was_known_too_long_ago(
-    age_s: float, headers: dict[bytes, bytes], refused: type[Exception] | None
+    age_s: float, path: bytes, changed: dict[str, str], refused: type[Exception] | None
 ) -> None:
     """A key may have been revoked meanwhile, or made."""
     aged = Authenticator(AUTHENTICATOR.credential, AUTHENTICATOR.instance_exists, lambda: age_s)
     with pytest.raises(refused) if refused else nullcontext():
-        aged.check_head(PATH, headers, now_s=NOW_S)
+        aged.check_head(path, signed(path, **changed), now_s=NOW_S)
