@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -92,8 +93,11 @@ def split(client: Client, table: str, name: str, at: str | None, output: Output)
 @click.argument("right", metavar="SHARD")
 def merge(client: Client, table: str, left: str, right: str, output: Output) -> None:
     """Merge two neighbouring SHARDs of TABLE; the second one is moved first where it must be."""
-    slots = {s["shard"]: s["slot"] for s in _shards(client, table)}
-    if left in slots and right in slots and slots[left] != slots[right]:
+    living = [s for s in _shards(client, table) if s["state"] != "ended"]
+    slots = {s["shard"]: s["slot"] for s in living}
+    pairs = [{a["shard"], b["shard"]} for a, b in pairwise(living)]
+    # What can't be merged is not moved either: the merge says why.
+    if {left, right} in pairs and slots[left] != slots[right]:
         fields = {"table": table, "shard": right, "slot": slots[left]}
         right = _done(client, "RowtideMoveShard", fields)["children"][0]
     _change(client, "RowtideMergeShards", {"table": table, "shards": [left, right]}, output)
