@@ -128,6 +128,8 @@ class Settings:
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
         _require(1 <= self.workers <= WORKERS_MAX, "workers", self.workers, f"1 to {WORKERS_MAX}")
+        last = 65536 - self.workers  # Each further worker has the next port.
+        _require(self.port <= last, "port", self.port, f"0 to {last} with {self.workers} workers")
         _require(self.lease_ms >= LEASE_MS_MIN, "lease_ms", self.lease_ms, f"{LEASE_MS_MIN} up")
         _require(
             0 <= self.standbys < WORKERS_MAX, "standbys", self.standbys, f"0 to {WORKERS_MAX - 1}"

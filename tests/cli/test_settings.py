@@ -109,6 +109,7 @@ FAULTS = [
     ("host = 5", "rowtide.toml: host: 5 is not a text in quotes"),
     ("port = ", "rowtide.toml: Invalid value"),
     ("port = 65536", "port must be 0 to 65535, not 65536"),
+    ("port = 65534\nworkers = 3", "port must be 0 to 65533 with 3 workers, not 65534"),
     ("slots = 0", "slots must be 1 to 1024, not 0"),
     ('instance = "-"', "instance must be 3-16 letters"),
     ('kafka = "host"', "kafka must be HOST:PORT"),
