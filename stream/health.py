@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from rowtide.core.authentication import KNOWN_S_MAX
 from rowtide.core.errors import Unavailable
 from rowtide.stream.counts import Counts
 from rowtide.stream.http_edge import Edge
@@ -89,6 +90,9 @@ class Health:
             reasons.append("no broker has answered yet")
         elif age_s > LATELY_S:
             reasons.append(f"no broker has answered for {age_s:.0f} s")
+        keys_age_s = self._edge.authenticator.age_s()
+        if self._edge.admitting and keys_age_s > KNOWN_S_MAX:
+            reasons.append(f"access keys were last read {keys_age_s:.0f} s ago")
         free = self.free_bytes
         if free < self._free_bytes_min:
             reasons.append(f"the disk has {free} bytes free, {self._free_bytes_min} are required")
