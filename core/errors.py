@@ -60,14 +60,20 @@ STATUS: dict[str, int] = {
 }
 """HTTP status per error code. Unknown codes are a programming error, so there is no default."""
 
+MESSAGE_MAX = 4096
+"""Characters of a failure's message: four names of the greatest length, and the sentence."""
+
 
 class StoreError(Exception):
     """A failure a client is told about.
 
-    ``code`` is a key of ``STATUS``; ``message`` names the thing, the limit and the value.
+    ``code`` is a key of ``STATUS``; ``message`` names the thing, the limit and the value, which
+    may be as long as a request: it is cut at ``MESSAGE_MAX`` characters.
     """
 
     def __init__(self, code: str, message: str) -> None:
+        if len(message) > MESSAGE_MAX:
+            message = f"{message[: MESSAGE_MAX - 3]}..."
         super().__init__(message)
         self.code = code
         self.message = message

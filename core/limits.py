@@ -26,6 +26,8 @@ class Limits:
     key_value_bytes_max: int = 1024
     attribute_bytes_max: int = 2 * 1024 * 1024
     attributes_per_write_max: int = 1024
+    attributes_read_max: int = 16 * 1024
+    """Cells that are read of a request's row to tell how many it has; more are not counted."""
     columns_to_get_max: int = 1024
     batch_get_rows_max: int = 100
     batch_write_rows_max: int = 200

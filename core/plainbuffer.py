@@ -17,6 +17,7 @@ and versions a table allows is not known here.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -116,6 +117,7 @@ _FIXED_SIZES = tuple(9 if kind in (variant.INTEGER, variant.DOUBLE) else -1 for 
 """Size of a variant where it is all there is to check; -1 calls for ``_check_value``."""
 
 _new = tuple.__new__
+KEY_COLUMNS_MAX = 32  # An index's key has eight at most.
 
 
 class SequenceInfo(NamedTuple):
@@ -144,11 +146,11 @@ class RowChange(NamedTuple):
     sequence: SequenceInfo | None
 
 
-def decode_row(buffer: bytes) -> RowChange:
-    """Return the one row of ``buffer``; zeros may follow it (Node.js sends them)."""
+def decode_row(buffer: bytes, *, cells_max: int = sys.maxsize) -> RowChange:
+    """Return the one row of ``buffer``, of so many cells; zeros may follow it (Node.js does)."""
     padded = _opened(buffer)
     try:
-        row, end = _read_row(padded, len(HEADER))
+        row, end = _read_row(padded, len(HEADER), cells_max)
     except (struct.error, IndexError) as error:
         raise _cut_off(buffer) from error
     if end != len(buffer):
@@ -185,7 +187,7 @@ def decode_rows(buffer: bytes) -> list[RowChange]:
     end = len(HEADER)
     try:
         while padded[end]:
-            row, end = _read_row(padded, end)
+            row, end = _read_row(padded, end, sys.maxsize)
             rows.append(row)
     except (struct.error, IndexError) as error:
         raise _cut_off(buffer) from error
@@ -215,7 +217,7 @@ def _malformed(at: int, what: str) -> errors.Rejected:
     return errors.invalid(f"Invalid row: byte {at}: {what}.")
 
 
-def _read_row(padded: bytes, at: int) -> tuple[RowChange, int]:
+def _read_row(padded: bytes, at: int, cells_max: int) -> tuple[RowChange, int]:
     """Return the row at ``at`` and where it ends."""
     key: list[tuple[bytes, bytes]] = []
     cells: Sequence[Cell] = []
@@ -235,7 +237,7 @@ def _read_row(padded: bytes, at: int) -> tuple[RowChange, int]:
             at += 1 + form.wire_bytes
         else:
             rest = len(padded) - at
-            cells, at, state = _read_cells(padded, at + 1, state)
+            cells, at, state = _read_cells(padded, at + 1, state, cells_max)
             if place is None:
                 place = FORMS.place(rest)
             place.left -= 1
@@ -279,6 +281,8 @@ def _read_key(padded: bytes, at: int) -> tuple[KeyColumns, int, int]:
         if checksum != crc:
             raise _wrong_checksum(at, checksum, crc)
         state = STEP[state ^ crc]
+        if len(key) == KEY_COLUMNS_MAX:
+            raise _malformed(at, f"more than {KEY_COLUMNS_MAX} primary key columns")
         key.append((name, value))
         at += 2
     key.piece, key.state = padded[begin:at], state
@@ -293,7 +297,7 @@ def _value_reader(size: int) -> _Reader:
     return _AFTER_VALUE[size] if size < _READERS else _after_value(size)
 
 
-def _read_cells(padded: bytes, at: int, state: int) -> tuple[list[Cell], int, int]:
+def _read_cells(padded: bytes, at: int, state: int, most: int) -> tuple[list[Cell], int, int]:
     """Return the cells at ``at``, where they end, and the row's checksum after them.
 
     A length beyond the buffer is harmless: its reader compares it with what is there.
@@ -329,6 +333,8 @@ def _read_cells(padded: bytes, at: int, state: int) -> tuple[list[Cell], int, in
         if checksum != crc:
             raise _wrong_checksum(at, checksum, crc)
         state = STEP[state ^ crc]
+        if len(cells) == most:
+            raise _malformed(at, f"more than {most} attribute columns")
         cells.append(_new(Cell, (name, op, value, version, crc)))
         at += 2
     return cells, at, state

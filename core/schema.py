@@ -32,6 +32,7 @@ __all__ = [
     "check_key",
     "check_table_name",
     "instance_name_fits",
+    "table_name_fits",
 ]
 
 # Numbers of the protocol's PrimaryKeyType, kept on disk in the catalog's documents.
@@ -196,8 +197,13 @@ class Table:
 
 def check_table_name(name: str, limits: Limits) -> None:
     """Raise OTSParameterInvalid unless ``name`` can name a table."""
-    if len(name) > limits.name_bytes_max or not _TABLE_NAME.match(name):
+    if not table_name_fits(name, limits):
         raise invalid(f"Invalid table name: '{name}'.")
+
+
+def table_name_fits(name: str, limits: Limits) -> bool:
+    """Say whether ``name`` can name a table: 1-255 letters, digits, _, the first no digit."""
+    return len(name) <= limits.name_bytes_max and _TABLE_NAME.match(name) is not None
 
 
 def check_column_name(name: str, limits: Limits) -> None:

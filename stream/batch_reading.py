@@ -72,6 +72,8 @@ class BatchReader:
     def read(self, identity: Identity, body: bytes) -> ReadBatch:
         """Return a batch and its rows. Raises what refuses the whole request."""
         request = message(pb.BatchWriteRowRequest, body)
+        if len(request.tables) > self._limits.batch_write_rows_max:
+            raise self._too_many()  # No table comes without a row.
         counts = [len(table.rows) for table in request.tables]
         few = sum(counts) <= self._limits.batch_write_rows_max
         fields = row_fields(body, counts) if few else None
@@ -89,6 +91,9 @@ class BatchReader:
         if len(body) > self._limits.batch_write_bytes_max:
             self._check_size(batch.rows())  # Rows count less than the message that brings them.
         return batch
+
+    def _too_many(self) -> Rejected:
+        return invalid(f"Rows count exceeds the upper limit: {self._limits.batch_write_rows_max}.")
 
     def _known(
         self, identity: Identity, name: str, count: int, fields: Sequence[bytes]
@@ -108,9 +113,7 @@ class BatchReader:
             raise invalid("No row is specified in BatchWriteRow.")
         count = sum(len(table.rows) for table in request.tables)
         if count > self._limits.batch_write_rows_max:
-            raise invalid(
-                f"Rows count exceeds the upper limit: {self._limits.batch_write_rows_max}."
-            )
+            raise self._too_many()
         for wanted, (rows, _) in zip(request.tables, known, strict=True):
             check_table_name(wanted.table_name, self._limits)
             if not wanted.rows:

@@ -254,8 +254,11 @@ class RowOperations:
         if not request.tables:
             raise invalid("No row specified in the request of BatchGetRow.")
         count = sum(len(table.primary_key) for table in request.tables)
-        if count > self._limits.batch_get_rows_max:
-            raise invalid(f"Rows count exceeds the upper limit: {self._limits.batch_get_rows_max}.")
+        most = self._limits.batch_get_rows_max
+        if count > most:
+            raise invalid(f"Rows count exceeds the upper limit: {most}.")
+        if len(request.tables) > most:  # A table may come without a row.
+            raise invalid(f"Tables count exceeds the upper limit: {most}.")
         for wanted in request.tables:
             check_table_name(wanted.table_name, self._limits)
 

@@ -131,7 +131,7 @@ def read_key(
     buffer: bytes, table: Table, limits: Limits, *, bound: bool = False
 ) -> list[tuple[bytes, bytes]]:
     """Return a request's primary key, held to the schema. ``bound`` allows INF_MIN, INF_MAX."""
-    row = plainbuffer.decode_row(buffer)
+    row = plainbuffer.decode_row(buffer, cells_max=limits.attributes_read_max)
     if row.cells:
         raise invalid("Attribute columns are not allowed in a primary key.")
     if not table.main:  # An index has more: its own columns and the rest of the table's.
@@ -214,7 +214,7 @@ WriteRequest = (
 
 def row_change(buffer: bytes, kind: int, limits: Limits) -> RowChange:
     """Return the row of a write request with its cells held to the limits."""
-    row = plainbuffer.decode_row(buffer)
+    row = plainbuffer.decode_row(buffer, cells_max=limits.attributes_read_max)
     check_row(row, kind, limits)
     return row
 

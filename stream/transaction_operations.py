@@ -100,7 +100,7 @@ class TransactionOperations:
                 "Try to call method using explicit transaction on explicit-transaction-disabled "
                 "table."
             )
-        key = plainbuffer.decode_row(request.key).key
+        key = plainbuffer.decode_row(request.key, cells_max=0).key
         if len(key) != 1:
             raise invalid("StartLocalTransaction support only one primary key.")
         check_key(replace(table, key=table.key[:1]), key, directory.limits)

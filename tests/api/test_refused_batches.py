@@ -84,6 +84,14 @@ REFUSED: dict[str, tuple[Callable[[str], Any], str]] = {
         lambda t: batch_get([(t, [key("a", n) for n in range(101)])]),
         "Rows count exceeds the upper limit: 100.",
     ),
+    "101 tables to read, without a row": (
+        lambda t: batch_get([(t, [])] * 101),
+        "Tables count exceeds the upper limit: 100.",
+    ),
+    "201 tables to write, without a row": (
+        lambda t: batch_write([(t, [])] * 201),
+        "Rows count exceeds the upper limit: 200.",
+    ),
     "a bad table name to write": (
         lambda t: _after_a_good_row("3t", put("3t", PK)),
         "Invalid table name: '3t'.",

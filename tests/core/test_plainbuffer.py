@@ -294,6 +294,28 @@ def test_a_claimed_length_costs_nothing(label: str) -> None:
         tracemalloc.stop()
 
 
+CELLS = [put_cell(b"c%d" % n, E(n), None) for n in range(4)]
+
+
+@pytest.mark.parametrize("cells_max", [4, 5])
+def test_a_row_of_as_many_cells_as_may_be_is_read(cells_max: int) -> None:
+    assert list(decode_row(HEADER + encode_row(PK, CELLS), cells_max=cells_max).cells) == CELLS
+
+
+@pytest.mark.parametrize("cells_max", [0, 3])
+def test_a_row_of_more_cells_is_refused_without_reading_the_rest(cells_max: int) -> None:
+    # What follows the first cell too many is never looked at: it is not even a cell.
+    buffer = HEADER + encode_row(PK, CELLS[: cells_max + 1])[:-2] + b"\x03\x04"
+    with pytest.raises(Rejected, match=f"more than {cells_max} attribute columns"):
+        decode_row(buffer + bytes(10), cells_max=cells_max)
+
+
+def test_a_key_of_very_many_columns_is_refused_without_reading_the_rest() -> None:
+    key_of_33 = [(b"k%d" % n, E(n)) for n in range(33)]
+    with pytest.raises(Rejected, match="more than 32 primary key columns"):
+        decode_row(HEADER + encode_row(key_of_33, [])[:-2] + b"\x03\x04" + bytes(10))
+
+
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
     """Draw a buffer near a well-formed one: some bytes replaced, left out or put in."""

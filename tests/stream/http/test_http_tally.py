@@ -15,6 +15,7 @@ from rowtide.core.errors import (
     condition_failed,
 )
 from rowtide.core.wire import ots_pb2 as wire
+from rowtide.stream.http_request import Request
 from rowtide.stream.http_tally import OUTCOMES, UnknownWithin, kind_of
 from rowtide.stream.request_log import RequestLog, tables_named
 
@@ -145,6 +146,21 @@ async def test_of_slow_requests_one_in_a_second_is_logged_and_the_others_counted
     assert lines[1].endswith("and 2 more since the last one told")
 
 
+def test_of_connections_turned_away_one_in_a_second_is_logged_and_the_others_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = [100.0]
+    log = RequestLog(0, lambda: now[0])
+    for now_s in (100.0, 100.1, 100.9, 101.0):
+        now[0] = now_s
+        log.failed(Request(), Unavailable("Server is busy.", code="OTSServerBusy"))
+    said = "connection turned away: Server is busy"
+    assert [record.getMessage() for record in caplog.records] == [
+        said,
+        f"{said}, and 2 more since the last one told",
+    ]
+
+
 async def test_zero_makes_no_request_slow(
     running: Running, request_bytes: RequestBytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -167,6 +183,8 @@ NAMED: list[tuple[str, Any, list[str]]] = [
     ("DescribeStream", wire.DescribeStreamRequest(stream_id="a_b_123"), ["a_b"]),
     ("ListTable", wire.ListTableRequest(), []),
     ("RowtideStatus", None, []),
+    ("GetRow", wire.GetRowRequest(table_name="a\n12:30:59 ERROR"), []),
+    ("GetRow", wire.GetRowRequest(table_name="a" * 256), []),
 ]
 
 
@@ -174,6 +192,12 @@ NAMED: list[tuple[str, Any, list[str]]] = [
 def test_the_tables_of_a_request_are_found(operation: str, message: Any, names: list[str]) -> None:
     content = b"" if message is None else message.SerializePartialToString()
     assert tables_named(operation, content) == names
+
+
+def test_a_request_that_is_very_long_names_no_table() -> None:
+    content = wire.GetRowRequest(table_name="a").SerializePartialToString()
+    padding = b"\x12" + b"\x80\x80\x80\x04" + bytes(8 << 20)
+    assert tables_named("GetRow", content + padding) == []
 
 
 def test_a_request_that_cannot_be_read_names_no_table() -> None:
