@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import signal
+import sys
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -50,8 +52,22 @@ COMMANDS = {
 }
 
 
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a write to stdout fails with where that is a file, or its disk is full."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported on use; its list of them needs no import."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line; output that cannot be written ends it with a sentence."""
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:
+            if error.errno not in UNWRITABLE or error.filename is not None:
+                raise
+            click.echo(f"Error: Cannot write the output: {error.strerror}", err=True)
+            sys.exit(1)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands' names in the order a reader asks for them."""

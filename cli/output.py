@@ -7,6 +7,9 @@ there is no end to wait for.
 
 from __future__ import annotations
 
+import errno
+import select
+import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -16,7 +19,15 @@ import click
 
 from rowtide.cli.value_syntax import json_text
 
-__all__ = ["Output", "clock_text", "emit_fields", "emit_json", "emit_table", "time_text"]
+__all__ = [
+    "Output",
+    "clock_text",
+    "emit_fields",
+    "emit_json",
+    "emit_table",
+    "require_reader",
+    "time_text",
+]
 
 Output = Literal["table", "json"]
 GAP = "  "
@@ -46,6 +57,21 @@ def emit_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     ]
     for line in lines:
         click.echo(GAP.join(map(_padded, line, widths, right)).rstrip())
+
+
+def require_reader() -> None:
+    """Raise BrokenPipeError where whoever read stdout has gone, as `head` does.
+
+    A write tells so, too; but who waits for something to write would wait for nobody.
+    """
+    try:
+        file = sys.stdout.fileno()
+    except OSError:
+        return  # No file: a test's buffer.
+    poll = select.poll()
+    poll.register(file, 0)
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+        raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
 
 
 def _cell(value: object) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import socket
 from json import JSONDecodeError
 from pathlib import Path
 
@@ -83,7 +84,9 @@ def _of_this_machine(cause: Exception, settings: Settings) -> Failure:
             f"Port {settings.port} of {settings.host} is in use by another program",
             "Stop that one, or choose another port with --port (0 takes a free one).",
         )
-    if cause.errno in (errno.EADDRNOTAVAIL, errno.EACCES) and cause.filename is None:
+    unknown = isinstance(cause, socket.gaierror)  # Its numbers are others than errno's.
+    refused = cause.errno in (errno.EADDRNOTAVAIL, errno.EACCES) and cause.filename is None
+    if unknown or refused:
         return Refused(
             f"Cannot listen on {settings.host} port {settings.port}: {cause.strerror}",
             "Choose another address or port with --host and --port.",

@@ -14,7 +14,15 @@ from rowtide.cli.client import Client, NoAnswer, ServerError
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.exits import Refused
-from rowtide.cli.output import Output, clock_text, emit_fields, emit_json, emit_table, time_text
+from rowtide.cli.output import (
+    Output,
+    clock_text,
+    emit_fields,
+    emit_json,
+    emit_table,
+    require_reader,
+    time_text,
+)
 from rowtide.cli.table import table_argument
 from rowtide.cli.tail import END, Change, Follower, stream_of
 from rowtide.cli.value_syntax import assignment_text, json_text, to_json
@@ -160,6 +168,7 @@ def _changes(follower: Follower, *, follow: bool) -> Iterator[Change]:
         if not (found or follow):
             return
         if not found:
+            require_reader()
             time.sleep(idle_s)
         idle_s = IDLE_S_MIN if found else min(2 * idle_s, IDLE_S_MAX)
 

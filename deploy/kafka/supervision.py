@@ -8,7 +8,6 @@ the server has answers to give meanwhile, if only errors.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
@@ -17,8 +16,6 @@ from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.errors import EmbeddedKafkaError
 
 __all__ = ["BrokerBack", "BrokerEnded", "BrokerEvent", "BrokerRefused", "supervise"]
-
-logger = logging.getLogger(__name__)
 
 POLL_S = 0.05  # One waitpid each time.
 BACKOFF_S = (0.0, 0.5, 1.0, 2.0, 5.0)
@@ -83,7 +80,6 @@ async def _bring_back(
         try:
             await asyncio.to_thread(broker.restart)
         except EmbeddedKafkaError as error:
-            logger.warning("the broker cannot be started: %s", error)
             report(BrokerRefused(error, BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]))
         else:
             return failures

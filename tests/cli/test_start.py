@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,11 @@ NO_FILE = PermissionError(errno.EACCES, "Permission denied", "/d/lock")
 FAILURES: list[tuple[BaseException, int, str]] = [
     (OSError(errno.EADDRINUSE, "in use"), 1, "Port 8087 of 127.0.0.1 is in use"),
     (OSError(errno.EADDRNOTAVAIL, "no such address"), 1, "Cannot listen on 127.0.0.1 port 8087"),
+    (
+        socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+        1,
+        "Cannot listen on 127.0.0.1 port 8087: Name or service not known",
+    ),
     (NO_FILE, 1, "Cannot write to /d/lock: Permission denied"),
     (OSError(errno.ENOSPC, "No space"), 1, "No space is left for rowtide-data"),
     (DirectoryBusy("d is in use by process 5"), 1, "d is in use by process 5"),
