@@ -13,7 +13,6 @@ from rowtide.core import capacity
 from rowtide.core.authentication import Identity
 from rowtide.core.cell import Cell
 from rowtide.core.errors import Rejected, StoreError, invalid
-from rowtide.core.mutation import DELETE, PUT, UPDATE
 from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import Table, check_table_name
 from rowtide.core.source_form import KEY_KINDS
@@ -24,11 +23,9 @@ from rowtide.stream.directory import Directory
 from rowtide.stream.index_requests import check_write
 from rowtide.stream.like_rows import KnownRows, LikeRows, Row, made
 from rowtide.stream.request_text import require_text
-from rowtide.stream.row_requests import change_of, message, row_change
+from rowtide.stream.row_requests import change_of, kind_of, message, row_change
 
 __all__ = ["BatchReader", "ReadBatch"]
-
-KINDS = {pb.PUT: PUT, pb.UPDATE: UPDATE, pb.DELETE: DELETE}
 
 
 class ReadBatch:
@@ -130,9 +127,7 @@ class BatchReader:
         item: pb.RowInBatchWriteRowRequest,
     ) -> BatchRow:
         """Return one row of a batch. A key that does not fit the table is the row's own failure."""
-        kind = KINDS.get(item.type)
-        if kind is None:
-            raise invalid(f"Unknown operation type: {item.type}.")
+        kind = kind_of(item)
         row = row_change(item.row_change, kind, self._limits)
         if table is None:
             return BatchRow(row, None, None, missing)

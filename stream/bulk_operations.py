@@ -34,9 +34,9 @@ from rowtide.stream.range_scan import (
     touched,
 )
 from rowtide.stream.row_blocks import MatrixBlock, PlainBlock
-from rowtide.stream.row_requests import named_key, parse, row_change, selection_of
+from rowtide.stream.row_requests import kind_of, named_key, parse, row_change, selection_of
 from rowtide.stream.shard_owner import ShardOwner, Tell
-from rowtide.stream.source_changes import KINDS, SourceChanges
+from rowtide.stream.source_changes import SourceChanges
 from rowtide.stream.source_writes import check_source_request, write_source
 
 __all__ = ["BulkOperations"]
@@ -103,9 +103,7 @@ class BulkOperations:
             raise invalid(f"Rows count exceeds the upper limit: {limits.batch_write_rows_max}.")
         rows: list[tuple[int, RowChange]] = []
         for item in request.rows:
-            kind = KINDS.get(item.type)
-            if kind is None:
-                raise invalid(f"Unknown operation type: {item.type}.")
+            kind = kind_of(item)
             rows.append((kind, row_change(item.row_change, kind, limits)))
         size = sum(_row_bytes(row) for _, row in rows)
         if size > limits.batch_write_bytes_max:

@@ -320,6 +320,8 @@ class RowOperations:
         limit = request.limit if request.HasField("limit") else None
         if limit is not None and limit <= 0:
             raise invalid("The limit must be greater than 0.")
+        if not request.HasField("direction"):
+            raise invalid("Invalid range: its direction is missing or unknown.")
         span = span_of(
             table,
             request.inclusive_start_primary_key,

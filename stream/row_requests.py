@@ -39,6 +39,7 @@ __all__ = [
     "change_of",
     "change_selection_of",
     "check_row",
+    "kind_of",
     "message",
     "parse",
     "read_key",
@@ -47,6 +48,8 @@ __all__ = [
 ]
 
 M = TypeVar("M", bound=Message)
+
+KINDS = {pb.PUT: PUT, pb.UPDATE: UPDATE, pb.DELETE: DELETE}
 
 
 class ReadRequest(Protocol):
@@ -212,6 +215,16 @@ WriteRequest = (
 )
 
 
+def kind_of(item: pb.RowInBatchWriteRowRequest | pb.RowInBulkImportRequest) -> int:
+    """Return what a row of a batch or an import asks for. Raises OTSParameterInvalid.
+
+    Of a type that it does not know the parser makes none, and of none PUT.
+    """
+    if not item.HasField("type"):
+        raise invalid("Invalid row: its operation type is missing or unknown.")
+    return KINDS[item.type]
+
+
 def row_change(buffer: bytes, kind: int, limits: Limits) -> RowChange:
     """Return the row of a write request with its cells held to the limits."""
     row = plainbuffer.decode_row(buffer, cells_max=limits.attributes_read_max)
@@ -244,6 +257,8 @@ def change_of(
     condition = request.condition
     if condition.row_existence:
         change.expectation = condition.row_existence
+    elif request.HasField("condition") and not condition.HasField("row_existence"):
+        raise invalid("Invalid condition: its row existence is missing or unknown.")
     if condition.HasField("column_condition"):
         from rowtide.core.filter import compile_condition
 

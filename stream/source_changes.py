@@ -14,18 +14,16 @@ from rowtide.core.cell import DELETE_ALL, Cell
 from rowtide.core.cell import PUT as PUT_CELL
 from rowtide.core.errors import StoreError, invalid
 from rowtide.core.limits import VERSION_END, Limits
-from rowtide.core.mutation import DELETE, PUT, UPDATE, Change
+from rowtide.core.mutation import Change
 from rowtide.core.plainbuffer import RowChange
 from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import Table, check_key
 from rowtide.core.source_form import SourceForm, numbered
 from rowtide.core.variant import V_AUTO_INCREMENT
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.row_requests import check_row, row_change
+from rowtide.stream.row_requests import check_row, kind_of, row_change
 
-__all__ = ["KINDS", "SourceChanges"]
-
-KINDS = {pb.PUT: PUT, pb.UPDATE: UPDATE, pb.DELETE: DELETE}
+__all__ = ["SourceChanges"]
 
 Held = Callable[[Table | None, StoreError | None, int, RowChange], Change | StoreError]
 """Returns a row's change, held to its table, or why there is none. May raise ``Rejected``."""
@@ -45,9 +43,7 @@ class SourceChanges:
 
     def change(self, item: pb.RowInBulkImportRequest) -> Change:
         """Return what a row asks for. Raises ``Rejected`` where it can't be written."""
-        kind, time_ms, number = KINDS.get(item.type), item.time_ms, item.row_form
-        if kind is None:
-            raise invalid(f"Unknown operation type: {item.type}.")
+        kind, time_ms, number = kind_of(item), item.time_ms, item.row_form
         if number:
             form = self._known.get((number, kind)) or self._form(number, kind)
             key, cells = form.read(item.row_change)

@@ -49,9 +49,10 @@ def key_columns(schema: Sequence[pb.PrimaryKeySchema], limits: Limits) -> tuple[
         check_column_name(column.name, limits)
         if any(known.name == column.name for known in columns):
             raise invalid(f"Duplicated primary key name: '{column.name}'.")
-        kind = TYPES.get(column.type)
+        # Of a type that it does not know the parser makes none, and of none INTEGER.
+        kind = TYPES.get(column.type) if column.HasField("type") else None
         if kind is None:
-            name = "VT_BOOLEAN" if column.type == pb.PK_BOOLEAN else column.type
+            name = "VT_BOOLEAN" if column.type == pb.PK_BOOLEAN else "VT_UNKNOWN"
             raise invalid(f"{name} is an invalid type for the primary key.")
         auto = column.HasField("option") and column.option == pb.AUTO_INCREMENT
         if auto and (position == 0 or kind != INTEGER):
