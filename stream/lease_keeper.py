@@ -393,7 +393,7 @@ class LeaseKeeper:
             self._counts.renewals += 1
             if held.trim_at is not None and held.renewals >= held.trim_at:
                 held.trim_at = held.renewals + TRIM_EVERY
-                await self._trim(held)
+                await self._trim(held, at)
             return
         self._counts.renewals_failed += 1
         try:
@@ -406,9 +406,14 @@ class LeaseKeeper:
             return
         self._overtaken(held)
 
-    async def _trim(self, held: Held) -> None:
+    async def _trim(self, held: Held, at: int) -> None:
+        """Drop what stands before a renewal of ours that is valid.
+
+        The renewal stays: what may stand behind it is void perhaps, and a former owner that finds
+        nothing else would take its own claim for the last.
+        """
         try:
-            await held.log.trim(held.view.end - 1)
+            await held.log.trim(at)
         except StoreError as error:
             logger.info("%s: trimmed later: %s", held.log.name, error)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 from rowtide.core.lease import CLAIM, RENEW
@@ -15,11 +15,15 @@ SLOT, LEASE_S = 0, 1.0
 
 
 class Cluster:
-    """One lease partition, in memory. ``late`` lands, and is read, before the next renewals do."""
+    """One lease partition, in memory.
+
+    ``late`` lands, and is read, before the next renewals do, ``behind`` before these are answered.
+    """
 
     def __init__(self) -> None:
         self.partition = MemoryLog()
         self.late: bytes | None = None
+        self.behind: bytes | None = None
         self.fault: Fault | None = None
         """What the first append of the next handle meets."""
         self.keeper: LeaseKeeper
@@ -34,16 +38,24 @@ class Cluster:
             await self.partition.append([(b"", self.late)], deadline_s=deadline_s)
             self.late = None
             assert await self.keeper.still_last(SLOT)
-        return [await log.append(entries, deadline_s=deadline_s) for log, entries in items]
+        answers = [await log.append(entries, deadline_s=deadline_s) for log, entries in items]
+        if self.behind is not None:
+            await self.partition.append([(b"", self.behind)], deadline_s=deadline_s)
+            self.behind = None
+            held = self.keeper._held[SLOT]
+            await self.keeper._read_to_end(held.log, held.view)
+        return answers
 
 
-def keeper_of(cluster: Cluster, owner: bytes, now_s: list[float]) -> LeaseKeeper:
+def keeper_of(
+    cluster: Cluster, owner: bytes, now_s: list[float], *, dead: Collection[bytes] = ()
+) -> LeaseKeeper:
     return LeaseKeeper(
         cast(LogCluster, cluster),
         "leases",
         owner=owner,
         address="here:1",
-        dead=(),
+        dead=dead,
         settings=LeaseSettings(LEASE_S),
         clock_s=lambda: now_s[0],
     )
@@ -101,3 +113,18 @@ async def test_a_later_claim_is_found_by_what_can_not_be_written_before_it() -> 
     _, end = await cluster.partition.bounds()
     assert not await first.still_last(SLOT)
     assert (await cluster.partition.bounds())[1] == end, "nothing more is written under it"
+
+
+async def test_what_is_trimmed_leaves_a_former_owner_something_to_find_the_later_claim_by() -> None:
+    """Seed 3261442 found it: two workers read, and wrote, under their claims side by side."""
+    cluster = Cluster()
+    first = keeper_of(cluster, b"ownerid1", [10.0])
+    await first.claim(SLOT)
+    cluster.keeper = keeper_of(cluster, b"ownerid2", [10.0], dead=[b"ownerid1"])
+    await cluster.keeper.claim(SLOT)
+    cluster.behind = first._record(first._held[SLOT], RENEW)
+    await cluster.keeper.renew()
+    start, end = await cluster.partition.bounds()
+    assert (start, end) == (2, 4), "a renewal, and one that is void"
+    assert not await first.still_last(SLOT)
+    assert first.lost(SLOT)
