@@ -33,8 +33,12 @@ SNAPSHOT_EVERY = 500
 FOLLOW_S = 1.0
 """How long one read of a follower waits for more."""
 
-TOLD_S = 5.0
-"""Who follows, and has not been told for so long that nothing is left to read, asks for the end."""
+TOLD_S = 1.5
+"""Who follows, and has not been told for so long that nothing is left to read, asks for the end.
+
+With ``FOLLOW_S`` it stays below the age at which an unknown key is called unknown no more
+(``core/authentication.py:ABSENT_S_MAX``), also where one change comes upon the other.
+"""
 
 READ_BYTES = 4 * 1024 * 1024
 BACKOFF_S = 0.2

@@ -7,8 +7,9 @@ both are held to what the writers were told.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 from rowtide.cli.client import Client, StreamRecord
 from rowtide.cli.wire_row import Delete, Put, Row, Special
@@ -18,6 +19,8 @@ from tests.system.server import wait_until
 
 __all__ = ["all_rows", "check_all", "stream_of"]
 
+Found = TypeVar("Found")
+
 Columns = dict[str, dict[int, object]]
 Rows = dict[tuple[object, ...], Columns]
 
@@ -26,18 +29,28 @@ def check_all(client: Client, written: Sequence[Written]) -> dict[str, int]:
     """Check everything and return counts to print."""
     faults = [fault for one in written for fault in one.faults]
     assert not faults, "\n".join(faults[:10])
-    # Writes go on while a lease is renewed after an outage; reads wait for it.
-    wait_until(lambda: bool(stream_of(client)), what="reads served")
-    shards = stream_of(client)
+    shards = _read(lambda: stream_of(client))
     for records in shards.values():
         stamps = [_stamp(record) for record in records]
         assert all(a < b for a, b in pairwise(stamps)), "stamps must increase"
     records = [record for shard in shards.values() for record in shard]
     attempts = [attempt for one in written for attempt in one.attempts]
     check_histories(records, attempts)
-    assert differences(all_rows(client), folded(records)) == []
+    assert differences(_read(lambda: all_rows(client)), folded(records)) == []
     told = [attempt.told for attempt in attempts]
     return {"stream": len(records)} | {kind.value: told.count(kind) for kind in Told}
+
+
+def _read(read: Callable[[], Found]) -> Found:
+    """Return what is read, again where a lease lapses: writes go on while it is not renewed."""
+    found: list[Found] = []
+
+    def served() -> bool:
+        found.append(read())
+        return True
+
+    wait_until(served, what="reads served")
+    return found[0]
 
 
 def check_histories(records: Sequence[StreamRecord], attempts: Sequence[Attempt]) -> None:

@@ -34,7 +34,7 @@ from tests.api.calls import (
     stored,
     update,
 )
-from tests.workers.conftest import Workers, repeated
+from tests.workers.conftest import Retrying, Workers, repeated
 
 pytestmark = pytest.mark.system
 
@@ -255,10 +255,10 @@ def test_a_key_and_an_instance_are_known_everywhere_once_they_are_made(
             "access_key_id": made["access_key_id"],
             "access_key_secret": made["access_key_secret"],
         }
-        with Client(other.endpoint, **access) as known:
+        with Retrying(other.endpoint, **access) as known:
             assert known.list_table() == []
     client.call_json("RowtideRevokeKey", {"access_key_id": made["access_key_id"]})
     for other in clients:
-        with Client(other.endpoint, **access) as revoked, pytest.raises(ServerError) as refused:
+        with Retrying(other.endpoint, **access) as revoked, pytest.raises(ServerError) as refused:
             revoked.list_table()
         assert refused.value.code == "OTSAuthFailed"
