@@ -183,14 +183,18 @@ class Link:
 
         ``held`` keeps back what is delayed until it is told to land. What goes to the deposed
         leader of ``place`` is lost, and whoever has waited for its answer looks for the new one.
+        Who acknowledges what was sent before leads, and tells of it from then on.
         """
-        if place is None or not self.leaders.deposed(place):
-            return Sending(self, where, fate, work, deadline_s=deadline_s, held=held).future
-        if fate is not Fate.REFUSED:
-            fate = Fate.LOST_REQUEST
+        lost = place is not None and self.leaders.deposed(place) and fate is not Fate.REFUSED
+        fate = Fate.LOST_REQUEST if lost else fate
         future = Sending(self, where, fate, work, deadline_s=deadline_s, held=held).future
-        if fate is Fate.LOST_REQUEST:
-            future.add_done_callback(lambda _: self.leaders.learn(place))
+
+        def found(done: asyncio.Future[Any]) -> None:
+            if place is not None and (lost or not (done.cancelled() or done.exception())):
+                self.leaders.learn(place)
+
+        if place is not None:
+            future.add_done_callback(found)
         return future
 
 
