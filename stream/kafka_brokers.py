@@ -12,8 +12,7 @@ append is never asked twice here.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -26,7 +25,7 @@ from rowtide.stream.kafka_connection import Address, Connections, NotConnected
 from rowtide.stream.kafka_errors import ASK_AGAIN, BrokerError
 from rowtide.stream.kafka_metadata import PartitionFound, TopicFound
 
-__all__ = ["LOST", "Brokers"]
+__all__ = ["LOST", "Brokers", "Place"]
 
 Answer = TypeVar("Answer")
 
@@ -42,6 +41,7 @@ SUSPECT_S = 30.0
 """For so long a broker that did not answer is asked after all others."""
 
 Place = tuple[str, int]
+"""A topic and a partition of it."""
 
 
 class Brokers:
@@ -57,7 +57,7 @@ class Brokers:
         """The last known term of each partition's leader."""
         self._asked_s: dict[Address, float] = {}
         self._suspect_s: dict[Address, float] = {}
-        self._left: defaultdict[Place, set[Callable[[], None]]] = defaultdict(set)
+        self._waits: dict[Callable[[], None], Collection[Place]] = {}
 
     @property
     def count(self) -> int:
@@ -89,18 +89,13 @@ class Brokers:
         self._suspect_s[address] = asyncio.get_running_loop().time() + SUSPECT_S
 
     @contextmanager
-    def while_led(self, places: Iterable[Place], left: Callable[[], None]) -> Iterator[None]:
+    def while_led(self, places: Collection[Place], left: Callable[[], None]) -> Iterator[None]:
         """Call ``left``, while this is held, when one of these partitions has a new leader."""
-        watched = [*places]
-        for place in watched:
-            self._left[place].add(left)
+        self._waits[left] = places
         try:
             yield
         finally:
-            for place in watched:
-                self._left[place].discard(left)
-                if not self._left[place]:
-                    del self._left[place]
+            del self._waits[left]
 
     async def watch(self) -> None:
         """Ask now and then who leads what, until cancelled: who is deposed does not say so."""
@@ -131,7 +126,7 @@ class Brokers:
         else:
             self.forget_leader(*place)
         if found.epoch > known:
-            for left in [*self._left.get(place, ())]:
+            for left in [left for left, places in self._waits.items() if place in places]:
                 left()
 
     async def ask(self, address: Address, request: Any) -> Any:

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from struct import Struct, error
 from typing import TypeVar
 
-__all__ = ["NUMBER_BYTES", "answered", "head", "list_at", "request", "text_at"]
+__all__ = ["NO_REPLICA", "NUMBER_BYTES", "answered", "head", "list_at", "request", "text_at"]
+
+NO_REPLICA = -1
+"""Who asks is no broker."""
 
 NUMBER_BYTES = 4
 """Of an answer's number, with which it begins, and of how many a list has."""

@@ -12,7 +12,7 @@ from typing import Any
 from aiokafka.record.memory_records import MemoryRecords
 
 from rowtide.core.errors import LogTrimmed, Unavailable
-from rowtide.stream.kafka_brokers import Brokers
+from rowtide.stream.kafka_brokers import Brokers, Place
 from rowtide.stream.kafka_connection import Address
 from rowtide.stream.kafka_errors import BrokerError
 from rowtide.stream.kafka_fetch_bytes import ANY, Told, Wanted
@@ -37,10 +37,6 @@ OFFSET_OUT_OF_RANGE = 1
 NOT_YET = 78
 """OFFSET_NOT_AVAILABLE, one of the codes after which a question is asked again."""
 THROTTLED = 89
-
-
-Place = tuple[str, int]
-"""A topic and a partition of it."""
 
 
 class Partition:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rowtide.stream import kafka_bytes
-from rowtide.stream.kafka_bytes import NUMBER_BYTES, list_at, text_at
+from rowtide.stream.kafka_bytes import NO_REPLICA, NUMBER_BYTES, list_at, text_at
 
 __all__ = ["ANY", "API_KEY", "VERSIONS", "Told", "Wanted", "answer", "request"]
 
@@ -24,7 +24,6 @@ API_KEY = 1
 VERSIONS = (9, 9)
 """The oldest and the newest that are known here."""
 
-NO_REPLICA = -1
 ANY = -1
 """In place of a term: whoever leads is believed."""
 BYTES_MIN = 1

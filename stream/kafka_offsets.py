@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import Struct
 
 from rowtide.stream import kafka_bytes
-from rowtide.stream.kafka_bytes import NUMBER_BYTES, list_at, text_at
+from rowtide.stream.kafka_bytes import NO_REPLICA, NUMBER_BYTES, list_at, text_at
 
 __all__ = ["API_KEY", "VERSIONS", "answer", "request"]
 
@@ -19,7 +19,6 @@ VERSIONS = (4, 5)
 """The oldest and the newest that are known here: both alike."""
 
 _BEGIN = Struct(">ib")
-_NO_REPLICA = -1
 _WANTED = Struct(">iiq")
 _TOLD = Struct(">ihqqi")
 
@@ -35,7 +34,7 @@ def request(
     isolation: int,
 ) -> bytes:
     """Return a question for one offset, without its length. ``epoch`` is the leader's, -1: any."""
-    begin = _BEGIN.pack(_NO_REPLICA, isolation)
+    begin = _BEGIN.pack(NO_REPLICA, isolation)
     wanted = [(place[0], (_WANTED.pack(place[1], epoch, timestamp),))]
     return kafka_bytes.request((API_KEY, version), correlation_id, client_id, begin, wanted)
 

@@ -140,26 +140,22 @@ async def part_from_broker(cluster: Cluster, strike: Strike) -> None:
 
 async def part_brokers(cluster: Cluster, strike: Strike) -> None:
     """A broker and the others reach each other no more; every worker reaches all of them."""
-    await _lose(cluster, strike, to_victim=True, from_victim=True)
+    await _cut_off(cluster, strike)
 
 
 async def mute_broker(cluster: Cluster, strike: Strike) -> None:
     """What a broker sends the others is lost; it hears them, and every worker reaches all."""
-    await _lose(cluster, strike, to_victim=False, from_victim=True)
+    await _cut_off(cluster, strike, deaf=False)
 
 
 async def deafen_broker(cluster: Cluster, strike: Strike) -> None:
     """What the other brokers send one is lost; they hear it, and every worker reaches all."""
-    await _lose(cluster, strike, to_victim=True, from_victim=False)
+    await _cut_off(cluster, strike, mute=False)
 
 
-async def _lose(cluster: Cluster, strike: Strike, *, to_victim: bool, from_victim: bool) -> None:
+async def _cut_off(cluster: Cluster, strike: Strike, **ways: bool) -> None:
     assert cluster.hosts is not None, "a fault that needs hosts"
-    victim = strike.victim % len(cluster.brokers)
-    others = [n for n in range(len(cluster.brokers)) if n != victim]
-    ways = [(other, victim) for other in others if to_victim]
-    ways += [(victim, other) for other in others if from_victim]
-    with cluster.hosts.lost(ways):
+    with cluster.hosts.cut_off(strike.victim % len(cluster.brokers), **ways):
         await asyncio.sleep(strike.hold_s)
 
 

@@ -17,7 +17,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -74,6 +74,14 @@ class BrokerHosts:
                 back.callback(self._on, sender, "neigh", "del", *at)
                 self._on(sender, "neigh", "replace", *at, "lladdr", NOBODY, "nud", "permanent")
             yield
+
+    def cut_off(
+        self, host: int, *, mute: bool = True, deaf: bool = True
+    ) -> AbstractContextManager[None]:
+        """Let what a host sends all others be lost (``mute``), and what they send it (``deaf``)."""
+        others = [other for other in range(self._count) if other != host]
+        told = [(host, other) for other in others if mute]
+        return self.lost([*told, *((other, host) for other in others if deaf)])
 
     def lead_to(self, host: int, port: int) -> None:
         """Lead to a host's port what comes to the same port of this machine's loopback address."""
