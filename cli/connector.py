@@ -29,8 +29,8 @@ from rowtide.connectors.runtime.declarations import Declarations, Declared
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.planning import Plan, planned
 from rowtide.connectors.runtime.removal import begin_again, delete, left_behind, rest
-from rowtide.stream.change_start import Begin, ShardPlace
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.start import Begin, ShardPlace
 
 __all__ = ["connector"]
 

@@ -20,7 +20,7 @@ from rowtide.connectors.runtime.declarations import Declarations
 from rowtide.connectors.runtime.parking import RETRY, SKIP, Entry, ParkedRows
 from rowtide.core import key as key_order
 from rowtide.core import variant
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["parked"]
 

@@ -89,7 +89,7 @@ class ConnectorProcess:
 
     def _command(self) -> list[str]:
         # Whoever runs this has a worker.
-        from rowtide.stream.worker import METRICS_BESIDE
+        from rowtide.stream.workers.worker import METRICS_BESIDE
 
         settings = self._settings
         command = [sys.executable, "-c", RUN, "connector", "run"]

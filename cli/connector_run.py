@@ -25,8 +25,8 @@ from rowtide.cli.settings import SettingsError, load_settings
 from rowtide.connectors.runtime.connector_metrics import MetricsFile
 from rowtide.connectors.runtime.host import Host
 from rowtide.connectors.runtime.place import Place
-from rowtide.stream.collector import tune_collector
-from rowtide.stream.kafka_cluster import Cluster, KafkaConfig
+from rowtide.stream.kafka.cluster import Cluster, KafkaConfig
+from rowtide.stream.measures.collector import tune_collector
 
 __all__ = ["run"]
 

@@ -18,7 +18,7 @@ from rowtide.cli.value_syntax import json_text
 from rowtide.connectors.runtime.connector_log import ConnectorLog, Line
 from rowtide.connectors.runtime.declarations import Declarations, Declared
 from rowtide.connectors.runtime.standing import Standing, standings
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["list_connectors", "logs", "status"]
 

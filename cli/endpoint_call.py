@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["PATIENCE_S", "asked", "endpoint_of"]
 

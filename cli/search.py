@@ -24,7 +24,7 @@ from rowtide.connectors.tantivy.query import QueryRefused
 from rowtide.connectors.tantivy.text_index import LANGUAGES
 from rowtide.core.errors import Unavailable
 from rowtide.deploy.kafka.config import default_cache_dir
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["search"]
 

@@ -32,12 +32,12 @@ from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.kafka.errors import EmbeddedKafkaError
 from rowtide.deploy.kafka.jars import KAFKA_VERSION
 from rowtide.deploy.kafka.supervision import BrokerBack, BrokerEnded, BrokerEvent, supervise
-from rowtide.stream.worker_directory import WorkerDirectory
+from rowtide.stream.workers.worker_directory import WorkerDirectory
 
 if TYPE_CHECKING:
-    from rowtide.stream.counts import Counts
-    from rowtide.stream.worker import Worker
-    from rowtide.stream.worker_config import WorkerConfig
+    from rowtide.stream.measures.counts import Counts
+    from rowtide.stream.workers.worker import Worker
+    from rowtide.stream.workers.worker_config import WorkerConfig
 
 __all__ = ["ClusterUnreachable", "Serving", "serve"]
 
@@ -176,7 +176,7 @@ async def _start_kafka(
 async def _reach(settings: Settings) -> None:
     """Raise ``ClusterUnreachable`` unless a broker of the cluster answers."""
     from rowtide.core.errors import Unavailable
-    from rowtide.stream.kafka_cluster import Cluster
+    from rowtide.stream.kafka.cluster import Cluster
 
     logger.info("connecting to Kafka at %s", settings.kafka)
     try:
@@ -188,14 +188,14 @@ async def _reach(settings: Settings) -> None:
 
 def _worker_module() -> None:
     """Import what a worker needs; a second import is free."""
-    importlib.import_module("rowtide.stream.worker")
+    importlib.import_module("rowtide.stream.workers.worker")
 
 
 # Running.
 
 
 async def _run_worker(serving: Serving, broker: EmbeddedBroker | None, stop: asyncio.Event) -> None:
-    from rowtide.stream.worker import Worker
+    from rowtide.stream.workers.worker import Worker
 
     settings = serving.settings
     bootstrap = settings.kafka if broker is None else broker.bootstrap
@@ -272,7 +272,7 @@ def _report(counts: Counts, event: BrokerEvent) -> None:
 
 def kafka_config(settings: Settings, bootstrap: str) -> Any:
     """Return how the worker reaches Kafka."""
-    from rowtide.stream.kafka_config import KafkaConfig
+    from rowtide.stream.kafka.config import KafkaConfig
 
     return KafkaConfig.of(
         bootstrap,
@@ -286,12 +286,12 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
     """Return what a worker needs."""
     from rowtide.core.balance import BalanceSettings
     from rowtide.core.limits import Limits
-    from rowtide.stream.introduction import Credentials as WorkerCredentials
-    from rowtide.stream.lease_keeper import LeaseSettings
-    from rowtide.stream.reclaimer import ReclaimSettings
-    from rowtide.stream.slot_settings import SlotSettings
-    from rowtide.stream.worker_config import WorkerConfig
-    from rowtide.stream.worker_metrics import Watching
+    from rowtide.stream.routing.introduction import Credentials as WorkerCredentials
+    from rowtide.stream.slots.lease_keeper import LeaseSettings
+    from rowtide.stream.slots.reclaimer import ReclaimSettings
+    from rowtide.stream.slots.settings import SlotSettings
+    from rowtide.stream.workers.worker_config import WorkerConfig
+    from rowtide.stream.workers.worker_metrics import Watching
 
     return WorkerConfig(
         kafka=kafka_config(settings, bootstrap),

@@ -18,7 +18,7 @@ from rowtide.cli.settings import Settings
 from rowtide.core.errors import StoreError
 from rowtide.core.record import CorruptRecord
 from rowtide.deploy.kafka.errors import EmbeddedKafkaError, JarsUnavailable, JavaUnusable
-from rowtide.stream.worker_directory import DirectoryBusy, OtherCluster
+from rowtide.stream.workers.worker_directory import DirectoryBusy, OtherCluster
 
 __all__ = ["first_of", "told_failure"]
 

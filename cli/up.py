@@ -35,7 +35,7 @@ from rowtide.cli.settings import (
     load_settings,
 )
 from rowtide.cli.start_failures import told_failure
-from rowtide.stream.worker_directory import WorkerDirectory
+from rowtide.stream.workers.worker_directory import WorkerDirectory
 
 __all__ = ["up", "worker"]
 

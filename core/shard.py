@@ -1,6 +1,6 @@
 """One shard's state machine: evaluate, append, apply, without doing any of the I/O.
 
-The driver (``stream/shard_owner.py``) hands in changes, the time, and what the log answered; this
+The driver (``stream/shards/owner.py``) hands in changes, the time, and what the log answered; this
 module decides. It keeps the append rule: every record names the offset at which it must stand, and
 only there is it valid. Between evaluation and the log's answer a change lives in an overlay, so the
 next change sees it; readers never do.

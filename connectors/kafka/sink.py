@@ -28,11 +28,11 @@ from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow
 from rowtide.core.schema import KeyColumn
 from rowtide.core.variant import Scalar
-from rowtide.stream.changelog import Change
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import KafkaConfig, Security
-from rowtide.stream.kafka_fetch import Place
-from rowtide.stream.kafka_transaction import partition_of
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import KafkaConfig, Security
+from rowtide.stream.kafka.fetch import Place
+from rowtide.stream.kafka.transaction import partition_of
+from rowtide.stream.logs.changelog import Change
 
 __all__ = ["KafkaSink", "Settings", "make_sink"]
 

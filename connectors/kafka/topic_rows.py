@@ -12,10 +12,10 @@ from rowtide.connectors.kafka.envelope import RowColumns
 from rowtide.connectors.sink import HeldRow
 from rowtide.core import key as key_order
 from rowtide.core import variant
-from rowtide.stream.changelog import ChangelogEntry
-from rowtide.stream.kafka_brokers import Brokers
-from rowtide.stream.kafka_changelog import KafkaChangelogReader
-from rowtide.stream.kafka_fetch import Partition
+from rowtide.stream.kafka.brokers import Brokers
+from rowtide.stream.kafka.changelog import KafkaChangelogReader
+from rowtide.stream.kafka.fetch import Partition
+from rowtide.stream.logs.changelog import ChangelogEntry
 
 __all__ = ["STAMP", "TopicRows"]
 

@@ -14,7 +14,7 @@ from collections import deque
 from typing import NamedTuple
 
 from rowtide.connectors.runtime.kept_rows import KeptRows
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["LOG_TABLE", "ConnectorLog", "Gathered", "Line", "of_connector"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from rowtide.connectors.runtime.connector_run import STATES, ConnectorRun
-from rowtide.stream.metrics import COUNTER, GAUGE, Family, Metrics, Sample
+from rowtide.stream.workers.metrics import COUNTER, GAUGE, Family, Metrics, Sample
 
 __all__ = ["MetricsFile", "families"]
 

@@ -29,7 +29,7 @@ from rowtide.connectors.runtime.transforms import Transforms
 from rowtide.core.errors import Rejected
 from rowtide.core.limits import Limits
 from rowtide.core.schema import check_table_name
-from rowtide.stream.change_start import Begin
+from rowtide.stream.changes.start import Begin
 
 __all__ = ["Declaration", "begin_of", "judge", "parse_document", "parse_file", "variables"]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import Declaration, parse_document
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["CONNECTOR_TABLE", "Declarations", "Declared", "group_of"]
 

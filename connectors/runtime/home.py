@@ -21,10 +21,10 @@ from rowtide.connectors.runtime.declarations import group_of
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.source_lease import SourceLease
 from rowtide.core.errors import StoreError
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.change_start import rewind
-from rowtide.stream.clock import lease_clock
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.leases import TableLeases
+from rowtide.stream.changes.start import rewind
+from rowtide.stream.measures.clock import lease_clock
 
 __all__ = ["at_home"]
 

@@ -14,8 +14,8 @@ from rowtide.core.plainbuffer import HEADER
 from rowtide.core.schema import BINARY, INTEGER, STRING
 from rowtide.core.variant import Scalar
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.endpoint import Endpoint, failure_of
-from rowtide.stream.own_tables import has_value, make_table
+from rowtide.stream.changes.endpoint import Endpoint, failure_of
+from rowtide.stream.changes.own_tables import has_value, make_table
 
 __all__ = ["Columns", "KeptKey", "KeptRows"]
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from rowtide.core.errors import LogTrimmed
 from rowtide.core.key_ranges import Ranges
 from rowtide.core.position import decode_position
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import START, Leases
-from rowtide.stream.change_source import SourceShard
-from rowtide.stream.change_start import Start, current_leases, unread_of
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.leases import START, Leases
+from rowtide.stream.changes.source import SourceShard
+from rowtide.stream.changes.start import Start, current_leases, unread_of
 
 __all__ = ["Lag", "measured"]
 

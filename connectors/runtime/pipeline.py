@@ -24,9 +24,9 @@ from rowtide.core import variant
 from rowtide.core.change import DELETE, UPDATE
 from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable, invalid
 from rowtide.core.key_ranges import holds
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_worker import Batch
-from rowtide.stream.shard_follower import Unfinished
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.shard_follower import Unfinished
+from rowtide.stream.changes.worker import Batch
 
 __all__ = ["Pipeline", "Target"]
 

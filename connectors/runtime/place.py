@@ -10,8 +10,8 @@ from rowtide.connectors.rows import TableShape
 from rowtide.core.errors import Rejected
 from rowtide.core.schema import KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.endpoint import Endpoint
-from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.kafka.cluster import Cluster
 
 __all__ = ["Place", "table_shape"]
 

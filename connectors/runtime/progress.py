@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from rowtide.stream.change_worker import Batch
+from rowtide.stream.changes.worker import Batch
 
 __all__ = ["Progress"]
 

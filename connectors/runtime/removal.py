@@ -18,10 +18,10 @@ from rowtide.connectors.runtime.source_lease import SOURCE_TABLE
 from rowtide.connectors.runtime.status_board import FRESH_S, StatusBoard
 from rowtide.connectors.source import LeavesTraces, Repeatable, Source
 from rowtide.core.errors import StoreError, Unavailable, invalid
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.change_start import Begin, ShardPlace, rewind
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.leases import TableLeases
+from rowtide.stream.changes.start import Begin, ShardPlace, rewind
 
 __all__ = ["begin_again", "delete", "left_behind", "rest"]
 

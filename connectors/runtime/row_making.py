@@ -19,8 +19,8 @@ from rowtide.core.cell import PUT, Cell
 from rowtide.core.change import DELETE, ROW, UPDATE, Change
 from rowtide.core.errors import Unavailable
 from rowtide.core.variant import Scalar
-from rowtide.stream.change_api import ApiSource, CurrentRow
-from rowtide.stream.change_worker import Batch
+from rowtide.stream.changes.api import ApiSource, CurrentRow
+from rowtide.stream.changes.worker import Batch
 
 __all__ = ["TOO_LARGE", "Made", "RowMaker", "newest", "rows_since"]
 

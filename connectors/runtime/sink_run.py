@@ -22,11 +22,11 @@ from rowtide.connectors.runtime.pipeline import Pipeline, Target
 from rowtide.connectors.runtime.place import Place, table_shape
 from rowtide.connectors.sink import Sink, traits_of
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_kafka import KafkaSource
-from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
-from rowtide.stream.shard_follower import Unfinished
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.kafka import KafkaSource
+from rowtide.stream.changes.leases import TableLeases
+from rowtide.stream.changes.shard_follower import Unfinished
+from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
 
 __all__ = ["SinkRun"]
 

@@ -12,9 +12,9 @@ from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.status_board import FRESH_S, Report, StatusBoard
 from rowtide.connectors.source import Behind
 from rowtide.core.errors import Rejected
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.leases import TableLeases
 
 __all__ = ["Standing", "standings"]
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
 from rowtide.connectors.source import Behind
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["FRESH_S", "STATUS_TABLE", "Report", "StatusBoard", "report_of"]
 

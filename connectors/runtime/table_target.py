@@ -29,9 +29,9 @@ from rowtide.core.errors import (
 )
 from rowtide.core.schema import KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.endpoint import Endpoint, failure_of
-from rowtide.stream.own_tables import make_table
+from rowtide.stream.changes.endpoint import Endpoint, failure_of
+from rowtide.stream.changes.leases import TableLeases
+from rowtide.stream.changes.own_tables import make_table
 
 __all__ = ["TableTarget"]
 

@@ -20,10 +20,10 @@ from rowtide.connectors.tantivy.sink import TantivySink
 from rowtide.connectors.verify.table_pages import TablePages
 from rowtide.core.errors import LogTrimmed, StoreError, Unavailable, first_failure
 from rowtide.core.key_ranges import Ranges
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import Lease, MemoryLeases
-from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.leases import Lease, MemoryLeases
+from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
 
 __all__ = ["FolderLeases", "OwnIndex"]
 

@@ -23,8 +23,8 @@ from rowtide.connectors.verify.scan import compare_scans
 from rowtide.connectors.verify.table_pages import Prepare, TablePages
 from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core.errors import Rejected, invalid
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import TableLeases
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.leases import TableLeases
 
 __all__ = ["preparing", "verify_sink", "verify_source"]
 

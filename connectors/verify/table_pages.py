@@ -18,9 +18,9 @@ from rowtide.core.change import Change
 from rowtide.core.errors import Unavailable
 from rowtide.core.key_ranges import Range
 from rowtide.core.position import decode_position
-from rowtide.stream.change_leases import Lease, Leases
-from rowtide.stream.change_source import ChangeSource
-from rowtide.stream.change_start import current_leases
+from rowtide.stream.changes.leases import Lease, Leases
+from rowtide.stream.changes.source import ChangeSource
+from rowtide.stream.changes.start import current_leases
 
 __all__ = ["Prepare", "TablePages"]
 

@@ -14,8 +14,8 @@ from rowtide.core.errors import Rejected, StoreError, Unavailable
 from rowtide.core.key_ranges import Range
 from rowtide.core.plainbuffer import HEADER
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_source import ChangeSource, SourceShard
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.source import ChangeSource, SourceShard
 
 __all__ = ["TableRows", "TableSide", "TableSlice"]
 

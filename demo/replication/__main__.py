@@ -33,7 +33,7 @@ from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.verify.comparison import Verdict
 from rowtide.connectors.verify.pairs import verify_sink, verify_source
 from rowtide.core.errors import StoreError
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 
 JANUARY = 1
 SNAPSHOT_S_MAX = 240.0

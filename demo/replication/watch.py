@@ -20,9 +20,9 @@ from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core import key, variant
 from rowtide.core.errors import StoreError
 from rowtide.deploy.up import Ready
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.leases import TableLeases
 
 __all__ = ["Seen", "Watch"]
 

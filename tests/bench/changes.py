@@ -19,13 +19,13 @@ import click
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.up import Ready, Up
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_kafka import KafkaSource
-from rowtide.stream.change_leases import MemoryLeases
-from rowtide.stream.change_source import ChangeSource
-from rowtide.stream.change_worker import Batch, ChangeWorker
-from rowtide.stream.endpoint import Endpoint
-from rowtide.stream.kafka_cluster import Cluster, KafkaConfig
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.kafka import KafkaSource
+from rowtide.stream.changes.leases import MemoryLeases
+from rowtide.stream.changes.source import ChangeSource
+from rowtide.stream.changes.worker import Batch, ChangeWorker
+from rowtide.stream.kafka.cluster import Cluster, KafkaConfig
 from tests.bench.circumstances import circumstances, told
 from tests.bench.measure import Bench
 from tests.bench.report import Result, as_markdown, percentile

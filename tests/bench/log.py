@@ -15,9 +15,9 @@ from uuid import uuid4
 import click
 from aiokafka import AIOKafkaProducer
 
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
-from rowtide.stream.kafka_log import KafkaLog
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import KafkaConfig, TopicSpec
+from rowtide.stream.kafka.log import KafkaLog
 from tests.bench.circumstances import circumstances, told
 
 ENTRY = (b"k" * 16, b"v" * 384)

@@ -33,8 +33,8 @@ from rowtide.core.errors import Unavailable
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.config import default_cache_dir
 from rowtide.deploy.up import Ready, Up
-from rowtide.stream.collector import tune_collector
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.measures.collector import tune_collector
 from tests.bench.circumstances import circumstances, told
 from tests.bench.processes import Cpu, cpu_of
 from tests.bench.report import Result, as_markdown, percentile

@@ -35,9 +35,9 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.up import Ready, Up
-from rowtide.stream.collector import tune_collector
-from rowtide.stream.endpoint import Endpoint
-from rowtide.stream.kafka_cluster import Cluster, KafkaConfig
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.kafka.cluster import Cluster, KafkaConfig
+from rowtide.stream.measures.collector import tune_collector
 from tests.bench.circumstances import circumstances, told
 from tests.bench.measure import Bench
 from tests.bench.report import Result, as_markdown

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from rowtide.core.change import PUT_ROW, ROW, Change, ChangeTable, Parts
 from rowtide.core.errors import StoreError
 from rowtide.core.position import decode_position, encode_position
-from rowtide.stream.change_leases import Lease, MemoryLeases
-from rowtide.stream.change_source import ChangePage, RowPage, SourceShard
+from rowtide.stream.changes.leases import Lease, MemoryLeases
+from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
 
 __all__ = ["LEASE", "OneShard", "SlowLeases"]
 

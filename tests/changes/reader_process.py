@@ -12,10 +12,10 @@ import os
 import signal
 
 from rowtide.deploy.up import Ready
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.leases import TableLeases
+from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
 
 
 def main() -> None:

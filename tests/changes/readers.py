@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.change_source import ChangeSource
-from rowtide.stream.change_start import Begin
-from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.leases import TableLeases
+from rowtide.stream.changes.source import ChangeSource
+from rowtide.stream.changes.start import Begin
+from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
 
 __all__ = ["SETTINGS", "Delivered", "Readers"]
 

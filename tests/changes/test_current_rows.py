@@ -14,11 +14,11 @@ from rowtide.core import key as key_order
 from rowtide.core import variant
 from rowtide.core.errors import Rejected, Unavailable
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.change_api import READ_ROWS, ApiSource, CurrentRow
-from rowtide.stream.change_kafka import KafkaSource
-from rowtide.stream.change_reader import read_changes
-from rowtide.stream.endpoint import Endpoint
-from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.changes.api import READ_ROWS, ApiSource, CurrentRow
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.kafka import KafkaSource
+from rowtide.stream.changes.reader import read_changes
+from rowtide.stream.kafka.cluster import Cluster
 from tests.api.calls import key
 from tests.changes.test_readers_together import World
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from rowtide.core.key_ranges import Ranges
-from rowtide.stream.change_worker import Batch, FollowerSettings
-from rowtide.stream.shard_follower import ShardFollower
+from rowtide.stream.changes.shard_follower import ShardFollower
+from rowtide.stream.changes.worker import Batch, FollowerSettings
 from tests.changes.one_shard import LEASE, OneShard, SlowLeases
 
 

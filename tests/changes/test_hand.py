@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rowtide.core.errors import LogTrimmed
-from rowtide.stream.change_reader import Hand
-from rowtide.stream.change_worker import Batch
+from rowtide.stream.changes.reader import Hand
+from rowtide.stream.changes.worker import Batch
 
 TURNS = 20
 

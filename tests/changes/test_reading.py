@@ -16,15 +16,15 @@ from rowtide.core import variant
 from rowtide.core.change import Change
 from rowtide.core.errors import Rejected
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_kafka import KafkaSource
-from rowtide.stream.change_leases import Lease, Leases, MemoryLeases, TableLeases
-from rowtide.stream.change_reader import read_changes
-from rowtide.stream.change_source import ChangeSource
-from rowtide.stream.change_start import Begin
-from rowtide.stream.change_worker import Batch, FollowerSettings
-from rowtide.stream.endpoint import Endpoint
-from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.kafka import KafkaSource
+from rowtide.stream.changes.leases import Lease, Leases, MemoryLeases, TableLeases
+from rowtide.stream.changes.reader import read_changes
+from rowtide.stream.changes.source import ChangeSource
+from rowtide.stream.changes.start import Begin
+from rowtide.stream.changes.worker import Batch, FollowerSettings
+from rowtide.stream.kafka.cluster import Cluster
 from tests.api.calls import key
 from tests.api.conftest import MakeTable
 from tests.changes.conftest import PREFIX, MakeSource

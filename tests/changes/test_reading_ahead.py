@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from rowtide.core.errors import LogTrimmed, Unavailable
-from rowtide.stream.change_leases import Lease, MemoryLeases
-from rowtide.stream.change_worker import Batch, FollowerSettings
-from rowtide.stream.shard_follower import ShardFollower
+from rowtide.stream.changes.leases import Lease, MemoryLeases
+from rowtide.stream.changes.shard_follower import ShardFollower
+from rowtide.stream.changes.worker import Batch, FollowerSettings
 from tests.changes.one_shard import LEASE, OneShard
 
 

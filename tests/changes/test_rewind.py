@@ -9,11 +9,11 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.core.errors import Rejected
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.change_start import Begin, ShardPlace, rewind
-from rowtide.stream.change_worker import Batch
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.leases import TableLeases
+from rowtide.stream.changes.start import Begin, ShardPlace, rewind
+from rowtide.stream.changes.worker import Batch
 from tests.changes.readers import Readers
 from tests.changes.test_readers_together import SEED, World, consumer
 

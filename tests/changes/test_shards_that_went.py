@@ -10,10 +10,10 @@ import pytest
 from rowtide.core import key as key_order
 from rowtide.core import variant
 from rowtide.core.errors import LogTrimmed
-from rowtide.stream.change_leases import START, MemoryLeases
-from rowtide.stream.change_source import ChangePage, RowPage, SourceShard
-from rowtide.stream.change_start import Begin, ShardPlace, rewind
-from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
+from rowtide.stream.changes.leases import START, MemoryLeases
+from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
+from rowtide.stream.changes.start import Begin, ShardPlace, rewind
+from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
 from tests.changes.virtual_table import Table
 
 SETTINGS = FollowerSettings(lease_s=0.5, checkpoint_s=0.0)

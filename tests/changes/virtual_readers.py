@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from rowtide.core import key as key_order
 from rowtide.core import variant
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable, first_failure
-from rowtide.stream.change_leases import Lease, MemoryLeases
-from rowtide.stream.change_source import ChangePage, RowPage, SourceShard
-from rowtide.stream.change_start import Begin
-from rowtide.stream.change_worker import Batch, ChangeWorker, FollowerSettings
-from rowtide.stream.shard_follower import Unfinished
+from rowtide.stream.changes.leases import Lease, MemoryLeases
+from rowtide.stream.changes.shard_follower import Unfinished
+from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
+from rowtide.stream.changes.start import Begin
+from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
 from tests.changes.virtual_table import Table, Target
 from tests.simulation.virtual_time import OUTSIDE, Process
 

@@ -12,8 +12,8 @@ from rowtide.core.change import DELETE, PUT_ROW, ROW, Change, ChangeTable, Kind,
 from rowtide.core.errors import Rejected
 from rowtide.core.key_ranges import Range, holds
 from rowtide.core.position import Position, decode_position, encode_position
-from rowtide.stream.change_source import ChangePage, RowPage, SourceShard
-from rowtide.stream.change_worker import Batch
+from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
+from rowtide.stream.changes.worker import Batch
 
 __all__ = ["LoggedShard", "Table", "Target"]
 

@@ -23,7 +23,7 @@ from rowtide.cli.up import endpoint_of
 from rowtide.core.errors import Unavailable
 from rowtide.core.record import CorruptRecord
 from rowtide.deploy.kafka.errors import JarsUnavailable, JavaUnusable
-from rowtide.stream.worker_directory import DirectoryBusy, OtherCluster
+from rowtide.stream.workers.worker_directory import DirectoryBusy, OtherCluster
 
 NO_FILE = PermissionError(errno.EACCES, "Permission denied", "/d/lock")
 FAILURES: list[tuple[BaseException, int, str]] = [

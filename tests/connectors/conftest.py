@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from rowtide.deploy.up import Ready, Up
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 from tests.api.conftest import client, make_table
 
 __all__ = ["client", "endpoint", "make_table", "server"]

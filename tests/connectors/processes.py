@@ -21,10 +21,10 @@ from rowtide.connectors.runtime.lag import Lag, measured
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.removal import begin_again
 from rowtide.deploy.up import Ready
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.change_start import Begin
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.leases import TableLeases
+from rowtide.stream.changes.start import Begin
 
 __all__ = ["ROOT", "ConnectorProcesses", "declare", "lag_of", "rewind", "until", "yaml_of"]
 

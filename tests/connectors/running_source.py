@@ -15,8 +15,8 @@ from rowtide.connectors.verify.scan import compare_scans
 from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.core.variant import Scalar
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors.memory_target import Crash, MemoryTarget
 
 __all__ = [

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Self
 
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, Rejected, Unavailable
-from rowtide.stream.log import Entry
+from rowtide.stream.logs.log import Entry
 
 __all__ = ["Fault", "MemoryLog"]
 

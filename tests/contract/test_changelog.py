@@ -8,10 +8,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from rowtide.core.errors import LogTrimmed, Rejected
-from rowtide.stream.changelog import Change, ChangelogEntry, Fenced
-from rowtide.stream.kafka_changelog import KafkaChangelogReader, KafkaChangelogWriter
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import TopicSpec
+from rowtide.stream.kafka.changelog import KafkaChangelogReader, KafkaChangelogWriter
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import TopicSpec
+from rowtide.stream.logs.changelog import Change, ChangelogEntry, Fenced
 
 pytestmark = pytest.mark.kafka
 

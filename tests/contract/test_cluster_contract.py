@@ -12,11 +12,11 @@ from random import Random
 import pytest
 
 from rowtide.core.errors import LogTrimmed, Unavailable
-from rowtide.stream.changelog import Change, ChangelogEntry, ChangelogWriter, Fenced
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
-from rowtide.stream.log import Entry, Log
-from rowtide.stream.log_cluster import LogCluster
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import KafkaConfig, TopicSpec
+from rowtide.stream.logs.changelog import Change, ChangelogEntry, ChangelogWriter, Fenced
+from rowtide.stream.logs.cluster import LogCluster
+from rowtide.stream.logs.log import Entry, Log
 from tests.simulation.broker import Broker
 from tests.simulation.memory_cluster import MemoryCluster
 from tests.simulation.network import Link, Network

@@ -14,11 +14,11 @@ import pytest
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import KafkaConfig, Security, TopicSpec
-from rowtide.stream.kafka_errors import NOT_WRITTEN, append_outcome
-from rowtide.stream.kafka_log import append_many
-from rowtide.stream.log import Log
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import KafkaConfig, Security, TopicSpec
+from rowtide.stream.kafka.errors import NOT_WRITTEN, append_outcome
+from rowtide.stream.kafka.log import append_many
+from rowtide.stream.logs.log import Log
 
 ENTRY = [(b"key", b"value")]
 UNKNOWN_CODES = [-1, 5, 7, 20, 45, 46, 47, 56, 999]

@@ -10,9 +10,9 @@ import pytest
 
 from rowtide.core.errors import Unavailable
 from rowtide.core.lease import RENEW
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import TopicSpec
-from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings, lease_clock
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import TopicSpec
+from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings, lease_clock
 
 pytestmark = pytest.mark.kafka
 

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from rowtide.core.errors import LogTrimmed, Rejected, Unavailable
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
-from rowtide.stream.log import Entry, Log
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import KafkaConfig, TopicSpec
+from rowtide.stream.logs.log import Entry, Log
 from tests.contract.memory_log import MemoryLog
 from tests.simulation.broker import Broker
 from tests.simulation.memory_cluster import MemoryCluster

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rowtide.stream.kafka_cluster import Cluster, TopicSpec
-from rowtide.stream.log import Entry
-from rowtide.stream.log_tails import BYTES_EACH, LogTails, Tail
+from rowtide.stream.kafka.cluster import Cluster, TopicSpec
+from rowtide.stream.kafka.tails import BYTES_EACH, LogTails, Tail
+from rowtide.stream.logs.log import Entry
 
 pytestmark = pytest.mark.kafka
 

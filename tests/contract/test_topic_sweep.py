@@ -19,11 +19,11 @@ from rowtide.core.catalog import (
 )
 from rowtide.core.reshape import move
 from rowtide.core.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
-from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
-from rowtide.stream.topic_sweep import TopicSweep
-from rowtide.stream.topics import TopicNames
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.catalog.topic_sweep import TopicSweep
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import KafkaConfig, TopicSpec
+from rowtide.stream.kafka.topics import TopicNames
 from tests.contract.memory_log import MemoryLog
 
 pytestmark = pytest.mark.kafka

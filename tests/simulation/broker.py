@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rowtide.core.errors import LogTrimmed, StoreError, Unavailable
-from rowtide.stream.changelog import Change, ChangelogEntry, Fenced
-from rowtide.stream.log import Entry
+from rowtide.stream.logs.changelog import Change, ChangelogEntry, Fenced
+from rowtide.stream.logs.log import Entry
 
 __all__ = ["Broker", "Changelog", "Pairs", "Partition", "Place"]
 

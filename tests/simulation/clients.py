@@ -32,7 +32,7 @@ from rowtide.core.mutation import (
 )
 from rowtide.core.plainbuffer import delete_cell, increment_cell, put_cell
 from rowtide.core.schema import ShardRange
-from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.shards.owner import ShardOwner
 from tests.simulation.broker import Partition
 from tests.simulation.network import Network
 from tests.simulation.row_model import MARK, Columns, TableModel

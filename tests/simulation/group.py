@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.faust_config import Division
-from rowtide.stream.faust_membership import Membership, MembershipConfig
+from rowtide.stream.workers.faust_config import Division
+from rowtide.stream.workers.faust_membership import Membership, MembershipConfig
 from tests.simulation.network import Link, Network, resolve
 from tests.simulation.virtual_time import Process
 

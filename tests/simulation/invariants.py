@@ -24,12 +24,12 @@ from rowtide.core.read import read_range
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState
-from rowtide.stream.log import Entry
-from rowtide.stream.row_store import RowStore
-from rowtide.stream.shard_copy import row_ranges
-from rowtide.stream.shard_owner import ShardOwner
-from rowtide.stream.standby_shard import StandbyShard
-from rowtide.stream.stream_reader import find_stamp, read_page
+from rowtide.stream.logs.log import Entry
+from rowtide.stream.shards.copy import row_ranges
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.shards.stream_reader import find_stamp, read_page
+from rowtide.stream.slots.standby_shard import StandbyShard
 from tests.simulation.clients import Attempt, Clients, row_in, shown
 from tests.simulation.memory_rows import Disk, MemoryRows
 from tests.simulation.row_model import MARK, Columns, TableModel

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from rowtide.core.errors import Unavailable
 from rowtide.core.fold import Writes
-from rowtide.stream.row_store import RowStore, StoreFailed
+from rowtide.stream.shards.row_store import RowStore, StoreFailed
 
 __all__ = ["Disk", "MemoryRows"]
 

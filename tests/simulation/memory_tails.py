@@ -1,4 +1,4 @@
-"""The tails of logs in memory, as ``stream/log_tails.py`` follows them at brokers."""
+"""The tails of logs in memory, as ``stream/kafka/tails.py`` follows them at brokers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from rowtide.core.errors import LogTrimmed, StoreError
-from rowtide.stream.log_tails import PAUSE_S, WAIT_S, Follower, Tail
+from rowtide.stream.kafka.tails import PAUSE_S, WAIT_S, Follower, Tail
 from tests.simulation.memory_cluster import MemoryCluster
 
 __all__ = ["MemoryTails"]

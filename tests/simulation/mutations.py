@@ -26,23 +26,26 @@ from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import Replayed, Shard
 from rowtide.core.shard_state import options_body
 from rowtide.core.source_position import SourcePositions
-from rowtide.stream import changelog_recovery, row_store, shard_owner, slot_reshapes
-from rowtide.stream import slot as slot_module
-from rowtide.stream.appender import Appended, Appender
-from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.changelog_flush import ChangelogFlush, Gathered
-from rowtide.stream.flush_scope import FlushScope, flush_scope
-from rowtide.stream.lease_keeper import Held, LeaseKeeper
-from rowtide.stream.log import Entry
-from rowtide.stream.row_store import RowStore
-from rowtide.stream.shard_copy import ShardCopy
-from rowtide.stream.shard_owner import ShardOwner, Waiting
-from rowtide.stream.slot_intakes import SlotIntakes
-from rowtide.stream.slot_reshapes import SlotReshapes
-from rowtide.stream.slot_trim import SlotTrim
-from rowtide.stream.standby import Standby
-from rowtide.stream.standby_reach import Reach
-from rowtide.stream.standby_shard import StandbyShard, Unflushed
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.logs.log import Entry
+from rowtide.stream.shards import owner as shard_owner
+from rowtide.stream.shards import row_store
+from rowtide.stream.shards.appender import Appended, Appender
+from rowtide.stream.shards.copy import ShardCopy
+from rowtide.stream.shards.owner import ShardOwner, Waiting
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots import changelog_recovery
+from rowtide.stream.slots import reshapes as slot_reshapes
+from rowtide.stream.slots import slot as slot_module
+from rowtide.stream.slots.changelog_flush import ChangelogFlush, Gathered
+from rowtide.stream.slots.flush_scope import FlushScope, flush_scope
+from rowtide.stream.slots.intakes import SlotIntakes
+from rowtide.stream.slots.lease_keeper import Held, LeaseKeeper
+from rowtide.stream.slots.reshapes import SlotReshapes
+from rowtide.stream.slots.standby import Standby
+from rowtide.stream.slots.standby_reach import Reach
+from rowtide.stream.slots.standby_shard import StandbyShard, Unflushed
+from rowtide.stream.slots.trim import SlotTrim
 from tests.simulation.broker import Changelog
 from tests.simulation.program import COPIES_FROM
 

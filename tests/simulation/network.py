@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.changelog import Fenced
+from rowtide.stream.logs.changelog import Fenced
 from tests.simulation.broker import Broker, Place
 from tests.simulation.deposed import Leaders
 from tests.simulation.virtual_time import OUTSIDE

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rowtide.core import record, variant
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, Cell
-from rowtide.stream.log import Entry
+from rowtide.stream.logs.log import Entry
 
 __all__ = ["MARK", "Changing", "Columns", "TableModel", "Valid", "changed", "mark_of", "name_of"]
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from rowtide.core import variant
 from rowtide.core.mutation import DELETE, IGNORE, PUT, UPDATE, Change
 from rowtide.core.plainbuffer import increment_cell, put_cell
-from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.shards.owner import ShardOwner
 from tests.simulation.clients import Attempt
 from tests.simulation.invariants import check_outcomes
 from tests.simulation.network import Fate

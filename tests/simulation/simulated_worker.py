@@ -1,4 +1,4 @@
-"""A worker process: the real parts of ``rowtide.stream``, joined as ``stream/worker.py`` does.
+"""A worker process: real parts of ``rowtide.stream``, joined as ``stream/workers/worker.py`` does.
 
 Real are leases, take-over, roster, slots, shards, catalog, placement, tables and indexes, and what
 they are made of. Doubles are Kafka (``memory_cluster.py``), RocksDB (``memory_rows.py``), the group
@@ -18,39 +18,39 @@ from rowtide.core.catalog import Catalog
 from rowtide.core.errors import StoreError, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
-from rowtide.stream.catalog_owner import CATALOG_SLOT, CatalogOwner
-from rowtide.stream.counts import Counts
-from rowtide.stream.directory import Directory
-from rowtide.stream.handover import HAND_OVER, LEAVING, Handover
-from rowtide.stream.hop import HopClient
-from rowtide.stream.index_operations import INDEX_FINISH, INDEX_STATE, IndexOperations
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
-from rowtide.stream.log_tails import LogTails
-from rowtide.stream.peers import Peers
-from rowtide.stream.placement import SETTLE, Placement
-from rowtide.stream.reclaimer import ReclaimSettings
-from rowtide.stream.reshape_operations import (
+from rowtide.stream.catalog.owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.tails import LogTails
+from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.operations.index import INDEX_FINISH, INDEX_STATE, IndexOperations
+from rowtide.stream.operations.reshape import (
     COPY_BEGUN,
     RESHAPED,
     SHARD_FORGOTTEN,
     SHARD_RECEIVED,
     ReshapeOperations,
 )
-from rowtide.stream.roster import Roster
-from rowtide.stream.row_store import RowStore
-from rowtide.stream.shard_logs import ShardLogs
-from rowtide.stream.shard_owner import ShardOwner
-from rowtide.stream.slot import Slot
-from rowtide.stream.slot_failures import StoreBehind
-from rowtide.stream.slot_settings import SlotSettings
-from rowtide.stream.split_point_operations import SplitPointOperations
-from rowtide.stream.standby import Standby
-from rowtide.stream.standby_shard import StandbyShard
-from rowtide.stream.table_operations import TableOperations
-from rowtide.stream.table_throttle import TableThrottle
-from rowtide.stream.takeover import Takeover
-from rowtide.stream.topics import TopicNames
+from rowtide.stream.operations.split_point import SplitPointOperations
+from rowtide.stream.operations.table import TableOperations
+from rowtide.stream.operations.table_throttle import TableThrottle
+from rowtide.stream.peers.hop import HopClient
+from rowtide.stream.peers.peers import Peers
+from rowtide.stream.peers.placement import SETTLE, Placement
+from rowtide.stream.shards.logs import ShardLogs
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.failures import StoreBehind
+from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.slots.reclaimer import ReclaimSettings
+from rowtide.stream.slots.settings import SlotSettings
+from rowtide.stream.slots.slot import Slot
+from rowtide.stream.slots.standby import Standby
+from rowtide.stream.slots.standby_shard import StandbyShard
+from rowtide.stream.workers.handover import HAND_OVER, LEAVING, Handover
+from rowtide.stream.workers.roster import Roster
+from rowtide.stream.workers.takeover import Takeover
 from tests.simulation.group import Group, Hop, SimulatedMembership
 from tests.simulation.memory_cluster import MemoryCluster
 from tests.simulation.memory_rows import Disk, MemoryRows

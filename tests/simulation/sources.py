@@ -22,7 +22,7 @@ from rowtide.core.catalog import Catalog
 from rowtide.core.errors import StoreError
 from rowtide.core.plainbuffer import HEADER, put_cell
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.bulk_operations import BulkOperations
+from rowtide.stream.operations.bulk import BulkOperations
 from tests.simulation.clients import COLUMNS, LARGE, Clients
 from tests.simulation.row_model import MARK
 from tests.simulation.simulated_worker import SimulatedWorker

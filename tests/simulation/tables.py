@@ -18,7 +18,7 @@ from rowtide.core.schema import (
     Table,
     TableOptions,
 )
-from rowtide.stream.admin_operations import key_document
+from rowtide.stream.operations.admin import key_document
 
 __all__ = [
     "ADMIN",

@@ -17,13 +17,13 @@ from rowtide.core.mutation import DELETE, IGNORE, PUT, UPDATE
 from rowtide.core.mutation import Change as Mutation
 from rowtide.core.plainbuffer import put_cell
 from rowtide.core.schema import ShardRange, Table
-from rowtide.stream import slot_reshapes
-from rowtide.stream.changelog import Change, ChangelogEntry
-from rowtide.stream.log import Entry
-from rowtide.stream.row_store import RowStore
-from rowtide.stream.shard_copy import row_ranges
-from rowtide.stream.slot_intakes import SlotIntakes
-from rowtide.stream.slot_tasks import LifeTasks
+from rowtide.stream.logs.changelog import Change, ChangelogEntry
+from rowtide.stream.logs.log import Entry
+from rowtide.stream.shards.copy import row_ranges
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots import reshapes as slot_reshapes
+from rowtide.stream.slots.intakes import SlotIntakes
+from rowtide.stream.slots.tasks import LifeTasks
 from tests.simulation.memory_cluster import MemoryReader, SimulatedLog
 from tests.simulation.memory_rows import Disk
 from tests.simulation.network import Fate

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from rowtide.core import key, variant
 from rowtide.core.chunk import row_key
-from rowtide.stream.slot_reshapes import SlotReshapes
+from rowtide.stream.slots.reshapes import SlotReshapes
 from tests.simulation.program import in_world
 from tests.simulation.tables import PLAIN, Place
 from tests.simulation.world import World

@@ -17,9 +17,9 @@ from rowtide.core.errors import Unavailable
 from rowtide.core.lease import CLAIM, Lease, encode_lease
 from rowtide.core.mutation import PUT, Change
 from rowtide.core.schema import ShardRange, Table
-from rowtide.stream.shard_opening import ShardOpener
-from rowtide.stream.shard_owner import ShardOwner
-from rowtide.stream.slot import WATCH_S, Slot
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.slots.shard_opening import ShardOpener
+from rowtide.stream.slots.slot import WATCH_S, Slot
 from tests.simulation.program import in_world
 from tests.simulation.simulated_worker import TOPICS
 from tests.simulation.tables import PLAIN

@@ -18,10 +18,10 @@ from rowtide.core.authentication import Identity
 from rowtide.core.catalog import Catalog
 from rowtide.core.errors import StoreError
 from rowtide.core.schema import ShardRange
-from rowtide.stream.changelog import Fenced
-from rowtide.stream.row_store import StoreFailed
-from rowtide.stream.shard_owner import ShardOwner
-from rowtide.stream.slot import Slot
+from rowtide.stream.logs.changelog import Fenced
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.row_store import StoreFailed
+from rowtide.stream.slots.slot import Slot
 from tests.simulation.broker import Broker, Pairs
 from tests.simulation.broker import Place as LogPlace
 from tests.simulation.clients import Clients

@@ -11,13 +11,13 @@ from rowtide.core.authentication import Identity
 from rowtide.core.catalog import Catalog
 from rowtide.core.errors import Rejected
 from rowtide.core.limits import Limits
-from rowtide.stream.admin_request import json_fields
-from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.directory import Directory
-from rowtide.stream.index_operations import IndexOperations
-from rowtide.stream.placement import Placement
-from rowtide.stream.shard_logs import ShardLogs
-from rowtide.stream.table_throttle import TableThrottle
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.operations.admin_request import json_fields
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.operations.index import IndexOperations
+from rowtide.stream.operations.table_throttle import TableThrottle
+from rowtide.stream.peers.placement import Placement
+from rowtide.stream.shards.logs import ShardLogs
 
 ANN = Identity("key-of-ann", "shop", b"")
 BAD = {

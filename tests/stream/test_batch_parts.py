@@ -15,12 +15,12 @@ from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.schema import INTEGER, STRING, KeyColumn, ShardRange, Table, TableOptions
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.batch_parts import Told, divide, joined, part_bodies, row_fields
-from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.directory import Directory
-from rowtide.stream.fan_out import HERE, FanOut
-from rowtide.stream.http_tally import UnknownWithin
-from rowtide.stream.row_operations import RowOperations
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.http.tally import UnknownWithin
+from rowtide.stream.operations.batch_parts import Told, divide, joined, part_bodies, row_fields
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.operations.row import RowOperations
+from rowtide.stream.routing.fan_out import HERE, FanOut
 from tests.contract.memory_log import MemoryLog
 
 ANN = Identity("key-of-ann", "shop", b"")

@@ -17,10 +17,10 @@ from rowtide.core.plainbuffer import HEADER, put_cell
 from rowtide.core.row_form import FORMS, Place
 from rowtide.core.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.batch_reading import BatchReader
-from rowtide.stream.batch_write import BatchRow
-from rowtide.stream.directory import Directory
-from rowtide.stream.like_rows import TOGETHER_MIN, LikeRows
+from rowtide.stream.operations.batch_reading import BatchReader
+from rowtide.stream.operations.batch_write import BatchRow
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.operations.like_rows import TOGETHER_MIN, LikeRows
 
 ANN = Identity("key-of-ann", "shop", b"")
 IGNORE, EXIST = pb.IGNORE, pb.EXPECT_EXIST

@@ -11,9 +11,9 @@ import pytest
 
 from rowtide.core.catalog import Catalog, Document, Instance
 from rowtide.core.errors import Elsewhere, Unavailable
-from rowtide.stream.admin_operations import instance_document
-from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.log import Entry
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.logs.log import Entry
+from rowtide.stream.operations.admin import instance_document
 from tests.contract.memory_log import Fault, MemoryLog
 
 CLAIM = 1

@@ -18,11 +18,11 @@ from rowtide.core.mutation import DELETE, PUT, UPDATE, Change
 from rowtide.core.read import read_range
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState
-from rowtide.stream.changelog import Change as Flushed
-from rowtide.stream.changelog_flush import ChangelogFlush
-from rowtide.stream.reclaimer import Reclaimer, ReclaimSettings
-from rowtide.stream.row_store import RowStore
-from rowtide.stream.shard_owner import Reply, ShardOwner, ShardSettings
+from rowtide.stream.logs.changelog import Change as Flushed
+from rowtide.stream.shards.owner import Reply, ShardOwner, ShardSettings
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.changelog_flush import ChangelogFlush
+from rowtide.stream.slots.reclaimer import Reclaimer, ReclaimSettings
 from tests.contract.memory_log import MemoryLog
 from tests.core.chunk_dictionary import put
 from tests.core.shard_model import NOW_US, address, table

@@ -16,9 +16,9 @@ from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.plainbuffer import key_piece
 from rowtide.core.schema import ShardRange
 from rowtide.core.shard_state import ShardState
-from rowtide.stream.changelog import ChangelogEntry
-from rowtide.stream.changelog_recovery import recover_rows
-from rowtide.stream.row_store import RowStore
+from rowtide.stream.logs.changelog import ChangelogEntry
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.changelog_recovery import recover_rows
 from tests.core.shard_model import address, table
 from tests.stream.test_changelog_flush import columns
 

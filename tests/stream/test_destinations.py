@@ -20,9 +20,9 @@ from rowtide.core.catalog import (
 from rowtide.core.limits import Limits
 from rowtide.core.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.destinations import destinations
-from rowtide.stream.directory import Directory
-from rowtide.stream.slot import Slot
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.routing.destinations import destinations
+from rowtide.stream.slots.slot import Slot
 
 ANN = Identity("key-of-ann", "shop", b"")
 HERE, THERE = 1, 2

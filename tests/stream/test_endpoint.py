@@ -10,7 +10,7 @@ import pytest
 
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 
 HEAD = b"HTTP/1.1 %s\r\nContent-Length: %d\r\nx-ots-date: 2026-11-21T10:00:00.000000Z\r\n\r\n%s"
 BUSY = (503, "OTSPartitionUnavailable")

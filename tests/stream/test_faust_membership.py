@@ -23,13 +23,13 @@ from aiokafka import AIOKafkaProducer
 
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from rowtide.stream import faust_app
-from rowtide.stream.faust_membership import (
+from rowtide.stream.kafka.cluster import Cluster, KafkaConfig, TopicSpec
+from rowtide.stream.workers import faust_app
+from rowtide.stream.workers.faust_membership import (
     Membership,
     MembershipConfig,
     SlotCountMismatch,
 )
-from rowtide.stream.kafka_cluster import Cluster, KafkaConfig, TopicSpec
 
 pytestmark = pytest.mark.kafka
 

@@ -9,8 +9,8 @@ import pytest
 
 from rowtide.core import chunk
 from rowtide.core.schema import LOCAL, Index, ShardRange, Table
-from rowtide.stream.flush_scope import flush_scope
-from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.slots.flush_scope import flush_scope
 from tests.core.shard_model import table
 
 INDEX = Index("by_n", 2, LOCAL, ("n", "pk"), (), 0)

@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 
 from rowtide.core.authentication import KNOWN_S_MAX, Authenticator
-from rowtide.stream.counts import Counts
-from rowtide.stream.health import Health
-from rowtide.stream.http_edge import Edge
-from rowtide.stream.kafka_cluster import Cluster
+from rowtide.stream.http.edge import Edge
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.workers.health import Health
 
 
 @pytest.mark.parametrize(

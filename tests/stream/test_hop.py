@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable, invalid
-from rowtide.stream import hop
-from rowtide.stream.hop import (
+from rowtide.stream.http.tally import UnknownWithin
+from rowtide.stream.peers import hop
+from rowtide.stream.peers.hop import (
     Call,
     HopClient,
     HopServer,
@@ -24,7 +25,6 @@ from rowtide.stream.hop import (
     encode_answer,
     encode_call,
 )
-from rowtide.stream.http_tally import UnknownWithin
 
 SECRET = bytes(range(32))
 ANN = Identity("key-of-ann", "shop", b"")

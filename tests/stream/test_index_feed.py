@@ -12,9 +12,9 @@ from rowtide.core.errors import Elsewhere, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.record import SINGLE, Envelope, NoOp, encode_body, encode_record
 from rowtide.core.schema import GLOBAL, Index, ShardRange
-from rowtide.stream.index_feed import IndexFeeder
-from rowtide.stream.index_operations import IndexOperations
-from rowtide.stream.shard_owner import ShardOwner
+from rowtide.stream.operations.index import IndexOperations
+from rowtide.stream.shards.index_feed import IndexFeeder
+from rowtide.stream.shards.owner import ShardOwner
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
 from tests.stream.test_owned_transactions import running

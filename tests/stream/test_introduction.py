@@ -10,11 +10,11 @@ import pytest
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import Rejected
 from rowtide.core.limits import Limits
-from rowtide.stream.admin_operations import AdminOperations
-from rowtide.stream.catalog_owner import SNAPSHOT_EVERY, CatalogOwner
-from rowtide.stream.directory import Directory
-from rowtide.stream.introduction import Credentials, Introduction
-from rowtide.stream.placement import Placement
+from rowtide.stream.catalog.owner import SNAPSHOT_EVERY, CatalogOwner
+from rowtide.stream.operations.admin import AdminOperations
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.peers.placement import Placement
+from rowtide.stream.routing.introduction import Credentials, Introduction
 from tests.contract.memory_log import MemoryLog
 
 FIRST = Credentials("key-of-first", "secret", "demo")

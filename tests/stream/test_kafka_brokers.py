@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rowtide.stream.kafka_brokers import Brokers
-from rowtide.stream.kafka_config import KafkaConfig
-from rowtide.stream.kafka_connection import Address
-from rowtide.stream.kafka_metadata import Metadata, PartitionFound, TopicFound
+from rowtide.stream.kafka.brokers import Brokers
+from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.kafka.connection import Address
+from rowtide.stream.kafka.metadata import Metadata, PartitionFound, TopicFound
 
 LOG = ("log", 0)
 HOSTS = {1: ("one", 9092), 2: ("two", 9092), 3: ("three", 9092)}
@@ -120,7 +120,7 @@ async def test_the_only_broker_is_believed_also_where_it_lost_its_disk() -> None
 
 
 async def test_one_of_several_brokers_is_asked_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowtide.stream.kafka_brokers.WATCH_S", 0.0)
+    monkeypatch.setattr("rowtide.stream.kafka.brokers.WATCH_S", 0.0)
     brokers = Told()
     await looked(brokers, 1)
     brokers.says |= {THREE: (3, 7)}

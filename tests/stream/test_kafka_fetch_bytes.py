@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from aiokafka.protocol import fetch
 
-from rowtide.stream import kafka_fetch_bytes
-from rowtide.stream.kafka_fetch_bytes import Told, Wanted
+from rowtide.stream.kafka import fetch_bytes
+from rowtide.stream.kafka.fetch_bytes import Told, Wanted
 
 CLIENT = "rowtide"
-VERSION = kafka_fetch_bytes.VERSIONS[1]
+VERSION = fetch_bytes.VERSIONS[1]
 
 
 def test_a_request_is_the_librarys() -> None:
@@ -20,7 +20,7 @@ def test_a_request_is_the_librarys() -> None:
     theirs = fetch.FetchRequest_v9(-1, 240, 1, 4000, 0, 0, -1, topics, [])
     head = theirs.build_request_header(77, CLIENT)
     wanted = Wanted(offsets, 0.24, bytes_each=1000, bytes_max=4000, isolation=0, epochs=epochs)
-    ours = kafka_fetch_bytes.request(VERSION, 77, CLIENT.encode(), wanted)
+    ours = fetch_bytes.request(VERSION, 77, CLIENT.encode(), wanted)
     assert ours == head.encode() + theirs.encode()
 
 
@@ -34,7 +34,7 @@ def answer(code: int = 0) -> bytes:
 
 
 def test_an_answer_of_the_librarys_is_read() -> None:
-    assert kafka_fetch_bytes.answer(77, answer()) == {
+    assert fetch_bytes.answer(77, answer()) == {
         ("a", 0): Told(0, 2**40, 1, [], b"batches"),
         ("a", 3): Told(1, -1, -1, [], b""),
         ("b-\u00fc", 7): Told(0, 12, 9, [(1, 2), (3, 4)], b""),
@@ -46,14 +46,14 @@ def test_an_answer_that_ends_early_or_late_is_none() -> None:
     whole = answer()
     for frame in (*(whole[:size] for size in range(len(whole))), whole + b"\0"):
         with pytest.raises(ValueError, match=r"answer of|utf-8"):
-            kafka_fetch_bytes.answer(77, frame)
+            fetch_bytes.answer(77, frame)
 
 
 def test_the_answer_to_another_request_is_none() -> None:
     with pytest.raises(ValueError, match="another request"):
-        kafka_fetch_bytes.answer(78, answer())
+        fetch_bytes.answer(78, answer())
 
 
 def test_an_answer_that_refuses_all_is_none() -> None:
     with pytest.raises(ValueError, match="error 71"):
-        kafka_fetch_bytes.answer(77, answer(71))
+        fetch_bytes.answer(77, answer(71))

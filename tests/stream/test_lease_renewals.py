@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from typing import cast
 
 from rowtide.core.lease import CLAIM, RENEW
-from rowtide.stream.lease_keeper import LeaseKeeper, LeaseSettings
-from rowtide.stream.log_cluster import Appends, LogCluster
+from rowtide.stream.logs.cluster import Appends, LogCluster
+from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings
 from tests.contract.memory_log import Fault, MemoryLog
 
 SLOT, LEASE_S = 0, 1.0

@@ -9,8 +9,8 @@ import pytest
 from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.schema import ShardRange
 from rowtide.core.shard_state import ShardState
-from rowtide.stream.local_rows import known_shards, unseen
-from rowtide.stream.row_store import RowStore
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.local_rows import known_shards, unseen
 from tests.core.shard_model import table
 
 HOME = ShardRange("s1", 0)

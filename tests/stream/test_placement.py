@@ -11,11 +11,11 @@ import pytest
 
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import Unavailable
-from rowtide.stream import placement as placing
-from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.hop import HopClient
-from rowtide.stream.peers import Peers
-from rowtide.stream.placement import SETTLE, Placement
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.peers import placement as placing
+from rowtide.stream.peers.hop import HopClient
+from rowtide.stream.peers.peers import Peers
+from rowtide.stream.peers.placement import SETTLE, Placement
 from tests.contract.memory_log import MemoryLog
 
 DEAD, HEIR = "dead:1", "heir:1"

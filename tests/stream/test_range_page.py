@@ -13,9 +13,9 @@ from rowtide.core.read import Selection, StoredRow, read_range
 from rowtide.core.schema import TableOptions
 from rowtide.core.variant import decode
 from rowtide.core.version import Window
-from rowtide.stream import range_page
-from rowtide.stream.range_page import PageMaker, Scan, Source
-from rowtide.stream.range_scan import RangePage
+from rowtide.stream.operations import range_page
+from rowtide.stream.operations.range_page import PageMaker, Scan, Source
+from rowtide.stream.operations.range_scan import RangePage
 from tests.core.chunk_dictionary import TABLE_ID, ChunkDictionary, address, put
 
 ROWS = 40

@@ -11,7 +11,7 @@ from rowtide.core import plainbuffer, variant
 from rowtide.core.errors import Unavailable
 from rowtide.core.plainbuffer import HEADER
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.row_operations import RowOperations
+from rowtide.stream.operations.row import RowOperations
 from tests.stream.test_source_writes import ANN, Worker, running
 
 Asked = Callable[[Worker, frozenset[str]], bytes | Awaitable[bytes]]

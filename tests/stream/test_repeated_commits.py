@@ -14,14 +14,14 @@ from rowtide.core.catalog import TABLE, Document, table_content, table_id
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange
 from rowtide.core.transaction_id import TransactionId
-from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.directory import Directory
-from rowtide.stream.index_links import IndexLinks
-from rowtide.stream.reshape_links import ReshapeLinks
-from rowtide.stream.shard_owner import ShardOwner
-from rowtide.stream.slot import Slot
-from rowtide.stream.slot_trim import SlotTrim
-from rowtide.stream.transaction_operations import find_session
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.operations.transaction import find_session
+from rowtide.stream.shards.index_links import IndexLinks
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.slots.reshape_links import ReshapeLinks
+from rowtide.stream.slots.slot import Slot
+from rowtide.stream.slots.trim import SlotTrim
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
 from tests.stream.test_owned_transactions import running

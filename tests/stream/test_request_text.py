@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 
 from rowtide.core.errors import Rejected
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.request_text import PARTS_MAX, require_text
+from rowtide.stream.operations.request_text import PARTS_MAX, require_text
 
 MANY = {
     "strings": pb.GetRowRequest(columns_to_get=["c"] * (PARTS_MAX + 1)),

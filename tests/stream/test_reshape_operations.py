@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.hop import NOBODY
-from rowtide.stream.reshape_operations import ReshapeOperations
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.operations.reshape import ReshapeOperations
+from rowtide.stream.peers.hop import NOBODY
 from tests.contract.memory_log import MemoryLog
 
 

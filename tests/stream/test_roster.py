@@ -10,10 +10,10 @@ from typing import ClassVar, cast
 import pytest
 
 from rowtide.core.errors import Unavailable
-from rowtide.stream import roster as roster_module
-from rowtide.stream.roster import Roster
-from rowtide.stream.slot import Slot
-from rowtide.stream.standby import Standby
+from rowtide.stream.slots.slot import Slot
+from rowtide.stream.slots.standby import Standby
+from rowtide.stream.workers import roster as roster_module
+from rowtide.stream.workers.roster import Roster
 
 
 class Counted:

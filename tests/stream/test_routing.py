@@ -21,13 +21,13 @@ from rowtide.core.position import Position, encode_position
 from rowtide.core.schema import KeyColumn, ShardRange, StreamSettings, Table, TableOptions
 from rowtide.core.transaction_id import session_missing
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.directory import Directory
-from rowtide.stream.fan_out import HERE, FanOut
-from rowtide.stream.hop import HopClient
-from rowtide.stream.http_edge import Handler
-from rowtide.stream.routing import Awaited, Divided, Router
-from rowtide.stream.stream_operations import StreamOperations
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.http.edge import Handler
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.operations.stream import StreamOperations
+from rowtide.stream.peers.hop import HopClient
+from rowtide.stream.routing.fan_out import HERE, FanOut
+from rowtide.stream.routing.routing import Awaited, Divided, Router
 from tests.contract.memory_log import MemoryLog
 
 ANN = Identity("key-of-ann", "shop", b"")

@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from rowtide.core.plainbuffer import HEADER
 from rowtide.core.record_wire import StreamRow
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.row_answers import range_answer, row_answer, stream_answer, write_answer
+from rowtide.stream.operations.row_answers import (
+    range_answer,
+    row_answer,
+    stream_answer,
+    write_answer,
+)
 
 UNITS = st.integers(0, 10_000)
 WIRE = st.sampled_from([1, 100, 123, 127, 128, 16_370, 16_384, 70_000]).map(lambda n: b"r" * n)

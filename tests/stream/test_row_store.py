@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rowtide.core.errors import Unavailable
-from rowtide.stream.row_store import RowStore
+from rowtide.stream.shards.row_store import RowStore
 
 
 def test_a_snapshot_keeps_to_its_moment_and_knows_what_is_absent(tmp_path: Path) -> None:

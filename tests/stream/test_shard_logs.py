@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.shard_logs import ShardLogs
-from rowtide.stream.topics import TopicNames
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.shards.logs import ShardLogs
 
 TOPICS = TopicNames("p", "changelog")
 

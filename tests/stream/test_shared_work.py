@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rowtide.core.errors import Unavailable
-from rowtide.stream.shared_work import SharedWork
+from rowtide.stream.logs.shared_work import SharedWork
 
 
 class Work:

@@ -11,12 +11,12 @@ import pytest
 from rowtide.core.errors import Unavailable
 from rowtide.core.reshape import Reshape, Sealed
 from rowtide.core.schema import ShardRange, Table
-from rowtide.stream.counts import Counts
-from rowtide.stream.reshape_links import ReshapeLinks
-from rowtide.stream.row_store import RowStore
-from rowtide.stream.shard_opening import ShardOpener
-from rowtide.stream.shard_owner import ShardOwner
-from rowtide.stream.slot_reshapes import SlotReshapes
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.reshape_links import ReshapeLinks
+from rowtide.stream.slots.reshapes import SlotReshapes
+from rowtide.stream.slots.shard_opening import ShardOpener
 from tests.core.shard_model import table
 
 ROWS = cast(RowStore, None)

@@ -22,12 +22,12 @@ from rowtide.core.shard_state import ShardState
 from rowtide.core.source_position import positions_of
 from rowtide.core.transaction_id import TransactionId
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.bulk_operations import BulkOperations
-from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.directory import Directory
-from rowtide.stream.fan_out import FanOut
-from rowtide.stream.row_store import RowStore
-from rowtide.stream.shard_owner import Reply, ShardOwner, ShardSettings
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.operations.bulk import BulkOperations
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.routing.fan_out import FanOut
+from rowtide.stream.shards.owner import Reply, ShardOwner, ShardSettings
+from rowtide.stream.shards.row_store import RowStore
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US
 

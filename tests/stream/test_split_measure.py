@@ -12,8 +12,8 @@ from rowtide.core import key, plainbuffer, variant
 from rowtide.core.chunk import row_key, table_prefix
 from rowtide.core.fold import RowAddress, Writes, delete_row, put_row
 from rowtide.core.split_points import Piece
-from rowtide.stream.row_store import RowStore
-from rowtide.stream.split_point_operations import Measure
+from rowtide.stream.operations.split_point import Measure
+from rowtide.stream.shards.row_store import RowStore
 
 TABLE = 7
 ROWS = 2000

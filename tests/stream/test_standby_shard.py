@@ -22,12 +22,12 @@ from rowtide.core.mark import mark_key
 from rowtide.core.mutation import DELETE, PUT, UPDATE
 from rowtide.core.schema import LOCAL, Index, ShardRange, Table
 from rowtide.core.shard_state import options_body
-from rowtide.stream.kafka_brokers import Brokers
-from rowtide.stream.log import Entry
-from rowtide.stream.log_tails import LogTails
-from rowtide.stream.row_store import RowStore
-from rowtide.stream.shard_owner import Reply
-from rowtide.stream.standby_shard import StandbyShard, Unflushed
+from rowtide.stream.kafka.brokers import Brokers
+from rowtide.stream.kafka.tails import LogTails
+from rowtide.stream.logs.log import Entry
+from rowtide.stream.shards.owner import Reply
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.standby_shard import StandbyShard, Unflushed
 from tests.core.chunk_dictionary import put
 from tests.core.shard_model import change, shown_rows, table
 from tests.stream.test_changelog_flush import Shop, canonical, columns, opened

@@ -17,11 +17,11 @@ from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, StreamSettings, Table
 from rowtide.core.shard_state import options_body
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.catalog_owner import CatalogOwner
-from rowtide.stream.directory import Directory
-from rowtide.stream.shard_owner import ShardOwner
-from rowtide.stream.slot import Slot
-from rowtide.stream.stream_operations import StreamOperations
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.operations.stream import StreamOperations
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.slots.slot import Slot
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
 from tests.stream.test_owned_transactions import Owned, running

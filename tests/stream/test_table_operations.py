@@ -13,14 +13,14 @@ from rowtide.core.errors import Rejected, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.admin_operations import instance_document
-from rowtide.stream.catalog_owner import CatalogOwner, Decide
-from rowtide.stream.directory import Directory
-from rowtide.stream.index_operations import IndexOperations
-from rowtide.stream.placement import Placement
-from rowtide.stream.shard_logs import ShardLogs
-from rowtide.stream.table_operations import TableOperations
-from rowtide.stream.table_throttle import TableThrottle
+from rowtide.stream.catalog.owner import CatalogOwner, Decide
+from rowtide.stream.operations.admin import instance_document
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.operations.index import IndexOperations
+from rowtide.stream.operations.table import TableOperations
+from rowtide.stream.operations.table_throttle import TableThrottle
+from rowtide.stream.peers.placement import Placement
+from rowtide.stream.shards.logs import ShardLogs
 from tests.contract.memory_log import MemoryLog
 
 ANN = Identity("key-of-ann", "shop", b"")

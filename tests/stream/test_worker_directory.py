@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.stream.worker_directory import DirectoryBusy, OtherCluster, WorkerDirectory
+from rowtide.stream.workers.worker_directory import DirectoryBusy, OtherCluster, WorkerDirectory
 
 STARTS = 100
 

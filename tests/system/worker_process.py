@@ -22,13 +22,13 @@ from rowtide.core.limits import Limits
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.supervision import BrokerEvent, supervise
-from rowtide.stream.introduction import Credentials
-from rowtide.stream.kafka_config import KafkaConfig
-from rowtide.stream.lease_keeper import LeaseSettings
-from rowtide.stream.slot_settings import SlotSettings
-from rowtide.stream.worker import Worker
-from rowtide.stream.worker_config import WorkerConfig
-from rowtide.stream.worker_directory import WorkerDirectory
+from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.routing.introduction import Credentials
+from rowtide.stream.slots.lease_keeper import LeaseSettings
+from rowtide.stream.slots.settings import SlotSettings
+from rowtide.stream.workers.worker import Worker
+from rowtide.stream.workers.worker_config import WorkerConfig
+from rowtide.stream.workers.worker_directory import WorkerDirectory
 
 CREDENTIALS = Credentials("system-test-key", "system-test-secret", "system")
 

@@ -19,9 +19,9 @@ import pytest
 
 from rowtide.cli.client import Client, NoAnswer, ServerError
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import KafkaConfig
-from rowtide.stream.topics import TopicNames
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.kafka.topics import TopicNames
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.workers.conftest import UNAVAILABLE, Retrying, Workers, repeated
 from tests.workers.test_forwarding import create

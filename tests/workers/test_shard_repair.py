@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.main import main
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import KafkaConfig, TopicSpec
-from rowtide.stream.topics import TopicNames
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import KafkaConfig, TopicSpec
+from rowtide.stream.kafka.topics import TopicNames
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.workers.conftest import Workers, repeated
 from tests.workers.test_forwarding import create

@@ -11,10 +11,10 @@ from rowtide.connectors.fields import Fields
 from rowtide.connectors.kafka.sink import KafkaSink
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import TableShape
-from rowtide.stream.kafka_changelog import KafkaChangelogReader
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import KafkaConfig
-from rowtide.stream.kafka_fetch import Partition
+from rowtide.stream.kafka.changelog import KafkaChangelogReader
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.kafka.fetch import Partition
 
 __all__ = ["Told", "kafka_sink", "opened", "records", "told"]
 

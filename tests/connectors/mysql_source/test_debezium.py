@@ -20,10 +20,10 @@ from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core import change
 from rowtide.deploy.up import Ready
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.endpoint import Endpoint
-from rowtide.stream.kafka_cluster import Cluster
-from rowtide.stream.kafka_config import KafkaConfig
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import KafkaConfig
 from tests.connectors.kafka import sinks
 from tests.connectors.mysql_source import debezium
 from tests.connectors.mysql_source.debezium import COLUMNS, KEY, Change, Shown, key_bytes, shown

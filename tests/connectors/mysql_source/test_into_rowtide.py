@@ -13,7 +13,7 @@ from rowtide.connectors.mysql.source import MySqlSource
 from rowtide.connectors.mysql.source_gtids import parsed_gtids
 from rowtide.connectors.mysql.source_position import Checkpoint
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors.mysql_source.following import source_of
 from tests.connectors.mysql_source.shop_writer import ShopWriter, make_shop
 from tests.connectors.running_source import compare, into_rowtide, kept_so

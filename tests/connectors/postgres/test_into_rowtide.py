@@ -12,7 +12,7 @@ from demo.servers.postgres import PostgreSQL
 from rowtide.connectors.postgres.position import Checkpoint, parsed_lsn
 from rowtide.connectors.postgres.source import PostgresSource
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors.postgres.following import source_of
 from tests.connectors.running_source import compare, into_rowtide, kept_so
 

@@ -13,9 +13,9 @@ from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.core.errors import Unavailable
-from rowtide.stream.change_worker import Batch
-from rowtide.stream.endpoint import Endpoint
-from rowtide.stream.shard_follower import Handle, Unfinished
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.shard_follower import Handle, Unfinished
+from rowtide.stream.changes.worker import Batch
 from tests.simulation.virtual_time import in_virtual_time
 
 ENDED_S_MAX = 60.0

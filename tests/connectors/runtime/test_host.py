@@ -12,7 +12,7 @@ from rowtide.connectors.runtime.host import LOOK_S, Host
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.connectors.runtime.status_board import Report
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 from tests.simulation.virtual_time import in_virtual_time
 
 NAME = "c"

@@ -6,10 +6,10 @@ from typing import cast
 
 from rowtide.connectors.runtime.lag import measured
 from rowtide.core.position import Position, encode_position
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import START, Lease, MemoryLeases
-from rowtide.stream.change_source import SourceShard
-from rowtide.stream.change_start import Start
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.leases import START, Lease, MemoryLeases
+from rowtide.stream.changes.source import SourceShard
+from rowtide.stream.changes.start import Start
 
 MOVED = [SourceShard("s1", (), b"", b""), SourceShard("s2", ("s1",), b"", b"")]
 

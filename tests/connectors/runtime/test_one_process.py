@@ -21,7 +21,7 @@ from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.core.schema import STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready, Up
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors import alone_sink, lines_source
 from tests.connectors.processes import ROOT, ConnectorProcesses, declare, until
 from tests.connectors.runtime.conftest import Run

@@ -21,11 +21,11 @@ from rowtide.core.cell import PUT, Cell
 from rowtide.core.change import PUT_ROW, Change, ChangeTable, Parts
 from rowtide.core.errors import Unavailable
 from rowtide.core.variant import Scalar
-from rowtide.stream.change_api import ApiSource, CurrentRow
-from rowtide.stream.change_source import SourceShard
-from rowtide.stream.change_worker import Batch
-from rowtide.stream.endpoint import Endpoint
-from rowtide.stream.shard_follower import Unfinished
+from rowtide.stream.changes.api import ApiSource, CurrentRow
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.shard_follower import Unfinished
+from rowtide.stream.changes.source import SourceShard
+from rowtide.stream.changes.worker import Batch
 
 SHARD = "s1"
 TABLE = ChangeTable("t", (b"id",))

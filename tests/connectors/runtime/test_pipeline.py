@@ -18,8 +18,8 @@ from rowtide.core.cell import PUT, Cell
 from rowtide.core.change import UPDATE, Change, ChangeTable, Parts
 from rowtide.core.errors import Unavailable
 from rowtide.core.variant import Scalar
-from rowtide.stream.change_api import ApiSource, CurrentRow
-from rowtide.stream.change_worker import Batch
+from rowtide.stream.changes.api import ApiSource, CurrentRow
+from rowtide.stream.changes.worker import Batch
 
 KEY = variant.encode("a")
 CELLS = [Cell(b"v", PUT, variant.encode(1), 1, 0)]

@@ -10,8 +10,8 @@ import pytest
 from rowtide.connectors.runtime import removal
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
-from rowtide.stream.change_leases import Lease, MemoryLeases
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.leases import Lease, MemoryLeases
 
 FIRST = Lease("#source", 1, "somebody", position=base64.b64encode(b"at 1").decode())
 

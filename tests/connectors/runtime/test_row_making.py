@@ -10,9 +10,9 @@ from rowtide.connectors.runtime.row_making import RowMaker
 from rowtide.core import variant
 from rowtide.core.change import PUT_ROW, UPDATE, Change, ChangeTable, Kind, Parts
 from rowtide.core.errors import Unavailable
-from rowtide.stream.change_api import ApiSource, CurrentRow
-from rowtide.stream.change_worker import Batch
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.api import ApiSource, CurrentRow
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.worker import Batch
 
 TABLE = ChangeTable("t", (b"pk",))
 

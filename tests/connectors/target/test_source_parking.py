@@ -17,7 +17,7 @@ from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.source import RowRefused
 from rowtide.core.errors import Rejected, Unavailable, invalid
 from rowtide.core.variant import Scalar
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors.target.test_table_target import row, shape, stored
 
 __all__ = ["shape"]

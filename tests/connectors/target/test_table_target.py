@@ -19,10 +19,10 @@ from rowtide.core.errors import Rejected
 from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.variant import Scalar
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.change_reader import read_changes
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.leases import TableLeases
+from rowtide.stream.changes.reader import read_changes
 from tests.api.test_reshape import followed, living, merge, split
 
 pytestmark = pytest.mark.system

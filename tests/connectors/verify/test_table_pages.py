@@ -17,10 +17,10 @@ from rowtide.core import key as key_order
 from rowtide.core import variant
 from rowtide.core.errors import Unavailable
 from rowtide.core.variant import Scalar
-from rowtide.stream.change_api import ApiSource
-from rowtide.stream.change_leases import TableLeases
-from rowtide.stream.change_worker import ChangeWorker, FollowerSettings
-from rowtide.stream.endpoint import Endpoint
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.leases import TableLeases
+from rowtide.stream.changes.worker import ChangeWorker, FollowerSettings
 from tests.changes.conftest import admin, client, endpoint, make_table, server, table
 from tests.changes.test_readers_together import SEED
 from tests.changes.test_snapshot import Copy, Rewritten

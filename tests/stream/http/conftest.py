@@ -14,8 +14,8 @@ import pytest
 from rowtide.core.authentication import Authenticator, Credential
 from rowtide.core.signature import content_md5, request_signature_v2, string_to_sign
 from rowtide.core.wire import ots_pb2 as wire
-from rowtide.stream.http_edge import Edge, Handler
-from rowtide.stream.http_limits import HttpLimits
+from rowtide.stream.http.edge import Edge, Handler
+from rowtide.stream.http.limits import HttpLimits
 
 SECRET = "testsecret"
 DATE = "2026-01-02T03:04:05.678Z"

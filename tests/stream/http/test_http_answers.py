@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable, condition_failed
-from rowtide.stream.http_answer import RequestIds
-from rowtide.stream.http_limits import HttpLimits
+from rowtide.stream.http.answer import RequestIds
+from rowtide.stream.http.limits import HttpLimits
 
 if TYPE_CHECKING:
     from tests.stream.http.conftest import Answer, Running

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rowtide.stream.http_limits import HttpLimits
+from rowtide.stream.http.limits import HttpLimits
 
 if TYPE_CHECKING:
     from tests.stream.http.conftest import Client, Running

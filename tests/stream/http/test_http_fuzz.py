@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rowtide.core.errors import StoreError
-from rowtide.stream.http_limits import HttpLimits
-from rowtide.stream.http_request import BodyBudget, Request, RequestReader
+from rowtide.stream.http.limits import HttpLimits
+from rowtide.stream.http.request import BodyBudget, Request, RequestReader
 
 if TYPE_CHECKING:
     from tests.stream.http.conftest import Running

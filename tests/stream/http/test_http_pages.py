@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rowtide.stream.http_pages import PageAnswer, said
+from rowtide.stream.http.pages import PageAnswer, said
 
 if TYPE_CHECKING:
     from tests.stream.http.conftest import Running

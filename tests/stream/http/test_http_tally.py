@@ -15,9 +15,9 @@ from rowtide.core.errors import (
     condition_failed,
 )
 from rowtide.core.wire import ots_pb2 as wire
-from rowtide.stream.http_request import Request
-from rowtide.stream.http_tally import OUTCOMES, UnknownWithin, kind_of
-from rowtide.stream.request_log import RequestLog, tables_named
+from rowtide.stream.http.request import Request
+from rowtide.stream.http.request_log import RequestLog, tables_named
+from rowtide.stream.http.tally import OUTCOMES, UnknownWithin, kind_of
 
 if TYPE_CHECKING:
     from tests.stream.http.conftest import Running

@@ -1,0 +1,307 @@
+"""The catalog on one worker: every worker follows it, the owner of slot 0 changes it.
+
+It is a shard of slot 0: its owner holds that slot's claim, appends by the append rule and
+answers after the record stands; changes are decided one at a time, each an atomic batch in the
+catalog's log. A snapshot is appended now and then, and the log before it trimmed.
+
+What is read of the log may end early: a broker that was deposed, and does not know it, goes on
+answering. Who opens a slot proves the end by an append, see ``CatalogOwner.prove``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from rowtide.core import record
+from rowtide.core.catalog import Catalog, Document, document_body, snapshot_body
+from rowtide.core.errors import Elsewhere, LogTrimmed, OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.logs.log import Entry, Log
+from rowtide.stream.logs.shared_work import SharedWork
+from rowtide.stream.shards.appender import Appender
+from rowtide.stream.slots.lease_keeper import lease_clock
+
+__all__ = ["CATALOG_SLOT", "CatalogOwner", "Decide"]
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_EVERY = 500
+"""Entries after which a snapshot is due."""
+
+FOLLOW_S = 1.0
+"""How long one read of a follower waits for more."""
+
+TOLD_S = 1.5
+"""Who follows, and has not been told for so long that nothing is left to read, asks for the end.
+
+With ``FOLLOW_S`` it stays below the age at which an unknown key is called unknown no more
+(``core/authentication.py:ABSENT_S_MAX``), also where one change comes upon the other.
+"""
+
+READ_BYTES = 4 * 1024 * 1024
+BACKOFF_S = 0.2
+
+PROOF_S = 5.0
+"""How long it is tried to prove the log's end; one append waits half as long for its answer."""
+
+NOWHERE = -1
+"""The offset that a record names which is to be void wherever it stands."""
+
+CATALOG_SLOT = 0
+
+Decide = Callable[[Catalog, int], Sequence[Document]]
+
+
+class CatalogOwner:
+    """The catalog and its log. ``clock_us`` gives Unix microseconds, ``clock_s`` never goes back.
+
+    ``changed`` is called whenever the catalog has changed, before anything else may run: whoever
+    keeps something of the catalog never works by an older one. ``tail`` is a second handle on the
+    log: whoever follows does not stand in an append's way.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        tail: Log,
+        *,
+        owner: bytes,
+        clock_us: Callable[[], int],
+        changed: Callable[[], None] = lambda: None,
+        clock_s: Callable[[], float] = lease_clock,
+    ) -> None:
+        self.catalog = Catalog()
+        self.ready = asyncio.Event()
+        """Set once the catalog has been read to what was its end at the start."""
+        self.owning = False
+        self.taken_over = asyncio.Event()
+        """Set when this worker has come to own the catalog."""
+        self.first_shard = 0
+        """Number of the first shard id that nobody had taken by then."""
+        self._appender = Appender(log, self._noop)
+        self._log = log
+        self._tail = tail
+        self._owner = owner
+        self._claim = -1
+        self._clock_us = clock_us
+        self._clock_s = clock_s
+        self._changed = changed
+        self._changing = asyncio.Lock()
+        self._refreshing = asyncio.Lock()
+        self._read_s = -math.inf
+        self._told_s = -math.inf
+        self._snapshot_at = 0
+        self._proofs = SharedWork()
+
+    async def open(self, claim: int) -> None:
+        """Take the catalog over under ``claim``: read its log up to a no-op of ours."""
+        async with self._changing:
+            asked_s = self._clock_s()
+            start, _ = await self._log.bounds()
+            self._claim = claim
+            end = await self._appender.fence()
+            at = max(start, self.catalog.applied + 1)
+            self._snapshot_at = start
+            self._replay(await self._appender.read(at, end))
+            self._read_s = max(self._read_s, asked_s)
+            self.owning = True
+            self.first_shard = self.catalog.next_shard
+        self.taken_over.set()
+        self.ready.set()
+
+    async def follow(self) -> None:
+        """Fold what is appended, by us or by others, until cancelled."""
+        while True:
+            try:
+                if not self.ready.is_set():
+                    await self.refresh()
+                    self.ready.set()
+                await self._follow_on()
+            except LogTrimmed:
+                await self._restart()
+            except StoreError as error:
+                logger.debug("the catalog is read later: %s", error)
+                await asyncio.sleep(BACKOFF_S)
+
+    async def _follow_on(self) -> None:
+        """Wait for what comes next. Where nothing does, a broker has told so."""
+        if self.told_age_s() > TOLD_S:  # Brokers were away, or changes come one upon the other.
+            await self.refresh()
+        asked_s = self._clock_s()
+        if not await self._take(self.catalog.applied + 1, FOLLOW_S):
+            self._told_s = max(self._told_s, asked_s)
+
+    def told_age_s(self) -> float:
+        """Return how long ago a broker was asked that told us that we know everything.
+
+        Less is known of it than of ``read_age_s``: a leader that was just elected, or cut off from
+        the others, may not know the newest. It costs nothing: followers ask all the time.
+        """
+        return self._clock_s() - max(self._told_s, self._read_s)
+
+    def read_age_s(self) -> float:
+        """Return how old what we know may be: since we last asked for the log's end."""
+        return self._clock_s() - self._read_s
+
+    async def refresh_since(self, age_s_max: float) -> None:
+        """See to it that what we know is no older than that. Raises ``Unavailable``."""
+        async with self._refreshing:
+            if self.read_age_s() > age_s_max:
+                await self.refresh()
+
+    async def refresh(self) -> None:
+        """Fold everything that stands in the log now. Raises ``Unavailable``."""
+        asked_s = self._clock_s()
+        _, end = await self._tail.bounds()
+        while self.catalog.applied + 1 < end:
+            try:
+                await self._take(self.catalog.applied + 1, 0.0)
+            except LogTrimmed:
+                await self._restart()
+        self._read_s = max(self._read_s, asked_s)
+
+    async def prove(self) -> None:
+        """Fold everything that stood in the log at some time since the call, whoever leads it.
+
+        A void record is appended: what stands before it is all there was. Those who ask before it
+        is sent share it. Raises ``Unavailable`` where that can't be told.
+        """
+        await self._proofs.since(self._prove)
+
+    async def _prove(self) -> None:
+        asked_s = self._clock_s()
+        last = await self._append_void()
+        while (applied := self.catalog.applied) < last:
+            try:
+                await self._take(applied + 1, 0.0)
+            except LogTrimmed:
+                await self._restart()
+            if self.catalog.applied <= applied:
+                raise Unavailable(f"{self._tail.name} ends at {applied}, but {last} was written")
+        self._read_s = max(self._read_s, asked_s)
+
+    async def _append_void(self) -> int:
+        """Append a record that is void; return its offset."""
+        envelope = record.Envelope(NOWHERE, self._claim, self._owner, 0, record.SINGLE)
+        void = b"", record.encode_record(envelope, record.encode_body(record.NoOp()))
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + PROOF_S
+        while True:
+            try:
+                return await self._tail.append([void], deadline_s=PROOF_S / 2)
+            except (OutcomeUnknown, Unavailable) as error:
+                await self._tail.disconnect()
+                if clock() > until_s:
+                    raise Unavailable(f"the catalog's end can't be told: {error}") from error
+            await asyncio.sleep(BACKOFF_S)
+
+    async def _take(self, offset: int, wait_s: float) -> bool:
+        """Fold what stands from ``offset`` on; return whether there was anything."""
+        entries = await self._tail.read(offset, bytes_max=READ_BYTES, wait_s=wait_s)
+        async with self._changing:
+            self._fold([entry for entry in entries if entry.offset > self.catalog.applied])
+        return bool(entries)
+
+    async def _restart(self) -> None:
+        """Go on at the log's start: what was trimmed is in the snapshot there."""
+        start, _ = await self._tail.bounds()
+        await self._take(start, 0.0)
+
+    async def change(self, decide: Decide) -> None:
+        """Apply what ``decide`` returns for the newest catalog and the change's commit stamp.
+
+        ``decide`` may raise ``Rejected``; then nothing has changed. Its documents are applied
+        together or not at all. Decides again where another worker's change came between. Raises
+        ``Elsewhere`` where another worker owns the catalog.
+        """
+        async with self._changing:
+            while True:
+                if not self.owning:
+                    raise Elsewhere(CATALOG_SLOT)
+                stamp = max(self._clock_us(), self.catalog.stamp + 1)
+                documents = decide(self.catalog, stamp)
+                if not documents or await self._append(documents, stamp):
+                    break
+            if self.owning and self.catalog.applied - self._snapshot_at > SNAPSHOT_EVERY:
+                await self._snapshot()
+
+    async def reserve_shards(self, count: int) -> list[str]:
+        """Take shard ids that nobody ever used; a crash before their use leaves a gap.
+
+        Who uses them asks ``require_reserved`` within the change that does.
+        """
+        taken: list[str] = []
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            taken[:] = [f"s{catalog.next_shard + index}" for index in range(count)]
+            return [catalog.counters(shards=count)]
+
+        await self.change(decide)
+        return taken
+
+    def require_reserved(self, shard_ids: Iterable[str]) -> None:
+        """Raise ``Unavailable`` where ids were taken before the catalog was taken over last.
+
+        Their logs go as those of nobody (``stream/catalog/topic_sweep.py``): no shard may be
+        given them any more.
+        """
+        if any(int(shard_id[1:]) < self.first_shard for shard_id in shard_ids):
+            raise Unavailable("The catalog was taken over meanwhile.")
+
+    async def _append(self, documents: Sequence[Document], stamp: int) -> bool:
+        bodies = [document_body(document) for document in documents]
+        return await self._commit([(key, record.encode_body(body)) for key, body in bodies], stamp)
+
+    async def _commit(self, bodies: Sequence[tuple[bytes, bytes]], stamp: int) -> bool:
+        """Append an atomic batch; return whether it stands. Folds whatever does."""
+        at = self.catalog.applied + 1
+        last = len(bodies) - 1
+        batch: list[tuple[bytes, bytes]] = []
+        for index, (key, body) in enumerate(bodies):
+            group = (record.FIRST if index == 0 else 0) | (record.LAST if index == last else 0)
+            envelope = record.Envelope(at + index, self._claim, self._owner, stamp + index, group)
+            batch.append((key, record.encode_record(envelope, body)))
+        told = await self._appender.append(batch, at)
+        if told.stands:
+            self._fold([Entry(at + i, key, value) for i, (key, value) in enumerate(batch)])
+            # A later owner among what follows ends ours, but not what it has read as standing.
+            self._fold(told.entries)
+        else:
+            self._replay(told.entries)
+        return told.stands
+
+    async def _snapshot(self) -> None:
+        """Write the whole catalog as one record and trim what came before it."""
+        at = self.catalog.applied + 1
+        body = record.encode_body(snapshot_body(self.catalog.documents()))
+        stamp = max(self._clock_us(), self.catalog.stamp + 1)
+        try:
+            if await self._commit([(b"snapshot", body)], stamp):
+                self._snapshot_at = at
+                await self._log.trim(at)
+        except StoreError as error:
+            logger.warning("catalog snapshot is tried again later: %s", error)
+
+    def _replay(self, entries: Sequence[Entry]) -> None:
+        """Fold entries as the owner. Raises ``Unavailable`` where one is a later owner's."""
+        if self._fold(entries):
+            raise Unavailable("The catalog has a later owner; this one steps down.")
+
+    def _fold(self, entries: Sequence[Entry]) -> bool:
+        """Fold entries; return whether one is of a later claim than ours, which ends ours."""
+        superseded = False
+        for entry in entries:
+            valid = self.catalog.replay(entry.offset, entry.value)
+            if valid and record.decode_envelope(entry.value).claim > self._claim:
+                superseded = True
+                self.owning = False
+        if entries:
+            self._changed()
+        return superseded
+
+    def _noop(self, at: int) -> tuple[bytes, bytes]:
+        stamp = max(self._clock_us(), self.catalog.stamp + 1)
+        envelope = record.Envelope(at, self._claim, self._owner, stamp, record.SINGLE)
+        return b"", record.encode_record(envelope, record.encode_body(record.NoOp()))

@@ -1,0 +1,316 @@
+"""Follows one shard under a lease: reads, hands over, keeps the checkpoint.
+
+With rows still to be read (``pending``) it goes page by page. A page is exact at a commit stamp:
+the stream is followed up to that stamp, changes of rows that were read before are passed on, then
+the page is. So after each step whoever gets them has the rows read so far as of that stamp. Of
+rows not read yet only deletes are passed on: after a crash the receiver may hold some of them.
+
+While a batch is handled the next one is read.
+
+Times are seconds of the clock that is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rowtide.core.change import DELETE, Change
+from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable, first_failure
+from rowtide.core.key_ranges import Range, holds
+from rowtide.core.position import decode_position, encode_position
+from rowtide.stream.changes.leases import Lease, Leases
+from rowtide.stream.changes.source import ChangePage, ChangeSource, RowPage
+
+__all__ = ["Batch", "FollowerSettings", "Handle", "ShardFollower", "Unfinished"]
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 0.5
+"""How long a read waits for something new: a hand-over may take so long to begin."""
+
+RETRY_S = 0.2
+
+
+@dataclass(slots=True)
+class Batch:
+    """Changes of one shard, in order. ``covers``, a snapshot's, is the range with just these rows.
+
+    They are as of ``stamp`` then. ``first`` until a batch was finished since the shard was taken:
+    others may have had it meanwhile. Iterating it gives the changes.
+    """
+
+    table: str
+    shard_id: str
+    changes: Sequence[Change]
+    covers: Range | None = None
+    stamp: int = 0
+    first: bool = False
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+
+Handle = Callable[[Batch], Awaitable[None]]
+"""Returns when the batch is finished: it need not come again."""
+
+
+class Unfinished(Exception):
+    """Raised by a handler that gives the shard back with the batch in hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerSettings:
+    """How shards are read.
+
+    ``lease_s`` is how long a shard of a crashed reader rests; too short loses shards to a busy
+    event loop. ``checkpoint_s`` bounds what comes again after a crash; 0 is after each batch.
+    ``batch_changes_max`` bounds each of the two batches that are held in memory per shard, with the
+    answers' own bounds.
+    """
+
+    lease_s: float = 5.0
+    checkpoint_s: float = 1.0
+    batch_changes_max: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.lease_s < 0.5:
+            raise ValueError(f"lease_s {self.lease_s} must be 0.5 at least")
+        if not 0 <= self.checkpoint_s <= self.lease_s / 4:
+            raise ValueError(f"checkpoint_s {self.checkpoint_s} must lie in [0, lease_s / 4]")
+        if self.batch_changes_max < 1:
+            raise ValueError(f"batch_changes_max {self.batch_changes_max} must be 1 at least")
+
+
+class ShardFollower:
+    """One shard under ``lease``, which was written at ``leased_s``."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        source: ChangeSource,
+        leases: Leases,
+        handle: Handle,
+        settings: FollowerSettings,
+        *,
+        leased_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.lease = lease
+        self.shard_id = lease.shard_id
+        self._source = source
+        self._leases = leases
+        self._handle = handle
+        self._settings = settings
+        self._clock = clock
+        self._leased_s = leased_s
+        self._written_s = leased_s
+        self._position = lease.position
+        self._pending = lease.pending
+        self._writing = asyncio.Lock()
+        self._stopping = False
+        self._first = True
+        self._tasks = asyncio.TaskGroup()
+        self._ahead: tuple[str, asyncio.Task[ChangePage | StoreError]] | None = None
+        """What is read meanwhile, and where it begins."""
+
+    @property
+    def holds(self) -> bool:
+        """Say whether the lease is still ours for certain."""
+        return self._clock() - self._leased_s < self._settings.lease_s
+
+    @property
+    def given_up(self) -> bool:
+        """Say whether the lease was given up by ourselves, with all that was finished."""
+        return not self.lease.owner
+
+    @property
+    def position(self) -> str:
+        """Return the checkpoint that was last written."""
+        return self.lease.position
+
+    def stop(self) -> None:
+        """Hand the shard over after the batch in hand."""
+        self._stopping = True
+
+    async def run(self) -> None:
+        """Follow until the shard's end, until stopped, or until the lease is lost."""
+        try:
+            async with self._tasks:
+                ended = await self._followed()
+                self._drop_ahead()
+        except BaseExceptionGroup as group:
+            raise first_failure(group) from group
+        await self._leave(ended=ended)
+
+    async def _followed(self) -> bool:
+        """Follow as long as may be; return whether the shard ended."""
+        ended = False
+        while self.holds and not (ended or self._stopping):
+            try:
+                if self._pending:
+                    ended = await self._read_rows(self._pending[0])
+                else:
+                    ended = await self._follow(WAIT_S)
+            except Unfinished:
+                break
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.debug("shard %s: %s", self.shard_id, error)
+                await asyncio.sleep(RETRY_S)
+        return ended
+
+    async def renew(self) -> None:
+        """Renew the lease with what is finished. Raises ``StoreError``."""
+        await self._write(owner=self.lease.owner, ended=False)
+
+    async def _follow(self, wait_s: float) -> bool:
+        """Pass on the next changes; return whether the shard ended there."""
+        page = await self._next_page(wait_s)
+        if page.changes:
+            if page.following is not None:
+                self._read_ahead(page.following, wait_s)
+            await self._pass_on(page.changes)
+        self._position = page.following or self._position
+        await self._checkpoint()
+        return page.following is None
+
+    async def _next_page(self, wait_s: float) -> ChangePage:
+        """Return the page that begins where we are."""
+        if self._ahead is not None and self._ahead[0] == self._position:
+            (_, reading), self._ahead = self._ahead, None
+            page = await reading
+            if isinstance(page, StoreError):
+                raise page
+            return page
+        self._drop_ahead()
+        limit = self._settings.batch_changes_max
+        return await self._source.read(self._position, limit=limit, wait_s=wait_s)
+
+    def _read_ahead(self, position: str, wait_s: float) -> None:
+        """Begin to read the page that follows the one in hand."""
+
+        async def read() -> ChangePage | StoreError:
+            limit = self._settings.batch_changes_max
+            try:
+                return await self._source.read(position, limit=limit, wait_s=wait_s)
+            except StoreError as error:
+                return error  # Raised, it would end the batch in hand.
+
+        task = self._tasks.create_task(read(), name=f"read ahead {self.shard_id}")
+        self._ahead = position, task
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead[1].cancel()
+
+    async def _read_rows(self, pending: Range) -> bool:
+        """Pass on a page of rows as of a stamp, after all changes up to it."""
+        try:
+            limit = self._settings.batch_changes_max
+            page = await self._source.rows(self.shard_id, *pending, limit=limit)
+        except Rejected as error:
+            if error.code != "OTSObjectNotExist":
+                raise
+            # The shard has ended. Its children have the rows.
+            return await self._follow_unread(None)
+        ended = await self._follow_unread(page.stamp)
+        await self._pass_on_rows(page, pending)
+        return ended
+
+    async def _follow_unread(self, stamp: int | None) -> bool:
+        """Follow up to a stamp, or None: to the end of the shard; return whether it ended."""
+        limit = self._settings.batch_changes_max
+        while self.holds:
+            page = await self._source.read(self._position, limit=limit, wait_s=0.0)
+            changes = page.changes
+            beyond = next((c for c in changes if stamp is not None and c.stamp > stamp), None)
+            if beyond is not None:
+                changes = [change for change in changes if change.stamp < beyond.stamp]
+            await self._pass_on(
+                [c for c in changes if c.kind == DELETE or not holds(self._pending, c.key_bytes)]
+            )
+            if beyond is not None:
+                at = decode_position(self._position)
+                self._position = encode_position(at._replace(offset=beyond.sequence))
+                return False
+            if page.following is None:
+                return True
+            self._position = page.following
+            if page.at_end:
+                if stamp is None:
+                    await asyncio.sleep(RETRY_S)  # The shard's end is not told yet.
+                return False
+        raise Unfinished
+
+    async def _pass_on_rows(self, page: RowPage, pending: Range) -> None:
+        end = pending[1] if page.following is None else page.following
+        covers = (pending[0], end)
+        table = await self._source.table_name()
+        await self._hand_over(Batch(table, self.shard_id, page.rows, covers, page.stamp))
+        rest = self._pending[1:]
+        self._pending = rest if page.following is None else ((page.following, pending[1]), *rest)
+        await self._checkpoint()
+
+    async def _pass_on(self, changes: Sequence[Change]) -> None:
+        if changes:
+            await self._hand_over(Batch(changes[0].table.name, self.shard_id, changes))
+
+    async def _hand_over(self, batch: Batch) -> None:
+        """Have a batch finished. Raises ``Unfinished`` where the lease ended while it was read.
+
+        A renewal on its way may bring the lease back: nothing may be passed over meanwhile.
+        """
+        if not self.holds:
+            raise Unfinished
+        batch.first = self._first
+        await self._handle(batch)
+        self._first = False
+
+    async def _checkpoint(self) -> None:
+        """Write how far we are where that is due. A failure is met again at the next renewal.
+
+        It says nothing of what was passed on: raised, it would have a shard's end passed on again.
+        """
+        moved = self._position != self.lease.position or self._pending != self.lease.pending
+        if moved and self._clock() - self._written_s >= self._settings.checkpoint_s:
+            try:
+                await self._write(owner=self.lease.owner, ended=False)
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.debug("shard %s keeps its checkpoint later: %s", self.shard_id, error)
+
+    async def _leave(self, *, ended: bool) -> None:
+        """Give the lease up: the children may be read now, or another reader goes on."""
+        while self.holds:
+            try:
+                await self._write(owner="", ended=ended)
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.debug("shard %s: %s", self.shard_id, error)
+                await asyncio.sleep(RETRY_S)
+            if not self.lease.owner:
+                return
+
+    async def _write(self, *, owner: str, ended: bool) -> None:
+        """Write the row; where somebody else changed it, see what it says now."""
+        async with self._writing:
+            if self.given_up or not self.holds:
+                return  # A renewal that waited for its turn must not take back what was given up.
+            old, sent_s = self.lease, self._clock()
+            new = old._replace(
+                owner=owner,
+                wanted="" if ended else old.wanted,
+                position=self._position,
+                pending=self._pending,
+                ended=ended,
+            )
+            now = await self._leases.change(old, new)
+            if now == new._replace(counter=old.counter + 1):
+                self._leased_s = self._written_s = sent_s
+            elif now.owner != old.owner:
+                self._leased_s = float("-inf")  # Lost.
+            self.lease = now

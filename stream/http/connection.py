@@ -1,0 +1,458 @@
+"""One client's connection: requests in, answers out, in order and one at a time.
+
+While a request is being answered the next ones are read ahead, up to ``pipeline_max``; then
+reading pauses and the client feels it. Nothing is answered while the client does not take what
+was written. A handler that returns bytes is answered in the same call, without a task; a Future
+is answered from its callback; any other awaitable runs as a task of the edge's group.
+
+A handler is never cancelled because its client has gone: a write may already be in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Coroutine
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, cast
+
+from rowtide.core.body_compression import DEFLATE
+from rowtide.core.errors import (
+    STATUS,
+    OutcomeUnknown,
+    Rejected,
+    StoreError,
+    Unavailable,
+    invalid,
+)
+from rowtide.stream.http.answer import CONTINUE, error_body
+from rowtide.stream.http.pages import Page, PageAnswer, page_bytes
+from rowtide.stream.http.request import Request, RequestReader
+from rowtide.stream.http.tally import FAULT, OK, UNKNOWN, UnknownWithin, outcome_of
+
+if TYPE_CHECKING:
+    from rowtide.stream.http.edge import Edge
+
+__all__ = ["Connection"]
+
+SLICE_BYTES = 32 * 1024
+"""Parsed at once. Bounds how many tiny requests one read can put into the queue."""
+
+OPERATION_SHOWN_MAX = 128
+"""Characters of an unknown operation that are repeated to the client."""
+
+NOTHING = memoryview(b"")
+
+MAX_STALENESS = b"x-ots-max-staleness-ms"
+"""How old what a read returns may be. Rowtide's own; signed as every ``x-ots-`` header is."""
+
+
+class Connection(asyncio.Protocol):
+    """The server's side of one connection."""
+
+    __slots__ = (
+        "_answering",
+        "_closing_since",
+        "_edge",
+        "_ended",
+        "_idle_since",
+        "_paused",
+        "_reader",
+        "_receiving",
+        "_receiving_since",
+        "_stalled_since",
+        "_transport",
+        "_unparsed",
+    )
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self._reader = RequestReader(self._judge, edge.limits, edge.budget)
+        self._transport: asyncio.Transport | None = None
+        self._answering: Request | None = None
+        self._unparsed = NOTHING
+        self._paused = False
+        self._ended = False  # The client has sent all it will send.
+        self._receiving: Request | None = None  # The request that _receiving_since times.
+        # Loop times in seconds; None: not in that state.
+        self._idle_since = edge.now()
+        self._receiving_since = 0.0
+        self._stalled_since: float | None = None
+        self._closing_since: float | None = None
+
+    # ---- What the transport calls ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not self._edge.admit(self) and not transport.is_closing():
+            self._reader.stop(Unavailable("Server is busy.", code="OTSServerBusy"))
+            self._pump()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        reader = self._reader
+        reader.stopped = True
+        for request in (*reader.complete, reader.arriving):
+            if request is not None:
+                reader.release(request)
+        reader.complete.clear()
+        reader.arriving = None
+        self._unparsed = NOTHING
+        self._edge.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._reader.stopped:
+            return  # Lingering: the client still sends what nobody will read.
+        self._edge.tally.bytes_in += len(data)
+        if not self._unparsed and len(data) <= SLICE_BYTES:
+            self._reader.feed(data)
+        else:
+            joined = b"".join((self._unparsed, data)) if self._unparsed else data
+            self._unparsed = memoryview(joined)
+        self._pump()
+
+    def eof_received(self) -> bool:
+        """Finish what has arrived: the client sends no more, but may still read."""
+        self._ended = True
+        self._pump()
+        # True keeps the writing side open: _pump closes it when nothing is left to answer.
+        return self._closing_since is None
+
+    def pause_writing(self) -> None:
+        self._stalled_since = self._edge.now()
+
+    def resume_writing(self) -> None:
+        self._stalled_since = None
+        self._pump()
+
+    # ---- What the edge calls ----
+
+    def expire(self, now_s: float) -> None:
+        """Act on whatever has taken too long."""
+        limits, transport = self._edge.limits, self._transport
+        if transport is None:
+            return
+        if self._closing_since is not None:
+            # A client that does not take its answer has longer than one that merely stays.
+            taken = transport.get_write_buffer_size() == 0
+            patience_s = limits.linger_s if taken else limits.receive_timeout_s
+            if now_s - self._closing_since > patience_s:
+                transport.abort()
+        elif self._stalled_since is not None:
+            if now_s - self._stalled_since > limits.receive_timeout_s:
+                transport.abort()
+        elif self._paused or self._answering is not None:
+            pass  # The client waits for us.
+        elif self._receiving is not None:
+            if now_s - self._receiving_since > limits.receive_timeout_s:
+                self._reader.stop(Rejected("OTSRequestTimeout", "Request timeout."))
+                self._pump()
+        elif now_s - self._idle_since > limits.idle_timeout_s:
+            self._close(linger=False)
+
+    def wind_down(self) -> None:
+        """Close now if idle; else `_pump` does once the last request has been answered."""
+        self._pump()
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ---- From bytes to answers ----
+
+    def _pump(self) -> None:
+        """Answer what can be answered and parse what there is room for, until neither moves."""
+        reader = self._reader
+        while True:
+            while reader.complete and self._may_answer():
+                self._start(reader.complete.popleft())
+            if not self._unparsed or len(reader.complete) >= self._edge.limits.pipeline_max:
+                break
+            reader.feed(self._unparsed[:SLICE_BYTES])
+            # An empty slice would keep the whole read alive on an idle connection.
+            self._unparsed = self._unparsed[SLICE_BYTES:] or NOTHING
+        transport = self._transport
+        if transport is not None and self._closing_since is None and not transport.is_closing():
+            self._regulate(transport)
+
+    def _may_answer(self) -> bool:
+        return (
+            self._answering is None and self._stalled_since is None and self._closing_since is None
+        )
+
+    def _regulate(self, transport: asyncio.Transport) -> None:
+        """Pause or resume reading, time the arriving request, close what is finished."""
+        reader = self._reader
+        arriving = reader.arriving
+        if arriving is not None and self._ended and not self._unparsed:
+            reader.stop(invalid("The request ended before its body was complete."))
+            return self._pump()
+        full = bool(self._unparsed) or len(reader.complete) >= self._edge.limits.pipeline_max
+        if full != self._paused and not self._ended:
+            self._paused = full
+            (transport.pause_reading if full else transport.resume_reading)()
+            self._receiving = None  # Our pause does not count against the client.
+        if arriving is not self._receiving:
+            self._receiving, self._receiving_since = arriving, self._edge.now()
+        if self._busy():
+            return None
+        if reader.continue_due:
+            reader.continue_due = False
+            transport.write(CONTINUE)
+        elif arriving is None and (self._ended or self._edge.ending):
+            self._close(linger=False)
+        return None
+
+    def _busy(self) -> bool:
+        """Tell whether a request that has arrived whole still waits for its answer."""
+        return self._answering is not None or bool(self._reader.complete) or bool(self._unparsed)
+
+    def _judge(self, request: Request) -> None:
+        """Decide by its headers who answers a request, or refuse it."""
+        edge = self._edge
+        request.request_id = edge.request_ids()
+        try:
+            if request.method != b"POST":
+                request.page = edge.pages.get(request.path)
+                if request.page is not None and request.method in (b"GET", b"HEAD"):
+                    return
+                raise Rejected("OTSMethodNotAllowed", "Only POST method for requests is supported.")
+            if not edge.admitting:
+                raise Unavailable("The server is starting.", code="OTSServerUnavailable")
+            request.operation = edge.tally.by_path.get(request.path)
+            if request.operation is None:
+                raise _unsupported(request.path)
+            request.identity = edge.authenticator.check_head(
+                request.path, request.headers, now_s=edge.clock(), query=request.query
+            )
+        except StoreError as failure:
+            request.failure = failure
+        except Exception as error:  # noqa: BLE001 - Looking up keys failed; logged by _report.
+            self._report(request, error)
+            request.headers.clear()  # Its key cannot be looked up, so its answer is not signed.
+            request.failure = _internal()
+
+    def _start(self, request: Request) -> None:
+        """Hand a request to its handler; answer it now if the result is there."""
+        request.begun_s = perf_counter()
+        if request.failure is not None:
+            return self._fail(request, request.failure)
+        if request.page is not None:
+            return self._begin(request, self._show(request, request.page))
+        assert request.operation is not None, "a request that nobody judged"
+        assert request.identity is not None, "a request that nobody judged"
+        try:
+            request.content = self._body(request)
+            operation, identity, content = request.operation, request.identity, request.content
+            if operation.bounded is None or MAX_STALENESS not in request.headers:
+                result = operation.handler(identity, content)
+            else:
+                result = operation.bounded(identity, content, request.headers[MAX_STALENESS])
+        except Exception as error:  # noqa: BLE001 - Logged with the request's id in _raised.
+            return self._raised(request, error)
+        if isinstance(result, bytes):
+            return self._succeed(request, result)
+        if isinstance(result, asyncio.Future) and result.done():
+            return self._outcome(request, result)
+        if isinstance(result, asyncio.Future):
+            self._answering = request
+            self._edge.begun()
+            result.add_done_callback(partial(self._settled, request))
+            return None
+        return self._begin(request, self._run(request, result))
+
+    def _begin(self, request: Request, answering: Coroutine[None, None, None]) -> None:
+        """Answer in a task."""
+        self._answering = request
+        self._edge.begun()
+        name = f"request[{request.request_id.decode()}]"
+        self._edge.tasks.create_task(answering, name=name)
+
+    def _body(self, request: Request) -> bytes:
+        """Return the checked and inflated body; what inflating added counts as held, too."""
+        edge = self._edge
+        body = edge.authenticator.check_body(
+            request.headers, request.body(), body_bytes_max=edge.limits.body_bytes_max
+        )
+        request.pieces.clear()
+        if len(body) > request.held:
+            edge.budget.take(len(body) - request.held)
+            request.held = len(body)
+        return body
+
+    async def _run(self, request: Request, awaitable: Awaitable[bytes]) -> None:
+        """Answer from an awaitable; nothing it raises may reach the task group."""
+        try:
+            body = await awaitable
+        except asyncio.CancelledError:
+            self._fail(request, OutcomeUnknown())
+            raise
+        except Exception as error:  # noqa: BLE001 - Logged with the request's id in _raised.
+            self._raised(request, error)
+        else:
+            self._succeed(request, body)
+        finally:
+            self._edge.ended()
+            self._pump()
+
+    async def _show(self, request: Request, page: Page) -> None:
+        """Answer with a page; nothing it raises may reach the task group."""
+        try:
+            answer = await page()
+        except Exception as error:  # noqa: BLE001 - Logged with the request's id in _raised.
+            self._raised(request, error)
+        else:
+            self._answer_page(request, answer)
+        finally:
+            self._answering = None
+            self._edge.ended()
+            self._pump()
+
+    def _settled(self, request: Request, future: asyncio.Future[bytes]) -> None:
+        self._outcome(request, future)
+        self._edge.ended()
+        self._pump()
+
+    def _outcome(self, request: Request, future: asyncio.Future[bytes]) -> None:
+        if future.cancelled():
+            self._fail(request, OutcomeUnknown())
+        elif (error := future.exception()) is not None:
+            self._raised(request, error)
+        else:
+            self._succeed(request, future.result())
+
+    # ---- Answers ----
+
+    def _raised(self, request: Request, error: BaseException) -> None:
+        if isinstance(error, StoreError):
+            return self._fail(request, error)
+        self._report(request, error)
+        return self._fail(request, _internal())
+
+    def _report(self, request: Request, error: BaseException) -> None:
+        self._edge.request_log.faulty(request, error)
+
+    def _succeed(self, request: Request, body: bytes) -> None:
+        if not isinstance(body, bytes):
+            return self._raised(request, TypeError(f"a handler answered {type(body).__name__}"))
+        if type(body) is UnknownWithin:
+            self._count(request, UNKNOWN)
+            self._edge.request_log.unknown_within(request)
+        else:
+            self._count(request, OK)
+        identity = request.identity
+        assert identity is not None, "an answer to a request that nobody judged"
+        deflate = request.headers.get(b"x-ots-response-compress-type", b"").lower() == DEFLATE
+        key = (identity.access_key_id, identity.response_key)
+        return self._answer(request, 200, body, key=key, deflate=deflate)
+
+    def _fail(self, request: Request, failure: StoreError) -> None:
+        status, edge = STATUS.get(failure.code), self._edge
+        if status is None:
+            edge.request_log.faulty(request, f"no status for {failure.code}")
+            failure, status = _internal(), 500
+        outcome = outcome_of(failure)
+        self._count(request, outcome)
+        edge.tally.failed(failure.code)
+        if status >= 500 and outcome != FAULT:  # A fault was told when it came up.
+            edge.request_log.failed(request, failure)
+        key = None
+        if failure.code != "OTSAuthFailed":
+            key = edge.authenticator.answer_key(request.headers)
+        return self._answer(request, status, error_body(failure), key=key)
+
+    def _count(self, request: Request, outcome: int) -> None:
+        edge = self._edge
+        seconds = perf_counter() - request.begun_s if request.begun_s else 0.0
+        (request.operation or edge.tally.other).ended(outcome, seconds)
+        if seconds > edge.request_log.slow_s:
+            edge.request_log.slow(request, seconds)
+
+    def _answer_page(self, request: Request, answer: PageAnswer) -> None:
+        self._reader.release(request)
+        if self._transport is None or self._closing_since is not None:
+            return  # The client has gone.
+        last = request.last or (self._edge.draining and not self._more_expected())
+        parts = [page_bytes(answer, last=last)]
+        self._write(self._transport, parts, headers_only=request.method == b"HEAD")
+        self._idle_since = self._edge.now()
+        if last:
+            self._close(linger=True)
+
+    def _answer(
+        self,
+        request: Request,
+        status: int,
+        body: bytes,
+        *,
+        key: tuple[str, bytes] | None,
+        deflate: bool = False,
+    ) -> None:
+        self._answering = None
+        self._reader.release(request)
+        if self._transport is None or self._closing_since is not None:
+            return  # The client has gone.
+        last = request.last or (self._edge.draining and not self._more_expected())
+        parts = self._edge.writer.answer(
+            status,
+            body,
+            request_id=request.request_id or self._edge.request_ids(),
+            path=request.path,
+            key=key,
+            deflate=deflate,
+            last=last,
+        )
+        self._write(self._transport, parts, headers_only=request.method == b"HEAD")
+        self._idle_since = self._edge.now()
+        if last:
+            # Even a client that asked to close may send on; a reset would take its answer away.
+            self._close(linger=True)
+
+    def _more_expected(self) -> bool:
+        reader = self._reader
+        return bool(reader.complete or self._unparsed or reader.arriving)
+
+    def _write(
+        self, transport: asyncio.Transport, parts: list[bytes], *, headers_only: bool
+    ) -> None:
+        if headers_only:
+            head, blank, _ = b"".join(parts).partition(b"\r\n\r\n")
+            parts = [head + blank]
+        if len(parts) == 1:
+            self._edge.tally.bytes_out += len(parts[0])
+            transport.write(parts[0])
+        else:
+            self._edge.tally.bytes_out += sum(map(len, parts))
+            transport.writelines(parts)
+
+    def _close(self, *, linger: bool) -> None:
+        """Close after what was written. A client still sending would miss it without lingering."""
+        transport = self._transport
+        if transport is None:
+            return
+        self._closing_since = self._edge.now()
+        self._reader.stopped = True
+        self._unparsed = NOTHING
+        for request in self._reader.complete:
+            self._reader.release(request)
+        self._reader.complete.clear()
+        if linger and not self._ended and transport.can_write_eof():
+            if self._paused:
+                transport.resume_reading()  # To see the client's end, and drop the rest.
+            transport.write_eof()
+        else:
+            transport.close()
+
+
+def _unsupported(path: bytes) -> Rejected:
+    operation = path[1 : OPERATION_SHOWN_MAX + 1].decode("utf-8", "replace")
+    return invalid(f"Unsupported operation: {operation}.")
+
+
+def _internal() -> StoreError:
+    return StoreError("OTSInternalServerError", "Internal server error.")

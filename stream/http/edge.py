@@ -1,0 +1,179 @@
+"""The HTTP edge: where clients connect, and where the server stops cleanly.
+
+It knows the connections, their common bounds and the table of operations; what one connection
+does is in `rowtide.stream.http.connection`. The edge starts tasks only in the group it is given,
+and times everything by one sweep over the connections, so that a request sets no timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from rowtide.core.authentication import Authenticator
+from rowtide.stream.http.answer import AnswerWriter, RequestIds
+from rowtide.stream.http.connection import Connection
+from rowtide.stream.http.limits import HttpLimits
+from rowtide.stream.http.pages import Page
+from rowtide.stream.http.request import BodyBudget
+from rowtide.stream.http.request_log import RequestLog
+from rowtide.stream.http.tally import BoundedHandler, Handler, Tally
+
+__all__ = ["Edge", "Handler"]
+
+BACKLOG = 1024
+SWEEP_S_MAX = 1.0
+"""Time-outs may come this much late, or a quarter of the shortest of them."""
+
+TURNED_AWAY_MAX = 64
+"""Connections beyond the limit that are told so at once; further ones are cut without a word."""
+
+
+class Edge:
+    """Serves the operations in ``handlers`` to authenticated clients; without any, once ``open``.
+
+    ``clock`` gives seconds since the Unix epoch; handlers that return an awaitable other than a
+    Future run as tasks of ``tasks``, and never fail it. ``pages`` are answered to anybody, also
+    while no operation is (``admitting``). From ``slow_s`` seconds on a request is told as slow.
+    """
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        handlers: Mapping[str, Handler] | None,
+        tasks: asyncio.TaskGroup,
+        *,
+        clock: Callable[[], float],
+        request_ids: Callable[[], bytes] | None = None,
+        limits: HttpLimits | None = None,
+        slow_s: float = 0.0,
+    ) -> None:
+        self.authenticator = authenticator
+        self.tally = Tally(handlers or {})
+        self.pages: dict[bytes, Page] = {}
+        self.admitting = handlers is not None
+        self.tasks = tasks
+        self.clock = clock
+        self.request_ids = request_ids or RequestIds()
+        self.limits = limits or HttpLimits()
+        self.budget = BodyBudget(self.limits.bodies_bytes_max)
+        self.writer = AnswerWriter(clock)
+        self.leaving = False
+        """Set from the beginning of a drain on, ``draining`` once nobody new is let in, each
+        connection ends with its next answer, and ``ending`` once idle ones are closed."""
+        self.draining = False
+        self.ending = False
+        self._loop = asyncio.get_running_loop()
+        self.now: Callable[[], float] = self._loop.time
+        self.request_log = RequestLog(slow_s, self.now)
+        self._servers: list[asyncio.Server] = []
+        self._connections: set[Connection] = set()
+        self._in_flight = 0
+        self._unconnected = asyncio.Event()
+        self._unconnected.set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def open(
+        self,
+        handlers: Mapping[str, Handler],
+        bounded: Mapping[str, BoundedHandler] | None = None,
+    ) -> None:
+        """Answer operations from now on, those of ``bounded`` also within a bound of staleness."""
+        self.tally = Tally(handlers, bounded)
+        self.admitting = True
+
+    async def serve(self, host: str, port: int) -> asyncio.Server:
+        """Accept clients on ``host`` and ``port`` (0: a free one, see the server's sockets)."""
+        server = await self._loop.create_server(
+            lambda: Connection(self), host, port, backlog=BACKLOG
+        )
+        return self._begin(server)
+
+    async def serve_on(self, listener: socket.socket) -> asyncio.Server:
+        """Accept clients on a socket that is bound already; it belongs to the edge from now on."""
+        server = await self._loop.create_server(
+            lambda: Connection(self), sock=listener, backlog=BACKLOG
+        )
+        return self._begin(server)
+
+    def _begin(self, server: asyncio.Server) -> asyncio.Server:
+        self._servers.append(server)
+        if self._sweeper is None:
+            self._sweep()
+        return server
+
+    async def drain(self, deadline_s: float, *, notice_s: float = 0.0, grace_s: float = 0.0) -> int:
+        """Stop accepting, let requests in flight finish; return how many were cut off.
+
+        Connections close with their next answer, idle ones after ``grace_s``: a write that is sent
+        on a closing connection has an unknown outcome. Before that everybody is served for
+        ``notice_s``, in which whoever asks for readiness sends new clients elsewhere.
+        """
+        self.leaving = True
+        if notice_s:
+            await asyncio.sleep(notice_s)
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self._unconnected.wait()
+        self.ending = True
+        for connection in list(self._connections):
+            connection.wind_down()
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._unconnected.wait()
+                await self._quiet.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+            await self._unconnected.wait()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        return self._in_flight
+
+    @property
+    def connections(self) -> int:
+        """Connections open now."""
+        return len(self._connections)
+
+    # ---- What connections call ----
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection; tell whether it is within the limit."""
+        self._connections.add(connection)
+        self._unconnected.clear()
+        surplus = len(self._connections) - self.limits.connections_max
+        if surplus > TURNED_AWAY_MAX:
+            connection.abort()
+        return surplus <= 0 and not self.draining
+
+    def forget(self, connection: Connection) -> None:
+        """Count a connection as gone."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._unconnected.set()
+
+    def begun(self) -> None:
+        """Count a request whose handler has not finished."""
+        self._in_flight += 1
+        self._quiet.clear()
+
+    def ended(self) -> None:
+        """Count a request as finished, whether or not its client is still there."""
+        self._in_flight -= 1
+        if self._in_flight == 0:
+            self._quiet.set()
+
+    def _sweep(self) -> None:
+        now_s = self.now()
+        for connection in list(self._connections):
+            connection.expire(now_s)
+        limits = self.limits
+        shortest_s = min(limits.receive_timeout_s, limits.idle_timeout_s, limits.linger_s)
+        self._sweeper = self._loop.call_later(min(SWEEP_S_MAX, shortest_s / 4), self._sweep)

@@ -1,0 +1,267 @@
+"""Reads requests from the bytes of one connection: parsed, bounded, and judged early.
+
+A request is judged as soon as its headers are complete, before any of its body is kept: a refused
+request's body is read and dropped, so that the connection stays usable for the next one. A
+request that cannot be followed further (malformed, oversized, too slow) is *fatal*: it is the
+last of its connection, and the rest of what arrives is dropped unparsed.
+
+Memory: headers by ``head_bytes_max`` plus one feed, bodies by ``body_bytes_max`` each and by the
+budget over all connections. Nothing here writes or waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NoReturn
+
+import httptools
+
+from rowtide.core.authentication import Identity
+from rowtide.core.body_compression import body_too_large
+from rowtide.core.errors import Rejected, StoreError, Unavailable, invalid
+from rowtide.stream.http.limits import HttpLimits
+from rowtide.stream.http.pages import Page
+from rowtide.stream.http.tally import Operation
+
+__all__ = ["BodyBudget", "Request", "RequestReader"]
+
+
+class BodyBudget:
+    """Bytes of request bodies held at once, over all connections."""
+
+    __slots__ = ("_bytes_max", "held")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.held = 0
+
+    def take(self, size: int) -> None:
+        """Count ``size`` more bytes, or refuse them."""
+        if self.held + size > self._bytes_max:
+            raise Unavailable("Server is busy.", code="OTSServerBusy")
+        self.held += size
+
+    def give_back(self, size: int) -> None:
+        """Count ``size`` bytes as freed."""
+        self.held -= size
+
+
+class Request:
+    """One request, as far as it has arrived.
+
+    ``failure`` set means refused. ``last`` means that its connection closes after the answer.
+    ``request_id``, ``operation`` or ``page``, and ``identity`` are set by whoever judges it,
+    ``content`` (the body, checked and inflated) and ``begun_s`` by whoever starts to answer it.
+    """
+
+    __slots__ = (
+        "begun_s",
+        "content",
+        "failure",
+        "headers",
+        "held",
+        "identity",
+        "last",
+        "method",
+        "operation",
+        "page",
+        "path",
+        "pieces",
+        "query",
+        "received",
+        "request_id",
+        "target",
+    )
+
+    def __init__(self) -> None:
+        self.request_id = b""
+        self.method = b""
+        self.target = b""
+        self.path = b""  # The target without its query.
+        self.query = b""  # What follows the question mark; no SDK sends one.
+        self.headers: dict[bytes, bytes] = {}
+        self.pieces: list[bytes] = []
+        self.received = 0  # Bytes of the body, kept or dropped.
+        self.held = 0  # Bytes of the body counted in the budget.
+        self.failure: StoreError | None = None
+        self.last = False
+        self.operation: Operation | None = None
+        self.page: Page | None = None
+        self.identity: Identity | None = None
+        self.content = b""
+        self.begun_s = 0.0
+
+    def body(self) -> bytes:
+        """Return the body, whole."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
+
+class RequestReader:
+    """Turns fed bytes into ``complete`` requests, in order.
+
+    ``judge`` is called once per request, with its headers complete; it refuses a request by
+    setting its ``failure``. The methods named ``on_`` are the parser's callbacks.
+    """
+
+    __slots__ = (
+        "_budget",
+        "_fatal",
+        "_head_bytes",
+        "_headers",
+        "_in_body",
+        "_judge",
+        "_limits",
+        "_parser",
+        "_progress",
+        "_stalled_bytes",
+        "arriving",
+        "complete",
+        "continue_due",
+        "stopped",
+    )
+
+    def __init__(
+        self, judge: Callable[[Request], None], limits: HttpLimits, budget: BodyBudget
+    ) -> None:
+        self._judge = judge
+        self._limits = limits
+        self._budget = budget
+        self._in_body = False
+        self._head_bytes = 0
+        self._headers = 0
+        self._parser = httptools.HttpRequestParser(self)
+        self._fatal: StoreError | None = None
+        self._progress = False
+        self._stalled_bytes = 0
+        self.complete: deque[Request] = deque()
+        self.arriving: Request | None = None
+        self.continue_due = False  # The client waits for "100 Continue" before it sends the body.
+        self.stopped = False  # After a fatal request: everything else is dropped.
+
+    def feed(self, piece: bytes | memoryview) -> None:
+        """Parse what arrived. Never raises for what a client sent."""
+        if self.stopped:
+            return
+        self._progress = False
+        try:
+            self._parser.feed_data(piece)
+        except httptools.HttpParserCallbackError:
+            if self._fatal is None:
+                raise  # A fault of ours: the event loop reports it and cuts the connection.
+            self.stop(self._fatal)
+            return
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self.stop(self._fatal or invalid("Malformed HTTP request."))
+            return
+        # The parser keeps an unfinished header (or trailer) until it ends, so bytes that bring
+        # nothing to an end have to be counted here.
+        self._stalled_bytes = 0 if self._progress else self._stalled_bytes + len(piece)
+        if self._stalled_bytes > self._limits.head_bytes_max:
+            self.stop(self._head_too_large())
+
+    def stop(self, failure: StoreError) -> None:
+        """Make the arriving request, or an empty one, the last: refused with ``failure``."""
+        request = self.arriving or Request()
+        self.arriving = None
+        self.stopped = True
+        self.continue_due = False
+        self.release(request)
+        request.failure, request.last = failure, True
+        self.complete.append(request)
+
+    def release(self, request: Request) -> None:
+        """Drop a request's body and give its bytes back to the budget."""
+        self._budget.give_back(request.held)
+        request.held = 0
+        request.content = b""
+        request.pieces.clear()
+
+    def on_message_begin(self) -> None:
+        self.arriving = Request()
+        self._in_body = False
+        self._head_bytes = self._headers = 0
+
+    def on_url(self, piece: bytes) -> None:
+        assert self.arriving is not None, "a URL outside a message"
+        self.arriving.target += piece
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_body:
+            return  # A trailer: never signed, never used.
+        assert self.arriving is not None, "a header outside a message"
+        self._head_bytes += len(name) + len(value)
+        self._headers += 1
+        self.arriving.headers[name.lower()] = value.strip()
+
+    def on_headers_complete(self) -> None:
+        request = self.arriving
+        assert request is not None, "headers outside a message"
+        self._progress = self._in_body = True
+        limits = self._limits
+        request.method = self._parser.get_method()
+        request.path, _, request.query = request.target.partition(b"?")
+        request.last = not self._parser.should_keep_alive()
+        head_bytes = self._head_bytes + len(request.target)
+        if head_bytes > limits.head_bytes_max or self._headers > limits.headers_max:
+            self._stop_parser(self._head_too_large())
+        if self._parser.should_upgrade():
+            self._stop_parser(invalid("Malformed HTTP request."))
+        # The parser has checked that the length is a number.
+        length = int(request.headers.get(b"content-length", b"0"))
+        if length > limits.body_bytes_max:
+            self._stop_parser(body_too_large())
+        self._judge(request)
+        if length or b"transfer-encoding" in request.headers:
+            self._note_expectation(request)
+
+    def on_chunk_header(self) -> None:
+        self._progress = True
+
+    def on_body(self, piece: bytes) -> None:
+        request = self.arriving
+        assert request is not None, "a body outside a message"
+        self._progress = True
+        self.continue_due = False
+        request.received += len(piece)
+        if request.received > self._limits.body_bytes_max:
+            self._stop_parser(body_too_large())
+        if request.failure is None:
+            self._keep(request, piece)
+
+    def on_message_complete(self) -> None:
+        request = self.arriving
+        assert request is not None, "an end outside a message"
+        self._progress = True
+        self.continue_due = False
+        self.arriving = None
+        self.complete.append(request)
+
+    def _keep(self, request: Request, piece: bytes) -> None:
+        try:
+            self._budget.take(len(piece))
+        except StoreError as failure:
+            self.release(request)
+            request.failure = failure
+        else:
+            request.held += len(piece)
+            request.pieces.append(piece)
+
+    def _note_expectation(self, request: Request) -> None:
+        if request.headers.get(b"expect", b"").lower() != b"100-continue":
+            return
+        if request.failure is not None:
+            # The client may or may not send the body now, so nothing after it could be told apart.
+            self._stop_parser(request.failure)
+        self.continue_due = True
+
+    def _stop_parser(self, failure: StoreError) -> NoReturn:
+        self._fatal = failure
+        raise failure
+
+    def _head_too_large(self) -> Rejected:
+        limits = self._limits
+        return invalid(
+            f"The request's headers exceed the limit: {limits.headers_max} headers, "
+            f"{limits.head_bytes_max} bytes."
+        )

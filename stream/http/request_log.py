@@ -1,0 +1,164 @@
+"""Tells operators of requests that went wrong, and of slow ones, under the id that the client has.
+
+What is told: the request's id, its operation, instance and tables, the error's code, the seconds.
+Never a row's key or value, never a key's secret. A record carries the same as ``fields`` for a log
+that programs read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+
+from rowtide.core.errors import StoreError
+from rowtide.core.limits import Limits
+from rowtide.core.schema import table_name_fits
+from rowtide.core.wire import ots_pb2 as wire
+from rowtide.stream.http.request import Request
+from rowtide.stream.http.tally import OTHER
+
+__all__ = ["RequestLog", "tables_named"]
+
+logger = logging.getLogger(__name__)
+
+TOLD_EVERY_S = 1.0
+TABLES_SHOWN_MAX = 5
+BODY_READ_MAX = 8 * 1024 * 1024
+"""Bytes of a body that is read a second time for its tables' names: others wait meanwhile."""
+
+LIMITS = Limits()
+
+
+class _Seldom:
+    """Lets one of many alike be told in each second, and counts the others."""
+
+    def __init__(self) -> None:
+        self._told_at = float("-inf")
+        self._unsaid = 0
+
+    def due(self, now_s: float) -> int | None:
+        """Return how many were not told since the last one; None: neither is this one."""
+        if now_s - self._told_at < TOLD_EVERY_S:
+            self._unsaid += 1
+            return None
+        unsaid, self._unsaid, self._told_at = self._unsaid, 0, now_s
+        return unsaid
+
+
+class RequestLog:
+    """``slow_s`` is from when on a request is slow; 0: none is. ``now`` gives steady seconds."""
+
+    def __init__(self, slow_s: float, now: Callable[[], float]) -> None:
+        self.slow_s = slow_s or float("inf")
+        self._now = now
+        self._slow = _Seldom()
+        self._turned_away = _Seldom()
+
+    def failed(self, request: Request, failure: StoreError) -> None:
+        """Tell of a request that failed through no fault of its client.
+
+        One without an id was never made: its connection was one too many, as thousands may be.
+        """
+        if not request.request_id:
+            self._turned(failure)
+            return
+        fields = _fields(request) | {"code": failure.code}
+        logger.warning(
+            "%s: %s %s", _name(fields), failure.code, failure.message, extra={"fields": fields}
+        )
+
+    def _turned(self, failure: StoreError) -> None:
+        more = self._turned_away.due(self._now())
+        if more is not None:
+            fields = {"code": failure.code, "more": more}
+            logger.warning(
+                "connection turned away: %s%s",
+                failure.message.rstrip("."),
+                _beside(more),
+                extra={"fields": fields},
+            )
+
+    def unknown_within(self, request: Request) -> None:
+        """Tell of a batch in which a row's outcome is unknown."""
+        fields = _fields(request) | {"code": "OTSTimeout"}
+        logger.warning(
+            "%s: the outcome of some of its rows is unknown",
+            _name(fields),
+            extra={"fields": fields},
+        )
+
+    def faulty(self, request: Request, error: BaseException | str) -> None:
+        """Tell of a fault of ours."""
+        fields = _fields(request)
+        trace = error if isinstance(error, BaseException) else None
+        why = "failed" if trace is not None else error
+        logger.error("%s: %s", _name(fields), why, exc_info=trace, extra={"fields": fields})
+
+    def slow(self, request: Request, seconds: float) -> None:
+        """Tell of a slow request; of one in each second, and of how many there were beside it."""
+        more = self._slow.due(self._now())
+        if more is None:
+            return
+        fields = _fields(request) | {"seconds": round(seconds, 6)}
+        if more:
+            fields["more"] = more
+        logger.warning(
+            "%s: slow: %.3f s%s", _name(fields), seconds, _beside(more), extra={"fields": fields}
+        )
+
+
+def _beside(more: int) -> str:
+    return f", and {more} more since the last one told" if more else ""
+
+
+def _fields(request: Request) -> dict[str, Any]:
+    operation = request.operation.name if request.operation is not None else OTHER
+    fields: dict[str, Any] = {
+        "request_id": request.request_id.decode(),
+        "operation": operation,
+    }
+    if request.identity is not None:
+        fields["instance"] = request.identity.instance
+        if tables := tables_named(operation, request.content):
+            fields["table"] = ",".join(tables[:TABLES_SHOWN_MAX])
+    return fields
+
+
+def _name(fields: dict[str, Any]) -> str:
+    place = "/".join(str(fields[name]) for name in ("instance", "table") if name in fields)
+    of = f" of {place}" if place else ""
+    return f"request {fields['request_id']} {fields['operation']}{of}"
+
+
+def tables_named(operation: str, content: bytes) -> list[str]:
+    """Return the tables that a request names, none where it cannot be read or is very long.
+
+    What cannot be a table's name is left out: it may be of any length, and hold ends of lines.
+    """
+    if len(content) > BODY_READ_MAX:
+        return []
+    kind = getattr(wire, f"{operation}Request", None)
+    if not isinstance(kind, type) or not issubclass(kind, Message):
+        return []
+    try:
+        message: Any = kind.FromString(content)
+    except DecodeError:
+        return []
+    known = {f.name for f in kind.DESCRIPTOR.fields}
+    names: list[str] = []
+    if "table_meta" in known:
+        names.append(message.table_meta.table_name)
+    names += [getattr(message, f) for f in ("table_name", "main_table_name") if f in known]
+    if "stream_id" in known:
+        names.append(message.stream_id.rpartition("_")[0])
+    if "tables" in known:
+        names += [table.table_name for table in message.tables]
+    # A name that is not UTF-8 comes as bytes, whatever its type says.
+    return [
+        name
+        for name in dict.fromkeys(names)
+        if isinstance(name, str) and table_name_fits(name, LIMITS)
+    ]

@@ -1,0 +1,220 @@
+"""A Kafka cluster as rowtide uses it: its topics, their durability, and their logs.
+
+Topic names are full names, prefix included. Creating what exists and deleting what does not are
+no errors. A topic counts as created when every leader of it answers, so that the first append
+after it can't meet a broker that has not heard of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from aiokafka.protocol.admin import (
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+)
+
+from rowtide.core.errors import StoreError, Unavailable
+from rowtide.stream.kafka.brokers import Brokers
+from rowtide.stream.kafka.changelog import KafkaChangelogReader, KafkaChangelogWriter
+from rowtide.stream.kafka.config import KafkaConfig, TopicSpec, required_settings, topic_settings
+from rowtide.stream.kafka.errors import BrokerError
+from rowtide.stream.kafka.fetch import Partition
+from rowtide.stream.kafka.log import KafkaLog, append_many, read_many
+from rowtide.stream.kafka.metadata import TopicFound
+from rowtide.stream.logs.cluster import Appends, Reads
+from rowtide.stream.logs.log import Entry
+
+__all__ = ["Cluster", "KafkaConfig", "TopicSpec"]
+
+TOPIC_RESOURCE = 2
+UNKNOWN_TOPIC = 3
+TOPIC_EXISTS = 36
+AT_LEAST = ("min.insync.replicas", "max.message.bytes")
+"""Settings that may be larger than asked for; every other must be equal."""
+
+
+class Cluster:
+    """Administration and logs of one cluster. Start before use, stop when done.
+
+    Who reads for long has ``brokers.watch`` run beside.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self.config = config
+        self.brokers = Brokers(config)
+
+    async def start(self) -> None:
+        """Wait until a broker answers. Raises ``Unavailable`` after the deadline."""
+
+        async def once() -> None:
+            await self.brokers.metadata([])
+
+        await self.brokers.until_deadline(self.config.bootstrap, once)
+
+    async def stop(self) -> None:
+        """Drop every connection."""
+        self.brokers.connections.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def log(self, topic: str, partition: int = 0) -> KafkaLog:
+        """Return the log that is this partition. Cheap; nothing is opened."""
+        return KafkaLog(self.brokers, topic, partition)
+
+    async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:
+        """Append to several logs with one request per leader, see ``LogCluster``."""
+        ours = [(log, entries) for log, entries in items if isinstance(log, KafkaLog)]
+        assert len(ours) == len(items), "the logs are Kafka's"
+        return await append_many(ours, deadline_s=deadline_s)
+
+    async def read_many(
+        self, items: Reads, *, bytes_max: int, wait_s: float
+    ) -> list[list[Entry] | StoreError]:
+        """Read several logs with one request per leader, see ``LogCluster``."""
+        ours = [(log, offset) for log, offset in items if isinstance(log, KafkaLog)]
+        assert len(ours) == len(items), "the logs are Kafka's"
+        return await read_many(ours, bytes_max=bytes_max, wait_s=wait_s)
+
+    def changelog_writer(
+        self, topic: str, partition: int, transactional_id: str
+    ) -> KafkaChangelogWriter:
+        """Return a writer under a transactional id."""
+        return KafkaChangelogWriter(self.brokers, topic, partition, transactional_id)
+
+    def changelog_reader(self, topic: str, partition: int) -> KafkaChangelogReader:
+        """Return a reader of what is committed."""
+        return KafkaChangelogReader(self.brokers, topic, partition)
+
+    async def topics(self) -> dict[str, int]:
+        """Return the topics of our prefix with their numbers of partitions."""
+        prefix = self.config.topic("")
+
+        async def once() -> Sequence[TopicFound]:
+            return await self.brokers.metadata(None)
+
+        found = await self.brokers.until_deadline(self.config.bootstrap, once)
+        return {
+            topic.name: len(topic.partitions) for topic in found if topic.name.startswith(prefix)
+        }
+
+    async def create_topics(self, specs: Sequence[TopicSpec]) -> None:
+        """Create topics where they are missing, and wait until each has its leaders."""
+        if not specs:
+            return
+        replicas = self.config.replication_factor
+        wanted: list[Any] = [
+            (spec.name, spec.partitions, replicas, [], [*topic_settings(self.config, spec).items()])
+            for spec in specs
+        ]
+        request = CreateTopicsRequest(wanted, int(self.config.request_s * 1000), False)
+        await self._administer("create topic", request, TOPIC_EXISTS)
+        for spec in specs:
+            await self._await_leaders(spec)
+
+    async def create_topic(
+        self, name: str, *, partitions: int, replicas: int, settings: Mapping[str, str]
+    ) -> int:
+        """Create a topic that is not for logs of ours; return its number of partitions.
+
+        One that exists keeps its settings and its partitions. ``replicas`` 0 are three, or as many
+        as there are brokers.
+        """
+        await self.brokers.metadata([])
+        replicas = replicas or min(3, self.brokers.count)
+        wanted: list[Any] = [(name, partitions, replicas, [], [*settings.items()])]
+        request = CreateTopicsRequest(wanted, int(self.config.request_s * 1000), False)
+        await self._administer("create topic", request, TOPIC_EXISTS)
+
+        async def found() -> int:
+            [topic] = await self.brokers.metadata([name])
+            if topic.error or not topic.partitions:
+                raise BrokerError(topic.error or UNKNOWN_TOPIC, name)
+            return len(topic.partitions)
+
+        number = await self.brokers.until_deadline(f"topic {name}", found)
+        await self._await_leaders(TopicSpec(name, number))
+        return number
+
+    async def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics with all they hold."""
+        if not names:
+            return
+        request = DeleteTopicsRequest(list(names), int(self.config.request_s * 1000))
+        await self._administer("delete topic", request, UNKNOWN_TOPIC)
+        self.brokers.forget_topics(names)
+
+    async def verify_durability(self, topic: str) -> None:
+        """Raise ``Unavailable`` naming each setting by which ``topic`` could lose a write."""
+        found = await self.settings(topic)
+        wanted = required_settings(self.config)
+        wanted["max.message.bytes"] = str(self.config.batch_bytes_max)
+        if "delete" in found["cleanup.policy"]:
+            wanted |= {"retention.ms": "-1", "retention.bytes": "-1"}
+        wrong = [
+            f"{name} is {found.get(name)}, must be {value}"
+            for name, value in wanted.items()
+            if not _meets(name, found.get(name), value)
+        ]
+        wrong += await self._replica_faults(topic)
+        if wrong:
+            what = "; ".join(wrong)
+            raise Unavailable(f"topic {topic} is not {self.config.durability}: {what}")
+
+    async def settings(self, topic: str) -> dict[str, str]:
+        """Return every setting of ``topic`` as the broker has it now."""
+
+        def check(response: Any) -> dict[str, str]:
+            code, _message, _kind, _name, entries = response.resources[0]
+            if code:
+                raise BrokerError(code, f"settings of {topic}")
+            return {entry[0]: entry[1] for entry in entries}
+
+        request = DescribeConfigsRequest([(TOPIC_RESOURCE, topic, None)])
+        try:
+            return await self.brokers.ask_any(request, check)
+        except BrokerError as error:
+            raise Unavailable(str(error)) from error
+
+    async def _administer(self, action: str, request: Any, harmless: int) -> None:
+        def check(response: Any) -> None:
+            codes = getattr(response, "topic_errors", None) or response.topic_error_codes
+            for name, code, *message in codes:
+                if code not in (0, harmless):
+                    detail = message[0] if message and message[0] else ""
+                    raise BrokerError(code, f"{action} {name} {detail}".rstrip())
+
+        try:
+            await self.brokers.ask_any(request, check)
+        except BrokerError as error:
+            raise Unavailable(str(error)) from error
+
+    async def _await_leaders(self, spec: TopicSpec) -> None:
+        for partition in range(spec.partitions):
+            await Partition(self.brokers, spec.name, partition).start()
+
+    async def _replica_faults(self, topic: str) -> list[str]:
+        needed = self.config.replication_factor
+
+        async def once() -> Sequence[TopicFound]:
+            return await self.brokers.metadata([topic])
+
+        [found] = await self.brokers.until_deadline(topic, once)
+        return [
+            f"partition {one.partition} has {one.replicas} replicas, must have {needed}"
+            for one in found.partitions
+            if one.replicas < needed
+        ]
+
+
+def _meets(name: str, found: str | None, wanted: str) -> bool:
+    if found is None:
+        return False
+    return int(found) >= int(wanted) if name in AT_LEAST else found == wanted

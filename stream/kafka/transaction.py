@@ -1,0 +1,254 @@
+"""Transactions under one transactional id, over any partitions of a cluster.
+
+``fence`` takes the id over: from then on the broker refuses whatever its former holder still sends,
+and has ended what that left open. The protocol is spoken directly, without background tasks, so
+that each failure falls on a known step.
+
+Invariants: a transaction is whole or absent. Nothing is retried across a failure before the commit:
+the id is then good for nothing until it is fenced again, which aborts what was left open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from aiokafka.partitioner import murmur2
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.transaction import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.stream.kafka.append import MAGIC, UNCOMPRESSED
+from rowtide.stream.kafka.brokers import LOST, Brokers
+from rowtide.stream.kafka.connection import Address
+from rowtide.stream.kafka.errors import BrokerError, too_large
+from rowtide.stream.kafka.fetch import Place
+from rowtide.stream.logs.changelog import Change, Fenced
+
+__all__ = ["Transactions", "partition_of"]
+
+TRANSACTION = 1
+FENCED = frozenset({47, 90})
+"""INVALID_PRODUCER_EPOCH and PRODUCER_FENCED: another has taken the transactional id over."""
+SEQUENCES = 1 << 31
+"""Sequence numbers begin again at 0 after this many records."""
+
+POSITIVE = 0x7FFFFFFF
+
+
+@dataclass(slots=True)
+class Tenure:
+    """What the broker gave us at the last fencing, and each partition's next sequence number."""
+
+    producer_id: int
+    epoch: int
+    sequences: dict[Place, int] = field(default_factory=lambda: defaultdict(int))
+
+
+class Transactions:
+    """One transactional id. Not for several callers at once."""
+
+    def __init__(self, brokers: Brokers, transactional_id: str, *, batch_bytes: int) -> None:
+        self._brokers = brokers
+        self._id = transactional_id
+        self._batch_bytes = batch_bytes
+        self._coordinator: Address | None = None
+        self._tenure: Tenure | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether ``write`` may follow without fencing first."""
+        return self._tenure is not None
+
+    async def prepare(self) -> None:
+        """Find who coordinates the transactions, so that ``fence`` need not."""
+        with suppress(BrokerError, Unavailable, *LOST):
+            self._coordinator = await self._find_coordinator()
+
+    async def fence(self) -> None:
+        """Take the transactional id over, and abort what its former holder left open."""
+        self._tenure = None
+        timeout_ms = int(self._brokers.config.deadline_s * 1000)
+        with self._failures_before_commit():
+            answer = await self._coordinate(
+                InitProducerIdRequest(self._id, timeout_ms), _error_code
+            )
+        self._tenure = Tenure(answer.producer_id, answer.producer_epoch)
+
+    def leave(self) -> None:
+        """Use the id no more before it is fenced again."""
+        self._tenure = None
+
+    async def write(self, parts: Mapping[Place, Sequence[Change]]) -> dict[Place, int]:
+        """Write records to partitions in one transaction; return each one's last offset.
+
+        Raises ``Fenced`` where the id was taken over and ``Unavailable`` before the commit: nothing
+        was written. Raises ``OutcomeUnknown`` behind it. After each of them comes ``fence``.
+        """
+        assert self._tenure is not None, "fence before a transaction"
+        # Taken away until all went well: a cancelled transaction is left open too.
+        tenure, self._tenure = self._tenure, None
+        with self._failures_before_commit():
+            await self._begin(tenure, parts.keys())
+            last = await self._produce_all(tenure, parts)
+        await self._commit(tenure)
+        self._tenure = tenure
+        return last
+
+    async def _begin(self, tenure: Tenure, places: Iterable[Place]) -> None:
+        topics: dict[str, list[int]] = defaultdict(list)
+        for topic, partition in places:
+            topics[topic].append(partition)
+        request = AddPartitionsToTxnRequest(
+            self._id, tenure.producer_id, tenure.epoch, [*topics.items()]
+        )
+
+        def first_code(answer: Any) -> int:
+            return next((code for _, parts in answer.errors for _, code in parts if code), 0)
+
+        await self._coordinate(request, first_code)
+
+    async def _produce_all(
+        self, tenure: Tenure, parts: Mapping[Place, Sequence[Change]]
+    ) -> dict[Place, int]:
+        """Send every batch, a partition's one after the other; return the last offsets."""
+        left = {place: self._batches(tenure, place, parts[place]) for place in parts}
+        last: dict[Place, int] = {}
+        while True:
+            batches = {
+                place: batch
+                for place, rest in left.items()
+                if (batch := next(rest, None)) is not None
+            }
+            if not batches:
+                return last
+            bases = await self._produce({place: batch for place, (batch, _) in batches.items()})
+            for place, (_batch, count) in batches.items():
+                last[place] = bases[place] + count - 1
+
+    async def _produce(self, batches: Mapping[Place, bytes]) -> dict[Place, int]:
+        """Send one batch per partition, a request to each leader; return the base offsets."""
+        by_leader: dict[Address, dict[Place, bytes]] = defaultdict(dict)
+        for place, batch in batches.items():
+            by_leader[await self._brokers.leader(*place)][place] = batch
+        if len(by_leader) == 1:
+            [(leader, theirs)] = by_leader.items()
+            return await self._produce_to(leader, theirs)
+        bases: dict[Place, int] = {}
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                sent = [
+                    tasks.create_task(self._produce_to(leader, theirs), name=f"produce {leader}")
+                    for leader, theirs in by_leader.items()
+                ]
+        except* (BrokerError, *LOST) as failures:
+            raise failures.exceptions[0] from failures
+        for task in sent:
+            bases |= task.result()
+        return bases
+
+    async def _produce_to(
+        self, leader: Address, batches: Mapping[Place, bytes]
+    ) -> dict[Place, int]:
+        bases: dict[Place, int] = {}
+        timeout_ms = int(self._brokers.config.request_s * 1000)
+        told = await self._brokers.exchange(
+            leader,
+            lambda connection: connection.produce(
+                batches, timeout_ms=timeout_ms, transactional_id=self._id
+            ),
+        )
+        for topic, partition, code, base in told:
+            if code or base < 0:
+                self._brokers.forget_leader(topic, partition)
+                raise BrokerError(code, f"{topic}[{partition}]")
+            bases[topic, partition] = base
+        return bases
+
+    def _batches(
+        self, tenure: Tenure, place: Place, records: Sequence[Change]
+    ) -> Iterator[tuple[bytes, int]]:
+        """Yield record batches of bounded size with their numbers of records."""
+        at = 0
+        while at < len(records):
+            state = (tenure.producer_id, tenure.epoch, tenure.sequences[place])
+            builder = DefaultRecordBatchBuilder(MAGIC, UNCOMPRESSED, 1, *state, self._batch_bytes)
+            count = 0
+            for key, value, headers in islice(records, at, None):
+                if builder.append(count, None, key, value, headers) is None:
+                    break
+                count += 1
+            limit = self._brokers.config.batch_bytes_max
+            if builder.size() > limit:
+                where = f"{place[0]}[{place[1]}]"
+                raise too_large(f"transaction on {where}: {builder.size()} bytes, limit {limit}")
+            yield bytes(builder.build()), count
+            tenure.sequences[place] = (tenure.sequences[place] + count) % SEQUENCES
+            at += count
+
+    async def _commit(self, tenure: Tenure) -> None:
+        # Repeating it is harmless: the coordinator answers for the same epoch as it did at first.
+        request = EndTxnRequest(self._id, tenure.producer_id, tenure.epoch, True)
+        try:
+            await self._coordinate(request, _error_code)
+        except BrokerError as error:
+            if error.code in FENCED:
+                raise Fenced(f"commit of {self._id}: {error}") from error
+            raise OutcomeUnknown(f"commit of {self._id}: {error}") from error
+        except Unavailable as error:
+            raise OutcomeUnknown(f"commit of {self._id}: {error}") from error
+
+    async def _coordinate(self, request: Any, code_of: Callable[[Any], int]) -> Any:
+        """Ask the transaction coordinator, and again where it moved or is still busy."""
+
+        async def once() -> Any:
+            coordinator = self._coordinator or await self._find_coordinator()
+            self._coordinator = None
+            answer = await self._brokers.ask(coordinator, request)
+            if code := code_of(answer):
+                raise BrokerError(code, self._id)
+            self._coordinator = coordinator
+            return answer
+
+        return await self._brokers.until_deadline(f"transaction {self._id}", once)
+
+    async def _find_coordinator(self) -> Address:
+        def check(answer: Any) -> Address:
+            if answer.error_code:
+                raise BrokerError(answer.error_code, f"coordinator of {self._id}")
+            return answer.host, answer.port
+
+        return await self._brokers.ask_any(FindCoordinatorRequest(self._id, TRANSACTION), check)
+
+    @contextmanager
+    def _failures_before_commit(self) -> Iterator[None]:
+        """Nothing is committed yet, so whatever fails here leaves nothing, once it is fenced."""
+        try:
+            yield
+        except BrokerError as error:
+            if error.code in FENCED:
+                raise Fenced(f"transaction {self._id}: {error}") from error
+            raise Unavailable(f"transaction {self._id}: {error}") from error
+        except LOST as error:
+            raise Unavailable(f"transaction {self._id}: {error or type(error).__name__}") from error
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Return the partition that every Kafka client gives a key, so that topics can be joined."""
+    if partitions == 1:
+        return 0  # Python's murmur2 takes 4 us.
+    return int(murmur2(key) & POSITIVE) % partitions
+
+
+def _error_code(answer: Any) -> int:
+    return int(answer.error_code)

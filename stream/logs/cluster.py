@@ -1,0 +1,59 @@
+"""A cluster of logs, as those use it who own slots.
+
+It has two implementations: Kafka (``stream/kafka/cluster.py``) and the broker of the simulation
+(``tests/simulation``). Topic names are full names, prefix included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rowtide.core.errors import StoreError
+from rowtide.stream.logs.changelog import ChangelogReader, ChangelogWriter
+from rowtide.stream.logs.log import Entry, Log
+
+__all__ = ["Appends", "LogCluster", "Reads"]
+
+Appends = Sequence[tuple[Log, Sequence[tuple[bytes, bytes]]]]
+"""What goes out together: per log the (key, value) pairs of one batch."""
+
+Reads = Sequence[tuple[Log, int]]
+"""What is read together: logs, and from which offset on each."""
+
+
+class LogCluster(Protocol):
+    """Gives handles on logs and changelogs. Cheap; nothing is opened."""
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        """Return a handle of its own on a log."""
+        ...
+
+    async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:
+        """Append to several logs of this cluster at once; one result each, in order.
+
+        Failures are returned, not raised: one log's says nothing of another's. No log may occur
+        twice.
+        """
+        ...
+
+    async def read_many(
+        self, items: Reads, *, bytes_max: int, wait_s: float
+    ) -> list[list[Entry] | StoreError]:
+        """Read several logs of this cluster at once; one result each, in order.
+
+        Where none has entries at its offset they are waited for, at most ``wait_s``; those of the
+        first may come alone. An empty list says that the log ended there when or after the call
+        began. Failures are returned, not raised: one log's says nothing of another's.
+        """
+        ...
+
+    def changelog_writer(
+        self, topic: str, partition: int, transactional_id: str
+    ) -> ChangelogWriter:
+        """Return a writer; whoever fences last under ``transactional_id`` may flush."""
+        ...
+
+    def changelog_reader(self, topic: str, partition: int) -> ChangelogReader:
+        """Return a reader of what is committed."""
+        ...

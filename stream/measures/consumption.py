@@ -1,0 +1,140 @@
+"""Counts what requests consume, keeps it by the hour, and tells it.
+
+Sums go to the file every minute and at a drain, so a crash loses a minute of them at most. Each
+worker counts what its own shards consumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable
+from dataclasses import astuple
+from typing import Any
+
+from rowtide.core.limits import INT64_MAX
+from rowtide.core.metering import HOUR_S, NO_TABLE, HourOf, Metering, PartitionUnits, Taken, Use
+from rowtide.core.schema import Table
+from rowtide.stream.measures.consumption_file import ConsumptionFile
+
+__all__ = ["Consumption", "hours", "packed", "unpacked"]
+
+logger = logging.getLogger(__name__)
+
+FLUSH_S = 60.0
+
+
+class Consumption:
+    """The one place where operations are counted. ``clock_s`` gives Unix seconds.
+
+    ``partition_units_max`` is how many units one partition key may use in a second; 0 is any.
+    """
+
+    def __init__(self, clock_s: Callable[[], float], *, partition_units_max: int = 0) -> None:
+        self._clock_s = clock_s
+        self._metering = Metering(clock_s())
+        self._partitions = PartitionUnits(partition_units_max) if partition_units_max else None
+        self.by_partition_key = self._partitions is not None
+        """Whether it matters of which partition key an operation is."""
+        self._file: ConsumptionFile | None = None
+        self._tables: Callable[[], Iterable[Table]] = tuple
+        self._flushing = asyncio.Lock()
+
+    def keep(self, file: ConsumptionFile, tables: Callable[[], Iterable[Table]]) -> None:
+        """Store in ``file`` from now on; ``tables`` returns those that may have reservations."""
+        self._file, self._tables = file, tables
+
+    # What every operation calls.
+
+    def require(self, table: Table, partition_key: bytes) -> None:
+        """Raise OTSCapacityUnitExhausted where a partition key has used up its second."""
+        if self._partitions is not None:
+            self._partitions.require(table, partition_key, self._clock_s())
+
+    def count(self, table: Table, partition_key: bytes | None, read: int, write: int) -> None:
+        """Count an operation on a table; it is of a partition key, or of several: None."""
+        self._metering.count(table, read, write, self._clock_s())
+        if self._partitions is not None and partition_key is not None:
+            self._partitions.add(table, partition_key, read + write)
+
+    def count_missing(self, instance: str, *, read: int = 0, write: int = 0) -> None:
+        """Count an operation on a table that is not there."""
+        self._metering.count_missing(instance, read, write, self._clock_s())
+
+    # Keeping and telling.
+
+    def totals(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Return (read, written) units by (instance, table) since this process started."""
+        return self._metering.totals(self._clock_s())
+
+    async def run(self) -> None:
+        """Store often, until cancelled."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Store what was counted; what cannot be stored is kept for the next time."""
+        async with self._flushing:
+            taken = self._metering.take(self._clock_s(), self._tables())
+            if self._file is None or not (taken.uses or taken.seconds):
+                return
+            try:
+                await asyncio.to_thread(self._file.add, taken)
+            except (sqlite3.Error, OSError) as error:
+                logger.warning("consumption is stored later: %s", error)
+                self._metering.put_back(taken)
+
+    async def found(
+        self, instance: str, table: str | None, begin_s: int | None, end_s: int | None
+    ) -> Taken:
+        """Return what this worker counted of an instance up to now, of one table or of all.
+
+        An hour belongs to the range that holds its first second.
+        """
+        await self.flush()
+        if self._file is None:
+            return Taken()
+        bounds = begin_s or 0, INT64_MAX if end_s is None else end_s
+        async with self._flushing:
+            found = await asyncio.to_thread(self._file.find, instance, table, *bounds)
+        found.seconds = {hour_s: min(s, HOUR_S) for hour_s, s in found.seconds.items()}
+        return found
+
+
+def packed(found: Taken) -> bytes:
+    """Return what was counted as one worker sends it to another."""
+    uses = [[*hour_of, *astuple(use)] for hour_of, use in found.uses.items()]
+    return json.dumps({"uses": uses, "seconds": found.seconds}).encode()
+
+
+def unpacked(told: bytes) -> Taken:
+    """Return what another worker counted."""
+    found = json.loads(told)
+    uses = {HourOf(*use[:3]): Use(*use[3:]) for use in found["uses"]}
+    return Taken(uses, {int(hour_s): seconds for hour_s, seconds in found["seconds"].items()})
+
+
+def hours(found: Taken) -> list[dict[str, Any]]:
+    """Return the hours as operators see them, in order."""
+    return [_told(hour_of, use, found) for hour_of, use in sorted(found.uses.items())]
+
+
+def _told(hour_of: HourOf, use: Use, found: Taken) -> dict[str, Any]:
+    """Return an hour as it is told: what was reserved is averaged over the time counted.
+
+    Of several workers it is the average of all: each counts every table's reservation.
+    """
+    seconds = found.seconds.get(hour_of.hour_s, 0.0)
+    return {
+        "hour_s": hour_of.hour_s,
+        "table": None if hour_of.table == NO_TABLE else hour_of.table,
+        "read": use.read,
+        "write": use.write,
+        "read_reserved": round(use.read_reserved_s / seconds, 3) if seconds else 0.0,
+        "write_reserved": round(use.write_reserved_s / seconds, 3) if seconds else 0.0,
+        "read_on_demand": use.read_on_demand,
+        "write_on_demand": use.write_on_demand,
+    }

@@ -1,0 +1,503 @@
+"""The hop between workers: a request that reached one is answered by the one that can.
+
+One connection from each worker to each other one carries all requests, each with a number, so
+answers come in any order. A frame is its length (4 bytes, big-endian) and its content, see
+``encode_call`` and ``encode_answer``. Both ends prove at the beginning that they know the cluster's
+secret; nothing else is said before. What is lost on the way is told as unknown where it was sent,
+as unavailable where it was not.
+
+Bounds: ``CALLS_MAX`` calls wait on one connection, ``UNSENT_BYTES_MAX`` of them unsent, and
+``FRAME_BYTES_MAX`` is the largest frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from struct import Struct, error
+from typing import NamedTuple, cast
+
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import (
+    STATUS,
+    OutcomeUnknown,
+    Rejected,
+    StoreError,
+    Unavailable,
+)
+from rowtide.stream.http.tally import UnknownWithin
+
+__all__ = ["NOBODY", "HopClient", "HopServer", "Unreached"]
+
+logger = logging.getLogger(__name__)
+
+CALLS_MAX = 10_000
+FRAME_BYTES_MAX = 80 * 1024 * 1024
+UNSENT_BYTES_MAX = 128 * 1024 * 1024
+CONNECT_S = 2.0
+ANSWER_S = 30
+"""After this long without an answer the outcome is unknown. The owner answers in 10 s."""
+
+NOBODY = Identity("", "", b"")
+"""On whose behalf a worker asks another one for its own sake."""
+
+NAMES_KEPT = 1024
+"""Callers and operations whose names are kept encoded: encoding them costs as much as the rest."""
+
+NONCE_BYTES = 32
+_LENGTH = Struct(">I")
+_CALL = Struct(">QBBBB")
+_CALL_HEAD = Struct(">IQ")
+_NUMBER_BYTES = 8
+_ANSWER = Struct(">QBB")
+OK, REJECTED, UNAVAILABLE, UNKNOWN = range(4)
+_CLIENT, _SERVER = b"rowtide hop client", b"rowtide hop server"
+
+
+class Call(NamedTuple):
+    """One request: on whose behalf, which operation, its body."""
+
+    number: int
+    identity: Identity
+    operation: str
+    body: bytes
+
+
+Answerer = Callable[[Identity, str, bytes], bytes | Awaitable[bytes]]
+"""Answers an operation; raises ``StoreError``."""
+
+
+def proof(secret: bytes, role: bytes, *nonces: bytes) -> bytes:
+    """Return what only who knows the secret can say to these nonces."""
+    return hmac.digest(secret, b"".join((role, *nonces)), hashlib.sha256)
+
+
+def encode_call(call: Call) -> bytes:
+    """Return a call's frame."""
+    number, identity, operation, body = call
+    names = _names(identity.access_key_id, identity.instance, operation)
+    head = _CALL_HEAD.pack(_NUMBER_BYTES + len(names) + len(body), number)
+    return b"".join((head, names, body))
+
+
+def decode_call(frame: bytes) -> Call:
+    """Take a call's frame apart, without its length."""
+    number, *sizes, _ = _CALL.unpack_from(frame)
+    at = _CALL.size + sum(sizes)
+    identity, operation = _named(frame[_NUMBER_BYTES:at])
+    return Call(number, identity, operation, frame[at:])
+
+
+@lru_cache(NAMES_KEPT)
+def _names(*names: str) -> bytes:
+    """Return on whose behalf a call is and what it asks for, as its frame has them."""
+    encoded = [name.encode() for name in names]
+    return b"".join((bytes((*map(len, encoded), 0)), *encoded))
+
+
+@lru_cache(NAMES_KEPT)
+def _named(names: bytes) -> tuple[Identity, str]:
+    """Return the same, read from a frame."""
+    at = _CALL.size - _NUMBER_BYTES
+    found: list[str] = []
+    for size in names[: at - 1]:
+        found.append(names[at : at + size].decode())
+        at += size
+    key_id, instance, operation = found
+    return Identity(key_id, instance, b""), operation
+
+
+def encode_answer(number: int, told: bytes | StoreError) -> bytes:
+    """Return an answer's frame."""
+    if isinstance(told, bytes):
+        head = _ANSWER.pack(number, OK, isinstance(told, UnknownWithin))
+        return b"".join((_LENGTH.pack(_ANSWER.size + len(told)), head, told))
+    kind = UNAVAILABLE
+    if isinstance(told, OutcomeUnknown):
+        kind = UNKNOWN
+    elif not isinstance(told, Unavailable):
+        kind = REJECTED
+    code, message = told.code.encode(), told.message.encode()
+    head = _ANSWER.pack(number, kind, len(code))
+    return b"".join((_LENGTH.pack(len(head) + len(code) + len(message)), head, code, message))
+
+
+def decode_answer(frame: bytes) -> tuple[int, bytes | StoreError]:
+    """Take an answer's frame apart, without its length."""
+    number, kind, size = _ANSWER.unpack_from(frame)
+    if kind == OK:
+        answer = frame[_ANSWER.size :]
+        return number, UnknownWithin(answer) if size else answer
+    code = frame[_ANSWER.size : _ANSWER.size + size].decode()
+    message = frame[_ANSWER.size + size :].decode()
+    if code not in STATUS or kind == UNKNOWN:
+        return number, OutcomeUnknown(message)
+    failure = Unavailable(message, code) if kind == UNAVAILABLE else Rejected(code, message)
+    return number, failure
+
+
+class _Frames(asyncio.Protocol):
+    """Cuts what comes in into frames. ``taken`` is called with each, without its length."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        """The beginning of a frame, of which ``_needed`` bytes must be there to go on."""
+        self._needed = 0
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._needed:
+                return
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        at = 0
+        while len(data) - at >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(data, at)
+            if size > self.frame_bytes_max():
+                self.abort(f"a frame of {size} bytes")
+                return
+            end = at + _LENGTH.size + size
+            if len(data) < end:
+                self._needed = end - at
+                break
+            self.taken(data[at + _LENGTH.size : end])
+            at = end
+        else:
+            self._needed = _LENGTH.size
+        self._buffer += data[at:]
+
+    def frame_bytes_max(self) -> int:
+        """Return the largest frame that is taken now."""
+        return FRAME_BYTES_MAX
+
+    def taken(self, frame: bytes) -> None:
+        """Take a whole frame."""
+        raise NotImplementedError
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame that has its length, with all others of this turn of the event loop.
+
+        Counted with four workers and 32 clients: 44 % fewer calls of the kernel.
+        """
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._send_all)
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the kernel has not taken yet."""
+        waiting = 0 if self.transport is None else self.transport.get_write_buffer_size()
+        return self._unsent_bytes + waiting
+
+    def _send_all(self) -> None:
+        frames, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    def say(self, content: bytes) -> None:
+        """Send a frame of ``content``."""
+        self.send(_LENGTH.pack(len(content)) + content)
+
+    def abort(self, why: str) -> None:
+        """Cut the connection."""
+        logger.warning("a connection between workers is cut: %s", why)
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class HopServer:
+    """Answers what other workers pass on."""
+
+    def __init__(
+        self, secret: Callable[[], bytes | None], answer: Answerer, tasks: asyncio.TaskGroup
+    ) -> None:
+        self.secret = secret
+        self.answer = answer
+        self.tasks = tasks
+        self._server: asyncio.Server | None = None
+        self.connections: set[asyncio.Transport] = set()
+
+    async def serve_on(self, listener: socket.socket) -> None:
+        """Accept workers on a socket that is bound already."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Served(self), sock=listener)
+
+    def close(self) -> None:
+        """Stop accepting, and cut what is open."""
+        if self._server is not None:
+            self._server.close()
+        for transport in list(self.connections):
+            transport.abort()
+
+
+class _Served(_Frames):
+    """The answering end of one connection."""
+
+    def __init__(self, hop: HopServer) -> None:
+        super().__init__()
+        self._hop = hop
+        self._nonce = os.urandom(NONCE_BYTES)
+        self._trusted = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._hop.connections.add(cast(asyncio.Transport, transport))
+        self.say(self._nonce)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.transport is not None:
+            self._hop.connections.discard(self.transport)
+        self.transport = None
+
+    def frame_bytes_max(self) -> int:
+        return FRAME_BYTES_MAX if self._trusted else 4 * NONCE_BYTES
+
+    def taken(self, frame: bytes) -> None:
+        if self._trusted:
+            try:
+                call = decode_call(frame)
+            except (ValueError, error) as malformed:
+                self.abort(f"a malformed call: {malformed}")
+            else:
+                self._call(call)
+            return
+        secret = self._hop.secret()
+        nonce, told = frame[:NONCE_BYTES], frame[NONCE_BYTES:]
+        if secret is None or not hmac.compare_digest(
+            told, proof(secret, _CLIENT, self._nonce, nonce)
+        ):
+            self.abort("it does not know the cluster's secret")
+            return
+        self._trusted = True
+        self.say(proof(secret, _SERVER, nonce, self._nonce))
+
+    def _call(self, call: Call) -> None:
+        try:
+            result = self._hop.answer(call.identity, call.operation, call.body)
+        except Exception as failure:  # noqa: BLE001 - Told to the caller; logged in _told.
+            self.send(encode_answer(call.number, _told(failure)))
+            return
+        if isinstance(result, bytes):
+            self.send(encode_answer(call.number, result))
+        elif isinstance(result, asyncio.Future):
+            result.add_done_callback(lambda done: self._settled(call.number, done))
+        else:
+            name = f"hop[{call.operation}]"
+            running = self._run(call.number, result)
+            try:
+                self._hop.tasks.create_task(running, name=name)
+            except RuntimeError:  # The worker is ending: nothing was begun.
+                running.close()
+                self.send(encode_answer(call.number, Unavailable()))
+
+    def _settled(self, number: int, done: asyncio.Future[bytes]) -> None:
+        if done.cancelled():
+            self.send(encode_answer(number, OutcomeUnknown()))
+        elif (failure := done.exception()) is not None:
+            self.send(encode_answer(number, _told(failure)))
+        else:
+            self.send(encode_answer(number, done.result()))
+
+    async def _run(self, number: int, awaitable: Awaitable[bytes]) -> None:
+        try:
+            told: bytes | StoreError = await awaitable
+        except Exception as failure:  # noqa: BLE001 - Told to the caller; logged in _told.
+            told = _told(failure)
+        self.send(encode_answer(number, told))
+
+
+def _told(failure: BaseException) -> StoreError:
+    """Return what the other worker is told of a failure."""
+    if isinstance(failure, StoreError):
+        return failure
+    # Who asked logs the answer with its request's id: the number joins both logs.
+    number = secrets.token_hex(4)
+    logger.error("fault %s: a request from another worker failed", number, exc_info=failure)
+    return OutcomeUnknown(f"Internal server error (fault {number}).")
+
+
+class Unreached(Unavailable):
+    """A worker was not asked: it can't be reached, or does not know the cluster's secret."""
+
+
+class HopClient:
+    """Calls other workers. ``secret`` is the cluster's, None as long as it is not known."""
+
+    def __init__(self, secret: Callable[[], bytes | None]) -> None:
+        self._secret = secret
+        self._links: dict[str, _Link] = {}
+
+    async def call(self, address: str, identity: Identity, operation: str, body: bytes) -> bytes:
+        """Have the worker at ``address`` (HOST:PORT) answer an operation.
+
+        Raises what it raised, ``Unreached`` where it was never asked, ``OutcomeUnknown`` where
+        it was asked and no answer came.
+        """
+        return await self.ask(address, identity, operation, body)
+
+    def ask(
+        self, address: str, identity: Identity, operation: str, body: bytes
+    ) -> Awaitable[bytes]:
+        """Do the same, without a task where the worker is connected: a future tells the answer."""
+        link = self._links.get(address)
+        if link is None or link.lost:
+            link = self._links[address] = _Link(address)
+        if link.caller is not None:
+            return link.caller.ask(identity, operation, body)
+        return link.first_call(self._secret, identity, operation, body)
+
+    def close(self) -> None:
+        """Cut every connection."""
+        for link in self._links.values():
+            link.close()
+
+
+class _Link:
+    """The connection to one worker; a lost one is not used again."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.lost = False
+        self.caller: _Caller | None = None
+        """The connection, once both ends trust each other."""
+        self._opening = asyncio.Lock()
+
+    async def first_call(
+        self,
+        secret: Callable[[], bytes | None],
+        identity: Identity,
+        operation: str,
+        body: bytes,
+    ) -> bytes:
+        """Connect, unless somebody else just did, and call."""
+        async with self._opening:
+            caller = self.caller or await self._open(secret())
+        return await caller.ask(identity, operation, body)
+
+    async def _open(self, secret: bytes | None) -> _Caller:
+        if self.lost or secret is None:
+            raise Unreached
+        host, _, port = self.address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        caller = _Caller(self, secret)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await loop.create_connection(lambda: caller, host.strip("[]"), int(port))
+                await caller.trusted
+        except (OSError, TimeoutError, Unavailable) as failure:
+            self.lost = True
+            caller.close()
+            raise Unreached from failure
+        self.caller = caller
+        caller.sweep()
+        return caller
+
+    def close(self) -> None:
+        """Cut the connection."""
+        self.lost = True
+        if self.caller is not None:
+            self.caller.close()
+
+
+class _Caller(_Frames):
+    """The asking end of one connection."""
+
+    def __init__(self, link: _Link, secret: bytes) -> None:
+        super().__init__()
+        self._link = link
+        self._secret = secret
+        self._nonce = os.urandom(NONCE_BYTES)
+        self._theirs: bytes | None = None
+        self._loop = asyncio.get_running_loop()
+        self.trusted: asyncio.Future[None] = self._loop.create_future()
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        """Who waits for the answer to which call, in the calls' order."""
+        self._number = 0
+        self._sent: deque[int] = deque(maxlen=ANSWER_S + 1)
+        """How many calls had been sent at each of the last sweeps."""
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def ask(self, identity: Identity, operation: str, body: bytes) -> asyncio.Future[bytes]:
+        """Send a call; the future tells its answer. Raises ``Unavailable``: nothing was sent."""
+        if self.transport is None or self.transport.is_closing():
+            raise Unreached
+        if len(self._waiting) >= CALLS_MAX or self.unsent_bytes > UNSENT_BYTES_MAX:
+            raise Unavailable("Server is busy.", "OTSServerBusy")
+        self._number += 1
+        future = self._waiting[self._number] = self._loop.create_future()
+        self.send(encode_call(Call(self._number, identity, operation, body)))
+        return future
+
+    def sweep(self) -> None:
+        """Look once a second for who has waited too long; so no call needs a timer of its own."""
+        self.expire()
+        if self.transport is not None:
+            self._sweeper = self._loop.call_later(1.0, self.sweep)
+
+    def expire(self) -> None:
+        """Tell those who wait for as many sweeps as an answer has seconds that it is unknown."""
+        self._sent.append(self._number)
+        if len(self._sent) == self._sent.maxlen:
+            for number in [number for number in self._waiting if number <= self._sent[0]]:
+                self._fail(self._waiting.pop(number))
+
+    def _fail(self, future: asyncio.Future[bytes]) -> None:
+        if not future.done():
+            future.set_exception(OutcomeUnknown())
+
+    def taken(self, frame: bytes) -> None:
+        if self.trusted.done():
+            try:
+                number, told = decode_answer(frame)
+            except (ValueError, error) as malformed:
+                self.abort(f"a malformed answer: {malformed}")
+                return
+            future = self._waiting.pop(number, None)
+            if future is None or future.done():
+                return
+            if isinstance(told, StoreError):
+                future.set_exception(told)
+            else:
+                future.set_result(told)
+        elif self._theirs is None:
+            self._theirs = frame
+            self.say(self._nonce + proof(self._secret, _CLIENT, frame, self._nonce))
+        elif hmac.compare_digest(frame, proof(self._secret, _SERVER, self._nonce, self._theirs)):
+            self.trusted.set_result(None)
+        else:
+            self.abort("it does not know the cluster's secret")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self._link.lost = True
+        if not self.trusted.done():
+            self.trusted.set_exception(Unavailable())
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            self._fail(future)
+
+    def close(self) -> None:
+        """Cut the connection."""
+        if self.transport is not None:
+            self.transport.abort()

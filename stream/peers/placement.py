@@ -1,0 +1,142 @@
+"""Brings shards in line with the catalog: here, and on every other worker.
+
+A change of the catalog is in force when every worker that serves a shard concerned has opened,
+changed or sealed it. Each worker does so by itself whenever the catalog has changed; who changed
+it asks all of them to have done so before its client is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.catalog.owner import CatalogOwner, Decide
+from rowtide.stream.peers.hop import NOBODY, HopClient
+from rowtide.stream.peers.peers import Peers
+from rowtide.stream.slots.slot import Slot
+
+__all__ = ["SETTLE", "Placement"]
+
+logger = logging.getLogger(__name__)
+
+SETTLE = "RowtideSettle"
+RETRY_S = 0.2
+SETTLE_S_MAX = 15.0
+"""After this long a worker that does not answer makes the outcome unknown."""
+
+ASK_S = 2.0
+"""Whoever has not settled by then is asked again, unless its slots were taken over meanwhile."""
+
+IDLE_S = 1.0
+"""A worker without slots may be dead: it is waited for so long."""
+
+
+class Placement:
+    """The shards of this worker's slots, and how to reach the others'."""
+
+    def __init__(
+        self,
+        catalog: CatalogOwner,
+        slots: Mapping[int, Slot],
+        hop: HopClient,
+        peers: Peers,
+    ) -> None:
+        self._peers = peers
+        self._catalog = catalog
+        self._slots = slots
+        self._hop = hop
+        self.wake = asyncio.Event()
+        """Set with every change of the catalog."""
+
+    async def run(self) -> None:
+        """Settle whenever the catalog has changed, until cancelled."""
+        while True:
+            await self.wake.wait()
+            self.wake.clear()
+            try:
+                await self._settle_here()
+            except StoreError as error:
+                logger.info("shards are brought in line later: %s", error)
+                self.wake.set()
+                await asyncio.sleep(RETRY_S)
+
+    async def change(self, decide: Decide) -> None:
+        """Change the catalog, as its owner does, and return once that is in force everywhere."""
+        await self._catalog.change(decide)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Return once the catalog as it is now is in force on every worker.
+
+        Raises ``OutcomeUnknown`` where that takes too long: it will come into force.
+        """
+        applied = self._catalog.catalog.applied
+        try:
+            async with asyncio.timeout(SETTLE_S_MAX):
+                await _until_done(self._settle_here)
+                asked: set[str] = set()
+                # Again and again: a worker may take over the slots of one that dies meanwhile.
+                while left := self._peers.serving() - asked:
+                    for address in sorted(left):
+                        await _until_done(partial(self._ask, address, applied))
+                    asked |= left
+                await self._tell_idle(applied)
+        except TimeoutError:
+            raise OutcomeUnknown from None
+
+    async def _tell_idle(self, applied: int) -> None:
+        """Let workers without slots read the catalog, which they would by themselves, later."""
+        idle = self._peers.known() - self._peers.serving()
+        if idle:
+            await self._peers.ask(SETTLE, _settled_to(applied), among=idle, answer_s=IDLE_S)
+
+    async def others(self, operation: str, body: bytes) -> list[bytes]:
+        """Return what every other worker with slots answers. Raises what one of them raised."""
+        serving = sorted(self._peers.serving())
+        return [await self._hop.call(at, NOBODY, operation, body) for at in serving]
+
+    async def settle_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Settle what another worker has changed in the catalog, up to its offset ``applied``."""
+        applied = int(json.loads(body)["applied"])
+        if self._catalog.catalog.applied < applied:
+            await self._catalog.refresh()
+        if self._catalog.catalog.applied < applied:
+            raise Unavailable("The catalog is not read that far yet.")
+        await self._settle_here()
+        return b"{}"
+
+    async def _ask(self, address: str, applied: int) -> None:
+        """Have another worker settle, unless it owns nothing any more.
+
+        Raises ``Unavailable`` where it has not, yet: one that stands still never answers.
+        """
+        if address not in self._peers.serving():
+            return
+        try:
+            async with asyncio.timeout(ASK_S):
+                await self._hop.call(address, NOBODY, SETTLE, _settled_to(applied))
+        except TimeoutError:
+            raise Unavailable from None
+
+    async def _settle_here(self) -> None:
+        for slot in list(self._slots.values()):
+            await slot.settle()
+
+
+def _settled_to(applied: int) -> bytes:
+    return json.dumps({"applied": applied}).encode()
+
+
+async def _until_done(attempt: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await attempt()
+            return
+        except (Unavailable, OutcomeUnknown) as error:
+            logger.debug("settling goes on: %s", error)
+            await asyncio.sleep(RETRY_S)

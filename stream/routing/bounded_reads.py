@@ -1,0 +1,165 @@
+"""Reads that allow for staleness: answered here from a copy of the rows that is young enough.
+
+A request says by its header how old what it reads may be. Where each shard that it touches is owned
+here, or kept warm here with a view no older, it is answered at once, and nobody else is asked.
+In every other case it is answered as if it had not said anything.
+
+What the catalog says must be as young: a table that was dropped or made again counts as a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import cast
+
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import Elsewhere, Rejected, StoreError, invalid
+from rowtide.core.schema import ShardRange
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.http.tally import BoundedHandler, Handler
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.operations.row import RowOperations
+from rowtide.stream.operations.row_requests import parse, read_key
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.slots.slot import Slot
+from rowtide.stream.slots.standby import Standby
+from rowtide.stream.slots.standby_shard import StandbyShard
+
+__all__ = ["BoundedReads", "staleness_s"]
+
+STALENESS_MS_MAX = 3_600_000
+STALENESS_S_MIN = 0.02
+"""No view is younger for long: who allows for less is answered by the owner at once."""
+
+OPERATIONS = ("GetRow", "BatchGetRow", "GetRange")
+"""Those that may be answered so."""
+
+
+def staleness_s(told: bytes) -> float:
+    """Return how old what is read may be, in seconds. Raises OTSParameterInvalid."""
+    if not told.isdigit() or len(told) > 7 or int(told) > STALENESS_MS_MAX:
+        text = told.decode("utf-8", "replace")
+        raise invalid(f"The x-ots-max-staleness-ms must be 0 to {STALENESS_MS_MAX}, but is {text}.")
+    return int(told) / 1000
+
+
+class Copies(Directory):
+    """The directory as one request sees it that may be answered from copies."""
+
+    def __init__(
+        self,
+        strong: Directory,
+        slots: Mapping[int, Slot],
+        standbys: Mapping[int, Standby],
+        age_s_max: float,
+    ) -> None:
+        super().__init__(strong.catalog, slots, strong.limits, strong.clock_us, strong.consumption)
+        self._standbys = standbys
+        self._age_s_max = age_s_max
+        self.used: dict[str, StandbyShard] = {}
+        """The copies that were found young enough: they are for as long as the request takes."""
+
+    def shard(self, shard: ShardRange) -> ShardOwner:
+        """Return who can be read: the open shard, or a copy that is young enough.
+
+        Raises ``Elsewhere`` where neither is here.
+        """
+        if shard.slot in self._slots:
+            return super().shard(shard)
+        view = self.used.get(shard.shard_id)
+        if view is None:
+            standby = self._standbys.get(shard.slot)
+            view = None if standby is None else standby.view(shard.shard_id, self._age_s_max)
+            if view is None:
+                raise Elsewhere(shard.slot)
+            self.used[shard.shard_id] = view
+        return cast(ShardOwner, view)  # To who only reads, one is as the other.
+
+
+class BoundedReads:
+    """Answers them. ``catalog`` is brought up to date where it was not read of late."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        slots: Mapping[int, Slot],
+        standbys: Mapping[int, Standby],
+        catalog: CatalogOwner,
+        counts: Counts,
+    ) -> None:
+        self._directory = directory
+        self._slots = slots
+        self._standbys = standbys
+        self._catalog = catalog
+        self._counts = counts
+
+    def handlers(self, strong: Mapping[str, Handler]) -> dict[str, BoundedHandler]:
+        """Return the handlers of requests with a bound; ``strong`` are those of the others."""
+        return {name: self._bounded(name, strong[name]) for name in OPERATIONS}
+
+    def _bounded(self, name: str, strong: Handler) -> BoundedHandler:
+        def route(identity: Identity, body: bytes, told: bytes) -> Awaitable[bytes] | bytes:
+            age_s_max = staleness_s(told)
+            if not self._standbys or age_s_max < STALENESS_S_MIN:
+                return self._strongly(strong, identity, body)
+            if self._catalog.read_age_s() > age_s_max:
+                return self._later(name, strong, identity, body, age_s_max)
+            return self._answer(name, strong, identity, body, age_s_max)
+
+        return route
+
+    async def _later(
+        self, name: str, strong: Handler, identity: Identity, body: bytes, age_s_max: float
+    ) -> bytes:
+        """Answer once the catalog is read to its present end."""
+        await self._catalog.refresh_since(age_s_max)
+        answer = self._answer(name, strong, identity, body, age_s_max)
+        return answer if isinstance(answer, bytes) else await answer
+
+    def _strongly(
+        self, strong: Handler, identity: Identity, body: bytes
+    ) -> Awaitable[bytes] | bytes:
+        self._counts.bounded_owner += 1
+        return strong(identity, body)
+
+    def _answer(
+        self, name: str, strong: Handler, identity: Identity, body: bytes, age_s_max: float
+    ) -> Awaitable[bytes] | bytes:
+        copies = Copies(self._directory, self._slots, self._standbys, age_s_max)
+        try:
+            answer = _answer_from(copies, name, identity, body)
+        except StoreError:
+            # Not here, not young enough, or refused: that is for the owner to say.
+            answer = None
+        if answer is None:
+            return self._strongly(strong, identity, body)
+        self._counts.bounded_copy += bool(copies.used)
+        self._counts.bounded_owner += not copies.used
+        return answer
+
+
+def _answer_from(
+    copies: Copies, name: str, identity: Identity, body: bytes
+) -> Awaitable[bytes] | bytes | None:
+    """Return the answer, None to what belongs to a transaction. Raises ``StoreError``."""
+    rows = RowOperations(copies)
+    if name == "BatchGetRow":
+        _require_here(copies, identity, parse(pb.BatchGetRowRequest, body))
+        return rows.batch_get_row(identity, body)
+    if name == "GetRange":
+        within = parse(pb.GetRangeRequest, body).transaction_id
+        return None if within else rows.get_range(identity, body)
+    within = parse(pb.GetRowRequest, body).transaction_id
+    return None if within else rows.get_row(identity, body)
+
+
+def _require_here(copies: Copies, identity: Identity, request: pb.BatchGetRowRequest) -> None:
+    """Raise unless every row of a batch can be read here: none is counted as read otherwise."""
+    for wanted in request.tables:
+        table = copies.catalog.table(identity.instance, wanted.table_name)
+        if table is None:
+            raise Rejected("OTSObjectNotExist", "It may be heard of elsewhere.")
+        for buffer in wanted.primary_key:
+            copies.owner(table, read_key(buffer, table, copies.limits)).require_readable()

@@ -1,0 +1,56 @@
+"""Tells where a request on one row goes before it is taken apart: by its table and its first key.
+
+Nothing is checked here. Whoever answers the request holds it to everything; what can't be told at a
+glance (a table not known yet, a transaction, a malformed key) is left to the handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from rowtide.core import key
+from rowtide.core.authentication import Identity
+from rowtide.core.plainbuffer import first_key_value
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.operations.directory import Directory
+
+__all__ = ["Destination", "destinations"]
+
+Destination = Callable[[Identity, bytes], int | None]
+"""Returns the slot of a request's row where another worker serves it, else None."""
+
+_ROWS: Mapping[str, tuple[Any, str]] = {
+    "PutRow": (pb.PutRowRequest, "row"),
+    "UpdateRow": (pb.UpdateRowRequest, "row_change"),
+    "DeleteRow": (pb.DeleteRowRequest, "primary_key"),
+    "GetRow": (pb.GetRowRequest, "primary_key"),
+}
+"""The message of each operation on one row, and its field with the row."""
+
+
+def destinations(directory: Directory) -> dict[str, Destination]:
+    """Return what tells the slot, by operation."""
+    return {name: _destination(directory, *form) for name, form in _ROWS.items()}
+
+
+def _destination(directory: Directory, message: Any, field: str) -> Destination:
+    catalog = directory.catalog
+
+    def slot(identity: Identity, body: bytes) -> int | None:
+        try:
+            request = message.FromString(body)
+        except DecodeError:
+            return None
+        table = catalog.tables.get((identity.instance, request.table_name))
+        if table is None or request.transaction_id:
+            return None
+        value = first_key_value(getattr(request, field))
+        if value is None:
+            return None
+        number = catalog.shard_for(table, key.encode((value,))).slot
+        return None if directory.serves(number) else number
+
+    return slot

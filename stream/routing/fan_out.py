@@ -1,0 +1,417 @@
+"""Requests on rows of several workers: batches are divided, ranges go from worker to worker.
+
+A batch's rows go to their owners side by side, and their results come back in the request's order.
+A part whose worker does not answer fails row by row, with what is known of it. A range answers the
+rows of one worker's shards at a time; where more follow elsewhere, the next key is looked up there.
+
+Where everything is one worker's, the request goes there, or to the handler here, as it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, groupby, islice, repeat
+from operator import itemgetter
+from struct import Struct
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from rowtide.core import key, plainbuffer
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import StoreError, Unavailable
+from rowtide.core.schema import ShardRange, Table
+from rowtide.core.source_form import first_key_value
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.http.edge import Handler
+from rowtide.stream.operations.batch_parts import (
+    CheckedBatch,
+    Part,
+    Told,
+    divide,
+    joined,
+    marked,
+    part_bodies,
+)
+from rowtide.stream.operations.directory import Directory
+from rowtide.stream.operations.range_scan import span_of, touched
+
+__all__ = ["HERE", "PART_OF_EXPORT", "PART_OF_RANGE", "FanOut", "part_handler"]
+
+PART_OF_RANGE, PART_OF_EXPORT = "RowtidePartOfRange", "RowtidePartOfExport"
+
+HERE = ""
+"""The address of this worker among the parts of a request."""
+
+_SIZE = Struct(">H")
+
+_BATCHES: Mapping[str, Any] = {
+    "BatchWriteRow": pb.BatchWriteRowRequest,
+    "BatchGetRow": pb.BatchGetRowRequest,
+    "BulkImport": pb.BulkImportRequest,
+}
+"""Messages of the operations whose answers tell row by row that there is no such table."""
+
+_RESULTS: Mapping[Any, Any] = {
+    pb.BatchGetRowResponse: pb.RowInBatchGetRowResponse,
+    pb.BulkImportResponse: pb.RowInBulkImportResponse,
+}
+"""What an answer tells of each row."""
+
+Row = TypeVar("Row")
+Ask = Callable[[str, str, Identity, bytes], Awaitable[bytes] | bytes]
+"""Has the worker at an address (or HERE) answer an operation. May raise what it raises."""
+
+
+class FanOut:
+    """``owners`` tells each slot's worker; ``ask`` reaches them, ``HERE`` included.
+
+    ``refresh`` reads the catalog to its present end.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        owners: Callable[[], Mapping[int, str]],
+        ask: Ask,
+        refresh: Callable[[], Awaitable[None]],
+        *,
+        address: str,
+    ) -> None:
+        self._refresh = refresh
+        self._directory = directory
+        self._owners = owners
+        self._ask = ask
+        self._address = address
+
+    def knows(self, identity: Identity, operation: str, body: bytes) -> bool:
+        """Say whether this worker knows every table of a batch, or it is none."""
+        message = _BATCHES.get(operation)
+        if message is None:
+            return True
+        try:
+            request = message.FromString(body)
+        except DecodeError:
+            return True  # The handler refuses it.
+        named = request.tables if hasattr(request, "tables") else [request]
+        catalog = self._directory.catalog
+        return all(catalog.table(identity.instance, one.table_name) for one in named)
+
+    async def _table(self, identity: Identity, name: str) -> Table | None:
+        """Return a table, None where there is none now."""
+        catalog = self._directory.catalog
+        found = catalog.table(identity.instance, name)
+        if found is None:
+            await self._refresh()
+            found = catalog.table(identity.instance, name)
+        return found
+
+    def _worker(self, shard: ShardRange) -> str:
+        address = self._owners().get(shard.slot, "")
+        return HERE if address == self._address else address
+
+    def _worker_of(self, table: Table, row: bytes) -> str:
+        """Return whose a row is, by its wire bytes."""
+        shard = self._shard_of(table, plainbuffer.first_key_value(row))
+        return HERE if shard is None else self._worker(shard)
+
+    def _shard_of(self, table: Table, value: bytes | None) -> ShardRange | None:
+        """Return the shard of a row by its first key column; None: it is refused wherever it is."""
+        if value is None:
+            return None
+        return self._directory.catalog.shard_for(table, key.encode((value,)))
+
+    # Batches.
+
+    async def write(self, identity: Identity, body: bytes, batch: CheckedBatch) -> bytes:
+        """Answer a BatchWriteRow that was found to be in order."""
+        request, values = batch.request, iter(batch.first_values)
+        atomic: dict[str, str] = {}
+        """Whose all rows of a table are, however often it is named."""
+        whose: list[list[str]] = []
+        for wanted in request.tables:
+            table = await self._table(identity, wanted.table_name)
+            found = self._writers(table, [*islice(values, len(wanted.rows))])
+            if request.is_atomic:
+                found = [atomic.setdefault(wanted.table_name, found[0])] * len(found)
+            whose.append(found)
+        divided = divide(request, whose)
+        if len(divided) > 1:
+            bodies = part_bodies(request, batch.fields, divided)
+            here = partial(self._written, identity, batch, divided.get(HERE, []))
+            answers = await self._answers("BatchWriteRow", bodies, identity, here)
+            return joined(request, whose, answers)
+        ((address, part),) = divided.items()
+        if address == HERE:
+            return await self._written(identity, batch, part, body)
+        return await self._asked(address, "BatchWriteRow", identity, body)
+
+    async def _written(
+        self, identity: Identity, batch: CheckedBatch, part: Part, body: bytes
+    ) -> bytes:
+        """Write this worker's part of a batch; ``body`` asks the handler for the same."""
+        writing = batch.write(part)
+        if writing is None:
+            return await self._asked(HERE, "BatchWriteRow", identity, body)
+        return await writing
+
+    def _writers(self, table: Table | None, values: Sequence[bytes | None]) -> list[str]:
+        """Return whose each row is, by its first key column's variant."""
+        if table is None:
+            return [HERE] * len(values)
+        shard_for = self._directory.catalog.shard_for
+        own = self._address
+        whose = {slot: HERE if at == own else at for slot, at in self._owners().items()}
+        return [
+            HERE if value is None else whose.get(shard_for(table, key.encode((value,))).slot, HERE)
+            for value in values
+        ]
+
+    async def read(self, identity: Identity, body: bytes, request: pb.BatchGetRowRequest) -> bytes:
+        """Answer a BatchGetRow that was found to be in order."""
+        whose: list[list[str]] = []
+        parts: dict[str, pb.BatchGetRowRequest] = {}
+        for wanted in request.tables:
+            table = await self._table(identity, wanted.table_name)
+            tokens = [*wanted.token, *[b""] * len(wanted.primary_key)]
+            rows = list(zip(wanted.primary_key, tokens, strict=False))
+            found = [self._worker_of(table, row) if table else HERE for row, _ in rows]
+            whose.append(found)
+            for address, its in _divided(rows, found).items():
+                part = parts.setdefault(address, pb.BatchGetRowRequest()).tables.add()
+                part.CopyFrom(wanted)
+                part.primary_key[:] = [row for row, _ in its]
+                part.token[:] = [token for _, token in its]
+        if len(parts) <= 1:
+            return await self._asked(next(iter(parts), HERE), "BatchGetRow", identity, body)
+        bodies = {address: part.SerializeToString() for address, part in parts.items()}
+        answers = await self._answers("BatchGetRow", bodies, identity)
+        whole = pb.BatchGetRowResponse()
+        results = _rows(answers, pb.BatchGetRowResponse)
+        for wanted, of_table in zip(request.tables, whose, strict=True):
+            of_all = whole.tables.add(table_name=wanted.table_name).rows
+            of_all.extend([next(results[address]) for address in of_table])
+        return marked(bytes(whole.SerializeToString()), answers)
+
+    async def load(self, identity: Identity, body: bytes, request: pb.BulkImportRequest) -> bytes:
+        """Answer a BulkImport that was found to be in order."""
+        table = await self._table(identity, request.table_name)
+        parts: dict[str, pb.BulkImportRequest] = {}
+        whose: list[str] = []
+        shards: dict[str, dict[str, None]] = {}
+        forms = [*request.row_forms]  # Each look into the message would copy and hash them anew.
+        for row in request.rows:
+            shard = None
+            if table:
+                value = first_key_value(row.row_change, row.row_form, forms)
+                shard = self._shard_of(table, value)
+            address = HERE if shard is None else self._worker(shard)
+            part = parts.get(address)
+            if part is None:
+                part = parts[address] = pb.BulkImportRequest(table_name=request.table_name)
+                part.row_forms.extend(forms)
+            if shard is not None:
+                shards.setdefault(address, {})[shard.shard_id] = None
+            whose.append(address)
+            part.rows.append(row)
+        if len(parts) <= 1:
+            return await self._asked(next(iter(parts), HERE), "BulkImport", identity, body)
+        if request.HasField("source"):
+            # A shard skips what is behind the rows it has, so it must get all or none: a worker
+            # with another catalog may find rows of one shard where this one has seen two.
+            for address, part in parts.items():
+                part.source = request.source
+                part.only_shards.extend(shards.get(address, ()))
+        bodies = {address: part.SerializeToString() for address, part in parts.items()}
+        answers = await self._answers("BulkImport", bodies, identity)
+        whole = pb.BulkImportResponse(table_name=request.table_name)
+        rows = _rows(answers, pb.BulkImportResponse)
+        whole.rows.extend([next(rows[address]) for address in whose])
+        return marked(bytes(whole.SerializeToString()), answers)
+
+    async def _answers(
+        self,
+        operation: str,
+        bodies: Mapping[str, bytes],
+        identity: Identity,
+        here: Callable[[bytes], Awaitable[bytes]] | None = None,
+    ) -> dict[str, Told]:
+        """Return each worker's answer to its part, or what went wrong with it.
+
+        This worker's comes from ``here``, if that is given.
+        """
+        if here is None:
+            here = partial(self._asked, HERE, operation, identity)
+        async with asyncio.TaskGroup() as tasks:
+            asked = {
+                address: self._begun(tasks, address, operation, identity, body)
+                if address != HERE
+                else tasks.create_task(_kept(_last(here, body)), name="part[here]")
+                for address, body in bodies.items()
+            }
+            return {address: await _told(answer) for address, answer in asked.items()}
+
+    def _begun(
+        self,
+        tasks: asyncio.TaskGroup,
+        address: str,
+        operation: str,
+        identity: Identity,
+        body: bytes,
+    ) -> Awaitable[bytes | StoreError] | StoreError:
+        """Have a part answered; a worker that is connected needs no task for it."""
+        try:
+            answer = self._ask(address, operation, identity, body)
+        except StoreError as error:
+            return error
+        if isinstance(answer, asyncio.Future):
+            return answer
+        return tasks.create_task(_kept(answer), name=f"part[{address}]")
+
+    async def _asked(self, address: str, operation: str, identity: Identity, body: bytes) -> bytes:
+        answer = self._ask(address, operation, identity, body)
+        return answer if isinstance(answer, bytes) else await answer
+
+    # Ranges.
+
+    async def scan(self, identity: Identity, _body: bytes, request: pb.GetRangeRequest) -> bytes:
+        """Answer a GetRange."""
+        await self._table(identity, request.table_name)
+        found = self._segments(identity, request, backward=request.direction == pb.BACKWARD)
+        answer = pb.GetRangeResponse
+        return await self._first("GetRange", PART_OF_RANGE, identity, request, found, answer)
+
+    async def export(
+        self, identity: Identity, _body: bytes, request: pb.BulkExportRequest
+    ) -> bytes:
+        """Answer a BulkExport."""
+        await self._table(identity, request.table_name)
+        found = self._segments(identity, request, backward=False)
+        answer = pb.BulkExportResponse
+        return await self._first("BulkExport", PART_OF_EXPORT, identity, request, found, answer)
+
+    def _segments(
+        self, identity: Identity, request: Any, *, backward: bool
+    ) -> list[tuple[str, list[str]]]:
+        """Return the workers of a range in its order, each with its shards."""
+        table = self._directory.table(identity.instance, request.table_name)
+        start, end = request.inclusive_start_primary_key, request.exclusive_end_primary_key
+        span = span_of(table, start, end, self._directory.limits, backward=backward)
+        exact = getattr(request, "exact_in_shard", "")
+        only = frozenset((exact,)) if exact else None
+        whose = [(self._worker(shard), shard.shard_id) for shard in touched(table, span, only)]
+        return [(at, [s for _, s in run]) for at, run in groupby(whose, itemgetter(0))]
+
+    async def _first(
+        self,
+        operation: str,
+        part: str,
+        identity: Identity,
+        request: Any,
+        segments: Sequence[tuple[str, list[str]]],
+        kind: Any,
+    ) -> bytes:
+        """Return the first worker's rows that there are, with the key at which the rest begins."""
+        if len(segments) <= 1:
+            # A shard that is not known here may be by now; otherwise that is the answer.
+            address = segments[0][0] if segments else HERE
+            return await self._asked(address, operation, identity, request.SerializeToString())
+        for number, (address, shards) in enumerate(segments):
+            body = _part_body(shards, request)
+            answer = kind.FromString(await self._asked(address, part, identity, body))
+            if answer.next_start_primary_key or number == len(segments) - 1:
+                return bytes(answer.SerializeToString())
+            if _has_rows(answer):
+                following = await self._next_key(identity, request, segments[number + 1 :])
+                if following:
+                    answer.next_start_primary_key = following
+                return bytes(answer.SerializeToString())
+        raise Unavailable
+
+    async def _next_key(
+        self, identity: Identity, request: Any, segments: Sequence[tuple[str, list[str]]]
+    ) -> bytes:
+        """Return the key of the first row that is left, as a wire row; empty: there is none."""
+        probe = pb.GetRangeRequest(
+            table_name=request.table_name,
+            direction=getattr(request, "direction", pb.FORWARD),
+            inclusive_start_primary_key=request.inclusive_start_primary_key,
+            exclusive_end_primary_key=request.exclusive_end_primary_key,
+            max_versions=1,
+            limit=1,
+        )
+        for address, shards in segments:
+            told = await self._asked(address, PART_OF_RANGE, identity, _part_body(shards, probe))
+            answer = pb.GetRangeResponse.FromString(told)
+            for row in plainbuffer.decode_rows(answer.rows) if answer.rows else ():
+                return plainbuffer.HEADER + plainbuffer.encode_row(row.key, [])
+            if answer.next_start_primary_key:
+                return answer.next_start_primary_key
+        return b""
+
+
+async def _last(here: Callable[[bytes], Awaitable[bytes]], body: bytes) -> bytes:
+    """Answer this worker's part, once what others are asked has left."""
+    await asyncio.sleep(0)
+    return await here(body)
+
+
+async def _kept(answer: Awaitable[bytes] | bytes) -> bytes | StoreError:
+    """Return an answer or the failure to get one, which must not end the other parts."""
+    try:
+        return answer if isinstance(answer, bytes) else await answer
+    except StoreError as error:
+        return error
+
+
+async def _told(answer: Awaitable[Told] | StoreError) -> Told:
+    """Return a part's answer, or what went wrong with it."""
+    try:
+        return answer if isinstance(answer, StoreError) else await answer
+    except StoreError as error:
+        return error
+
+
+def part_handler(answer: Callable[[Identity, bytes, frozenset[str]], Any]) -> Handler:
+    """Return what answers another worker about some of a range's shards."""
+
+    def handle(identity: Identity, body: bytes) -> Any:
+        (size,) = _SIZE.unpack_from(body)
+        start = _SIZE.size + size
+        shards = frozenset(body[_SIZE.size : start].decode().split(","))
+        return answer(identity, body[start:], shards)
+
+    return handle
+
+
+def _part_body(shards: Sequence[str], request: Any) -> bytes:
+    names = ",".join(shards).encode()
+    return b"".join((_SIZE.pack(len(names)), names, request.SerializeToString()))
+
+
+def _has_rows(answer: Any) -> bool:
+    return bool(answer.rows)
+
+
+def _divided(rows: Sequence[Row], whose: Sequence[str]) -> dict[str, list[Row]]:
+    """Return each worker's rows in their order, by address."""
+    found: dict[str, list[Row]] = {}
+    for row, address in zip(rows, whose, strict=True):
+        found.setdefault(address, []).append(row)
+    return found
+
+
+def _rows(answers: Mapping[str, Told], kind: Any) -> dict[str, Iterator[Any]]:
+    """Return the results of the rows of each worker's part, in the order in which it got them."""
+    return {address: _results(told, kind) for address, told in answers.items()}
+
+
+def _results(told: Told, kind: Any) -> Iterator[Any]:
+    if isinstance(told, StoreError):
+        error = pb.Error(code=told.code, message=told.message)
+        return repeat(_RESULTS[kind](is_ok=False, error=error))
+    answer = kind.FromString(told)
+    tables = answer.tables if hasattr(answer, "tables") else [answer]
+    return chain.from_iterable(table.rows for table in tables)

@@ -1,0 +1,132 @@
+"""Makes a worker known in the catalog: where it is, at its first start its instance and its key,
+and the secret that workers share; and says goodbye.
+
+A key that the catalog knows, or knows to be revoked, tells of an earlier start: an instance that
+is gone since then was deleted, and stays so.
+
+The catalog's owner writes them; any other worker asks it to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from rowtide.core.authentication import Identity
+from rowtide.core.catalog import (
+    AccessKey,
+    Catalog,
+    Document,
+    Instance,
+    secret_document,
+    worker_document,
+)
+from rowtide.core.errors import Elsewhere, OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.catalog.owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.operations.admin import instance_document, key_document
+from rowtide.stream.peers.hop import NOBODY
+
+__all__ = ["FAREWELL", "WELCOME", "Credentials", "Introduction"]
+
+logger = logging.getLogger(__name__)
+
+WELCOME, FAREWELL = "RowtideWelcome", "RowtideFarewell"
+FAREWELL_S = 1.0
+RETRY_S = 0.2
+
+
+class Credentials(NamedTuple):
+    """The key pair and the instance that a worker makes at its first start."""
+
+    access_key_id: str
+    access_key_secret: str
+    instance: str
+
+
+class Introduction:
+    """That of the worker ``name`` at ``address``. ``forward`` has a slot's worker answer."""
+
+    def __init__(
+        self,
+        wanted: Credentials,
+        catalog: CatalogOwner,
+        forward: Callable[[int, str, Identity, bytes], Awaitable[bytes]],
+        *,
+        name: str,
+        address: str,
+    ) -> None:
+        self._told = {"name": name, "address": address}
+        self._wanted = wanted
+        self._catalog = catalog
+        self._forward = forward
+
+    async def make(self) -> None:
+        """Return once we are known."""
+        body = json.dumps({**self._told, **self._wanted._asdict()}).encode()
+        while True:
+            try:
+                await self.welcome(NOBODY, body)
+                return
+            except Elsewhere:
+                pass
+            try:
+                await self._forward(CATALOG_SLOT, WELCOME, NOBODY, body)
+                return
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.debug("not introduced yet: %s", error)
+                await asyncio.sleep(RETRY_S)
+
+    async def welcome(self, _identity: Identity, body: bytes) -> bytes:
+        """Make a worker known, with its instance and its key. Raises ``Elsewhere``."""
+        told = json.loads(body)
+        name, address = told.pop("name"), told.pop("address")
+        wanted = Credentials(**told)
+
+        def decide(catalog: Catalog, stamp: int) -> list[Document]:
+            known = catalog.workers.get(name) == address
+            worker = [] if known else [worker_document(name, address)]
+            return worker + _documents(wanted, catalog, stamp)
+
+        await self._catalog.change(decide)
+        return b"{}"
+
+    async def part(self) -> None:
+        """Say goodbye, if somebody hears it: others need not ask us any more."""
+        body = json.dumps(self._told).encode()
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                try:
+                    await self.farewell(NOBODY, body)
+                except Elsewhere:
+                    await self._forward(CATALOG_SLOT, FAREWELL, NOBODY, body)
+
+    async def farewell(self, _identity: Identity, body: bytes) -> bytes:
+        """Forget a worker, unless it is elsewhere by now. Raises ``Elsewhere``."""
+        told = json.loads(body)
+
+        def decide(catalog: Catalog, _stamp: int) -> list[Document]:
+            there = catalog.workers.get(told["name"]) == told["address"]
+            return [worker_document(told["name"], None)] if there else []
+
+        await self._catalog.change(decide)
+        return b"{}"
+
+
+def _documents(wanted: Credentials, catalog: Catalog, stamp: int) -> list[Document]:
+    """Return what must exist and does not."""
+    documents: list[Document] = []
+    key_id = wanted.access_key_id
+    if key_id not in catalog.keys and key_id not in catalog.revoked:
+        if wanted.instance.lower() not in catalog.instances:
+            kind = "high-performance"
+            documents.append(instance_document(Instance(wanted.instance, kind, stamp)))
+        key = AccessKey(key_id, wanted.access_key_secret, None, True, True, stamp)
+        documents.append(key_document(key))
+    if catalog.hop_secret is None:
+        documents.append(secret_document(secrets.token_bytes(32)))
+    return documents

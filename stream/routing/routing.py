@@ -1,0 +1,251 @@
+"""Sends a request to the worker that can answer it: this one, or one hop away.
+
+What concerns the catalog is answered by its owner. A request on one row goes where its first key
+says, unread. Everything else is tried here first: where a shard is another worker's the handler
+raises ``Elsewhere``, having done nothing, and the request goes there as it came. Whoever was asked
+by another worker does not pass on again.
+
+No worker says that something is absent before it has read the catalog to its present end, unless
+it serves the catalog under a lease that holds. It answers by the catalog that it knows first, and
+reads only where something is missing there: a refusal changed nothing, so the request is tried
+again. A batch tells row by row that a table is missing, when others may be written: there the
+tables are looked for before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import Elsewhere, Rejected, Unavailable, invalid
+from rowtide.stream.catalog.owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.http.edge import Handler
+from rowtide.stream.peers.hop import HopClient
+from rowtide.stream.routing.destinations import Destination
+from rowtide.stream.routing.fan_out import HERE, FanOut
+
+__all__ = ["CATALOG_OPERATIONS", "Divided", "Router"]
+
+CATALOG_OPERATIONS = frozenset(
+    (
+        "CreateTable",
+        "ListTable",
+        "DescribeTable",
+        "UpdateTable",
+        "DeleteTable",
+        "CreateIndex",
+        "DropIndex",
+        "AddDefinedColumn",
+        "DeleteDefinedColumn",
+        "RowtideListInstances",
+        "RowtideCreateInstance",
+        "RowtideDeleteInstance",
+        "RowtideListKeys",
+        "RowtideCreateKey",
+        "RowtideRevokeKey",
+        "RowtidePauseReclaimer",
+        "RowtideResumeReclaimer",
+        "RowtideForgetWorker",
+        "RowtideListShards",
+        "RowtideSplitShard",
+        "RowtideMergeShards",
+        "RowtideMoveShard",
+    )
+)
+
+ABSENT = frozenset({"OTSObjectNotExist", "OTSSessionNotExist", "OTSTrimmedDataAccess"})
+"""Codes that say that something is not there. What is not known of a shard is taken for trimmed."""
+
+Awaited = Awaitable[bytes] | bytes
+
+
+class Divided(NamedTuple):
+    """How an operation on rows of several workers is answered.
+
+    ``divisible`` takes a request apart for ``answer``; None: it may not be divided. It raises what
+    refuses the request whole.
+    """
+
+    fan_out: FanOut
+    divisible: Callable[[Identity, bytes], Any]
+    answer: Callable[[Identity, bytes, Any], Awaitable[bytes]]
+
+
+class Router:
+    """Routes the operations of ``handlers``; those of ``among_workers`` are not for clients.
+
+    ``owners`` tells each slot's worker by address, ``serving`` whether a slot is open and leased
+    here, and ``destinations`` by operation where a request goes.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        among_workers: Mapping[str, Handler],
+        catalog: CatalogOwner,
+        hop: HopClient,
+        owners: Callable[[], Mapping[int, str]],
+        serving: Callable[[int], bool],
+        divided: Mapping[str, Divided],
+        destinations: Mapping[str, Destination],
+        *,
+        address: str,
+    ) -> None:
+        self._handlers = handlers
+        self._among_workers = among_workers
+        self._divided = divided
+        self._destinations = destinations
+        self._catalog = catalog
+        self._hop = hop
+        self._owners = owners
+        self._serving = serving
+        self._address = address
+        self._known: Mapping[int, str] | None = None
+        self._all_here = True
+
+    def routed(self) -> dict[str, Handler]:
+        """Return the handlers for clients' requests."""
+        return {
+            name: self._of_catalog(name, handler)
+            if name in CATALOG_OPERATIONS
+            else self._of_several(name, self._of_rows(name, handler))
+            for name, handler in self._handlers.items()
+        }
+
+    def passed_on(self, identity: Identity, operation: str, body: bytes) -> Awaited:
+        """Answer what another worker passed on.
+
+        It may be cut off from Kafka and not know yet that a key is revoked.
+        """
+        if identity.access_key_id in self._catalog.catalog.revoked:
+            raise Rejected("OTSAuthFailed", "The AccessKeyID does not exist.")
+        handler = self._among_workers.get(operation)
+        if handler is not None:
+            return handler(identity, body)
+        handler = self._handlers.get(operation)
+        if handler is None:
+            raise invalid(f"Unsupported operation: {operation}.")
+        if operation in CATALOG_OPERATIONS:
+            return self._by_catalog(handler, identity, body)
+        return self._tried(operation, handler, identity, body)
+
+    def forward(
+        self, slot: int, operation: str, identity: Identity, body: bytes
+    ) -> Awaitable[bytes]:
+        """Have the worker of ``slot`` answer. Raises ``Unavailable`` where there is none."""
+        address = self._owners().get(slot)
+        if address is None or address == self._address:
+            raise Unavailable
+        return self._hop.ask(address, identity, operation, body)
+
+    def ask(self, address: str, operation: str, identity: Identity, body: bytes) -> Awaited:
+        """Have a worker answer, this one where the address is ``HERE``."""
+        if address != HERE:
+            return self._hop.ask(address, identity, operation, body)
+        return self.passed_on(identity, operation, body)
+
+    # Where clients' requests go.
+
+    def _of_catalog(self, name: str, handler: Handler) -> Handler:
+        def route(identity: Identity, body: bytes) -> Awaited:
+            if self._catalog.owning:
+                return self._by_catalog(handler, identity, body)
+            return self.forward(CATALOG_SLOT, name, identity, body)
+
+        return route
+
+    def _of_several(self, name: str, handler: Handler) -> Handler:
+        """Return the handler of what may concern several workers at once."""
+        divided = self._divided.get(name)
+        if divided is None:
+            return handler
+
+        def route(identity: Identity, body: bytes) -> Awaited:
+            if self._alone or (request := divided.divisible(identity, body)) is None:
+                return handler(identity, body)
+            return divided.answer(identity, body, request)
+
+        return route
+
+    def _of_rows(self, name: str, handler: Handler) -> Handler:
+        destination = self._destinations.get(name)
+
+        def route(identity: Identity, body: bytes) -> Awaited:
+            if destination is not None and not self._alone:
+                slot = destination(identity, body)
+                if slot is not None:
+                    return self.forward(slot, name, identity, body)
+            try:
+                result = self._tried(name, handler, identity, body)
+            except Elsewhere as error:
+                return self.forward(error.slot, name, identity, body)
+            if isinstance(result, bytes | asyncio.Future):
+                return result
+            return self._awaited(name, result, identity, body)
+
+        return route
+
+    async def _awaited(
+        self, name: str, result: Awaitable[bytes], identity: Identity, body: bytes
+    ) -> bytes:
+        try:
+            return await result
+        except Elsewhere as error:
+            return await self.forward(error.slot, name, identity, body)
+
+    @property
+    def _alone(self) -> bool:
+        """Say whether this worker serves every slot, as far as it knows."""
+        owners = self._owners()
+        if owners is not self._known:
+            self._known = owners
+            self._all_here = set(owners.values()) <= {self._address}
+        return self._all_here
+
+    # By which catalog they are answered.
+
+    @property
+    def _newest(self) -> bool:
+        """Say whether nobody can know more of the catalog than this worker."""
+        return self._catalog.owning and self._serving(CATALOG_SLOT)
+
+    def _by_catalog(self, handler: Handler, identity: Identity, body: bytes) -> Awaited:
+        """Answer what the catalog alone decides."""
+        if self._newest:
+            return handler(identity, body)
+        return self._current(handler, identity, body)
+
+    def _tried(self, name: str, handler: Handler, identity: Identity, body: bytes) -> Awaited:
+        """Answer by the catalog that is known; by the one of now where something is absent."""
+        if self._newest:
+            return handler(identity, body)
+        divided = self._divided.get(name)
+        if divided is not None and not divided.fan_out.knows(identity, name, body):
+            return self._current(handler, identity, body)
+        try:
+            result = handler(identity, body)
+        except Rejected as error:
+            if error.code not in ABSENT:
+                raise
+            return self._current(handler, identity, body)
+        if isinstance(result, bytes | asyncio.Future):
+            return result
+        return self._tried_later(result, handler, identity, body)
+
+    async def _tried_later(
+        self, result: Awaitable[bytes], handler: Handler, identity: Identity, body: bytes
+    ) -> bytes:
+        try:
+            return await result
+        except Rejected as error:
+            if error.code not in ABSENT:
+                raise
+        return await self._current(handler, identity, body)
+
+    async def _current(self, handler: Handler, identity: Identity, body: bytes) -> bytes:
+        """Answer by the catalog as it is now, or later."""
+        await self._catalog.refresh()
+        result = handler(identity, body)
+        return result if isinstance(result, bytes) else await result

@@ -1,0 +1,180 @@
+"""Copies the rows of a shard into the log of the one that takes its place in another slot.
+
+While the shard is served its rows are copied as they are, then what was written meanwhile, again
+and again until little is left; then it is sealed and the rest is copied. The copy is complete only
+with a record that says so. A copy that fails anywhere is worth nothing: another begins in an empty
+log, so that nobody ever asks what an earlier one has left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rowtide.core import key, record
+from rowtide.core.chunk import table_prefix
+from rowtide.core.chunk_merge import deleted_row
+from rowtide.core.errors import Unavailable
+from rowtide.core.record import Copy, CopyEntry
+from rowtide.core.schema import LOCAL, ShardRange, Table
+from rowtide.core.shard import ROWS
+from rowtide.core.shard_state import options_body
+from rowtide.core.source_position import SOURCES, positions_of
+from rowtide.core.transaction_id import COMMITS
+from rowtide.stream.logs.log import Log
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shards.owner import ShardOwner
+
+__all__ = ["ShardCopy", "is_complete", "row_ranges"]
+
+COPY_BYTES = 512 * 1024
+"""Of stored rows in one record; one chunk is never cut."""
+
+APPEND_S = 10.0
+
+Range = tuple[bytes, bytes]
+"""Keys of the store: low <= key < high."""
+
+
+def row_ranges(table: Table, shard: ShardRange) -> list[Range]:
+    """Return where a shard's rows are stored, those of its table's local indexes among them."""
+    local = (index.table_id for index in table.indexes if index.kind == LOCAL)
+    return [_range(number, shard) for number in (table.table_id, *local)]
+
+
+def _range(number: int, shard: ShardRange) -> Range:
+    prefix = table_prefix(number)
+    high = prefix + shard.end if shard.end else table_prefix(number + 1)
+    return prefix + shard.begin, high
+
+
+class ShardCopy:
+    """Copies from ``source`` into ``log``, which must be empty, under the source's claim."""
+
+    def __init__(
+        self, source: ShardOwner, ranges: Iterable[Range], log: Log, counts: Counts
+    ) -> None:
+        self._source = source
+        self._ranges = list(ranges)
+        self._log = log
+        self._counts = counts
+        self._written: set[bytes] = set()
+        self.end = 0
+        """The log's next offset."""
+
+    async def base(self) -> None:
+        """Copy every row there is, and note from now on what is written."""
+        start, end = await self._log.bounds()
+        if (start, end) != (0, 0):
+            raise Unavailable(f"{self._log.name} is not empty")
+        self._source.watches.append(self._written)
+        await self._append(options_body(self._source.shard.state))
+        commits = COMMITS, bytes((COMMITS[0] + 1,))
+        positions = positions_of(self._source.shard.table.table_id)
+        for low, high in (*self._ranges, commits, positions):
+            at: bytes | None = low
+            while at is not None:
+                entries, at = self._slice(at, high)
+                await self._append_rows(entries)
+
+    async def delta(self) -> int:
+        """Copy what was written since; return how many entries that were."""
+        written = sorted(self._written)
+        self._written.clear()
+        count = 0
+        for entries in _sliced(self._entry(chunk_key) for chunk_key in written):
+            await self._append_rows(entries)
+            count += len(entries)
+        return count
+
+    async def complete(self) -> None:
+        """Copy the rest of a shard that is sealed, and say that this is all."""
+        assert self._source.shard.state.seal is not None, "nothing more is written"
+        await self.delta()
+        await self._append(options_body(self._source.shard.state))
+        await self._append_rows([], complete=True)
+
+    def stop(self) -> None:
+        """Note no more what is written."""
+        watches = self._source.watches
+        watches[:] = [watch for watch in watches if watch is not self._written]
+
+    def _slice(self, at: bytes, high: bytes) -> tuple[list[CopyEntry], bytes | None]:
+        """Return entries from ``at`` on, and where the next slice begins, if anywhere."""
+        entries: list[CopyEntry] = []
+        size = 0
+        for chunk_key, value in self._source.rows.scan(at, high):
+            if size >= COPY_BYTES:
+                return entries, chunk_key
+            entries.append(CopyEntry(chunk_key, value))
+            size += len(value)
+        return entries, None
+
+    def _entry(self, chunk_key: bytes) -> CopyEntry | None:
+        """Return what a key of the store holds now, for a row that is gone that it is."""
+        if chunk_key[:1] not in (ROWS, COMMITS, SOURCES):
+            return None
+        value = self._source.rows.get(chunk_key)
+        if value is None and self._is_first(chunk_key):
+            # It was deleted, and that was flushed so long ago that no trace is left.
+            value = deleted_row(self._source.shard.state.stamp)
+        return None if value is None else CopyEntry(chunk_key, value)
+
+    def _is_first(self, chunk_key: bytes) -> bool:
+        """Say whether a key is that of a row's first chunk. Others lie within their neighbours."""
+        if chunk_key[:1] != ROWS:
+            return False
+        number = int.from_bytes(chunk_key[1:5], "big")
+        table = self._source.shard.table
+        columns = len(table.key)
+        if number != table.table_id:
+            columns = next((len(i.key) for i in table.indexes if i.table_id == number), 0)
+        try:
+            return len(key.decode(chunk_key[5:])) == columns
+        except ValueError:
+            return False
+
+    async def _append_rows(self, entries: list[CopyEntry], *, complete: bool = False) -> None:
+        shard = self._source.shard
+        if entries or complete:
+            await self._append(Copy(shard.shard_id, shard.state.applied, complete, entries))
+
+    async def _append(self, body: record.Body) -> None:
+        """Append one record where the last one ended. Raises where anybody else has appended."""
+        shard, at = self._source.shard, self.end
+        stamp = shard.state.stamp
+        envelope = record.Envelope(at, max(shard.claim, 0), shard.owner, stamp, record.SINGLE)
+        encoded = record.encode_record(envelope, record.encode_body(body))
+        base = await self._log.append([(b"", encoded)], deadline_s=APPEND_S)
+        if base != at:
+            raise Unavailable(f"{self._log.name} has somebody else's records")
+        self.end = at + 1
+        self._counts.copied_bytes += len(encoded)
+
+
+def _sliced(entries: Iterable[CopyEntry | None]) -> Iterator[list[CopyEntry]]:
+    """Yield entries in slices that fit a record."""
+    found: list[CopyEntry] = []
+    size = 0
+    for entry in entries:
+        if entry is None:
+            continue
+        found.append(entry)
+        size += len(entry.value)
+        if size >= COPY_BYTES:
+            yield found
+            found, size = [], 0
+    if found:
+        yield found
+
+
+async def is_complete(log: Log) -> bool:
+    """Say whether the last record of a log is the one that completes a copy."""
+    start, end = await log.bounds()
+    if end == start:
+        return False
+    entries = await log.read(end - 1, bytes_max=2 * COPY_BYTES)
+    last = next((entry for entry in entries if entry.offset == end - 1), None)
+    if last is None:
+        return False
+    envelope, body = record.decode_record(last.value)
+    return envelope.at == last.offset and isinstance(body, Copy) and body.complete

@@ -1,0 +1,233 @@
+"""Keeps one shard of a global index up with the logs of its table.
+
+Mutations of the table carry in their records what each index learns of them. The owner of the
+index's shard reads those logs, as far as they are acknowledged, and appends what it finds to its
+own log: the changes, and in the same record how far it has read. So each is folded exactly once,
+whatever crashes. The shards of the table are read in turn; one that can't be read is tried again.
+
+Positions are offsets of the source's log; times are seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rowtide.core import key, record
+from rowtide.core.errors import Elsewhere, LogTrimmed, OutcomeUnknown, Unavailable
+from rowtide.core.index import Fed, decode_fed, feed_key, latest
+from rowtide.core.record import IndexFeed, IndexWrite
+from rowtide.core.schema import ShardRange
+from rowtide.stream.logs.log import Entry, Log
+from rowtide.stream.shards.owner import ShardOwner
+
+__all__ = ["Followed", "IndexFeeder", "fed_position"]
+
+logger = logging.getLogger(__name__)
+
+ENTRIES_MAX = 500
+"""Entries of the source that one record of the index is about, at most."""
+
+READ_BYTES = 1024 * 1024
+NOTED_EVERY = 5000
+"""Entries without anything for this index after which how far it has read is noted all the same.
+The source's log is kept from the last noted place on; after a crash reading begins there."""
+
+IDLE_S = 0.5
+"""How long a feeder sleeps when nothing wakes it: a source may have got another owner."""
+
+RETRY_S = 0.2
+
+Source = Callable[[str], ShardOwner]
+"""Returns the open shard of that id. Raises ``Unavailable``."""
+
+
+class Followed(NamedTuple):
+    """How far an index has followed a log.
+
+    ``following`` is the next offset to look at and ``stamp`` the last commit learned from;
+    ``noted`` is the offset from which the log is still needed after a crash.
+    """
+
+    following: int
+    stamp: int
+    noted: int
+
+
+def fed_position(owner: ShardOwner, source: str) -> Fed | None:
+    """Return how far an index's shard has durably followed a source, None where it never began."""
+    value = owner.rows.get(feed_key(owner.shard.table.table_id, source))
+    return None if value is None else decode_fed(value)
+
+
+class IndexFeeder:
+    """Feeds ``owner``, a shard of a global index, from the shards ``sources`` returns.
+
+    ``find`` returns one that is open here, ``log_of`` the log of any.
+    """
+
+    def __init__(
+        self,
+        owner: ShardOwner,
+        sources: Callable[[], Sequence[ShardRange]],
+        find: Source,
+        log_of: Callable[[str], Log],
+    ) -> None:
+        self._owner = owner
+        self._sources = sources
+        self._find = find
+        self._log_of = log_of
+        self._logs: dict[str, Log] = {}
+        """Of sources that are another worker's."""
+        self._positions: dict[str, Fed] = {}
+        self._anew: set[str] = set()
+        """Sources that were trimmed above where they were to begin: read from their starts."""
+        self._wake = asyncio.Event()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Submit nothing more: the shard is about to be sealed."""
+        self._stopped = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Feed until the shard closes."""
+        while not (self._stopped or self._owner.closed):
+            self._wake.clear()
+            busy = False
+            for shard in self._in_turn():
+                try:
+                    busy = await self._feed(shard) or busy
+                except (Unavailable, OutcomeUnknown) as error:
+                    logger.debug("index %s: %s", self._owner.shard.table.name, error)
+                    await asyncio.sleep(RETRY_S)
+                except (LogTrimmed, record.CorruptRecord) as error:
+                    if isinstance(error, LogTrimmed) and not self._has_learned(shard.shard_id):
+                        # A trim from before the index was there: it begins later now.
+                        self._anew.add(shard.shard_id)
+                        busy = True
+                        continue
+                    # Cannot happen while the log is pinned; nothing is made up where it does.
+                    table = self._owner.shard.table
+                    logger.critical("index %s can't follow: %s", table.name, error)
+                    return
+            if not busy:
+                await self._idle()
+
+    def _in_turn(self) -> list[ShardRange]:
+        """Return the sources whose parents were followed to their ends."""
+        sources = self._sources()
+        unread = {s.shard_id for s in sources if s.sealed_us and not self._has_ended(s)}
+        return [
+            s
+            for s in sources
+            if not (s.sealed_us and s.shard_id not in unread) and not unread.intersection(s.parents)
+        ]
+
+    def _has_ended(self, source: ShardRange) -> bool:
+        at = self._position(source.shard_id)
+        return at is not None and at.following > source.sealed_at
+
+    async def begin(self, source: str, offset: int) -> None:
+        """Begin to follow a source at an offset, unless it is followed already."""
+        if self._position(source) is None:
+            await self._owner.submit_hidden(IndexFeed(source, offset, 0, ()))
+
+    def followed(self) -> dict[str, Followed]:
+        """Return how far each source was followed. Raises ``Unavailable``."""
+        found: dict[str, Followed] = {}
+        for shard in self._sources():
+            at = self._position(shard.shard_id) or Fed(0, 0)
+            noted = fed_position(self._owner, shard.shard_id) or Fed(0, 0)
+            found[shard.shard_id] = Followed(at.following, at.stamp, noted.following)
+        return found
+
+    def _position(self, source: str) -> Fed | None:
+        if self._stopped or self._owner.closed:
+            raise Unavailable
+        return self._known(source)
+
+    def _known(self, source: str) -> Fed | None:
+        """Return how far a source was followed, None where that has not begun."""
+        return self._positions.get(source) or fed_position(self._owner, source)
+
+    def _has_learned(self, source: str) -> bool:
+        """Say whether anything of a source was read: from then on its log waits for us."""
+        at = self._known(source)
+        return at is not None and at.stamp > 0
+
+    async def _idle(self) -> None:
+        try:
+            async with asyncio.timeout(IDLE_S):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _feed(self, source: ShardRange) -> bool:
+        """Take the next slice of a source's log; return whether there was one."""
+        source_id = source.shard_id
+        at = self._position(source_id)
+        entries = await self._entries(source_id, None if source_id in self._anew else at)
+        if not entries or self._stopped:
+            return False
+        self._anew.discard(source_id)
+        writes, following, stamp = _found(entries, self._owner)
+        reached = Fed(following, max(stamp, at.stamp if at is not None else 0))
+        noted = fed_position(self._owner, source_id)
+        ended = source.sealed_us and following > source.sealed_at
+        if writes or noted is None or ended or following - noted.following >= NOTED_EVERY:
+            body = IndexFeed(source_id, reached.following, reached.stamp, latest(writes))
+            await self._owner.submit_hidden(body)
+        self._positions[source_id] = reached
+        return True
+
+    async def _entries(self, source_id: str, at: Fed | None) -> list[Entry]:
+        """Return acknowledged entries of a source from where we are, or from its start."""
+        try:
+            source = self._find(source_id)
+        except Elsewhere:
+            return await self._entries_elsewhere(source_id, at)
+        source.followers.add(self._wake)
+        offset = (await source.log.bounds())[0] if at is None else at.following
+        end = source.end
+        if offset >= end:
+            return []
+        held = source.recent.read(offset, ENTRIES_MAX)
+        entries = held or await source.log.read(offset, bytes_max=READ_BYTES)
+        return [entry for entry in entries[:ENTRIES_MAX] if entry.offset < end]
+
+    async def _entries_elsewhere(self, source_id: str, at: Fed | None) -> list[Entry]:
+        """Return entries of another worker's shard: what is valid in its log is so for good."""
+        log = self._logs.get(source_id)
+        if log is None:
+            log = self._logs[source_id] = self._log_of(source_id)
+        start, end = await log.bounds()
+        offset = start if at is None else at.following
+        if offset >= end:
+            return []
+        return (await log.read(offset, bytes_max=READ_BYTES))[:ENTRIES_MAX]
+
+
+def _found(entries: Sequence[Entry], owner: ShardOwner) -> tuple[list[IndexWrite], int, int]:
+    """Return what entries hold for an index's shard, the next offset and the last stamp."""
+    number = owner.shard.table.table_id
+    place = owner.shard.indexes.place()
+    writes: list[IndexWrite] = []
+    stamp = 0
+    for entry in entries:
+        envelope, body = record.decode_record(entry.value)
+        if envelope.at != entry.offset:
+            continue
+        stamp = max(stamp, envelope.stamp)
+        if isinstance(body, record.Put | record.Update | record.Delete | record.IndexBuild):
+            writes += [w for w in body.indexes if w.table == number and _within(place, w)]
+    return writes, entries[-1].offset + 1, stamp
+
+
+def _within(place: ShardRange, write: IndexWrite) -> bool:
+    if not place.begin and not place.end:
+        return True
+    encoded = key.encode(write.key)
+    return place.begin <= encoded and (not place.end or encoded < place.end)

@@ -1,0 +1,52 @@
+"""The logs of shards as a whole: made before the catalog names a shard, deleted after it does not.
+
+A crash in between leaves a topic that belongs to nobody (`stream/catalog/topic_sweep.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from rowtide.core.errors import StoreError
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import TopicSpec
+from rowtide.stream.kafka.topics import TopicNames
+
+__all__ = ["ShardLogs"]
+
+logger = logging.getLogger(__name__)
+
+
+class ShardLogs:
+    """Topics by the ids of their shards. ``slots`` is how many there are to spread shards over."""
+
+    def __init__(self, cluster: Cluster, topics: TopicNames, slots: int) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self.slots = slots
+        self._left: set[str] = set()
+        """Topics that could not be deleted yet."""
+
+    async def make(self, shard_ids: Iterable[str]) -> None:
+        """Make the logs of shards that nobody ever used."""
+        await self._cluster.create_topics([TopicSpec(self._topics.shard(i)) for i in shard_ids])
+
+    async def delete(self, shard_ids: Iterable[str]) -> None:
+        """Delete the logs of shards that are no more.
+
+        Never raises where the brokers do not answer: the shards are gone whatever becomes of their
+        logs. What is left goes with the next ones, or once the catalog has another owner.
+        """
+        self._left.update(self._topics.shard(i) for i in shard_ids)
+        wanted = sorted(self._left)
+        try:
+            await self._cluster.delete_topics(wanted)
+        except StoreError as error:
+            logger.warning("%d topics are deleted later: %s", len(wanted), error)
+        else:
+            self._left.difference_update(wanted)
+
+    def slot_of(self, shard_id: str) -> int:
+        """Return the slot that a new shard belongs to: its number tells."""
+        return int(shard_id[1:]) % self.slots

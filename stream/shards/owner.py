@@ -1,0 +1,600 @@
+"""Serves one shard: takes changes in, appends them as batches, applies what stands.
+
+Changes are evaluated as they arrive and wait in ``_waiting``; while one batch is on its way to the
+log the next one gathers (group commit). An answer is given only after the log acknowledged the
+record at the offset it names and the rows hold it, so a later read sees it.
+
+One task runs ``run`` and owns the order of appends; ``submit`` may be called from any request on
+the same event loop. A shard that can't know its own state closes (``failed``); its slot replays it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+
+from rowtide.core import record
+from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
+from rowtide.core.fold import Writes
+from rowtide.core.group import AtomicBatch, Group
+from rowtide.core.mutation import Change, Outcome
+from rowtide.core.reshape import Sealed
+from rowtide.core.shard import ROWS, Evaluated, Shard
+from rowtide.core.shard_state import options_body
+from rowtide.core.source_batch import SourceBatch
+from rowtide.core.transaction_id import TransactionId, commit_key, session_missing
+from rowtide.stream.logs.log import Entry, Log
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shards.appender import Appender, LogShortened
+from rowtide.stream.shards.open_transactions import Held, Nothing, OpenTransactions
+from rowtide.stream.shards.recent_entries import RecentEntries
+from rowtide.stream.shards.replay import replay, take
+from rowtide.stream.shards.row_store import RowStore, StoreFailed
+
+__all__ = ["Reply", "ShardOwner", "ShardSettings", "Tell"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSettings:
+    """How a shard groups and bounds its work.
+
+    A larger batch costs memory and the latency of its first change; too small a queue refuses
+    bursts (OTSServerBusy). ``write_s_max`` is how long a client waits at most: then the answer is
+    OTSTimeout where the record may be in the log, OTSPartitionUnavailable where it is not.
+    Open transactions cost memory: their number, and the bytes of rows they wrote, are bounded per
+    shard; beyond either the answer is OTSServerBusy.
+    """
+
+    batch_records_max: int = 2000
+    batch_bytes_max: int = 1024 * 1024
+    waiting_max: int = 20_000
+    write_s_max: float = 10.0
+    transactions_max: int = 1000
+    transactions_bytes_max: int = 64 * 1024 * 1024
+
+
+NOTHING = Outcome(b"", 0, 0)
+"""The outcome of what returns no row and costs no units."""
+
+_key_of = itemgetter(0)
+_new = tuple.__new__
+
+Tell = Callable[[Outcome | StoreError], None]
+"""Called once, with what became of a change."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Someone who waits for a change or a group, or one of us who waits for a hidden record.
+
+    Exactly one of ``change``, ``hidden`` and ``group`` is set. ``error`` is a refusal, which holds
+    once its turn comes. Neither ``evaluated`` nor ``error`` is set while the evaluation still has
+    to wait. A group's records are ``many``; its ``tell`` may be called with ``OutcomeUnknown``
+    several times before it is called with what became of it.
+    """
+
+    tell: Tell
+    since_s: float
+    change: Change | None = None
+    hidden: record.Body | None = None
+    group: Group | None = None
+    evaluated: Evaluated | None = None
+    many: Sequence[Evaluated] = ()
+    error: StoreError | None = None
+    told: bool = False
+
+    @property
+    def logged(self) -> Evaluated | None:
+        """Return the evaluation where it has a record for the log."""
+        evaluated = self.evaluated
+        return evaluated if evaluated is not None and evaluated.body is not None else None
+
+
+class ShardOwner:
+    """The owner's side of one shard. ``clock_us`` gives Unix microseconds.
+
+    ``steady_s`` is what lives of transactions are measured by, the event loop's clock without.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        log: Log,
+        rows: RowStore,
+        *,
+        clock_us: Callable[[], int],
+        readable: Callable[[], bool],
+        settings: ShardSettings,
+        steady_s: Callable[[], float] | None = None,
+        counts: Counts | None = None,
+    ) -> None:
+        self._counts = counts or Counts()
+        self.shard = shard
+        self.log = log
+        self.rows = rows
+        self.recent = RecentEntries()
+        self.fetched = RecentEntries()
+        """What a reader far from the tail was last given from the broker, and did not take yet."""
+        self.appender = Appender(log, self._noop, counts=self._counts)
+        self.dirty: set[bytes] = set()
+        """Store keys written since the last flush to the changelog."""
+        self.accounted = False
+        """Whether ``dirty`` has all that the rows hold of this shard and the changelog may lack."""
+        self._unflushed: dict[tuple[bytes, bytes], int] = {}
+        self.watches: list[set[bytes]] = []
+        """Each has the store keys written since somebody began to copy the rows."""
+        self.followers: set[asyncio.Event] = set()
+        """Set whenever more of the log is acknowledged."""
+        self.failed: Exception | None = None
+        self.closed = False
+        self.retired = False
+        self._clock_us = clock_us
+        self._readable = readable
+        self._settings = settings
+        self._waiting: deque[Waiting] = deque()
+        self._in_flight: list[Waiting] = []
+        self._barriers = 0
+        self._behind = False
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._open = False
+        self._loop = asyncio.get_running_loop()
+        self.transactions = OpenTransactions(
+            shard,
+            clock_s=steady_s or self._loop.time,
+            count_max=settings.transactions_max,
+            bytes_max=settings.transactions_bytes_max,
+        )
+        self._locks = self.transactions.locks
+
+    @property
+    def end(self) -> int:
+        """Return the log's next offset as of what is acknowledged and applied."""
+        return self.shard.state.applied + 1
+
+    @property
+    def unflushed(self) -> bool:
+        """Whether the changelog may lack something of the shard."""
+        return bool(self.dirty) or self.rows.flushed(self.shard.shard_id) < self.end - 1
+
+    @property
+    def pending(self) -> int:
+        """Return how many changes were taken that are not applied yet."""
+        return len(self._waiting) + len(self._in_flight)
+
+    def require_readable(self) -> None:
+        """Raise ``Unavailable`` unless a strong read may be served now."""
+        self._require_open()
+        if not self._readable():
+            raise Unavailable
+
+    def submit(self, change: Change, tell: Tell) -> None:
+        """Evaluate ``change`` now; ``tell`` is called when its record stands and is applied.
+
+        Raises ``Unavailable`` where the shard is not open, its queue is full or an open transaction
+        holds the partition key; then nothing has happened and nobody is told.
+        """
+        # Written out: the hottest call there is.
+        if not self._open or len(self._waiting) >= self._settings.waiting_max:
+            self._require_open()
+            self._require_room()
+        if self._locks:
+            self.transactions.require_free(change.key[0][1])
+        self._enqueue(Waiting(tell, self._loop.time(), change))
+
+    def submit_group(self, group: AtomicBatch | SourceBatch, tell: Tell) -> None:
+        """Evaluate changes that are logged as one; see ``submit``.
+
+        ``tell`` may hear ``OutcomeUnknown`` before it hears what became of them.
+        """
+        self._require_open()
+        self._require_room()
+        if self._locks:
+            for change in group.changes:
+                self.transactions.require_free(change.key[0][1])
+        self._enqueue(Waiting(tell, self._loop.time(), group=group))
+
+    # Transactions.
+
+    def begin(self, transaction_id: TransactionId, partition_key: bytes, tell: Tell) -> None:
+        """Open a transaction; ``tell`` is called when all that was written before it stands.
+
+        From now on others' writes to the partition key are refused, so nothing that the transaction
+        reads can still turn out never to have been. Raises ``Unavailable``.
+        """
+        self._require_open()
+        self._require_room()
+        held = self.transactions.begin(transaction_id, partition_key)
+        told = partial(self._begun, held, tell)
+        self._enqueue(Waiting(told, self._loop.time(), group=Nothing()))
+
+    def apply(self, transaction_id: TransactionId, change: Change) -> Outcome:
+        """Decide a change within a transaction. Raises what refuses it."""
+        self.require_readable()
+        return self.transactions.apply(transaction_id, change, self._clock_us())
+
+    def apply_all(self, transaction_id: TransactionId, batch: AtomicBatch) -> list[Outcome]:
+        """Decide all changes of a batch within a transaction, or none. Raises what refuses it."""
+        self.require_readable()
+        return self.transactions.apply_all(transaction_id, batch, self._clock_us())
+
+    def commit(self, transaction_id: TransactionId, tell: Tell) -> None:
+        """Log a transaction as one group; ``tell`` is called when it stands and is applied.
+
+        Repeated, it succeeds as long as the commit is remembered. Raises OTSSessionNotExist,
+        ``Unavailable``.
+        """
+        self._require_open()
+        held = self.transactions.get(transaction_id)
+        if held is None:
+            self.require_readable()
+            if self.rows.get(commit_key(transaction_id)) is None:
+                raise session_missing()
+            tell(NOTHING)
+        elif held.committing is not None:
+            held.committing.append(tell)
+        else:
+            self._require_room()
+            held.committing = [tell]
+            told = partial(self._committed, held)
+            self._enqueue(Waiting(told, self._loop.time(), group=held.transaction))
+
+    def abort(self, transaction_id: TransactionId) -> None:
+        """Forget a transaction. Raises OTSSessionNotExist, ``Unavailable``."""
+        self._require_open()
+        self.transactions.end(self.transactions.idle(transaction_id))
+
+    def _begun(self, held: Held, tell: Tell, told: Outcome | StoreError) -> None:
+        if isinstance(told, StoreError):
+            self.transactions.end(held)
+        tell(told)
+
+    def _committed(self, held: Held, told: Outcome | StoreError) -> None:
+        """Pass on what became of a commit. The partition key is held until that is known."""
+        held.tell(told)
+        if isinstance(told, Unavailable) and self._open:
+            held.committing = None  # Nothing was written: it may be committed again.
+        elif not isinstance(told, OutcomeUnknown):
+            self.transactions.end(held)
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise Unavailable
+
+    def _require_room(self) -> None:
+        if len(self._waiting) >= self._settings.waiting_max:
+            raise Unavailable("Server is busy.", "OTSServerBusy")
+
+    def require_followable(self) -> None:
+        """Raise ``Unavailable`` unless the log may be read now, which it may after its end too."""
+        if self.shard.state.seal is None:
+            self._require_open()
+        if not self._readable():
+            raise Unavailable("The partition is not available.")
+
+    def submit_hidden(self, body: record.Body) -> asyncio.Future[Outcome]:
+        """Append a hidden record (options, a slice of an index) after what was submitted so far.
+
+        It is a barrier from now on: what is submitted later is evaluated under what it brings. The
+        future is done when the record stands and is applied.
+        """
+        self._require_open()
+        return self._submit_barrier(body)
+
+    def _submit_barrier(self, body: record.Body) -> asyncio.Future[Outcome]:
+        reply = Reply(self._loop)
+        self._enqueue(Waiting(reply, self._loop.time(), hidden=body))
+        self._barriers += 1
+        return reply.future
+
+    async def seal(self, plan: str) -> Sealed:
+        """Answer what was taken, end the log and let ``run`` end; return where the log ended.
+
+        Reads stop before the seal is sent: who takes the keys over may be another worker. Raises
+        ``Unavailable`` and ``OutcomeUnknown``; then it is to be called again.
+        """
+        await self.drain()
+        if self.shard.state.seal is None:
+            if self.closed:
+                raise Unavailable("The partition is not available.")
+            await self._submit_barrier(record.Seal(plan))
+        self.retired = True
+        self._wake.set()
+        assert self.shard.state.seal is not None, "what was waited for is applied"
+        return self.shard.state.seal
+
+    def open(self) -> None:
+        """Start to take changes; the shard has been replayed to its log's end."""
+        self._open = True
+
+    async def run(self) -> None:
+        """Append and apply until cancelled or failed. Never raises but on cancellation."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._waiting:
+                    await self._commit()
+                self._idle.set()
+                if self.retired:
+                    return
+        except (LogShortened, record.CorruptRecord, StoreError, StoreFailed) as error:
+            fault = not isinstance(error, StoreError)  # What was foreseen is told in a line.
+            logger.error("shard %s closes: %s", self.shard.shard_id, error, exc_info=fault)
+            self.failed = error
+        finally:
+            self._close()
+
+    async def drain(self) -> None:
+        """Stop taking changes and wait until every change taken has its answer."""
+        self._open = False
+        self.transactions.end_all()
+        await self._idle.wait()
+
+    def expire(self) -> None:
+        """Tell clients who waited too long that the outcome is unknown: it may still come."""
+        oldest_s = self._loop.time() - self._settings.write_s_max
+        for waiting in (*self._in_flight, *self._waiting):
+            if waiting.since_s >= oldest_s:
+                continue
+            if waiting.group is not None:
+                waiting.tell(OutcomeUnknown())
+            else:
+                _fail(waiting, OutcomeUnknown())
+        self.transactions.sweep()
+
+    # One batch.
+
+    async def _commit(self) -> None:
+        batch = self._in_flight = self._take()
+        logged: list[Evaluated] = []
+        for waiting in batch:
+            if (evaluated := waiting.logged) is not None:
+                logged.append(evaluated)
+            elif waiting.many:
+                logged += waiting.many
+        if logged and not await self._append(logged):
+            return
+        self._in_flight = []
+        self._barriers -= sum(w.hidden is not None for w in batch)
+        _answer(batch)
+        if self._behind:
+            self._catch_up()
+
+    def _take(self) -> list[Waiting]:
+        """Take the next batch off the queue; a hidden record goes alone, a group goes whole."""
+        settings, waiting = self._settings, self._waiting
+        batch: list[Waiting] = []
+        size = count = 0
+        while waiting and len(batch) + count < settings.batch_records_max:
+            head = waiting[0]
+            if batch and head.hidden is not None:
+                break
+            if (evaluated := head.logged) is not None and evaluated.body is not None:
+                size += len(evaluated.body)
+                if batch and size > settings.batch_bytes_max:
+                    break
+            elif head.many:
+                size += sum(len(part.body or b"") for part in head.many)
+                count += len(head.many)
+                if batch and (
+                    size > settings.batch_bytes_max or count > settings.batch_records_max
+                ):
+                    break
+            batch.append(waiting.popleft())
+            if head.hidden is not None:
+                break
+        return batch
+
+    async def _append(self, evaluated: Sequence[Evaluated]) -> bool:
+        """Append the batch in flight; return whether it stands and is applied.
+
+        Where it does not, its clients are back at the head of the queue, or were refused.
+        """
+        shard = self.shard
+        at = shard.state.applied + 1
+        pairs = [(e.log_key, shard.encoded(e, at + i)) for i, e in enumerate(evaluated)]
+        since_s = self._loop.time()
+        while True:
+            try:
+                told = await self.appender.append(pairs, at)
+                break
+            except Unavailable as error:
+                if self._loop.time() - since_s > self._settings.write_s_max / 2:
+                    self._refuse_all(error)
+                    return False
+                await asyncio.sleep(0.05)
+        if told.stands:
+            self._apply(evaluated, pairs, at)
+            self._count(pairs, self._loop.time() - since_s)
+            _answer(self._in_flight)
+        else:
+            self._counts.appends_void += 1
+            self._waiting.extendleft(reversed(self._in_flight))
+            self._in_flight = []
+        if told.entries or not told.stands:
+            shard.discard()
+            self.replay(told.entries)
+            for waiting in self._waiting:
+                waiting.evaluated = waiting.error = None
+                waiting.many = ()
+            self._catch_up()
+        return told.stands
+
+    def _count(self, pairs: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
+        counts = self._counts
+        counts.appends.add(seconds)
+        counts.append_records += len(pairs)
+        counts.append_bytes += sum([len(value) for _, value in pairs])
+
+    def _refuse_all(self, error: Unavailable) -> None:
+        """Fail everyone who waits: nothing of theirs was written."""
+        logger.warning("shard %s refuses its queue: %s", self.shard.shard_id, error)
+        refused = [*self._in_flight, *self._waiting]
+        self._in_flight = []
+        self._waiting.clear()
+        self._barriers = 0
+        self._behind = False
+        self.shard.discard()
+        for waiting in refused:
+            _fail(waiting, Unavailable())
+
+    def _apply(
+        self, evaluated: Sequence[Evaluated], pairs: Sequence[tuple[bytes, bytes]], at: int
+    ) -> None:
+        self._write(self.shard.confirm(evaluated, at))
+        self.recent.extend([_new(Entry, (at + i, k, v)) for i, (k, v) in enumerate(pairs)])
+        for follower in self.followers:
+            follower.set()
+
+    def replay(self, entries: Sequence[Entry]) -> None:
+        """Fold entries of the log into the rows, in one write.
+
+        Raises ``Unavailable`` where one of them is a later owner's: this one steps down.
+        """
+        shard = self.shard
+        writes, claim = replay(shard, entries)
+        self.recent.extend(entries)
+        self._write(writes)
+        if claim > shard.claim >= 0:
+            raise Unavailable(f"shard {shard.shard_id} has a later owner; this one steps down")
+
+    def recover(self, entries: Sequence[Entry], *, never: bool) -> None:
+        """Fold entries of which the rows may hold some already, and the changelog lack them.
+
+        Those up to the mark are only noted. Where the changelog ``never`` had anything of the shard
+        all are: the rows may hold them without a mark. ``find_unflushed`` ends it.
+        """
+        applied = self.shard.state.applied
+        self._note_unflushed([e for e in entries if never or e.offset <= applied])
+        self.replay([e for e in entries if e.offset > applied])
+
+    def _note_unflushed(self, entries: Sequence[Entry]) -> None:
+        """Note what entries wrote that the rows hold, but perhaps not the changelog."""
+        for entry in entries:
+            envelope, body = record.decode_record(entry.value)
+            noted = self.shard.noted_key(body)
+            if noted is not None:
+                self.dirty.add(noted)
+            # What was copied from elsewhere was written long before.
+            stamp = 0 if isinstance(body, record.Copy) else envelope.stamp
+            for place in self.shard.written_ranges(entry.key, body):
+                self._unflushed[place] = min(stamp, self._unflushed.get(place, stamp))
+
+    def find_unflushed(self) -> None:
+        """Make the noted chunks dirty: those of each place that are no older than its entry."""
+        for (low, high), stamp in self._unflushed.items():
+            if low[:1] == ROWS:
+                self.dirty.update(self.rows.changed_since(low, high, stamp))
+            else:
+                self.dirty.add(low)
+        self._unflushed.clear()
+
+    def _write(self, writes: Writes) -> None:
+        take(self.shard, self.rows, writes)
+        self.dirty.update(map(_key_of, writes))
+        for watch in self.watches:
+            watch.update(map(_key_of, writes))
+
+    # One change.
+
+    def _enqueue(self, waiting: Waiting) -> None:
+        """Queue in order. Behind a hidden record evaluation waits until that one stands."""
+        if self._barriers or self._behind:
+            self._behind = True
+        else:
+            self._evaluate(waiting)
+        self._waiting.append(waiting)
+        self._idle.clear()
+        self._wake.set()
+
+    def _catch_up(self) -> None:
+        """Evaluate, in order, what has not been; stop behind the first hidden record."""
+        self._behind = False
+        for waiting in self._waiting:
+            if self._behind:
+                return
+            if waiting.evaluated is None and waiting.error is None:
+                self._evaluate(waiting)
+            self._behind = waiting.hidden is not None
+        self._behind = False
+
+    def _evaluate(self, waiting: Waiting) -> None:
+        now_us = self._clock_us()
+        try:
+            if waiting.hidden is not None:
+                waiting.evaluated = self.shard.control(waiting.hidden, now_us)
+            elif waiting.change is not None:
+                waiting.evaluated = self.shard.evaluate(waiting.change, now_us)
+            else:
+                assert waiting.group is not None, "somebody waits for something"
+                waiting.many = waiting.group.evaluate(self.shard, now_us)
+                waiting.evaluated = Evaluated(NOTHING, 0)
+        except Rejected as error:
+            waiting.error = error
+        if waiting.hidden is not None:
+            return
+        if waiting.logged is None and not waiting.many and not self._readable():
+            # What changes nothing answers from what it saw: that needs the lease, as a read does.
+            waiting.error = Unavailable()
+
+    def _noop(self, at: int) -> tuple[bytes, bytes]:
+        shard = self.shard
+        # A log begins with its table's options: a rebuild folds what follows under them.
+        body = record.NoOp() if at else options_body(shard.table)
+        return b"", shard.encoded(shard.control(body, self._clock_us()), at)
+
+    def _close(self) -> None:
+        """Answer everyone who still waits: sent is unknown, not sent is unavailable."""
+        self._open = False
+        self.closed = True
+        self.transactions.end_all()
+        for waiting in self._in_flight:
+            _fail(waiting, OutcomeUnknown())
+        for waiting in self._waiting:
+            _fail(waiting, Unavailable())
+        self._in_flight = []
+        self._waiting.clear()
+        self._idle.set()
+
+
+class Reply:
+    """A future that is told what became of a change."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[Outcome] = loop.create_future()
+
+    def __call__(self, told: Outcome | StoreError) -> None:
+        if self.future.done():
+            return
+        if isinstance(told, StoreError):
+            self.future.set_exception(told)
+        else:
+            self.future.set_result(told)
+
+
+def _answer(batch: Sequence[Waiting]) -> None:
+    for waiting in batch:
+        if waiting.told:
+            continue
+        waiting.told = True
+        if waiting.error is not None:
+            waiting.tell(waiting.error)
+        elif waiting.evaluated is not None:
+            waiting.tell(waiting.evaluated.outcome)
+
+
+def _fail(waiting: Waiting, error: StoreError) -> None:
+    if not waiting.told:
+        waiting.told = True
+        waiting.tell(error)

@@ -1,0 +1,51 @@
+"""What everybody does who folds a shard's log: its owner, and who keeps a copy of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rowtide.core import record
+from rowtide.core.fold import Writes
+from rowtide.core.limits import Limits
+from rowtide.core.mark import decode_mark, encode_mark, mark_key
+from rowtide.core.schema import ShardRange, Table
+from rowtide.core.shard import Shard
+from rowtide.core.shard_state import ShardState
+from rowtide.stream.logs.log import Entry
+from rowtide.stream.shards.row_store import RowStore
+
+__all__ = ["replay", "shard_at_mark", "take"]
+
+
+def shard_at_mark(table: Table, shard: ShardRange, rows: RowStore, limits: Limits) -> Shard:
+    """Return a shard as far as its rows are: at its mark, or before its log's first entry.
+
+    What was copied counts only once the changelog has it: until then the next owner of the slot may
+    have made room for it there, and so in these rows too.
+    """
+    mark = rows.get(mark_key(shard.shard_id))
+    if mark is None or (shard.copied and rows.flushed(shard.shard_id) < 0):
+        state = ShardState(table.options, stamp=shard.floor_us, stream=table.stream)
+    else:
+        state = decode_mark(mark)
+    machine = Shard(shard.shard_id, table, rows, state, limits=limits)
+    machine.retable(table)
+    return machine
+
+
+def replay(shard: Shard, entries: Sequence[Entry]) -> tuple[Writes, int]:
+    """Fold entries; return what the rows must ``take``, and the latest claim among the valid."""
+    writes: Writes = []
+    claim = -1
+    for entry in entries:
+        replayed = shard.replay(entry.offset, entry.value)
+        writes += replayed.writes
+        if replayed.valid:
+            claim = max(claim, record.decode_envelope(entry.value).claim)
+    return writes, claim
+
+
+def take(shard: Shard, rows: RowStore, writes: Writes) -> None:
+    """Write what a shard's entries did, and its mark with it: all of that or nothing."""
+    rows.take(writes, [(mark_key(shard.shard_id), encode_mark(shard.state))])
+    shard.applied(writes)

@@ -1,0 +1,122 @@
+"""What the owner of a slot writes to its changelog: flushes and removals, one at a time.
+
+A writer that has fenced all others is not enough: a former owner that was cut off for a while
+fences, too. So whoever fences asks then whether the slot's claim is still the last, and nothing is
+written by a writer of which that is not known. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from rowtide.core.errors import Unavailable
+from rowtide.stream.logs.changelog import ChangelogWriter
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.changelog_flush import ChangelogFlush
+from rowtide.stream.slots.flush_scope import FlushScope
+
+__all__ = ["SlotChangelog"]
+
+
+class SlotChangelog:
+    """The writing side of one slot's changelog, from life to life of the slot.
+
+    ``require_claim`` raises ``Unavailable`` where a later claim has taken the slot.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        writer: ChangelogWriter,
+        require_claim: Callable[[], Awaitable[None]],
+        counts: Counts,
+    ) -> None:
+        self.flushed_s: float | None = None
+        """When the changelog had everything last, in seconds of ``time.monotonic``."""
+        self._number = number
+        self._writer = writer
+        self._require_claim = require_claim
+        self._counts = counts
+        self._writing = asyncio.Lock()
+        self._rows: RowStore | None = None
+        self._flush: ChangelogFlush | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the slot has rows of which something may be written."""
+        return self._flush is not None
+
+    def open(self, rows: RowStore) -> None:
+        """Write what these rows have from now on; they are as the changelog says, and newer."""
+        self._rows, self._flush = rows, ChangelogFlush(self._writer, rows)
+
+    def close(self) -> None:
+        """Write nothing more; a flush under way goes on to its end."""
+        self._rows = self._flush = None
+
+    async def prepare(self) -> None:
+        """Do what may be done before the slot is ours, so that fencing takes less time."""
+        await self._writer.prepare()
+
+    async def fence(self) -> None:
+        """Fence the former owner's flushes, unless a later claim has taken the slot."""
+        await self._writer.fence()
+        try:
+            await self._require_claim()
+        except BaseException:
+            # Whoever writes next would take a writer that is fenced for one whose claim is known.
+            self._writer.leave()
+            raise
+
+    async def flush(self, scope: Callable[[], FlushScope], held: Sequence[ShardOwner] = ()) -> int:
+        """Write what ``scope`` says as writing begins; return the number of entries.
+
+        ``held`` are the shards of it that are closed. Raises what ``ChangelogWriter.flush`` raises,
+        and ``Unavailable`` where the slot is not open, or was opened again since they were opened.
+        """
+        async with self._writing:
+            flush = await self._ready()
+            if any(owner.rows is not self._rows for owner in held):
+                raise self._unavailable()
+            began_s = time.monotonic()
+            shards, left = scope()
+            written = await flush.flush(shards, time.time(), left=left)
+            if not left:
+                self.flushed_s = began_s
+            self._counts.flushes.add(time.monotonic() - began_s)
+            self._counts.flush_entries += written
+            return written
+
+    async def bury(self, owner: ShardOwner, graves: Mapping[bytes, int]) -> None:
+        """Let the next flush send tombstones for deleted rows that the changelog has, stamped."""
+        async with self._writing:
+            if self._flush is not None:
+                clean = {key: stamp for key, stamp in graves.items() if key not in owner.dirty}
+                self._flush.bury(clean)
+
+    async def remove(self, keys: Sequence[bytes], stamps: Mapping[bytes, int]) -> None:
+        """Remove chunks from the changelog, then from the rows; see ``ChangelogFlush.remove``."""
+        async with self._writing:
+            flush = await self._ready()
+            await flush.remove(keys, time.time(), stamps=stamps)
+
+    async def require_read(self) -> None:
+        """Raise where the changelog was not read to its end; see ``ChangelogFlush``."""
+        async with self._writing:
+            flush = await self._ready()
+            await flush.require_read(time.time())
+
+    async def _ready(self) -> ChangelogFlush:
+        """Return what writes, fenced. Raises what ``fence`` raises, and ``Unavailable``."""
+        if not self._writer.ready:
+            await self.fence()
+        if self._flush is None:
+            raise self._unavailable()
+        return self._flush
+
+    def _unavailable(self) -> Unavailable:
+        return Unavailable(f"slot {self._number} is not open")

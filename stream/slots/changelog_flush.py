@@ -1,0 +1,174 @@
+"""Writes a slot's changed chunks to the changelog, lazily, so that logs can be trimmed.
+
+A flush is one Kafka transaction: every chunk changed since the last one, and per shard the mark
+"complete up to here", all as of one moment, though serving goes on while a flush gathers. So a
+row's chunks in the changelog always tile the row, and a replay starts at the mark.
+
+A deleted row is written as a stamped delete first. Once a mark has passed it, a later flush sends
+the tombstone that lets compaction remove it, and it goes from the local store too. A chunk of a row
+that lives on, and no longer has it, gets its tombstone at once: a chunk that was written with its
+removal covers its place. The row store keeps notes of those, so that a restart forgets none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rowtide.core.chunk import DELETED, header
+from rowtide.core.errors import Unavailable
+from rowtide.core.mark import encode_mark, mark_key
+from rowtide.stream.logs.changelog import ChangelogWriter
+from rowtide.stream.shards.copy import Range
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.row_store import RowStore
+
+__all__ = ["ChangelogFlush", "tombstone_stamp"]
+
+logger = logging.getLogger(__name__)
+
+Entry = tuple[bytes, bytes | None, list[tuple[str, bytes]]]
+
+STAMP_HEADER = "stamp"
+
+NOBODYS = b"\0"
+"""A key of the changelog that is removed, and never was there."""
+
+SLICE = 500
+"""Chunks gathered before other work gets its turn on the event loop."""
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What one flush writes, and what to remember once it stands."""
+
+    entries: list[Entry] = field(default_factory=list)
+    flushed: dict[str, int] = field(default_factory=dict)
+    taken: dict[str, set[bytes]] = field(default_factory=dict)
+    graves: dict[bytes, int] = field(default_factory=dict)
+    buried: list[bytes] = field(default_factory=list)
+
+
+def tombstone_stamp(headers: Iterable[tuple[str, bytes]]) -> int:
+    """Return the commit stamp of the delete that a tombstone finishes."""
+    return next((int(value) for name, value in headers if name == STAMP_HEADER), 0)
+
+
+class ChangelogFlush:
+    """The flushes of one slot."""
+
+    def __init__(self, writer: ChangelogWriter, rows: RowStore) -> None:
+        self._writer = writer
+        self._rows = rows
+        self._graves: dict[bytes, int] = {}
+        """Chunk keys of deleted rows that a mark has passed, with their stamps."""
+
+    async def flush(
+        self, shards: Iterable[ShardOwner], now_s: float, *, left: Sequence[Range] = ()
+    ) -> int:
+        """Write what changed, but for keys within ``left``; return the number of entries.
+
+        Raises what ``ChangelogWriter.flush`` raises; the chunks stay dirty then.
+        """
+        gathered = Gathered()
+        by_id = {shard.shard.shard_id: shard for shard in shards}
+        removed = self._rows.removed(left)
+        marks = [mark for owner in by_id.values() for mark in _taken(owner, gathered)]
+        get = self._rows.snapshot()
+        try:
+            await self._gather(get, removed, gathered)
+            self._gather_graves(gathered)
+            gathered.entries += marks
+            if not gathered.entries:
+                return 0
+            position = await self._writer.flush(gathered.entries)
+        except BaseException:
+            for shard_id, keys in gathered.taken.items():
+                by_id[shard_id].dirty |= keys
+            raise
+        self._rows.set_changelog_position(position, now_s, flushed=gathered.flushed)
+        self._rows.write([(key, None) for key in gathered.buried if self._is_grave(key)])
+        # What was removed again meanwhile is dirty, and keeps its note.
+        again = set[bytes]().union(*(owner.dirty for owner in by_id.values()))
+        self._rows.forget_removed(key for key in removed if key not in again)
+        self._graves = gathered.graves
+        return len(gathered.entries)
+
+    async def require_read(self, now_s: float) -> None:
+        """Raise ``Unavailable`` unless the rows have read all of the changelog, as a flush proves.
+
+        What is read of it ends where its broker says, and one that was deposed, and does not know
+        it, says an old end. Raises what ``ChangelogWriter.flush`` raises, too.
+        """
+        read = self._rows.changelog_position()
+        if read is None or not self._writer.ready:
+            raise Unavailable("The partition is not available.")
+        position = await self._writer.flush([(NOBODYS, None, [])])
+        if position != read + 2:  # The entry and the transaction's end.
+            raise Unavailable(f"the changelog was read to {read} and ends at {position}")
+        self._rows.set_changelog_position(position, now_s)
+
+    def bury(self, graves: Mapping[bytes, int]) -> None:
+        """Let the next flush send the tombstones of deleted rows that the changelog has, stamped.
+
+        They are those of an earlier life: this one remembers its own.
+        """
+        self._graves |= graves
+
+    async def remove(
+        self, keys: Sequence[bytes], now_s: float, *, stamps: Mapping[bytes, int] | None = None
+    ) -> None:
+        """Remove what nobody needs any more from the changelog, then from the rows.
+
+        These are chunks of a dropped table, or commits that no client asks for again, or rows that
+        went elsewhere: where ``stamps`` has one, whoever has read the changelog up to some earlier
+        place knows by it that all of the row is gone which is older.
+        """
+        found = stamps or {}
+        entries: list[Entry] = [
+            (key, None, [(STAMP_HEADER, b"%d" % found[key])] if key in found else [])
+            for key in keys
+        ]
+        position = await self._writer.flush(entries)
+        self._rows.write([(key, None) for key in keys])
+        self._rows.set_changelog_position(position, now_s)
+
+    async def _gather(
+        self, get: Callable[[bytes], bytes | None], removed: Sequence[bytes], into: Gathered
+    ) -> None:
+        """Add tombstones for removed chunks, then the dirty chunks, as ``get`` tells them."""
+        into.entries += [(key, None, []) for key in removed if get(key) is None]
+        dirty = sorted(key for keys in into.taken.values() for key in keys)
+        for number, key in enumerate(dirty):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            value = get(key)
+            if value is None:
+                continue
+            into.entries.append((key, value, []))
+            if key[:1] == b"r" and header(value)[1] & DELETED:
+                into.graves[key] = header(value)[4]
+
+    def _gather_graves(self, into: Gathered) -> None:
+        """Add the tombstones of rows whose stamped delete an earlier flush has written."""
+        for key, stamp in self._graves.items():
+            if key not in into.graves and self._is_grave(key):
+                into.entries.append((key, None, [(STAMP_HEADER, b"%d" % stamp)]))
+                into.buried.append(key)
+
+    def _is_grave(self, key: bytes) -> bool:
+        value = self._rows.get(key)
+        stamp = self._graves.get(key)
+        return value is not None and bool(header(value)[1] & DELETED) and header(value)[4] == stamp
+
+
+def _taken(owner: ShardOwner, into: Gathered) -> list[Entry]:
+    """Take a shard's dirty chunks over; return its mark as of now, unless nothing happened."""
+    state, shard_id = owner.shard.state, owner.shard.shard_id
+    if not owner.unflushed:
+        return []
+    into.taken[shard_id], owner.dirty = owner.dirty, set()
+    into.flushed[shard_id] = state.applied
+    return [(mark_key(shard_id), encode_mark(state), [])]

@@ -1,0 +1,460 @@
+"""Keeps the leases of this worker's slots: claims, waits, renews, releases.
+
+Leases make reads strong; writes are safe without them. A slot may be read here while the time since
+its last successful renewal was *sent* is below the lease. The clock runs during suspend, so a
+laptop that wakes up does not serve from an old lease. Renewals go out together for all slots, on
+connections of their own, so they never queue behind data.
+
+What is *read* of the leases may be of before: a broker that was deposed, and does not know it, goes
+on answering. So a later claim that is read is so, but that there is none is proven by an append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.lease import (
+    CLAIM,
+    RELEASE,
+    RENEW,
+    CorruptLease,
+    Lease,
+    LeaseView,
+    encode_lease,
+)
+from rowtide.stream.logs.cluster import Appends, LogCluster
+from rowtide.stream.logs.log import Entry, Log
+from rowtide.stream.logs.shared_work import SharedWork
+from rowtide.stream.measures.clock import lease_clock
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shards.appender import BACKOFF_S, READ_BYTES
+
+__all__ = ["LeaseKeeper", "LeaseSettings", "lease_clock"]
+
+logger = logging.getLogger(__name__)
+
+HELD_LOOK_S = 0.1
+"""How soon a slot that was given away is followed again where no other one is."""
+
+GATHER_S = 0.05
+"""Between two reads of others' leases: one brings several. A crash is seen that much later."""
+
+UNREAD = -1
+"""In place of an offset: what comes next is the first record that is kept."""
+
+PROOF_S = 5.0
+"""How long it is tried to prove that a claim is the last."""
+
+TRIM_EVERY = 600
+"""Renewals after which the records before the last one are trimmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """How long a lease lasts. Short: a crash costs less, a starved process loses reads sooner."""
+
+    lease_s: float = 1.2
+
+    @property
+    def renew_s(self) -> float:
+        """Seconds between renewals."""
+        return self.lease_s / 5
+
+    @property
+    def lease_ms(self) -> int:
+        """The same in whole milliseconds, no less."""
+        return math.ceil(self.lease_s * 1000)
+
+
+@dataclass(slots=True)
+class Held:
+    """This worker's claim on one slot. ``sent_s`` is when the last confirmed renewal was sent."""
+
+    claim: int
+    log: Log
+    view: LeaseView
+    sent_s: float
+    lost: bool = False
+    renewals: int = 0
+    trim_at: int | None = None
+    """The number of renewals at which older records are trimmed; None: earlier owners may serve."""
+    proofs: SharedWork = field(default_factory=SharedWork)
+
+
+@dataclass(slots=True)
+class Watched:
+    """The leases of another worker's slot. ``read_s`` is when they were last read to their end."""
+
+    log: Log
+    view: LeaseView = field(default_factory=lambda: LeaseView(UNREAD))
+    read_s: float = 0.0
+    due_s: float = 0.0
+    """When they are read again after a failure."""
+    looked: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class LeaseKeeper:
+    """The leases of one worker process. ``owner`` is its random id of 8 bytes."""
+
+    def __init__(
+        self,
+        cluster: LogCluster,
+        topic: str,
+        *,
+        owner: bytes,
+        address: str,
+        dead: Collection[bytes],
+        settings: LeaseSettings,
+        counts: Counts | None = None,
+        clock_s: Callable[[], float] = lease_clock,
+    ) -> None:
+        self.owner = owner
+        self._clock_s = clock_s
+        self._counts = counts or Counts()
+        self._cluster = cluster
+        self._topic = topic
+        self._address = address
+        self._ended = {*dead, owner}
+        self._settings = settings
+        self._held: dict[int, Held] = {}
+        self._watched: dict[int, Watched] = {}
+        self.addresses: dict[int, str] = {}
+        """Where the worker of each slot is, as its lease says; replaced when it changes."""
+
+    def readable(self, slot: int) -> bool:
+        """Say whether a strong read may be served from ``slot`` now."""
+        held = self._held.get(slot)
+        if held is None or held.lost:
+            return False
+        return self._clock_s() - held.sent_s < self._settings.lease_s
+
+    def age_s(self, slot: int) -> float | None:
+        """Return how long ago the last confirmed renewal was sent; None where nothing is held."""
+        held = self._held.get(slot)
+        return None if held is None or held.lost else self._clock_s() - held.sent_s
+
+    def lost(self, slot: int) -> bool:
+        """Say whether another worker's later claim has been seen."""
+        held = self._held.get(slot)
+        return held is not None and held.lost
+
+    def abandoned_s(self, slot: int) -> float | None:
+        """Return for how long nobody can have served ``slot``; None where somebody may.
+
+        None also where we have not read its leases of late: then it is we who are cut off.
+        """
+        watched = self._watched.get(slot)
+        now_s = self._clock_s()
+        if self._holds(slot) or watched is None:
+            return None
+        if now_s - watched.read_s > self._settings.lease_s / 2:
+            return None
+        free_s = watched.view.free_since(self._settings.lease_s)
+        return None if free_s is None or free_s > now_s else now_s - free_s
+
+    def next_end_s(self) -> float:
+        """Return how soon a slot may be abandoned, as far as is known; below 0: one may be now."""
+        ends = [
+            watched.view.free_since(self._settings.lease_s)
+            for slot, watched in self._watched.items()
+            if not self._holds(slot)
+        ]
+        return min((end for end in ends if end is not None), default=math.inf) - self._clock_s()
+
+    async def looked(self, slot: int) -> None:
+        """Return once the leases of ``slot`` have been read, or it is ours."""
+        while not self._holds(slot):
+            watched = self._watched.get(slot)
+            if watched is not None:
+                await watched.looked.wait()
+                return
+            await asyncio.sleep(HELD_LOOK_S)  # The watch is about to begin.
+
+    def holder(self, slot: int) -> str | None:
+        """Return the address of another, live worker whose claim on ``slot`` is the last."""
+        watched = self._watched.get(slot)
+        last = None if watched is None or self._holds(slot) else watched.view.last
+        if last is None or last.released or last.owner in self._ended:
+            return None
+        ended = self._clock_s() > last.end_s(self._settings.lease_s)
+        return None if ended else last.address
+
+    def _holds(self, slot: int) -> bool:
+        held = self._held.get(slot)
+        return held is not None and not held.lost
+
+    async def watch(self, slots: int) -> None:
+        """Follow the leases of every slot that is not ours, until cancelled."""
+        for slot in range(slots):
+            self._watched[slot] = Watched(self._cluster.log(self._topic, slot))
+        while True:
+            followed = self._to_follow()
+            if followed:
+                await self._find_starts(followed)
+                await self._follow(followed)
+            await asyncio.sleep(GATHER_S if followed else HELD_LOOK_S)
+
+    def _to_follow(self) -> list[int]:
+        """Return the slots that are others', but for those that can't be read just now."""
+        now_s = self._clock_s()
+        for slot in self._held:
+            if self._holds(slot):
+                self._place(slot, self._address)
+        return [
+            slot
+            for slot, watched in self._watched.items()
+            if watched.due_s <= now_s and not self._holds(slot)
+        ]
+
+    async def _find_starts(self, slots: Sequence[int]) -> None:
+        """Find out where the logs begin that were not read yet, or were trimmed."""
+        unread = [slot for slot in slots if self._watched[slot].view.end == UNREAD]
+        if not unread:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for slot in unread:
+                tasks.create_task(self._find_start(slot), name=f"leases[{slot}]")
+
+    async def _find_start(self, slot: int) -> None:
+        watched = self._watched[slot]
+        try:
+            watched.view.end, _ = await watched.log.bounds()
+        except StoreError as error:
+            self._later(watched, error)
+
+    async def _follow(self, slots: Sequence[int]) -> None:
+        """Read what comes next in all of them, with one request, and remember when."""
+        found = [(s, w) for s in slots if (w := self._watched[s]).view.end != UNREAD]
+        if not found:
+            return
+        answers = await self._cluster.read_many(
+            [(watched.log, watched.view.end) for _, watched in found],
+            bytes_max=READ_BYTES,
+            wait_s=self._settings.renew_s,
+        )
+        read_s = self._clock_s()
+        for (slot, watched), answer in zip(found, answers, strict=True):
+            try:
+                if isinstance(answer, StoreError):
+                    raise answer
+                self._learn(slot, watched, answer, read_s)
+            except LogTrimmed:
+                watched.view.end = UNREAD
+            except (StoreError, CorruptLease) as error:
+                self._later(watched, error)
+
+    def _later(self, watched: Watched, error: Exception) -> None:
+        logger.debug("%s: leases are read later: %s", watched.log.name, error)
+        watched.due_s = self._clock_s() + self._settings.renew_s
+
+    def _learn(self, slot: int, watched: Watched, entries: Sequence[Entry], read_s: float) -> None:
+        """Fold what was read of a slot's leases."""
+        view = watched.view
+        watched.read_s = read_s
+        for offset, _, value in entries:
+            view.read(offset, value, read_s)
+        watched.looked.set()
+        last = view.last
+        if last is not None:
+            view.forget_ended(read_s, self._settings.lease_s)
+            self._place(slot, "" if last.released else last.address)
+
+    def _place(self, slot: int, address: str) -> None:
+        if self.addresses.get(slot, "") != address:
+            self.addresses = {**self.addresses, slot: address}
+
+    async def claim(self, slot: int) -> int:
+        """Claim ``slot``, wait until every earlier owner has stopped reading; return the claim.
+
+        Raises ``Unavailable`` or ``OutcomeUnknown``: then nothing is held and a new try is safe.
+        """
+        log = self._cluster.log(self._topic, slot)
+        # What was watched was read earlier: the wait for it began then.
+        watched = self._watched.get(slot)
+        view = LeaseView() if watched is None else watched.view.copy()
+        claim, sent_s = await self._append_claim(log, view)
+        # Reads of the lease partition wait no longer than the log does, so ``view`` is complete
+        # up to our claim: the append rule made sure of it.
+        held = self._held[slot] = Held(claim, log, view, sent_s)
+        self._counts.claims += 1
+        wait_s = view.safe_at(claim, self._settings.lease_s, dead=self._ended) - self._clock_s()
+        if wait_s > 0:
+            logger.info("slot %d: waiting %.1f s for the lease of its former owner", slot, wait_s)
+            await asyncio.sleep(wait_s)
+        if self._held.get(slot) is not held:
+            raise Unavailable(f"slot {slot} was given away before its claim was good")
+        view.forget_before(claim)
+        # Soon: whoever starts then reads nothing of owners that we have waited for.
+        held.trim_at = held.renewals + 1
+        return claim
+
+    async def still_last(self, slot: int) -> bool:
+        """Say whether our claim was the last at some time since the call: an append proves it.
+
+        Raises ``Unavailable`` where that can't be told. Those who ask before the append is sent
+        share it.
+        """
+        held = self._held.get(slot)
+        if held is None or held.lost:
+            return False
+        await held.proofs.since(lambda: self._prove(slot, held))
+        return not held.lost
+
+    async def _prove(self, slot: int, held: Held) -> None:
+        """Append a renewal until one stands where it says, unless another's later claim is found.
+
+        What stands before it was read by then. It lengthens our lease only for those who read it.
+        """
+        log = self._cluster.log(self._topic, slot)  # Renewals that are under way have the other.
+        until_s = self._clock_s() + PROOF_S
+        while not self._overtaken(held):
+            at = held.view.end
+            record = self._record(held, RENEW)
+            try:
+                base = await log.append([(b"", record)], deadline_s=self._settings.lease_s / 2)
+            except (OutcomeUnknown, Unavailable) as error:
+                await log.disconnect()
+                if self._clock_s() > until_s:
+                    raise Unavailable(f"{log.name}: whose it is can't be told: {error}") from error
+                await asyncio.sleep(BACKOFF_S)
+                continue
+            if base == at:
+                held.view.end = max(held.view.end, at + 1)
+                return
+            await self._read_to_end(log, held.view)
+            if held.view.end <= base:
+                raise Unavailable(f"{log.name} ends at {held.view.end}, but {base} was written")
+
+    def _overtaken(self, held: Held) -> bool:
+        """Say whether a later claim than ours was read; then it is lost."""
+        last = held.view.last
+        if not held.lost and (last is None or last.claim != held.claim):
+            logger.warning("%s: claimed by another worker, reads stop here", held.log.name)
+            self._counts.leases_lost += 1
+            held.lost = True
+        return held.lost
+
+    async def release(self, slot: int) -> None:
+        """Stop serving reads of ``slot``, then say so: a successor need not wait."""
+        held = self._held.pop(slot, None)
+        self._place(slot, "")  # Until its next worker's claim is read the group knows better.
+        if held is None or held.lost:
+            return
+        try:
+            await self._append_release(held)
+        except StoreError as error:
+            logger.warning("slot %d: its lease ends by itself: %s", slot, error)
+        finally:
+            await held.log.disconnect()
+
+    async def _append_release(self, held: Held) -> None:
+        """Append a release until one stands: a renewal under way may take its place."""
+        while True:
+            at = held.view.end
+            record = self._record(held, RELEASE)
+            if await held.log.append([(b"", record)], deadline_s=self._settings.lease_s) == at:
+                return
+            await self._read_to_end(held.log, held.view)
+            last = held.view.last
+            if last is None or last.claim != held.claim:
+                return
+
+    async def run(self) -> None:
+        """Renew until cancelled."""
+        while True:
+            await asyncio.sleep(self._settings.renew_s)
+            await self.renew()
+
+    async def renew(self) -> None:
+        """Renew every slot's lease once, all in one request."""
+        holding = [held for held in self._held.values() if not held.lost]
+        if not holding:
+            return
+        sent_s = self._clock_s()
+        items: Appends = [(held.log, [(b"", self._record(held, RENEW))]) for held in holding]
+        # Others may read on before the answers come.
+        places = [held.view.end for held in holding]
+        answers = await self._cluster.append_many(items, deadline_s=self._settings.lease_s / 2)
+        for held, at, answer in zip(holding, places, answers, strict=True):
+            await self._renewed(held, at, answer, sent_s)
+
+    async def _renewed(self, held: Held, at: int, answer: int | StoreError, sent_s: float) -> None:
+        """Take what became of a renewal that named the offset ``at``."""
+        if answer == at:
+            # Valid: it stands where it says. Our own record need not be read back.
+            held.view.end = max(held.view.end, at + 1)
+            held.sent_s = sent_s
+            held.renewals += 1
+            self._counts.renewals += 1
+            if held.trim_at is not None and held.renewals >= held.trim_at:
+                held.trim_at = held.renewals + TRIM_EVERY
+                await self._trim(held, at)
+            return
+        self._counts.renewals_failed += 1
+        try:
+            if isinstance(answer, OutcomeUnknown):
+                await held.log.disconnect()
+            if not isinstance(answer, Unavailable):
+                await self._read_to_end(held.log, held.view)
+        except StoreError as error:
+            logger.warning("%s: renewal: %s", held.log.name, error)
+            return
+        self._overtaken(held)
+
+    async def _trim(self, held: Held, at: int) -> None:
+        """Drop what stands before a renewal of ours that is valid.
+
+        The renewal stays: what may stand behind it is void perhaps, and a former owner that finds
+        nothing else would take its own claim for the last.
+        """
+        try:
+            await held.log.trim(at)
+        except StoreError as error:
+            logger.info("%s: trimmed later: %s", held.log.name, error)
+
+    def _record(self, held: Held, kind: str) -> bytes:
+        return self._encoded(held.view.end, kind, held.claim)
+
+    def _encoded(self, at: int, kind: str, claim: int) -> bytes:
+        lease = Lease(at, kind, claim, self.owner, self._address, self._settings.lease_ms)
+        return encode_lease(lease)
+
+    async def _append_claim(self, log: Log, view: LeaseView) -> tuple[int, float]:
+        """Append a claim until one stands; return its offset and when it was sent."""
+        if view.end <= 0:  # Nothing was watched yet, or what was watched is trimmed away.
+            await self._read_to_end(log, view)
+        while True:
+            # Tried first where the watch has read to: a claim that does not stand there is void.
+            at = view.end
+            sent_s = self._clock_s()
+            record = self._encoded(at, CLAIM, at)
+            try:
+                base = await log.append([(b"", record)], deadline_s=self._settings.lease_s)
+            except OutcomeUnknown:
+                # A claim that lands late is harmless: the next one of ours is later.
+                await log.disconnect()
+                await asyncio.sleep(BACKOFF_S)
+                base = UNREAD
+            if base == at:
+                view.read(at, record, self._clock_s())
+                return at, sent_s
+            await self._read_to_end(log, view)
+
+    async def _read_to_end(self, log: Log, view: LeaseView) -> None:
+        end = await log.end()
+        view.end = max(view.end, 0)
+        while view.end < end:
+            entries: Sequence[tuple[int, bytes, bytes]]
+            try:
+                entries = await log.read(view.end, bytes_max=READ_BYTES)
+            except LogTrimmed:  # By an owner that has waited for all that stood there.
+                view.end, _ = await log.bounds()
+                continue
+            read_s = self._clock_s()
+            for offset, _, value in entries:
+                view.read(offset, value, read_s)

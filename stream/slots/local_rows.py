@@ -1,0 +1,63 @@
+"""Opens the rows that are left in a directory, for their owner or for who keeps a copy."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from rowtide.core.mark import mark_key
+from rowtide.core.schema import ShardRange, Table
+from rowtide.stream.shards.row_store import RowStore, destroy
+
+__all__ = ["begun", "known_shards", "local_rows", "unseen"]
+
+logger = logging.getLogger(__name__)
+
+WRITE_BUFFER_BYTES = 16 * 1024 * 1024
+
+
+def local_rows(
+    path: Path, *, kept_s: float, write_buffer_bytes: int = WRITE_BUFFER_BYTES
+) -> RowStore:
+    """Open the rows in a directory, empty where they lack what the changelog may have dropped."""
+    rows = RowStore(path, write_buffer_bytes=write_buffer_bytes)
+    read_s = rows.changelog_time()
+    if read_s is not None and time.time() - read_s > kept_s:
+        logger.warning("%s: local rows are too old, rebuilding from Kafka", path)
+        rows.close(flush=False)
+        destroy(path)
+        rows = RowStore(path, write_buffer_bytes=write_buffer_bytes)
+    return rows
+
+
+def known_shards(rows: RowStore) -> frozenset[str] | None:
+    """Return the shards of which a store has rows before it reads more; None: it is empty."""
+    if rows.changelog_position() is None:
+        return None
+    return frozenset(shard_id for shard_id, _ in rows.marks())
+
+
+def begun(
+    rows: RowStore, coming: Iterable[tuple[Table, ShardRange]]
+) -> list[tuple[Table, ShardRange]]:
+    """Return those of the shards ``coming`` to a slot of which its rows have some."""
+    return [pair for pair in coming if rows.get(mark_key(pair[1].shard_id)) is not None]
+
+
+def unseen(known: frozenset[str] | None, shards: Iterable[tuple[Table, ShardRange]]) -> list[str]:
+    """Return the shards whose keys came to the slot unseen by a store that had others.
+
+    ``shards`` are those that live, and those that are still coming, where they have ``begun``.
+
+    Such a store may have rows in their place of an earlier time that nobody's tombstones name: it
+    is to be thrown away.
+    """
+    if known is None:
+        return []
+    return [
+        shard.shard_id
+        for _, shard in shards
+        if shard.came and not shard.sealed_us and shard.shard_id not in known
+    ]

@@ -1,0 +1,264 @@
+"""What becomes of a slot's shards that are split, merged or moved.
+
+A change that the catalog plans is carried through by the owner of the parents: the logs of the
+children are made, each parent is sealed, and the catalog puts the children in their place. Every
+step may be the last one of a worker: the next owner finds the plan in the catalog and the seals in
+the logs, and goes on. A parent that has ended stays here: its rows are flushed up to its seal
+before its log may go, and its stream is read until it has expired.
+
+Children of the same slot share the parents' rows, so nothing is copied. A move copies them into the
+child's log first (``stream/shards/copy.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from rowtide.core import record
+from rowtide.core.errors import StoreError, Unavailable
+from rowtide.core.reshape import MOVE, Reshape, Sealed, plan_of
+from rowtide.core.schema import ShardRange, Table
+from rowtide.stream.logs.log import Log
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shards.appender import LogShortened
+from rowtide.stream.shards.copy import ShardCopy, is_complete, row_ranges
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.failures import logged
+from rowtide.stream.slots.reshape_links import ReshapeLinks
+from rowtide.stream.slots.shard_opening import ShardOpener
+
+__all__ = ["SlotReshapes"]
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.05
+RETRY_S_MAX = 2.0
+
+QUIET_S = 5.0
+"""For so long a shard's end waits for its open transactions; then they are ended."""
+
+QUIET_LOOK_S = 0.05
+
+LEFT_ENTRIES = 500
+LEFT_RECORDS = 3
+"""So little a move leaves to be copied, and to be folded there, while nobody may write."""
+
+ROUND_S = 0.05
+ROUNDS_MAX = 2000
+"""After so many rounds a move goes on all the same: writes come faster than they are copied."""
+
+
+class SlotReshapes:
+    """The changes of one slot's shards. ``shards`` are those that are open, ``begun`` also those
+    that are about to be, ``closed`` those that can't be read for good, with the reason.
+
+    ``seal`` seals an open one: the slot has its own part in that.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        links: ReshapeLinks,
+        opener: ShardOpener,
+        shards: Mapping[str, ShardOwner],
+        closed: dict[str, str],
+        begun: Collection[str],
+        seal: Callable[[ShardOwner, str], Awaitable[Sealed]],
+        log_of: Callable[[str], Log],
+        counts: Counts,
+    ) -> None:
+        self.ended: dict[str, ShardOwner] = {}
+        """Those that were sealed, by shard id, while the catalog knows them."""
+        self._number = number
+        self._links = links
+        self._opener = opener
+        self._shards = shards
+        self._closed = closed
+        self._begun = begun
+        self._seal = seal
+        self._log_of = log_of
+        self._counts = counts
+        self._carried: set[str] = set()
+        self._opening = asyncio.Lock()
+
+    @property
+    def known(self) -> set[str]:
+        """The shards of the slot that were read, are being read, or can't be."""
+        return {*self.ended, *self._closed, *self._begun}
+
+    def clear(self) -> None:
+        """Forget everything: the slot closes."""
+        self.ended.clear()
+        self._carried = set()  # Tasks of the life that ends take themselves off the former one.
+
+    async def open_ended(self, rows: RowStore) -> None:
+        """Bring the rows up to the seal of every shard that has ended; their children go on there.
+
+        Those that end meanwhile are among them: a former owner may still carry a change through.
+        Those ``begun`` find their seals themselves; what came of them is left until they have. One
+        that can't be read for good is noted in ``closed`` with the reason.
+        """
+        async with self._opening:
+            while left := self._due():
+                for table, shard in left:
+                    try:
+                        self._require_whole(shard)
+                        owner = await self._opener.open_ended(table, shard, rows)
+                    except (LogShortened, record.CorruptRecord) as error:
+                        self._closed[shard.shard_id] = str(error)
+                        logger.critical("shard %s can't be read: %s", shard.shard_id, error)
+                    else:
+                        self.ended[shard.shard_id] = owner
+
+    async def read_ended(self, rows: RowStore) -> None:
+        """Do the same as far as it can be done now: the rest is left to who needs it."""
+        with logged(f"slot {self._number}: shards that have ended"):
+            await self.open_ended(rows)
+
+    async def require_parents(self, shard: ShardRange, rows: RowStore) -> None:
+        """Return once the rows have all that a shard's parents left to it.
+
+        Raises ``LogShortened`` where one can't be read for good, ``Unavailable`` where one can't
+        be yet.
+        """
+        self._require_whole(shard)
+        # A catalog may have many shards, and most were read, or are forgotten: they cost no look.
+        if not any(self._links.knows(p) and p not in self.ended for p in shard.parents):
+            return
+        await self.open_ended(rows)
+        self._require_whole(shard)
+        left = {parent.shard_id for _, parent in self._unread(self.ended)}
+        if missing := sorted(left.intersection(shard.parents)):
+            raise Unavailable(f"shard {missing[0]}, from which it came, is not read to its end")
+
+    def _due(self) -> list[tuple[Table, ShardRange]]:
+        """Return the shards that have ended and are to be read now, parents first."""
+        due: list[tuple[Table, ShardRange]] = []
+        waited_for = set(self._begun).difference(self.ended)
+        for table, shard in self._unread(self.known):
+            # Entries of a parent would be passed over beneath those of its children.
+            if waited_for.intersection(shard.parents):
+                waited_for.add(shard.shard_id)
+            else:
+                due.append((table, shard))
+        return due
+
+    def _unread(self, known: Collection[str]) -> list[tuple[Table, ShardRange]]:
+        """Return the shards that have ended and are not ``known`` here, parents first."""
+        return [pair for pair in self._links.ended(self._number) if pair[1].shard_id not in known]
+
+    def _require_whole(self, shard: ShardRange) -> None:
+        """Raise ``LogShortened`` where a shard came from one that can't be read."""
+        for parent in shard.parents:
+            if parent in self._closed:
+                reason = self._closed[parent]
+                raise LogShortened(f"shard {parent}, from which it came, is lost: {reason}")
+
+    def settle(self, tasks: asyncio.TaskGroup, rows: RowStore, claim: int) -> None:
+        """Carry through what the catalog plans, and let go what it has forgotten."""
+        if self._due():
+            tasks.create_task(self.read_ended(rows), name=f"ended[{self._number}]")
+        planned = list(self._links.planned(self._number))
+        kept = {shard.shard_id for _, shard in self._links.ended(self._number)}
+        kept.update(parent for reshape in planned for parent in reshape.parents)
+        for shard_id in self.ended.keys() - kept:
+            del self.ended[shard_id]
+        for reshape in planned:
+            if reshape.id not in self._carried:
+                self._carried.add(reshape.id)
+                name = f"{reshape.kind}[{reshape.id}]"
+                tasks.create_task(self._carry(reshape.id, claim), name=name)
+
+    async def _carry(self, reshape_id: str, claim: int) -> None:
+        """Carry one change through, whatever it takes, until the catalog plans it no more."""
+        wait_s = RETRY_S
+        carried = self._carried
+        try:
+            while (reshape := self._links.plan(reshape_id)) is not None:
+                logger.info("%s of %s", reshape.kind, ", ".join(reshape.parents))
+                try:
+                    await self._through(reshape, claim)
+                except StoreError as error:
+                    logger.info("%s of %s goes on later: %s", reshape.kind, reshape_id, error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_S_MAX)
+        finally:
+            carried.discard(reshape_id)
+
+    async def _through(self, reshape: Reshape, claim: int) -> None:
+        owners = self._parents(reshape)
+        if reshape.kind == MOVE:
+            await self._move(reshape, owners[0], claim)
+            return
+        await self._links.prepare(reshape)
+        await self._quiet(owners)
+        await self._finish(reshape, owners)
+
+    async def _finish(self, reshape: Reshape, owners: Sequence[ShardOwner]) -> None:
+        seals = {owner.shard.shard_id: await self._sealed(owner, reshape) for owner in owners}
+        await self._links.finish(reshape, seals)
+        self._counts.reshapes[reshape.kind] += 1
+
+    async def _sealed(self, owner: ShardOwner, reshape: Reshape) -> Sealed:
+        shard_id = owner.shard.shard_id
+        if shard_id in self.ended and owner.shard.state.seal is None:
+            # What was copied, or waited for, was the former owner's.
+            raise Unavailable(f"shard {shard_id} was opened again meanwhile")
+        if shard_id not in self.ended:
+            await self._seal(owner, plan_of(reshape))
+            # Before anybody else runs: a flush finds it among the open or the ended.
+            self.ended[shard_id] = owner
+        seal = owner.shard.state.seal
+        assert seal is not None, "what has ended was sealed"
+        return seal
+
+    # A move.
+
+    async def _move(self, reshape: Reshape, owner: ShardOwner, claim: int) -> None:
+        if owner.shard.state.seal is not None and reshape.copier >= 0:
+            await self._links.prepare(reshape)
+            if await is_complete(self._log_of(reshape.children[0].shard_id)):
+                await self._finish(reshape, [owner])
+                return
+        reshape = await self._links.begin_copy(reshape, claim)
+        await self._links.prepare(reshape)
+        [child] = reshape.children
+        log = self._log_of(child.shard_id)
+        copy = ShardCopy(owner, row_ranges(owner.shard.table, child), log, self._counts)
+        try:
+            await copy.base()
+            await self._catch_up(copy, child)
+            await self._quiet([owner])
+            await self._sealed(owner, reshape)
+            await copy.complete()
+        finally:
+            copy.stop()
+            await log.disconnect()
+        await self._finish(reshape, [owner])
+
+    async def _catch_up(self, copy: ShardCopy, child: ShardRange) -> None:
+        """Copy what is written meanwhile until little is left, there too."""
+        for _ in range(ROUNDS_MAX):
+            copied = await copy.delta()
+            received = await self._links.received(child)
+            if copied <= LEFT_ENTRIES and copy.end - received <= LEFT_RECORDS:
+                return
+            await asyncio.sleep(ROUND_S)
+
+    def _parents(self, reshape: Reshape) -> list[ShardOwner]:
+        """Return the parents, open or ended. Raises ``Unavailable``."""
+        found = [self.ended.get(name) or self._shards.get(name) for name in reshape.parents]
+        owners = [owner for owner in found if owner is not None]
+        if len(owners) != len(found):
+            raise Unavailable(f"not all of {', '.join(reshape.parents)} are open")
+        return owners
+
+    async def _quiet(self, owners: Sequence[ShardOwner]) -> None:
+        """Wait a while for the parents' transactions to end."""
+        for _ in range(int(QUIET_S / QUIET_LOOK_S)):
+            if not any(owner.transactions.count for owner in owners):
+                return
+            await asyncio.sleep(QUIET_LOOK_S)

@@ -1,0 +1,183 @@
+"""Opens one shard: its rows are brought to the log's end before anybody is served.
+
+The log must begin at or below what the rows hold; a no-op is appended by the append rule, and the
+log up to it replayed. So nothing that an earlier owner sent can become valid behind our back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from rowtide.core.limits import Limits
+from rowtide.core.schema import ShardRange, Table
+from rowtide.core.shard_state import in_force, options_body
+from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.logs.cluster import LogCluster
+from rowtide.stream.logs.log import Entry
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shards.appender import READ_BYTES, LogShortened
+from rowtide.stream.shards.owner import ShardOwner, ShardSettings
+from rowtide.stream.shards.replay import shard_at_mark
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.standby_shard import Unflushed
+
+__all__ = ["ShardOpener"]
+
+
+class ShardOpener:
+    """Opens the shards of one slot. ``owner`` is the worker's random id."""
+
+    def __init__(
+        self,
+        cluster: LogCluster,
+        topics: TopicNames,
+        *,
+        owner: bytes,
+        readable: Callable[[], bool],
+        clock_us: Callable[[], int],
+        steady_s: Callable[[], float] | None,
+        limits: Limits,
+        settings: ShardSettings,
+        counts: Counts,
+    ) -> None:
+        self.starts: dict[str, int] = {}
+        """The first offset of each shard's log, as of its opening."""
+        self.unflushed: Mapping[str, Unflushed] = {}
+        """What a standby knew that kept the rows until now, by shard."""
+        self._counts = counts
+        self._cluster = cluster
+        self._topics = topics
+        self._owner = owner
+        self._readable = readable
+        self._clock_us = clock_us
+        self._steady_s = steady_s
+        self._limits = limits
+        self._settings = settings
+
+    async def open(
+        self,
+        table: Table,
+        shard: ShardRange,
+        rows: RowStore,
+        claim: int,
+        *,
+        warm: ShardOwner | None = None,
+    ) -> ShardOwner:
+        """Return a shard's owner under ``claim``, its rows complete up to a no-op of ours.
+
+        ``warm`` is one that has folded a part of the log in this life of the slot. Raises
+        ``LogShortened`` and ``record.CorruptRecord`` where it can't be served for good, other
+        failures where it can't be now.
+        """
+        owner = warm or self._owner_of(table, shard, rows)
+        await self._recover(owner, rows, claim, warm=warm is not None)
+        owner.shard.take_stamp(shard.floor_us)
+        owner.shard.claimed(claim, self._owner)
+        return owner
+
+    async def put_in_force(self, owner: ShardOwner) -> None:
+        """Append the options of a shard's table where its log has others: a crash kept them away.
+
+        Whoever changed them may have been answered: nothing is read under the former ones.
+        """
+        shard = owner.shard
+        while not in_force(shard.state, shard.table):
+            at = shard.state.applied + 1
+            options = shard.control(options_body(shard.table), self._clock_us())
+            record = options.log_key, shard.encoded(options, at)
+            told = await owner.appender.append([record], at)
+            shard.discard()
+            ours = [Entry(at, *record)] if told.stands else []
+            owner.replay([*ours, *told.entries])
+
+    def arriving(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
+        """Return the owner-to-be of a shard whose log somebody else still writes."""
+        return self._owner_of(table, shard, rows)
+
+    async def open_ended(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
+        """Return the owner of a shard that was sealed, its rows complete up to its seal.
+
+        Its log is read where the rows or the changelog lack something of it. Raises as ``open``.
+        """
+        owner = self._owner_of(table, shard, rows)
+        state = owner.shard.state
+        start, end = await owner.log.bounds()
+        if state.seal is None or rows.flushed(shard.shard_id) < state.applied:
+            self._require_whole(owner, start, end)
+            first = min(owner.end, rows.flushed(shard.shard_id) + 1)
+            await self._replay(owner, max(start, first), end)
+        if state.seal is None:
+            raise LogShortened(f"{owner.log.name} ends at {end} without its seal")
+        owner.accounted = True
+        self.starts[shard.shard_id] = start
+        return owner
+
+    def _owner_of(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
+        """Return a shard's owner as of the rows' mark."""
+        machine = shard_at_mark(table, shard, rows, self._limits)
+        return ShardOwner(
+            machine,
+            self._cluster.log(self._topics.shard(shard.shard_id)),
+            rows,
+            clock_us=self._clock_us,
+            readable=self._readable,
+            settings=self._settings,
+            steady_s=self._steady_s,
+            counts=self._counts,
+        )
+
+    async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int, *, warm: bool) -> None:
+        """Replay a shard's log up to a no-op of ours."""
+        shard, began_s = owner.shard, time.monotonic()
+        start, end = await owner.log.bounds()
+        self._require_whole(owner, start, end)
+        shard.claimed(claim, self._owner)
+        end = await owner.appender.fence()
+        shard.claimed(-1, self._owner)
+        first = owner.end if warm or self._knows(owner) else rows.flushed(shard.shard_id) + 1
+        replayed = await self._replay(owner, max(start, min(owner.end, first)), end)
+        owner.accounted = True
+        self.starts[shard.shard_id] = start
+        self._counts.recoveries.add(time.monotonic() - began_s)
+        self._counts.recovered_records += replayed
+
+    def _knows(self, owner: ShardOwner) -> bool:
+        """Say whether a standby noted all that the rows have and the changelog may lack."""
+        shard_id = owner.shard.shard_id
+        noted = self.unflushed.get(shard_id)
+        if noted is None or not noted.holds(
+            flushed=owner.rows.flushed(shard_id), applied=owner.shard.state.applied
+        ):
+            return False
+        owner.dirty.update(noted.keys)
+        return True
+
+    def _require_whole(self, owner: ShardOwner, start: int, end: int) -> None:
+        """Raise ``LogShortened`` where the log lacks what is acknowledged."""
+        applied, name = owner.shard.state.applied, owner.log.name
+        if end <= applied:
+            raise LogShortened(
+                f"{name} ends at {end}, but entries up to {applied} were acknowledged"
+            )
+        if start > applied + 1:
+            raise LogShortened(
+                f"{name} begins at {start}, but the rows end at {applied}: "
+                f"entries {applied + 1} to {start - 1} are gone"
+            )
+
+    async def _replay(self, owner: ShardOwner, first: int, end: int) -> int:
+        """Replay a log from ``first`` up to ``end``; return how many entries were read."""
+        log = owner.log
+        never = owner.rows.flushed(owner.shard.shard_id) < 0
+        at = first
+        while at < end:
+            entries = await log.read(at, bytes_max=READ_BYTES)
+            if not entries:
+                raise LogShortened(f"{log.name} ends at {at}, expected {end}")
+            at = entries[-1].offset + 1
+            owner.recover([e for e in entries if e.offset < end], never=never)
+            await asyncio.sleep(0)
+        owner.find_unflushed()
+        return at - first

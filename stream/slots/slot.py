@@ -1,0 +1,565 @@
+"""One slot that this worker owns: claimed, recovered, served, flushed, trimmed.
+
+Opening goes: open the local rows and bring them up to date while another worker may still serve;
+have that one hand the slot over; claim it; fence the changelog and see that the claim is still the
+last; read the changelog to its stable end; then each shard: its log must begin at or
+below what the rows hold, a no-op is appended by the append rule, and the log up to it replayed.
+
+A shard that cannot be served for good (its log lost acknowledged entries) stays closed, alone, with
+its reason; everything else is tried again with back-off. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rowtide.core import record
+from rowtide.core.errors import LogTrimmed, StoreError, Unavailable, first_failure, invalid
+from rowtide.core.limits import Limits
+from rowtide.core.reshape import Sealed
+from rowtide.core.schema import ShardRange, Table
+from rowtide.core.shard_state import in_force, options_body
+from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.logs.changelog import Fenced
+from rowtide.stream.logs.cluster import LogCluster
+from rowtide.stream.logs.log import Log
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shards.appender import LogShortened
+from rowtide.stream.shards.index_links import IndexLinks
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.row_store import RowStore, StoreFailed, destroy
+from rowtide.stream.slots.changelog import SlotChangelog
+from rowtide.stream.slots.changelog_recovery import StartPassed, recover_rows
+from rowtide.stream.slots.failures import StoreBehind, logged
+from rowtide.stream.slots.flush_scope import FlushScope, flush_scope
+from rowtide.stream.slots.handover_links import HandoverLinks
+from rowtide.stream.slots.indexes import SlotIndexes
+from rowtide.stream.slots.intakes import SlotIntakes
+from rowtide.stream.slots.lease_keeper import LeaseKeeper
+from rowtide.stream.slots.local_rows import known_shards, local_rows, unseen
+from rowtide.stream.slots.reclaimer import Reclaimer
+from rowtide.stream.slots.reshape_links import ReshapeLinks
+from rowtide.stream.slots.reshapes import SlotReshapes
+from rowtide.stream.slots.settings import SlotSettings
+from rowtide.stream.slots.shard_opening import ShardOpener
+from rowtide.stream.slots.shard_repair import Loss, fill_log, find_loss, hold_rows
+from rowtide.stream.slots.standby_shard import Unflushed
+from rowtide.stream.slots.sweep import SlotSweep
+from rowtide.stream.slots.tasks import LifeTasks
+from rowtide.stream.slots.trim import SlotTrim
+
+__all__ = ["Slot"]
+
+logger = logging.getLogger(__name__)
+
+BACKOFF_S = 0.2
+BACKOFF_S_MAX = 5.0
+WATCH_S = 0.5
+LAST_FLUSH_S = 5.0
+SWEEP_S = 30.0
+"""Between two looks for rows of dropped tables where nobody asked for one, or could not."""
+
+
+class Slot:
+    """A slot and its shards on this worker. ``run`` is its one task.
+
+    It is ``foreign`` while another worker may still serve it, and we prepare.
+    """
+
+    foreign = True
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        cluster: LogCluster,
+        topics: TopicNames,
+        leases: LeaseKeeper,
+        path: Path,
+        before_open: Callable[[int], Coroutine[Any, Any, None]],
+        tables: Callable[[int], list[tuple[Table, ShardRange]]],
+        table_known: Callable[[int], bool],
+        clock_us: Callable[[], int],
+        indexes: IndexLinks,
+        reshapes: ReshapeLinks,
+        limits: Limits,
+        settings: SlotSettings,
+        steady_s: Callable[[], float] | None = None,
+        counts: Counts | None = None,
+        handover: HandoverLinks,
+    ) -> None:
+        self._handover = handover
+        self.number = number
+        self.shards: dict[str, ShardOwner] = {}
+        self.closed: dict[str, str] = {}
+        """Why a shard stays closed, by shard id."""
+        self.rows: RowStore | None = None
+        self.claim = -1
+        self.opened = asyncio.Event()
+        self._counts = counts or Counts()
+        self._cluster = cluster
+        self._topics = topics
+        self._leases = leases
+        self._path = path
+        self._before_open = before_open
+        self._tables = tables
+        self._table_known = table_known
+        self._clock_us = clock_us
+        self._limits = limits
+        self._settings = settings
+        self._links = reshapes
+        self._opener = self._new_opener(steady_s)
+        self.starts = self._opener.starts
+        writer = cluster.changelog_writer(topics.changelog, number, topics.transactional_id(number))
+        self._changelog = SlotChangelog(number, writer, self._require_claim, self._counts)
+        self._begun: set[str] = set()
+        """Shards that are open or about to be."""
+        self._settling = asyncio.Lock()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._swept = asyncio.Event()
+        self._assemble(indexes)
+
+    def _assemble(self, indexes: IndexLinks) -> None:
+        """Build what works on the shards beside their owners."""
+        number, links, opener = self.number, self._links, self._opener
+        self._index_work = SlotIndexes(indexes, self._log_of)
+        self.feeders = self._index_work.feeders
+        self._sweep = SlotSweep(self._changelog.remove, self._table_known)
+        self._kept_s = self._settings.commits_kept_s + self._limits.transaction_s_max
+        self._trim = SlotTrim(indexes, links, self.starts, self._clock_us, kept_s=self._kept_s)
+        shards, seal, log_of = self.shards, self._seal, self._log_of
+        self._reshapes = SlotReshapes(
+            number, links, opener, shards, self.closed, self._begun, seal, log_of, self._counts
+        )
+        self._intakes = SlotIntakes(number, links, opener, self._make_room, self._log_of)
+        self.reclaimer = Reclaimer(
+            self.shards.values,
+            self._changelog.bury,
+            clock_us=self._clock_us,
+            settings=self._settings.reclaim,
+        )
+
+    def opens_on(self, unflushed: Mapping[str, Unflushed]) -> None:
+        """Open on rows of which a standby knew so much, by shard."""
+        self._opener.unflushed = unflushed
+
+    def _new_opener(self, steady_s: Callable[[], float] | None) -> ShardOpener:
+        return ShardOpener(
+            self._cluster,
+            self._topics,
+            owner=self._leases.owner,
+            readable=self.readable,
+            clock_us=self._clock_us,
+            steady_s=steady_s,
+            limits=self._limits,
+            settings=self._settings.shard,
+            counts=self._counts,
+        )
+
+    # Serving.
+
+    def owner(self, shard_id: str) -> ShardOwner:
+        """Return the open shard. Raises ``Unavailable``, with the reason where it is for good."""
+        owner = self.shards.get(shard_id)
+        if owner is None:
+            reason = self.closed.get(shard_id)
+            raise Unavailable() if reason is None else Unavailable(reason)
+        return owner
+
+    def followed(self, shard_id: str) -> ShardOwner:
+        """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
+        return self._reshapes.ended.get(shard_id) or self.owner(shard_id)
+
+    @property
+    def flushed_s(self) -> float | None:
+        """When the changelog had everything last, in seconds of ``time.monotonic``."""
+        return self._changelog.flushed_s
+
+    @property
+    def ended(self) -> int:
+        """How many shards have ended whose logs are kept."""
+        return len(self._reshapes.ended)
+
+    @property
+    def arriving(self) -> int:
+        """How many shards are being moved here."""
+        return len(self._intakes.arriving)
+
+    def received(self, shard_id: str) -> int:
+        """Return the last offset folded of a shard that is being moved here; -1 for none."""
+        owner = self._intakes.arriving.get(shard_id)
+        return -1 if owner is None else owner.shard.state.applied
+
+    def readable(self) -> bool:
+        """Say whether strong reads may be served now."""
+        return self._leases.readable(self.number)
+
+    async def run(self) -> None:
+        """Open and serve until cancelled; open again after whatever fails."""
+        backoff_s = BACKOFF_S
+        while True:
+            # A task for each life: a group that fails as it is left leaves a cancellation behind.
+            async with asyncio.TaskGroup() as lives:
+                life = lives.create_task(self._live(), name=f"life[{self.number}]")
+            if life.result():
+                backoff_s = BACKOFF_S
+            if self._leases.lost(self.number) and self._handover.give_way(self.number):
+                await asyncio.Event().wait()  # Until we are stopped.
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    async def _live(self) -> bool:
+        """Open and serve until something fails; return whether it was open."""
+        opened = False
+        try:
+            async with LifeTasks() as tasks:
+                self._tasks = tasks
+                await self._open()
+                opened = True
+                tasks.create_task(self._settle_once(), name=f"settle[{self.number}]")
+                tasks.create_task(self._flush_often(), name=f"flush[{self.number}]")
+                tasks.create_task(self._sweep_often(), name=f"sweep[{self.number}]")
+                tasks.create_task(self._trim_often(), name=f"trim[{self.number}]")
+                tasks.create_task(self.reclaimer.run(), name=f"reclaim[{self.number}]")
+        except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
+            logger.warning("slot %d opens again: %s", self.number, first_failure(failures))
+        finally:
+            self._close()
+        return opened
+
+    async def drain(self) -> None:
+        """Flush the changelog while all is served; then answer what was taken, release the lease.
+
+        What is written during the flush, the next owner reads from the logs: that is faster.
+        """
+        if self._changelog.is_open:
+            with logged(f"slot {self.number}: last flush"), suppress(TimeoutError):
+                async with asyncio.timeout(LAST_FLUSH_S):
+                    await self.flush()
+        async with asyncio.TaskGroup() as tasks:
+            for owner in list(self.shards.values()):
+                tasks.create_task(owner.drain(), name=f"drain[{owner.shard.shard_id}]")
+        await self._leases.release(self.number)
+
+    def _begin(self, shard: ShardRange) -> asyncio.Event:
+        """Open and serve a shard in the background; the event is set once that is decided."""
+        assert self._tasks is not None, "shards are opened in a slot that runs"
+        served = asyncio.Event()
+        self._tasks.create_task(self._serve(shard, served), name=f"shard[{shard.shard_id}]")
+        self._begun.add(shard.shard_id)
+        return served
+
+    async def _await_served(self, begun: Sequence[asyncio.Event]) -> None:
+        try:
+            async with asyncio.timeout(self._settings.shard.write_s_max):
+                for served in begun:
+                    await served.wait()
+        except TimeoutError as error:
+            raise Unavailable(f"slot {self.number} is slow to open its shards") from error
+
+    async def settle(self) -> None:
+        """Bring the shards of the open slot in line with the catalog.
+
+        Returns when shards that are new are open, those that are gone are sealed, and what changed
+        is in force. Raises ``Unavailable``, ``OutcomeUnknown``; then it is to be called again.
+        """
+        async with self._settling:
+            if not self.opened.is_set():
+                await self._put_in_force()  # The rest opens by the catalog as it is read by now.
+                return
+            wanted = {shard.shard_id: shard for _, shard in self._tables(self.number)}
+            for shard_id in [name for name in self.shards if name not in wanted]:
+                await self.remove_shard(shard_id)
+            known = self._reshapes.known
+            await self._await_served(
+                [self._begin(shard) for name, shard in wanted.items() if name not in known]
+            )
+            await self._put_in_force()
+            assert self._tasks is not None, "the slot is open"
+            if self.rows is not None:
+                self._reshapes.settle(self._tasks, self.rows, self.claim)
+                self._intakes.settle(self._tasks, self.rows)
+
+    async def _settle_once(self) -> None:
+        """Take in what the catalog has learned while the slot opened."""
+        with logged(f"slot {self.number}: settling"):
+            await self.settle()
+
+    async def _put_in_force(self) -> None:
+        """Return when logs of open shards have their tables' options, and what was dropped goes."""
+        for owner in list(self.shards.values()):
+            dropped = owner in self._index_work.dropped
+            if dropped or not in_force(owner.shard.state, owner.shard.table):
+                # Those of the latest change, which may have come meanwhile: none undoes another.
+                await owner.submit_hidden(options_body(owner.shard.table))
+            if dropped:
+                self._index_work.dropped.discard(owner)
+                self._swept.set()
+
+    async def remove_shard(self, shard_id: str) -> None:
+        """Seal a shard and forget it: the last valid record of its log says that it ended."""
+        owner = self.owner(shard_id)
+        await self._seal(owner, "{}")
+        self._swept.set()
+
+    async def _seal(self, owner: ShardOwner, plan: str) -> Sealed:
+        """End a shard's log; it is open no more."""
+        shard_id = owner.shard.shard_id
+        self._index_work.stop(shard_id)
+        seal = await owner.seal(plan)
+        self.shards.pop(shard_id, None)
+        return seal
+
+    def retable(self) -> None:
+        """Let the open shards know their tables as the catalog has them now."""
+        tables = {shard.shard_id: table for table, shard in self._tables(self.number)}
+        for shard_id, owner in self.shards.items():
+            table = tables.get(shard_id)
+            if table is not None and table != owner.shard.table:
+                with suppress(Unavailable):  # The slot closes; it opens with its newest tables.
+                    self._index_work.retable(owner, table, self._tasks)
+
+    async def repair(self, shard_id: str, *, accept: bool) -> Loss:
+        """Tell what a closed shard's log has lost; with ``accept`` serve what is left.
+
+        Raises ``Rejected`` where it is not closed, or for another reason.
+        """
+        async with self._settling:  # One at a time: whoever is second finds it served.
+            found = [pair for pair in self._tables(self.number) if pair[1].shard_id == shard_id]
+            rows = self.rows if self._changelog.is_open else None
+            if rows is None or shard_id not in self.closed or not found:
+                raise invalid(f"Shard '{shard_id}' is not closed.")
+            [(table, shard)] = found
+            owner = self._opener.arriving(table, shard, rows)
+            loss = await find_loss(owner)
+            if accept:
+                await self._require_claim()
+                hold_rows(owner, loss)
+                await self.flush(owner)
+                await fill_log(owner, loss, self.claim, self._leases.owner)
+                if self.rows is not owner.rows or self.closed.pop(shard_id, None) is None:
+                    raise Unavailable(f"slot {self.number} was opened again")
+                await self._await_served([self._begin(shard)])
+            return loss
+
+    async def flush(self, *held: ShardOwner) -> int:
+        """Flush the changelog now; return the number of entries. ``held`` are closed shards.
+
+        Raises what ``ChangelogWriter.flush`` raises, and ``Unavailable`` where the slot closes
+        meanwhile.
+        """
+        return await self._changelog.flush(partial(self._flush_scope, *held), held)
+
+    def _flush_scope(self, *held: ShardOwner) -> FlushScope:
+        """Return what a flush may write now."""
+        links, number = self._links, self.number
+        owners = {**self._reshapes.ended, **self._intakes.arriving, **self.shards}
+        owners |= {owner.shard.shard_id: owner for owner in held}
+        shards = [*links.ended(number), *links.arriving(number), *self._tables(number)]
+        return flush_scope(owners, shards)
+
+    # Opening.
+
+    async def _open(self) -> None:
+        self.foreign = True
+        self.rows = self._opened_rows()
+        known = known_shards(self.rows)
+        await self._links.catalog_read()  # It tells which rows came back that were removed.
+        await self._read_changelog(self.rows)  # Much of what there is to do, before it is ours.
+        await self._changelog.prepare()
+        await self._handover.obtain(self.number)
+        self.foreign = False
+        self.claim = await self._leases.claim(self.number)
+        await self._changelog.fence()  # The catalog read from now on knows all that was flushed.
+        async with asyncio.TaskGroup() as tasks:  # Side by side: writers wait for this.
+            tasks.create_task(self._before_open(self.claim), name=f"catalog[{self.number}]")
+            await self._read_changelog(self.rows)
+        if came := unseen(known, [*self._tables(self.number), *self._intakes.marked(self.rows)]):
+            raise self._behind(f"it has not seen these come: {', '.join(came)}")
+        if left := self._intakes.left(self.rows):
+            raise self._behind(f"rows of copies that were given up are in it, of {', '.join(left)}")
+        self._changelog.open(self.rows)
+        assert self._tasks is not None, "opening happens inside run"
+        self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")
+        await self._reshapes.open_ended(self.rows)
+        for served in [self._begin(shard) for _, shard in self._tables(self.number)]:
+            await served.wait()
+        if self.closed:  # Or was the changelog's end told by a broker that was deposed?
+            await self._changelog.require_read()
+        self.opened.set()
+        self._changelog.flushed_s = self.flushed_s or time.monotonic()
+        logger.info("slot %d is open, %d shards", self.number, len(self.shards))
+
+    def _opened_rows(self) -> RowStore:
+        return local_rows(self._path, kept_s=self._settings.changelog_kept_s)
+
+    async def _require_claim(self) -> None:
+        """Step down where a later claim has taken the slot: nothing more is done under ours."""
+        if not await self._leases.still_last(self.number):
+            raise Unavailable(f"slot {self.number} was claimed by another worker")
+
+    async def _read_changelog(self, rows: RowStore) -> None:
+        try:
+            reader = self._cluster.changelog_reader(self._topics.changelog, self.number)
+            shards = [*self._links.ended(self.number), *self._tables(self.number)]
+            await recover_rows(rows, reader, self._table_known, shards)
+        except StartPassed as error:
+            raise self._behind(str(error)) from error
+
+    def _behind(self, why: str) -> StoreBehind:
+        """Throw the local rows away; the next opening rebuilds them."""
+        assert self.rows is not None, "rows are open"
+        self.rows.close(flush=False)
+        self.rows = None
+        destroy(self._path)
+        return StoreBehind(f"{self._path}: {why}; rebuilding from Kafka")
+
+    async def _serve(self, shard: ShardRange, served: asyncio.Event) -> None:
+        """Open one shard and run it; open it again after a failure that may pass."""
+        try:
+            await self._serve_on(shard, served)
+        finally:
+            self._begun.discard(shard.shard_id)
+        # The table was dropped, or the log has ended, perhaps before it was read here.
+        assert self.rows is not None, "rows are open"
+        await self._reshapes.read_ended(self.rows)
+        served.set()
+
+    async def _serve_on(self, shard: ShardRange, served: asyncio.Event) -> None:
+        backoff_s = BACKOFF_S
+        while (table := self._table_of(shard)) is not None:
+            try:
+                assert self.rows is not None, "rows are open"
+                owner = await self._opened(table, shard, self.rows)
+            except (LogShortened, record.CorruptRecord) as error:
+                self.closed[shard.shard_id] = str(error)
+                logger.critical("shard %s stays closed: %s", shard.shard_id, error)
+                served.set()
+                return
+            except StoreError as error:
+                logger.warning("shard %s opens later: %s", shard.shard_id, error)
+            else:
+                # A later owner's fence stands before ours or comes after this look: either way
+                # nothing is acknowledged here that its readers miss.
+                await self._require_claim()
+                if owner.shard.state.seal is not None:
+                    self._reshapes.ended[shard.shard_id] = owner
+                    break
+                # Whoever changes the table from here on finds the shard.
+                table = self._table_of(shard)
+                if table is None:
+                    break
+                owner.shard.retable(table)
+                if not in_force(owner.shard.state, table):
+                    continue  # It was changed just now.
+                self.shards[shard.shard_id] = owner
+                owner.open()
+                assert self._tasks is not None, "shards are opened in a slot that runs"
+                self._index_work.follow(owner, self._tasks)
+                self._swept.set()  # What it replayed may be of an index dropped meanwhile.
+                logger.debug("shard %s of table %s is open", shard.shard_id, table.name)
+                served.set()
+                backoff_s = BACKOFF_S
+                await owner.run()
+                self.shards.pop(shard.shard_id, None)
+                self.feeders.pop(shard.shard_id, None)
+                await self._require_claim()
+                if owner.retired:
+                    return
+                if isinstance(owner.failed, StoreFailed):
+                    raise owner.failed
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    async def _opened(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
+        await self._reshapes.require_parents(shard, rows)
+        warm = await self._intakes.arrived(table, shard, rows) if shard.copied else None
+        owner = await self._opener.open(table, shard, rows, self.claim, warm=warm)
+        await self._opener.put_in_force(owner)
+        return owner
+
+    def _table_of(self, shard: ShardRange) -> Table | None:
+        """Return a shard's table as the catalog has it now."""
+        found = (t for t, s in self._tables(self.number) if s.shard_id == shard.shard_id)
+        return next(found, None)
+
+    # Upkeep.
+
+    async def _watch_often(self) -> None:
+        """Answer who waited too long, and step down where a later claim was seen.
+
+        A task of its own: a flush may wait long for a broker that is away.
+        """
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for owner in self.shards.values():
+                owner.expire()
+            if self._leases.lost(self.number):
+                raise Unavailable(f"slot {self.number} was claimed by another worker")
+
+    async def _flush_often(self) -> None:
+        while True:
+            for _ in range(10):
+                await asyncio.sleep(self._settings.flush_s / 10)
+                if self._flush_scope().dirty > self._settings.dirty_max:
+                    break
+            failed = True
+            with logged(f"slot {self.number}: flush"):
+                await self.flush()
+                failed = False
+            self._counts.flush_failures += failed
+
+    async def _sweep_often(self) -> None:
+        """Remove what the rows hold for nobody, here and from the changelog."""
+        while True:
+            self._swept.clear()
+            assert self.rows is not None, "rows are open"
+            with logged(f"slot {self.number}: sweep"):
+                await self._sweep.dropped(self.rows)
+                await self._sweep.moved(self.rows, self._intakes)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_S):
+                    await self._swept.wait()
+
+    async def _make_room(self, ranges: Sequence[tuple[bytes, bytes]]) -> int:
+        """Remove some of the rows within ranges; return how many chunks."""
+        if self.rows is None:
+            raise Unavailable(f"slot {self.number} is not open")
+        return await self._sweep.within(self.rows, ranges)
+
+    def _log_of(self, shard_id: str) -> Log:
+        """Return a handle of its own on a shard's log."""
+        return self._cluster.log(self._topics.shard(shard_id))
+
+    async def _trim_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.trim_s)
+            for owner in list(self.shards.values()):
+                with logged(f"trim of {owner.log.name}"):
+                    await self._trim.trim(owner)
+            for table, shard in self._links.ended(self.number):
+                with logged(f"trim of {shard.shard_id}"):
+                    await self._trim.trim_ended(table, shard, self._reshapes.ended)
+            with logged(f"slot {self.number}: old commits"):
+                assert self.rows is not None, "rows are open"
+                await self._sweep.commits(self.rows, self._clock_us() - int(self._kept_s * 1e6))
+
+    def _close(self) -> None:
+        self.opened.clear()
+        # A task that was ended before it began has taken nothing off.
+        for of_life in (self.shards, self.feeders, self.closed, self._begun):
+            of_life.clear()
+        self._reshapes.clear()
+        self._intakes.clear()
+        self._changelog.close()
+        if self.rows is not None:
+            rows, self.rows = self.rows, None
+            with logged(f"closing {self._path}"):
+                rows.close()
