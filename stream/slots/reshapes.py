@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 from rowtide.core import record
 from rowtide.core.errors import StoreError, Unavailable
@@ -26,6 +26,7 @@ from rowtide.stream.shards.appender import LogShortened
 from rowtide.stream.shards.copy import ShardCopy, is_complete, row_ranges
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.closed_shards import ClosedShards
 from rowtide.stream.slots.failures import logged
 from rowtide.stream.slots.reshape_links import ReshapeLinks
 from rowtide.stream.slots.shard_opening import ShardOpener
@@ -64,7 +65,7 @@ class SlotReshapes:
         links: ReshapeLinks,
         opener: ShardOpener,
         shards: Mapping[str, ShardOwner],
-        closed: dict[str, str],
+        closed: ClosedShards,
         begun: Collection[str],
         seal: Callable[[ShardOwner, str], Awaitable[Sealed]],
         log_of: Callable[[str], Log],
@@ -108,8 +109,7 @@ class SlotReshapes:
                         self._require_whole(shard)
                         owner = await self._opener.open_ended(table, shard, rows)
                     except (LogShortened, record.CorruptRecord) as error:
-                        self._closed[shard.shard_id] = str(error)
-                        logger.critical("shard %s can't be read: %s", shard.shard_id, error)
+                        self._closed.close(shard.shard_id, error)
                     else:
                         self.ended[shard.shard_id] = owner
 
@@ -133,6 +133,17 @@ class SlotReshapes:
         left = {parent.shard_id for _, parent in self._unread(self.ended)}
         if missing := sorted(left.intersection(shard.parents)):
             raise Unavailable(f"shard {missing[0]}, from which it came, is not read to its end")
+
+    def rest_on_changelog(self, rows: RowStore, open_: Iterable[tuple[Table, ShardRange]]) -> bool:
+        """Say whether what a shard's parents left to it is in the changelog, or was never read.
+
+        So it is where they are forgotten, their logs are gone, and the changelog as it was read
+        does not know the shard: its mark never comes later than what its parents left.
+        """
+        return any(
+            rows.flushed(shard.shard_id) < 0 and not all(map(self._links.knows, shard.parents))
+            for _, shard in (*self._links.ended(self._number), *open_)
+        )
 
     def _due(self) -> list[tuple[Table, ShardRange]]:
         """Return the shards that have ended and are to be read now, parents first."""

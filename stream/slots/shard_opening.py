@@ -114,6 +114,15 @@ class ShardOpener:
         self.starts[shard.shard_id] = start
         return owner
 
+    async def lacks_nothing(self, table: Table, shard: ShardRange, rows: RowStore) -> bool:
+        """Say whether a shard's log has all that the rows know to be acknowledged."""
+        owner = self._owner_of(table, shard, rows)
+        try:
+            self._require_whole(owner, *await owner.log.bounds())
+        except LogShortened:
+            return False
+        return True
+
     def _owner_of(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
         """Return a shard's owner as of the rows' mark."""
         machine = shard_at_mark(table, shard, rows, self._limits)

@@ -37,6 +37,7 @@ from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.slots.changelog import SlotChangelog
 from rowtide.stream.slots.changelog_recovery import StartPassed, recover_rows
+from rowtide.stream.slots.closed_shards import ClosedShards
 from rowtide.stream.slots.failures import StoreBehind, logged
 from rowtide.stream.slots.flush_scope import FlushScope, flush_scope
 from rowtide.stream.slots.handover_links import HandoverLinks
@@ -63,6 +64,7 @@ BACKOFF_S = 0.2
 BACKOFF_S_MAX = 5.0
 WATCH_S = 0.5
 LAST_FLUSH_S = 5.0
+LOOK_AGAIN_S = 10.0
 SWEEP_S = 30.0
 """Between two looks for rows of dropped tables where nobody asked for one, or could not."""
 
@@ -98,8 +100,7 @@ class Slot:
         self._handover = handover
         self.number = number
         self.shards: dict[str, ShardOwner] = {}
-        self.closed: dict[str, str] = {}
-        """Why a shard stays closed, by shard id."""
+        self.closed = ClosedShards()
         self.rows: RowStore | None = None
         self.claim = -1
         self.opened = asyncio.Event()
@@ -225,6 +226,7 @@ class Slot:
                 opened = True
                 tasks.create_task(self._settle_once(), name=f"settle[{self.number}]")
                 tasks.create_task(self._flush_often(), name=f"flush[{self.number}]")
+                tasks.create_task(self._look_again_often(), name=f"look[{self.number}]")
                 tasks.create_task(self._sweep_often(), name=f"sweep[{self.number}]")
                 tasks.create_task(self._trim_often(), name=f"trim[{self.number}]")
                 tasks.create_task(self.reclaimer.run(), name=f"reclaim[{self.number}]")
@@ -386,6 +388,8 @@ class Slot:
         if left := self._intakes.left(self.rows):
             raise self._behind(f"rows of copies that were given up are in it, of {', '.join(left)}")
         self._changelog.open(self.rows)
+        if self._reshapes.rest_on_changelog(self.rows, self._tables(self.number)):
+            await self._changelog.require_read()
         assert self._tasks is not None, "opening happens inside run"
         self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")
         await self._reshapes.open_ended(self.rows)
@@ -439,8 +443,7 @@ class Slot:
                 assert self.rows is not None, "rows are open"
                 owner = await self._opened(table, shard, self.rows)
             except (LogShortened, record.CorruptRecord) as error:
-                self.closed[shard.shard_id] = str(error)
-                logger.critical("shard %s stays closed: %s", shard.shard_id, error)
+                self.closed.close(shard.shard_id, error)
                 served.set()
                 return
             except StoreError as error:
@@ -503,6 +506,23 @@ class Slot:
                 owner.expire()
             if self._leases.lost(self.number):
                 raise Unavailable(f"slot {self.number} was claimed by another worker")
+
+    async def _look_again_often(self) -> None:
+        """Open again where a broker that was deposed had told of logs that they lack something."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            with logged(f"slot {self.number}: logs of closed shards"):
+                mistaken = await self.closed.were_mistaken(self._lacks_nothing)
+            if mistaken:
+                raise Unavailable("the logs of closed shards lack nothing")
+
+    async def _lacks_nothing(self, shard_id: str) -> bool:
+        """Say whether the log of one of the slot's shards has all that was acknowledged."""
+        shards = [*self._links.ended(self.number), *self._tables(self.number)]
+        for table, shard in shards:
+            if shard.shard_id == shard_id and self.rows is not None:
+                return await self._opener.lacks_nothing(table, shard, self.rows)
+        return True  # Nobody needs it any more.
 
     async def _flush_often(self) -> None:
         while True:

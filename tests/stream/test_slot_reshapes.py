@@ -14,6 +14,7 @@ from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.closed_shards import ClosedShards
 from rowtide.stream.slots.reshape_links import ReshapeLinks
 from rowtide.stream.slots.reshapes import SlotReshapes
 from rowtide.stream.slots.shard_opening import ShardOpener
@@ -58,7 +59,9 @@ def reshapes(around: Around, begun: Collection[str] = ()) -> SlotReshapes:
         raise AssertionError("it was sealed before")
 
     links, opener = cast(ReshapeLinks, around), cast(ShardOpener, around)
-    return SlotReshapes(0, links, opener, {}, {}, begun, seal, cast(Any, None), Counts())
+    return SlotReshapes(
+        0, links, opener, {}, ClosedShards(), begun, seal, cast(Any, None), Counts()
+    )
 
 
 async def test_what_came_of_a_shard_is_not_read_while_that_one_still_is() -> None:
@@ -91,3 +94,22 @@ async def test_a_shard_that_was_opened_again_and_had_ended_is_not_sealed_by_its_
     with pytest.raises(Unavailable, match="again"):
         await of._sealed(former, change)
     assert await of._sealed(again, change) == Sealed(9, 9)
+
+
+@pytest.mark.parametrize(
+    ("parents", "known", "marked", "expected"),
+    [
+        ((), (), False, False),  # All it has is in its own log.
+        (("s1",), ("s1",), False, False),  # What it left is read, or the shard stays closed.
+        (("s1",), (), True, False),  # Whoever flushed its mark had flushed what it came of.
+        (("s1",), (), False, True),
+        (("s1", "s2"), ("s1",), False, True),
+    ],
+)
+def test_what_a_forgotten_shard_left_is_in_the_changelog_or_was_not_read(
+    parents: tuple[str, ...], known: tuple[str, ...], *, marked: bool, expected: bool
+) -> None:
+    rows = cast(RowStore, SimpleNamespace(flushed=lambda _shard_id: 7 if marked else -1))
+    open_ = [(table(), ShardRange("s3", 0, parents=parents))]
+    of = reshapes(Around(*map(ended, known)))
+    assert of.rest_on_changelog(rows, open_) is expected
