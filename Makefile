@@ -20,7 +20,10 @@ TEST := $(VENV)/.test
 # The wheel is tested from an empty folder in an environment of its own: it borrows the installed
 # dependencies of .venv by a plain path, so that .venv's link to the source tree does not follow.
 WHEEL := build/wheel
-WHEEL_TESTS := not slow and not kafka and not system
+# Tests that start no server run on all processors, the others one after another.
+ALONE := kafka or system
+SPLIT = $(BIN)/python -m pytest -q -n auto -m "$(1)not ($(ALONE))"; alone=$$?; \
+	$(BIN)/python -m pytest -q -m "$(1)($(ALONE))" && exit $$alone
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -32,11 +35,11 @@ demo-replication: $(REPLICATION) ## MariaDB to a search index, an analytics file
 	ROWS=$(ROWS) CHANGES=$(CHANGES) $(BIN)/python -m demo.replication
 
 test: format-check lint types ## The gate: format, lint, types, tests, then tests on the built wheel
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(call SPLIT,not slow and )
 	@$(MAKE) --no-print-directory test-wheel
 
 test-all: format-check lint types ## The gate with the long fault and property runs
-	$(BIN)/python -m pytest -q
+	$(call SPLIT,)
 	@$(MAKE) --no-print-directory test-wheel
 
 test-wheel: $(TEST) ## Tests on the built wheel, from an empty folder
@@ -48,7 +51,7 @@ test-wheel: $(TEST) ## Tests on the built wheel, from an empty folder
 	$(PIP) -q --python $(WHEEL)/venv/bin/python install --no-deps --ignore-installed $(WHEEL)/dist/*.whl
 	mkdir $(WHEEL)/empty
 	cd $(WHEEL)/empty && ../venv/bin/python -m pytest -q -c $(CURDIR)/pyproject.toml \
-		--rootdir $(CURDIR) -p no:cacheprovider -m "$(WHEEL_TESTS)" $(CURDIR)/tests
+		--rootdir $(CURDIR) -p no:cacheprovider -n auto -m "not slow and not ($(ALONE))" $(CURDIR)/tests
 
 bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json")
 	$(BIN)/python -m tests.bench.codec

@@ -10,18 +10,15 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard_state import in_force, options_body
-from rowtide.stream.kafka.topics import TopicNames
-from rowtide.stream.logs.cluster import LogCluster
 from rowtide.stream.logs.log import Entry
-from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.appender import READ_BYTES, LogShortened
-from rowtide.stream.shards.owner import ShardOwner, ShardSettings
+from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.replay import shard_at_mark
 from rowtide.stream.shards.row_store import RowStore
 from rowtide.stream.slots.standby_shard import Unflushed
+from rowtide.stream.slots.surroundings import Surroundings
 
 __all__ = ["ShardOpener"]
 
@@ -30,31 +27,17 @@ class ShardOpener:
     """Opens the shards of one slot. ``owner`` is the worker's random id."""
 
     def __init__(
-        self,
-        cluster: LogCluster,
-        topics: TopicNames,
-        *,
-        owner: bytes,
-        readable: Callable[[], bool],
-        clock_us: Callable[[], int],
-        steady_s: Callable[[], float] | None,
-        limits: Limits,
-        settings: ShardSettings,
-        counts: Counts,
+        self, surroundings: Surroundings, owner: bytes, readable: Callable[[], bool]
     ) -> None:
         self.starts: dict[str, int] = {}
         """The first offset of each shard's log, as of its opening."""
         self.unflushed: Mapping[str, Unflushed] = {}
         """What a standby knew that kept the rows until now, by shard."""
-        self._counts = counts
-        self._cluster = cluster
-        self._topics = topics
+        self._surroundings = surroundings
+        self._clock_us = surroundings.clock_us
+        self._counts = surroundings.counts
         self._owner = owner
         self._readable = readable
-        self._clock_us = clock_us
-        self._steady_s = steady_s
-        self._limits = limits
-        self._settings = settings
 
     async def open(
         self,
@@ -125,16 +108,17 @@ class ShardOpener:
 
     def _owner_of(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
         """Return a shard's owner as of the rows' mark."""
-        machine = shard_at_mark(table, shard, rows, self._limits)
+        around = self._surroundings
+        machine = shard_at_mark(table, shard, rows, around.limits)
         return ShardOwner(
             machine,
-            self._cluster.log(self._topics.shard(shard.shard_id)),
+            around.cluster.log(around.topics.shard(shard.shard_id)),
             rows,
-            clock_us=self._clock_us,
+            clock_us=around.clock_us,
             readable=self._readable,
-            settings=self._settings,
-            steady_s=self._steady_s,
-            counts=self._counts,
+            settings=around.settings.shard,
+            steady_s=around.steady_s,
+            counts=around.counts,
         )
 
     async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int, *, warm: bool) -> None:

@@ -14,23 +14,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rowtide.core import record
 from rowtide.core.errors import LogTrimmed, StoreError, Unavailable, first_failure, invalid
-from rowtide.core.limits import Limits
 from rowtide.core.reshape import Sealed
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard_state import in_force, options_body
-from rowtide.stream.kafka.topics import TopicNames
 from rowtide.stream.logs.changelog import Fenced
-from rowtide.stream.logs.cluster import LogCluster
 from rowtide.stream.logs.log import Log
-from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.appender import LogShortened
 from rowtide.stream.shards.index_links import IndexLinks
 from rowtide.stream.shards.owner import ShardOwner
@@ -40,18 +35,15 @@ from rowtide.stream.slots.changelog_recovery import StartPassed, recover_rows
 from rowtide.stream.slots.closed_shards import ClosedShards
 from rowtide.stream.slots.failures import StoreBehind, logged
 from rowtide.stream.slots.flush_scope import FlushScope, flush_scope
-from rowtide.stream.slots.handover_links import HandoverLinks
 from rowtide.stream.slots.indexes import SlotIndexes
 from rowtide.stream.slots.intakes import SlotIntakes
-from rowtide.stream.slots.lease_keeper import LeaseKeeper
 from rowtide.stream.slots.local_rows import known_shards, local_rows, unseen
 from rowtide.stream.slots.reclaimer import Reclaimer
-from rowtide.stream.slots.reshape_links import ReshapeLinks
 from rowtide.stream.slots.reshapes import SlotReshapes
-from rowtide.stream.slots.settings import SlotSettings
 from rowtide.stream.slots.shard_opening import ShardOpener
 from rowtide.stream.slots.shard_repair import Loss, fill_log, find_loss, hold_rows
 from rowtide.stream.slots.standby_shard import Unflushed
+from rowtide.stream.slots.surroundings import SlotLinks, Surroundings
 from rowtide.stream.slots.sweep import SlotSweep
 from rowtide.stream.slots.tasks import LifeTasks
 from rowtide.stream.slots.trim import SlotTrim
@@ -78,45 +70,27 @@ class Slot:
     foreign = True
 
     def __init__(
-        self,
-        number: int,
-        *,
-        cluster: LogCluster,
-        topics: TopicNames,
-        leases: LeaseKeeper,
-        path: Path,
-        before_open: Callable[[int], Coroutine[Any, Any, None]],
-        tables: Callable[[int], list[tuple[Table, ShardRange]]],
-        table_known: Callable[[int], bool],
-        clock_us: Callable[[], int],
-        indexes: IndexLinks,
-        reshapes: ReshapeLinks,
-        limits: Limits,
-        settings: SlotSettings,
-        steady_s: Callable[[], float] | None = None,
-        counts: Counts | None = None,
-        handover: HandoverLinks,
+        self, number: int, path: Path, surroundings: Surroundings, links: SlotLinks
     ) -> None:
-        self._handover = handover
         self.number = number
         self.shards: dict[str, ShardOwner] = {}
         self.closed = ClosedShards()
         self.rows: RowStore | None = None
         self.claim = -1
         self.opened = asyncio.Event()
-        self._counts = counts or Counts()
-        self._cluster = cluster
-        self._topics = topics
-        self._leases = leases
         self._path = path
-        self._before_open = before_open
-        self._tables = tables
-        self._table_known = table_known
-        self._clock_us = clock_us
-        self._limits = limits
-        self._settings = settings
-        self._links = reshapes
-        self._opener = self._new_opener(steady_s)
+        self._counts = surroundings.counts
+        self._cluster = cluster = surroundings.cluster
+        self._topics = topics = surroundings.topics
+        self._clock_us = surroundings.clock_us
+        self._settings = surroundings.settings
+        self._leases = links.leases
+        self._handover = links.handover
+        self._before_open = links.before_open
+        self._tables = links.tables
+        self._table_known = links.table_known
+        self._links = links.reshapes
+        self._opener = ShardOpener(surroundings, self._leases.owner, self.readable)
         self.starts = self._opener.starts
         writer = cluster.changelog_writer(topics.changelog, number, topics.transactional_id(number))
         self._changelog = SlotChangelog(number, writer, self._require_claim, self._counts)
@@ -125,7 +99,8 @@ class Slot:
         self._settling = asyncio.Lock()
         self._tasks: asyncio.TaskGroup | None = None
         self._swept = asyncio.Event()
-        self._assemble(indexes)
+        self._kept_s = self._settings.commits_kept_s + surroundings.limits.transaction_s_max
+        self._assemble(links.indexes)
 
     def _assemble(self, indexes: IndexLinks) -> None:
         """Build what works on the shards beside their owners."""
@@ -133,7 +108,6 @@ class Slot:
         self._index_work = SlotIndexes(indexes, self._log_of)
         self.feeders = self._index_work.feeders
         self._sweep = SlotSweep(self._changelog.remove, self._table_known)
-        self._kept_s = self._settings.commits_kept_s + self._limits.transaction_s_max
         self._trim = SlotTrim(indexes, links, self.starts, self._clock_us, kept_s=self._kept_s)
         shards, seal, log_of = self.shards, self._seal, self._log_of
         self._reshapes = SlotReshapes(
@@ -150,19 +124,6 @@ class Slot:
     def opens_on(self, unflushed: Mapping[str, Unflushed]) -> None:
         """Open on rows of which a standby knew so much, by shard."""
         self._opener.unflushed = unflushed
-
-    def _new_opener(self, steady_s: Callable[[], float] | None) -> ShardOpener:
-        return ShardOpener(
-            self._cluster,
-            self._topics,
-            owner=self._leases.owner,
-            readable=self.readable,
-            clock_us=self._clock_us,
-            steady_s=steady_s,
-            limits=self._limits,
-            settings=self._settings.shard,
-            counts=self._counts,
-        )
 
     # Serving.
 

@@ -26,13 +26,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from rowtide.core.errors import StoreError, Unavailable
-from rowtide.core.limits import Limits
 from rowtide.core.mark import decode_mark, mark_key
 from rowtide.core.schema import ShardRange, Table
-from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.tails import LogTails
-from rowtide.stream.kafka.topics import TopicNames
-from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.copy import row_ranges
 from rowtide.stream.shards.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.slots.changelog_recovery import StartPassed, recover_rows
@@ -40,6 +36,7 @@ from rowtide.stream.slots.failures import StoreBehind
 from rowtide.stream.slots.local_rows import begun, known_shards, local_rows, unseen
 from rowtide.stream.slots.standby_reach import Reach
 from rowtide.stream.slots.standby_shard import StandbyShard, Unflushed
+from rowtide.stream.slots.surroundings import Surroundings
 
 __all__ = ["Standby"]
 
@@ -66,36 +63,31 @@ class Standby:
 
     ``tables`` are its shards, parents before children, ``coming`` those that are moved to it.
     ``catalog_read`` reads the catalog to its present end, as far as the broker that is asked tells,
-    ``catalog_proven`` whatever it tells. ``clock_s`` never goes back and runs
-    during suspend; it is that of ``tails``. Rows that were not brought in line with the changelog
-    for ``changelog_kept_s`` are rebuilt.
+    ``catalog_proven`` whatever it tells. ``clock_s`` never goes back and runs during suspend; it is
+    that of ``tails``.
     """
 
     def __init__(
         self,
         number: int,
-        *,
-        cluster: Cluster,
-        topics: TopicNames,
-        tails: LogTails,
         path: Path,
+        surroundings: Surroundings,
+        *,
+        tails: LogTails,
         catalog_read: Callable[[], Awaitable[None]],
         catalog_proven: Callable[[], Awaitable[None]],
         tables: Callable[[int], Collection[tuple[Table, ShardRange]]],
         coming: Callable[[int], Collection[tuple[Table, ShardRange]]],
         table_known: Callable[[int], bool],
         clock_s: Callable[[], float],
-        counts: Counts,
-        limits: Limits,
-        changelog_kept_s: float,
     ) -> None:
         self.number = number
         self.shards: dict[str, StandbyShard] = {}
         self.left: dict[str, Unflushed] = {}
         """What it knew, by shard, when it ended."""
         self.rows: RowStore | None = None
-        self._reader = cluster.changelog_reader(topics.changelog, number)
-        self._topics = topics
+        self._topics = topics = surroundings.topics
+        self._reader = surroundings.cluster.changelog_reader(topics.changelog, number)
         self._tails = tails
         self._path = path
         self._catalog_read = catalog_read
@@ -104,9 +96,9 @@ class Standby:
         self._coming = coming
         self._table_known = table_known
         self._clock_s = clock_s
-        self._counts = counts
-        self._limits = limits
-        self._changelog_kept_s = changelog_kept_s
+        self._counts = surroundings.counts
+        self._limits = surroundings.limits
+        self._kept_s = surroundings.settings.changelog_kept_s
         self._opened = False
         """Whether the changelog has been read to what was its end at the beginning."""
         self._touched_s = 0.0
@@ -241,7 +233,7 @@ class Standby:
     def _opened_rows(self) -> RowStore:
         return local_rows(
             self._path,
-            kept_s=self._changelog_kept_s,
+            kept_s=self._kept_s,
             write_buffer_bytes=WRITE_BUFFER_BYTES,
         )
 

@@ -56,6 +56,7 @@ from rowtide.stream.shards.logs import ShardLogs
 from rowtide.stream.slots.lease_keeper import LeaseKeeper, lease_clock
 from rowtide.stream.slots.slot import Slot
 from rowtide.stream.slots.standby import Standby
+from rowtide.stream.slots.surroundings import SlotLinks, Surroundings
 from rowtide.stream.workers.balancer import Balancer
 from rowtide.stream.workers.cluster_operations import ClusterOperations
 from rowtide.stream.workers.disk_watch import watch_disk
@@ -187,6 +188,15 @@ class Worker:
         """Build the parts and join them."""
         config = self.config
         self._topics = topics
+        self._surroundings = Surroundings(
+            self._cluster,
+            topics,
+            config.limits,
+            config.slot,
+            self._clock,
+            self._clock.steady_s,
+            self.counts,
+        )
         self._owner = CatalogOwner(
             self._cluster.log(topics.catalog),
             self._cluster.log(topics.catalog),
@@ -438,24 +448,16 @@ class Worker:
     # Slots.
 
     def _new_slot(self, number: int) -> Slot:
-        slot = Slot(
-            number,
-            cluster=self._cluster,
-            topics=self._topics,
-            leases=self._leases,
-            path=self._rows_path(number),
-            before_open=self._owner.open if number == 0 else lambda _: self._catalog_proven(),
-            tables=self._tables_of,
-            table_known=self._table_known,
-            clock_us=self._clock,
-            indexes=self._indexes,
-            reshapes=self._reshapes,
-            limits=self.config.limits,
-            settings=self.config.slot,
-            handover=self._handover,
-            steady_s=self._clock.steady_s,
-            counts=self.counts,
+        links = SlotLinks(
+            self._leases,
+            self._owner.open if number == 0 else lambda _: self._catalog_proven(),
+            self._tables_of,
+            self._table_known,
+            self._indexes,
+            self._reshapes,
+            self._handover,
         )
+        slot = Slot(number, self._rows_path(number), self._surroundings, links)
         slot.reclaimer.hold(paused=self.catalog.reclaimer_paused)
         slot.opens_on(self._roster.left.get(number, {}))
         return slot
@@ -463,19 +465,15 @@ class Worker:
     def _new_standby(self, number: int) -> Standby:
         return Standby(
             number,
-            cluster=self._cluster,
-            topics=self._topics,
+            self._rows_path(number),
+            self._surroundings,
             tails=self._tails,
-            path=self._rows_path(number),
             catalog_read=self._catalog_read,
             catalog_proven=self._catalog_proven,
             tables=lambda slot: [*self._reshapes.ended(slot), *self._tables_of(slot)],
             coming=self._reshapes.arriving,
             table_known=self._table_known,
             clock_s=lease_clock,
-            counts=self.counts,
-            limits=self.config.limits,
-            changelog_kept_s=self.config.slot.changelog_kept_s,
         )
 
     def _rows_path(self, number: int) -> Path:

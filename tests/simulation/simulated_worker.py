@@ -22,7 +22,6 @@ from rowtide.stream.catalog.owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.tails import LogTails
 from rowtide.stream.kafka.topics import TopicNames
-from rowtide.stream.measures.counts import Counts
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.operations.index import INDEX_FINISH, INDEX_STATE, IndexOperations
 from rowtide.stream.operations.reshape import (
@@ -48,6 +47,7 @@ from rowtide.stream.slots.settings import SlotSettings
 from rowtide.stream.slots.slot import Slot
 from rowtide.stream.slots.standby import Standby
 from rowtide.stream.slots.standby_shard import StandbyShard
+from rowtide.stream.slots.surroundings import SlotLinks, Surroundings
 from rowtide.stream.workers.handover import HAND_OVER, LEAVING, Handover
 from rowtide.stream.workers.roster import Roster
 from rowtide.stream.workers.takeover import Takeover
@@ -64,6 +64,7 @@ __all__ = ["EPOCH_US", "LEASE_S", "TOPICS", "Shared", "SimulatedWorker", "Wheel"
 EPOCH_US = 1_700_000_000_000_000
 LEASE_S = 1.0
 TOPICS = TopicNames("sim", "sim-rows-changelog")
+NO_PATH = Path("/nonexistent/rows")
 SETTINGS = SlotSettings(flush_s=5.0, trim_s=20.0, reclaim=ReclaimSettings(pause_s=1e9))
 
 
@@ -267,25 +268,22 @@ class SimulatedWorker:
         )
 
     def _new_slot(self, number: int) -> Slot:
-        slot = SimulatedSlot(
-            number,
-            cluster=self.cluster,
-            topics=TOPICS,
-            leases=self.leases,
-            path=Path("/nonexistent/rows"),
-            before_open=self._opening(number),
-            tables=self._tables_of,
-            table_known=self._table_known,
-            clock_us=self.machine.wheel.wall_us,
-            indexes=self.indexes,
-            reshapes=self.reshapes,
-            limits=Limits(),
-            settings=SETTINGS,
-            handover=self.handover,
+        links = SlotLinks(
+            self.leases,
+            self._opening(number),
+            self._tables_of,
+            self._table_known,
+            self.indexes,
+            self.reshapes,
+            self.handover,
         )
+        slot = SimulatedSlot(number, NO_PATH, self._surroundings(), links)
         slot.disk = self.machine.disks.setdefault(number, Disk())
         slot.opens_on(self.roster.left.get(number, {}))
         return slot
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(self.cluster, TOPICS, Limits(), SETTINGS, self.machine.wheel.wall_us)
 
     def _opening(self, number: int) -> Callable[[int], Coroutine[Any, Any, None]]:
         if number == CATALOG_SLOT:
@@ -295,19 +293,15 @@ class SimulatedWorker:
     def _new_standby(self, number: int) -> Standby:
         standby = SimulatedStandby(
             number,
-            cluster=cast(Cluster, self.cluster),
-            topics=TOPICS,
+            NO_PATH,
+            self._surroundings(),
             tails=cast(LogTails, self.tails),
-            path=Path("/nonexistent/rows"),
             catalog_read=self._catalog_read,
             catalog_proven=self._catalog_proven,
             tables=lambda slot: [*self.reshapes.ended(slot), *self._tables_of(slot)],
             coming=self.reshapes.arriving,
             table_known=self._table_known,
             clock_s=asyncio.get_running_loop().time,
-            counts=Counts(),
-            limits=Limits(),
-            changelog_kept_s=SETTINGS.changelog_kept_s,
         )
         standby.disk = self.machine.disks.setdefault(number, Disk())
         return standby

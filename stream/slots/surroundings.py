@@ -1,0 +1,53 @@
+"""What the slots of a worker, and its copies of others, have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from rowtide.core.limits import Limits
+from rowtide.core.schema import ShardRange, Table
+from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.logs.cluster import LogCluster
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shards.index_links import IndexLinks
+from rowtide.stream.slots.handover_links import HandoverLinks
+from rowtide.stream.slots.lease_keeper import LeaseKeeper
+from rowtide.stream.slots.reshape_links import ReshapeLinks
+from rowtide.stream.slots.settings import SlotSettings
+
+__all__ = ["SlotLinks", "Surroundings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where slots keep what they have, and by which clocks and limits they go.
+
+    ``clock_us`` tells the time of day, ``steady_s`` seconds that never go back.
+    """
+
+    cluster: LogCluster
+    topics: TopicNames
+    limits: Limits
+    settings: SlotSettings
+    clock_us: Callable[[], int]
+    steady_s: Callable[[], float] | None = None
+    counts: Counts = field(default_factory=Counts)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLinks:
+    """Whom a slot asks.
+
+    ``before_open`` returns once the catalog is known that it opens by, under its claim; ``tables``
+    tells a slot's shards, ``table_known`` whether a table or an index may still exist.
+    """
+
+    leases: LeaseKeeper
+    before_open: Callable[[int], Coroutine[Any, Any, None]]
+    tables: Callable[[int], list[tuple[Table, ShardRange]]]
+    table_known: Callable[[int], bool]
+    indexes: IndexLinks
+    reshapes: ReshapeLinks
+    handover: HandoverLinks
