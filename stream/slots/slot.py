@@ -38,6 +38,7 @@ from rowtide.stream.slots.flush_scope import FlushScope, flush_scope
 from rowtide.stream.slots.indexes import SlotIndexes
 from rowtide.stream.slots.intakes import SlotIntakes
 from rowtide.stream.slots.local_rows import known_shards, local_rows, unseen
+from rowtide.stream.slots.long_ago import LongAgo
 from rowtide.stream.slots.reclaimer import Reclaimer
 from rowtide.stream.slots.reshapes import SlotReshapes
 from rowtide.stream.slots.shard_opening import ShardOpener
@@ -99,7 +100,11 @@ class Slot:
         self._settling = asyncio.Lock()
         self._tasks: asyncio.TaskGroup | None = None
         self._swept = asyncio.Event()
-        self._kept_s = self._settings.commits_kept_s + surroundings.limits.transaction_s_max
+        self._commits = LongAgo(
+            self._settings.commits_kept_s + surroundings.limits.transaction_s_max,
+            surroundings.clock_us,
+            surroundings.steady_s or asyncio.get_running_loop().time,
+        )
         self._assemble(links.indexes)
 
     def _assemble(self, indexes: IndexLinks) -> None:
@@ -108,7 +113,7 @@ class Slot:
         self._index_work = SlotIndexes(indexes, self._log_of)
         self.feeders = self._index_work.feeders
         self._sweep = SlotSweep(self._changelog.remove, self._table_known)
-        self._trim = SlotTrim(indexes, links, self.starts, self._clock_us, kept_s=self._kept_s)
+        self._trim = SlotTrim(indexes, links, self.starts, self._clock_us, self._commits)
         shards, seal, log_of = self.shards, self._seal, self._log_of
         self._reshapes = SlotReshapes(
             number, links, opener, shards, self.closed, self._begun, seal, log_of, self._counts
@@ -359,6 +364,7 @@ class Slot:
         if self.closed:  # Or was the changelog's end told by a broker that was deposed?
             await self._changelog.require_read()
         self.opened.set()
+        self._commits.restart()
         self._changelog.flushed_s = self.flushed_s or time.monotonic()
         logger.info("slot %d is open, %d shards", self.number, len(self.shards))
 
@@ -447,6 +453,8 @@ class Slot:
         warm = await self._intakes.arrived(table, shard, rows) if shard.copied else None
         owner = await self._opener.open(table, shard, rows, self.claim, warm=warm)
         await self._opener.put_in_force(owner)
+        if shard.copied:
+            self._commits.restart()  # Its commits were made by another worker's clock.
         return owner
 
     def _table_of(self, shard: ShardRange) -> Table | None:
@@ -522,6 +530,7 @@ class Slot:
     async def _trim_often(self) -> None:
         while True:
             await asyncio.sleep(self._settings.trim_s)
+            self._commits.look()
             for owner in list(self.shards.values()):
                 with logged(f"trim of {owner.log.name}"):
                     await self._trim.trim(owner)
@@ -530,7 +539,7 @@ class Slot:
                     await self._trim.trim_ended(table, shard, self._reshapes.ended)
             with logged(f"slot {self.number}: old commits"):
                 assert self.rows is not None, "rows are open"
-                await self._sweep.commits(self.rows, self._clock_us() - int(self._kept_s * 1e6))
+                await self._sweep.commits(self.rows, self._commits.before_us)
 
     def _close(self) -> None:
         self.opened.clear()

@@ -13,6 +13,7 @@ from rowtide.core.schema import ShardRange, StreamSettings, Table
 from rowtide.stream.shards.index_links import IndexLinks
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.stream_reader import HOUR_US, horizon
+from rowtide.stream.slots.long_ago import LongAgo
 from rowtide.stream.slots.reshape_links import ReshapeLinks
 
 __all__ = ["SlotTrim"]
@@ -21,7 +22,7 @@ __all__ = ["SlotTrim"]
 class SlotTrim:
     """The trims of one slot. ``starts`` is told where each log begins from now on.
 
-    ``kept_s`` is how long after a transaction's start its commit may be repeated.
+    ``commits`` tells which commits are so old that no client repeats them.
     """
 
     def __init__(
@@ -30,14 +31,13 @@ class SlotTrim:
         reshapes: ReshapeLinks,
         starts: dict[str, int],
         clock_us: Callable[[], int],
-        *,
-        kept_s: float,
+        commits: LongAgo,
     ) -> None:
         self._indexes = indexes
         self._reshapes = reshapes
         self._starts = starts
         self._clock_us = clock_us
-        self._commits_kept_us = int(kept_s * 1_000_000)
+        self._commits = commits
 
     async def trim(self, owner: ShardOwner) -> None:
         """Trim the log of an open shard."""
@@ -54,9 +54,9 @@ class SlotTrim:
         if stream is not None and stream.enabled_at_us > shard.sealed_us:
             stream = None  # It began after the end.
         start = await self._trim(owner, stream)
-        kept_us = self._commits_kept_us if table.enable_local_txn else 0
-        if stream is not None:
-            kept_us = max(kept_us, stream.expiration_hours * HOUR_US)
+        if table.enable_local_txn and shard.sealed_us >= self._commits.before_us:
+            return
+        kept_us = 0 if stream is None else stream.expiration_hours * HOUR_US
         if start > shard.sealed_at and self._clock_us() >= shard.sealed_us + kept_us:
             await self._reshapes.forget(shard)
 

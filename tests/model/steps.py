@@ -28,13 +28,13 @@ NO_SESSION = "OTSSessionNotExist"
 class Open(NamedTuple):
     """A transaction as its client knows it, over or not.
 
-    ``known_until_ms`` is until when, at least, its commit may be repeated.
+    ``known_until_s`` is until when, at least, its commit may be repeated.
     """
 
     id: str
     pair: Pair
     held: Transaction
-    known_until_ms: int
+    known_until_s: int
     committed: bool = False
 
     @property

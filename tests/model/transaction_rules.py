@@ -17,8 +17,8 @@ from tests.model.steps import NO_SESSION, Open
 __all__ = ["TransactionRules"]
 
 LIFE_S = 60
-KNOWN_MS = 660_000
-"""For how long a commit is remembered, by the clock and from the transaction's begin."""
+KNOWN_S = 660
+"""For how long a commit is remembered, from the transaction's begin, whatever clocks are set to."""
 
 
 class TransactionRules(RowRules):
@@ -39,7 +39,7 @@ class TransactionRules(RowRules):
         until_s = self.world.passed_s + LIFE_S
         model = self._expected(lambda: [pair.model.begin(partition, until_s)])
         if isinstance(told, list) and isinstance(model, list):
-            begun = Open(told[0], pair, model[0], self.world.now_ms + KNOWN_MS)
+            begun = Open(told[0], pair, model[0], self.world.passed_s + KNOWN_S)
             self.open = [begun, *self.open[:3]]
             told = model = "begun"
         self._same((pair.name, partition), told, model)
@@ -52,7 +52,7 @@ class TransactionRules(RowRules):
         """Commit or abort a transaction, or one that is over."""
         number %= len(self.open)
         opened = self.open[number]
-        if how == "Commit" and opened.committed and opened.known_until_ms < self.world.high_ms:
+        if how == "Commit" and opened.committed and opened.known_until_s < self.world.passed_s:
             return  # It may be remembered, or not.
         self._step(how)
         self._end(number, how)

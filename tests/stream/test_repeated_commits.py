@@ -19,6 +19,7 @@ from rowtide.stream.operations.directory import Directory
 from rowtide.stream.operations.transaction import find_session
 from rowtide.stream.shards.index_links import IndexLinks
 from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.slots.long_ago import LongAgo
 from rowtide.stream.slots.reshape_links import ReshapeLinks
 from rowtide.stream.slots.slot import Slot
 from rowtide.stream.slots.trim import SlotTrim
@@ -77,30 +78,30 @@ class Links:
 async def forgotten_after(path: Path, seconds: Sequence[float], *, transactions: bool) -> list[int]:
     """Return how many shards a trim has forgotten, so many seconds after the end of its shard."""
     links, now_us = Links(), [0]
+    commits = LongAgo(KEPT_S, lambda: now_us[0], lambda: now_us[0] / 1_000_000)
     trim = SlotTrim(
-        cast(IndexLinks, links),
-        cast(ReshapeLinks, links),
-        {},
-        lambda: now_us[0],
-        kept_s=KEPT_S,
+        cast(IndexLinks, links), cast(ReshapeLinks, links), {}, lambda: now_us[0], commits
     )
     counts: list[int] = []
     async with running(path) as owned:
         owner = owned.owner
         assert await owned.write("P a=1") == "ok"
         seal = await owner.seal("{}")
+        now_us[0] = seal.stamp + 1
+        commits.restart()
         owner.rows.set_changelog_position(1, 0.0, flushed={"s1": seal.offset})
         ended = replace(ENDED, sealed_us=seal.stamp, sealed_at=seal.offset)
         of = replace(table(), enable_local_txn=transactions)
         for after_s in seconds:
             now_us[0] = seal.stamp + int(after_s * 1_000_000)
+            commits.look()
             await trim.trim_ended(of, ended, {"s1": owner})
             counts.append(len(links.forgotten))
     return counts
 
 
 async def test_a_shard_is_known_as_long_as_its_commits_may_be_repeated(tmp_path: Path) -> None:
-    seconds = (1.0, KEPT_S - 1, KEPT_S)
+    seconds = (1.0, KEPT_S - 1, KEPT_S + 1)
     assert await forgotten_after(tmp_path, seconds, transactions=True) == [0, 0, 1]
 
 
