@@ -16,6 +16,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 from struct import Struct
 from typing import NoReturn
+from weakref import WeakSet
 
 from rocksdict import (
     BlockBasedOptions,
@@ -23,6 +24,7 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    Snapshot,
     WriteBatch,
     WriteOptions,
 )
@@ -71,6 +73,7 @@ class RowStore:
             raise StoreFailed(f"{path}: {error}") from error
         self._unlogged = WriteOptions()
         self._unlogged.disable_wal = True
+        self._moments: WeakSet[_Moment] = WeakSet()
         self.get: Callable[[bytes], bytes | None] = self._db.get
         """Return a chunk's bytes, or None. Bound directly: it is the hottest call there is."""
         self.get_many: Callable[[Sequence[bytes]], list[bytes | None]] = self._db.get
@@ -153,20 +156,10 @@ class RowStore:
         self.write([(_REMOVED + key, None) for key in keys])
 
     def snapshot(self) -> Callable[[bytes], bytes | None]:
-        """Return a ``get`` that goes on to tell what is there now."""
-        # Its iterators do not keep to the moment (rocksdict 0.3); reading single keys does.
-        frozen = self._db.snapshot()
-
-        def get(key: bytes) -> bytes | None:
-            try:
-                found: bytes = frozen[key]
-            except Exception as error:  # rocksdict raises no narrower type.
-                if str(error) != "key not found":
-                    raise
-                return None
-            return found
-
-        return get
+        """Return a ``get`` that goes on to tell what is there now, until the store is closed."""
+        moment = _Moment(self._db.snapshot())
+        self._moments.add(moment)
+        return moment.get
 
     def changed_since(self, low: bytes, high: bytes, stamp: int) -> Iterator[bytes]:
         """Yield the keys of chunks with low <= key < high that are no older than ``stamp``."""
@@ -246,6 +239,8 @@ class RowStore:
                 self.flush()
         finally:
             self.get = self.get_many = _closed
+            for moment in list(self._moments):
+                moment.end()
             try:
                 self._db.close()  # Flushes too, and lets go of the directory though that fails.
             except Exception as error:  # rocksdict raises no narrower type.
@@ -300,6 +295,35 @@ class RowStore:
             view.add(taken)
             writes += taken
         self.write(writes)
+
+
+class _Moment:
+    """What a store held when it was taken.
+
+    RocksDB keeps the directory locked while there is one, though the store itself is closed. So it
+    ends with its store, whoever still holds it (a flush waits for Kafka).
+    """
+
+    # Its iterators do not keep to the moment (rocksdict 0.3); reading single keys does.
+
+    def __init__(self, frozen: Snapshot) -> None:
+        self._frozen: Snapshot | None = frozen
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return a chunk's bytes, or None. Raises ``Unavailable`` once the store is closed."""
+        if self._frozen is None:
+            return _closed(key)
+        try:
+            found: bytes = self._frozen[key]
+        except Exception as error:  # rocksdict raises no narrower type.
+            if str(error) != "key not found":
+                raise
+            return None
+        return found
+
+    def end(self) -> None:
+        """Let go of the store."""
+        self._frozen = None
 
 
 def _folded_chunk(view: Overlay, key: bytes, value: bytes | None) -> Writes:

@@ -28,3 +28,16 @@ def test_rows_of_a_closed_store_are_unavailable_to_who_still_holds_it(tmp_path: 
         rows.get(b"a")
     with pytest.raises(Unavailable):
         rows.get_many([b"a"])
+
+
+def test_a_snapshot_that_is_still_held_ends_with_its_store(tmp_path: Path) -> None:
+    """A flush that waits for Kafka holds one, while its slot closes and opens again."""
+    rows = RowStore(tmp_path / "rows")
+    rows.write([(b"a", b"1")])
+    get = rows.snapshot()
+    rows.close()
+    with pytest.raises(Unavailable):
+        get(b"a")
+    again = RowStore(tmp_path / "rows")
+    assert again.get(b"a") == b"1"
+    again.close()
