@@ -40,7 +40,7 @@ from rowtide.core.source_position import SOURCES, further, table_of
 from rowtide.core.split_points import StoredFile
 from rowtide.core.transaction_id import COMMITS, commit_bound
 
-__all__ = ["RowStore", "StoreFailed", "destroy", "removed_key"]
+__all__ = ["RowStore", "StoreDamaged", "StoreFailed", "destroy", "remove_leftover", "removed_key"]
 
 _CHANGELOG_KEY = b"c"
 _ARRIVING = b"a"
@@ -58,10 +58,14 @@ class StoreFailed(Exception):
     """RocksDB refused to write or to open, as on a full disk. What was written before is intact."""
 
 
+class StoreDamaged(StoreFailed):
+    """RocksDB can't open what it finds there, and never will: files are missing, or not its own."""
+
+
 class RowStore:
     """Chunks and marks of one slot. Implements the fold's ``ChunkReader``.
 
-    Opening one raises ``StoreFailed``.
+    Opening one raises ``StoreFailed``, or the ``StoreDamaged`` among them.
     """
 
     def __init__(self, path: Path, *, write_buffer_bytes: int = 16 * 1024 * 1024) -> None:
@@ -70,7 +74,8 @@ class RowStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = Rdict(str(path), _options(write_buffer_bytes))
         except Exception as error:  # rocksdict raises no narrower type.
-            raise StoreFailed(f"{path}: {error}") from error
+            kind = StoreDamaged if _tells_damage(str(error)) else StoreFailed
+            raise kind(f"{path}: {error}") from error
         self._unlogged = WriteOptions()
         self._unlogged.disable_wal = True
         self._moments: WeakSet[_Moment] = WeakSet()
@@ -365,9 +370,41 @@ def _closed(_key: object) -> NoReturn:
     raise Unavailable("The partition is not available.")  # A slot closed while a task had a look.
 
 
+def _tells_damage(message: str) -> bool:
+    """Say whether RocksDB's message is of a directory that no later opening finds in order.
+
+    A disk that is full, files that may not be read and a lock that is held are told as
+    "IO error" alone; a file that is missing as one within "Corruption", or, where it is the list
+    of all others, alone, too.
+    """
+    if "IO error" in message:
+        return "No such file or directory" in message
+    return message.startswith("Corruption")
+
+
 def destroy(path: Path) -> None:
-    """Remove a store's directory: its rows are rebuilt from Kafka."""
-    shutil.rmtree(path, ignore_errors=True)
+    """Remove a store's directory: its rows are rebuilt from Kafka. Raises ``StoreFailed``.
+
+    It has another name before its first file goes: whoever is killed meanwhile leaves nothing that
+    is taken for a store. What is left then goes with the next call, or by ``remove_leftover``.
+    """
+    remove_leftover(path)
+    try:
+        path.rename(_removed_path(path))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreFailed(f"{path}: {error}") from error
+    remove_leftover(path)
+
+
+def remove_leftover(path: Path) -> None:
+    """Remove what was left of a directory whose removal was cut short, as far as that goes."""
+    shutil.rmtree(_removed_path(path), ignore_errors=True)
+
+
+def _removed_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.removed")
 
 
 def _options(write_buffer_bytes: int) -> Options:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rowtide.core.mark import mark_key
 from rowtide.core.schema import ShardRange, Table
-from rowtide.stream.shards.row_store import RowStore, destroy
+from rowtide.stream.shards.row_store import RowStore, StoreDamaged, destroy, remove_leftover
 
 __all__ = ["begun", "known_shards", "local_rows", "unseen"]
 
@@ -21,8 +21,17 @@ WRITE_BUFFER_BYTES = 16 * 1024 * 1024
 def local_rows(
     path: Path, *, kept_s: float, write_buffer_bytes: int = WRITE_BUFFER_BYTES
 ) -> RowStore:
-    """Open the rows in a directory, empty where they lack what the changelog may have dropped."""
-    rows = RowStore(path, write_buffer_bytes=write_buffer_bytes)
+    """Open the rows in a directory, empty where they lack what the changelog may have dropped.
+
+    Empty too where RocksDB finds them damaged: they are a copy. Raises ``StoreFailed``.
+    """
+    remove_leftover(path)
+    try:
+        rows = RowStore(path, write_buffer_bytes=write_buffer_bytes)
+    except StoreDamaged as error:
+        logger.warning("local rows are damaged, rebuilding from Kafka: %s", error)
+        destroy(path)
+        rows = RowStore(path, write_buffer_bytes=write_buffer_bytes)
     read_s = rows.changelog_time()
     if read_s is not None and time.time() - read_s > kept_s:
         logger.warning("%s: local rows are too old, rebuilding from Kafka", path)

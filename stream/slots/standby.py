@@ -32,7 +32,7 @@ from rowtide.stream.kafka.tails import LogTails
 from rowtide.stream.shards.copy import row_ranges
 from rowtide.stream.shards.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.slots.changelog_recovery import StartPassed, recover_rows
-from rowtide.stream.slots.failures import StoreBehind
+from rowtide.stream.slots.failures import StoreBehind, logged
 from rowtide.stream.slots.local_rows import begun, known_shards, local_rows, unseen
 from rowtide.stream.slots.standby_reach import Reach
 from rowtide.stream.slots.standby_shard import StandbyShard, Unflushed
@@ -240,7 +240,8 @@ class Standby:
     def _throw_away(self) -> None:
         """Close the local rows and remove them; the next life rebuilds them."""
         self._close(flush=False)
-        destroy(self._path)
+        with logged(f"standby of slot {self.number}"):
+            destroy(self._path)
 
     async def _round(self, rows: RowStore) -> None:
         """Read the changelog as far as the logs were read, and mend what shards lack."""

@@ -1,17 +1,23 @@
-"""Which stores are thrown away: those that have not seen a range come to their slot."""
+"""Which stores are thrown away: the damaged, and those that have not seen a range come."""
 
 from __future__ import annotations
 
+import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.schema import ShardRange
 from rowtide.core.shard_state import ShardState
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.slots.local_rows import known_shards, unseen
+from rowtide.stream.shards.row_store import RowStore, StoreFailed, destroy
+from rowtide.stream.slots.local_rows import known_shards, local_rows, unseen
 from tests.core.shard_model import table
+
+KEPT_S = 12 * 3600.0
 
 HOME = ShardRange("s1", 0)
 CAME = ShardRange("s7", 0, floor_us=500, copied=True, came=True)
@@ -37,3 +43,100 @@ def test_what_a_store_has_not_seen_come(tmp_path: Path, name: str) -> None:
         rows.write([], [(mark_key(shard_id), state) for shard_id in sorted(marks)])
     assert unseen(known_shards(rows), [(table(), shard) for shard in shards]) == expected
     rows.close()
+
+
+def filled(path: Path, *, read_s: float | None = None) -> None:
+    """Leave a store of several files behind, with all that was read by ``read_s``."""
+    rows = RowStore(path)
+    for number in range(3):
+        rows.write([(b"r%d" % number, b"1")])
+        rows.flush()
+    rows.set_changelog_position(5, time.time() if read_s is None else read_s)
+    rows.close()
+
+
+def kept(path: Path) -> bool:
+    """Say whether what is in a directory is opened as it is, not as an empty store."""
+    rows = local_rows(path, kept_s=KEPT_S)
+    position = rows.changelog_position()
+    rows.close()
+    return position is not None
+
+
+def first(path: Path, pattern: str) -> Path:
+    return min(path.glob(pattern))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a file is missing": lambda path: first(path, "*.sst").unlink(),
+    "a file is short": lambda path: first(path, "*.sst").write_bytes(b"short"),
+    "the list of files is not one": lambda path: first(path, "MANIFEST*").write_bytes(b"x" * 99),
+    "the list of files is missing": lambda path: first(path, "MANIFEST*").unlink(),
+    "which list it is, is missing": lambda path: (path / "CURRENT").unlink(),
+    "which list it is, is not told": lambda path: (path / "CURRENT").write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_rows_are_thrown_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    path = tmp_path / "rows"
+    filled(path)
+    DAMAGES[name](path)
+    assert not kept(path)
+    assert "local rows are damaged, rebuilding from Kafka" in caplog.text
+
+
+def test_rows_that_are_in_use_stay(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    filled(path)
+    other = RowStore(path)
+    with pytest.raises(StoreFailed):
+        kept(path)
+    other.close()
+    assert kept(path)
+
+
+UNREADABLE: dict[str, Callable[[Path], None]] = {
+    "a file leads nowhere": lambda path: path.symlink_to(path.name),
+    "a directory is in a file's place": lambda path: path.mkdir(),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_rows_of_which_a_file_is_not_readable_stay(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "rows"
+    filled(path)
+    file = first(path, "*.sst")
+    file.rename(aside := tmp_path / "aside")
+    UNREADABLE[name](file)
+    with pytest.raises(StoreFailed, match="IO error"):
+        kept(path)
+    file.unlink() if file.is_symlink() else file.rmdir()
+    aside.rename(file)
+    assert kept(path)
+
+
+def test_a_removal_that_was_cut_short_leaves_no_store(tmp_path: Path) -> None:
+    """A process was killed while files went, one after another."""
+    path = tmp_path / "rows"
+    filled(path)
+
+    def cut_short(removed: Path, **_: object) -> None:
+        if removed.exists():
+            first(removed, "MANIFEST*").unlink()
+
+    with patch.object(shutil, "rmtree", cut_short):
+        destroy(path)
+    assert not path.exists()
+    assert not kept(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["rows"], "the rest went, too"
+
+
+def test_a_directory_that_can_not_be_removed_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    filled(path)
+    with patch.object(Path, "rename", side_effect=PermissionError), pytest.raises(StoreFailed):
+        destroy(path)
+    assert kept(path)
