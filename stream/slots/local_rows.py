@@ -16,6 +16,8 @@ __all__ = ["begun", "known_shards", "local_rows", "unseen"]
 logger = logging.getLogger(__name__)
 
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
+AHEAD_S_MAX = 60.0
+"""A clock is set back by less than this as it is kept in step with others."""
 
 
 def local_rows(
@@ -23,7 +25,9 @@ def local_rows(
 ) -> RowStore:
     """Open the rows in a directory, empty where they lack what the changelog may have dropped.
 
-    Empty too where RocksDB finds them damaged: they are a copy. Raises ``StoreFailed``.
+    It keeps what is removed for ``kept_s`` at least: the rows are as old as the time noted in them
+    says, by this machine's clock. Empty too where RocksDB finds them damaged: they are a copy.
+    Raises ``StoreFailed``.
     """
     remove_leftover(path)
     try:
@@ -33,12 +37,20 @@ def local_rows(
         destroy(path)
         rows = RowStore(path, write_buffer_bytes=write_buffer_bytes)
     read_s = rows.changelog_time()
-    if read_s is not None and time.time() - read_s > kept_s:
-        logger.warning("%s: local rows are too old, rebuilding from Kafka", path)
+    if read_s is not None and (why := _untrusted(time.time() - read_s, kept_s)):
+        logger.warning("%s: local rows are %s, rebuilding from Kafka", path, why)
         rows.close(flush=False)
         destroy(path)
         rows = RowStore(path, write_buffer_bytes=write_buffer_bytes)
     return rows
+
+
+def _untrusted(age_s: float, kept_s: float) -> str:
+    """Return why rows that were as the changelog says ``age_s`` ago are thrown away, or ""."""
+    if age_s > kept_s:
+        return "too old"
+    # By which of the two clocks, then or now, nobody knows: they may be of any age.
+    return "of a time that lies ahead" if age_s < -AHEAD_S_MAX else ""
 
 
 def known_shards(rows: RowStore) -> frozenset[str] | None:

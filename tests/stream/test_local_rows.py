@@ -1,4 +1,4 @@
-"""Which stores are thrown away: the damaged, and those that have not seen a range come."""
+"""Which stores are thrown away: damaged or old ones, and those that saw no range come."""
 
 from __future__ import annotations
 
@@ -61,6 +61,24 @@ def kept(path: Path) -> bool:
     position = rows.changelog_position()
     rows.close()
     return position is not None
+
+
+AGES = """
+age s       kept   why
+43199       yes    less than the changelog keeps removals
+43201       no     a row's removal may be gone from the changelog
+-59         yes    the clock was set back as it is kept in step
+-61         no     written, or opened, by a clock that is wrong: it may be of any age
+-864000     no     the same, by days
+"""
+
+
+@pytest.mark.parametrize("line", AGES.strip().splitlines()[1:])
+def test_rows_are_as_old_as_the_time_noted_in_them(tmp_path: Path, line: str) -> None:
+    age, expected, _ = line.split(maxsplit=2)
+    with patch("rowtide.stream.slots.local_rows.time.time", lambda: 1_700_000_000.0):
+        filled(tmp_path / "rows", read_s=1_700_000_000.0 - float(age))
+        assert kept(tmp_path / "rows") == (expected == "yes")
 
 
 def first(path: Path, pattern: str) -> Path:
