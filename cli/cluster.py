@@ -206,6 +206,11 @@ def _emit_faults(workers: Iterable[Status]) -> None:
         reasons = [reason for reason in worker["reasons"] if reason != "drained"]
         faults += [f"{address} is not ready: {reason}" for reason in reasons]
         faults += [
+            f"slot {slot['slot']} does not open at {address}: {slot['failure']}"
+            for slot in worker["slots"]
+            if slot["failure"] is not None
+        ]
+        faults += [
             f"shard {shard} stays closed: {why}"
             for slot in worker["slots"]
             for shard, why in slot["closed"].items()

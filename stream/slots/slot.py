@@ -39,6 +39,7 @@ from rowtide.stream.slots.indexes import SlotIndexes
 from rowtide.stream.slots.intakes import SlotIntakes
 from rowtide.stream.slots.local_rows import known_shards, local_rows, unseen
 from rowtide.stream.slots.long_ago import LongAgo
+from rowtide.stream.slots.openings import Openings
 from rowtide.stream.slots.reclaimer import Reclaimer
 from rowtide.stream.slots.reshapes import SlotReshapes
 from rowtide.stream.slots.shard_opening import ShardOpener
@@ -65,7 +66,7 @@ SWEEP_S = 30.0
 class Slot:
     """A slot and its shards on this worker. ``run`` is its one task.
 
-    It is ``foreign`` while another worker may still serve it, and we prepare.
+    It is ``foreign`` while another worker may serve it, and we prepare.
     """
 
     foreign = True
@@ -79,6 +80,7 @@ class Slot:
         self.rows: RowStore | None = None
         self.claim = -1
         self.opened = asyncio.Event()
+        self.openings = Openings()
         self._path = path
         self._counts = surroundings.counts
         self._cluster = cluster = surroundings.cluster
@@ -168,6 +170,10 @@ class Slot:
         """Say whether strong reads may be served now."""
         return self._leases.readable(self.number)
 
+    def served_elsewhere(self) -> bool:
+        """Say whether another worker, which lives, has it while we prepare, as its lease says."""
+        return self.foreign and self._leases.holder(self.number) is not None
+
     async def run(self) -> None:
         """Open and serve until cancelled; open again after whatever fails."""
         backoff_s = BACKOFF_S
@@ -179,6 +185,8 @@ class Slot:
                 backoff_s = BACKOFF_S
             if self._leases.lost(self.number) and self._handover.give_way(self.number):
                 await asyncio.Event().wait()  # Until we are stopped.
+            if self.openings.are_for_others():
+                await self._leave_to_others()
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
 
@@ -190,6 +198,7 @@ class Slot:
                 self._tasks = tasks
                 await self._open()
                 opened = True
+                self.openings.succeeded()
                 tasks.create_task(self._settle_once(), name=f"settle[{self.number}]")
                 tasks.create_task(self._flush_often(), name=f"flush[{self.number}]")
                 tasks.create_task(self._look_again_often(), name=f"look[{self.number}]")
@@ -197,10 +206,22 @@ class Slot:
                 tasks.create_task(self._trim_often(), name=f"trim[{self.number}]")
                 tasks.create_task(self.reclaimer.run(), name=f"reclaim[{self.number}]")
         except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
-            logger.warning("slot %d opens again: %s", self.number, first_failure(failures))
+            failure = first_failure(failures)
+            logger.warning("slot %d opens again: %s", self.number, failure)
+            self.openings.ended(failure, opened=opened)
         finally:
             self._close()
         return opened
+
+    async def _leave_to_others(self) -> None:
+        """Release a lease that is renewed though nothing is served under it; we go on trying.
+
+        Once we are ready to serve we ask for the slot whoever has it by then.
+        """
+        if self._leases.readable(self.number):
+            logger.warning("slot %d is left to others until it opens here", self.number)
+            self.foreign = True
+            await self._leases.release(self.number)
 
     async def drain(self) -> None:
         """Flush the changelog while all is served; then answer what was taken, release the lease.
@@ -339,6 +360,8 @@ class Slot:
         self.foreign = True
         self.rows = self._opened_rows()
         known = known_shards(self.rows)
+        if known is None:  # To read everything takes long, of which others may have a copy.
+            await self._leave_to_others()
         await self._links.catalog_read()  # It tells which rows came back that were removed.
         await self._read_changelog(self.rows)  # Much of what there is to do, before it is ours.
         await self._changelog.prepare()

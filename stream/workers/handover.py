@@ -74,11 +74,16 @@ class Handover:
         await self.membership.start()
 
     async def obtain(self, slot: int) -> None:
-        """Return once nobody else serves ``slot``, or its owner was asked in vain for long."""
+        """Return once nobody else serves ``slot``, or its owner was asked in vain for long.
+
+        One that we but adopted, for nobody served it, is not asked for: somebody came first.
+        """
         await self._leases.looked(slot)
         try:
             async with asyncio.timeout(ASK_S_MAX):
                 while (address := self._leases.holder(slot)) is not None:
+                    if self.give_way(slot):
+                        await asyncio.Event().wait()  # Until the slot is stopped.
                     if await self._handed(slot, address):
                         return
                     await asyncio.sleep(RETRY_S)

@@ -1,8 +1,8 @@
 """Says whether this worker lives and whether it is ready, to probes that know nothing else.
 
 It *lives* as long as it answers at all: its event loop turns. It is *ready* while each of its slots
-is open and may be read, a broker answered lately, the disk has room, and no drain has begun. What
-is told names no address, no key and no table.
+is open and may be read, or another worker has it as yet, a broker answered lately, the disk has
+room, and no drain has begun. What is told names no address, no key and no table.
 
 Times are seconds of ``time.monotonic``.
 """
@@ -79,10 +79,11 @@ class Health:
         if not self._edge.admitting:
             reasons.append("starting")
         for number, slot in sorted(self._slots.items()):
-            if slot.foreign:
-                continue  # Another worker serves it as yet.
+            if slot.served_elsewhere():
+                continue
             if not slot.opened.is_set():
-                reasons.append(f"slot {number} is not open")
+                why = slot.openings.why
+                reasons.append(f"slot {number} is not open{': ' if why else ''}{why}")
             elif not slot.readable():
                 reasons.append(f"slot {number} has no lease")
         age_s = self.broker_age_s

@@ -73,10 +73,11 @@ class WorkerStatus(NamedTuple):
         }
 
     def _slot(self, slot: Slot) -> dict[str, Any]:
-        flushed_s = slot.flushed_s
+        flushed_s, failure = slot.flushed_s, slot.openings.failure
         return {
             "slot": slot.number,
             "open": slot.opened.is_set(),
+            "failure": None if failure is None else str(failure),
             "lease": slot.readable(),
             "lease_age_s": self.parts.lease_age_s(slot.number),
             "flush_age_s": None if flushed_s is None else time.monotonic() - flushed_s,

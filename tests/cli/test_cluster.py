@@ -20,6 +20,7 @@ def slot(number: int, **told: Any) -> dict[str, Any]:
     well = {
         "slot": number,
         "open": True,
+        "failure": None,
         "lease": True,
         "lease_age_s": 0.42,
         "flush_age_s": 61.0,
@@ -71,6 +72,7 @@ slot  worker  state     lease age  shards  unflushed  flushed        reclaimer
    1  a:1     no lease  5.1 s           1          7  1 min 1 s ago  in s1, 3 passes
 
 a:1 is not ready: slot 0 is not open
+slot 0 does not open at a:1: rows/0: IO error: No space left on device
 shard s9 stays closed: its log ends at 5
 b:1 does not answer: no answer
 """
@@ -103,6 +105,7 @@ def test_what_is_wrong_is_said_in_sentences_at_the_end(capsys: pytest.CaptureFix
     opening = slot(
         0,
         open=False,
+        failure="rows/0: IO error: No space left on device",
         lease=False,
         lease_age_s=None,
         flush_age_s=None,

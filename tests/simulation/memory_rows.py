@@ -24,6 +24,8 @@ class Disk:
 
     kept: dict[bytes, bytes] = field(default_factory=dict)
     unsynced: list[Writes] = field(default_factory=list)
+    failing: bool = False
+    """Whether it takes no write just now, and opens no rows."""
 
     def crash(self, survivors: int) -> None:
         """Keep only the first ``survivors`` of the writes that are not synced."""
@@ -50,6 +52,8 @@ class MemoryRows(RowStore):
     """The rows of one opening of a disk."""
 
     def __init__(self, disk: Disk) -> None:
+        if disk.failing:
+            raise StoreFailed("memory: IO error: Read-only file system")
         self.path = Path("memory")
         self.disk = disk
         self.closed = False
@@ -74,8 +78,8 @@ class MemoryRows(RowStore):
 
     def write(self, writes: Writes, marks: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Write at once; whether it survives is decided in a crash."""
-        if self.closed:
-            raise StoreFailed("closed")
+        if self.closed or self.disk.failing:
+            raise StoreFailed("closed" if self.closed else "memory: IO error")
         everything: Writes = [*writes, *marks]
         _take(self._rows, everything)
         self.disk.unsynced.append(everything)

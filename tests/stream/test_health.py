@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,32 @@ from typing import cast
 import pytest
 
 from rowtide.core.authentication import KNOWN_S_MAX, Authenticator
+from rowtide.core.errors import Unavailable
 from rowtide.stream.http.edge import Edge
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shards.row_store import StoreFailed
+from rowtide.stream.slots.failures import StoreBehind
+from rowtide.stream.slots.openings import Openings
+from rowtide.stream.slots.slot import Slot
 from rowtide.stream.workers.health import Health
+
+
+def reasons_of(tmp_path: Path, *, age_s: float = 0.0, slot: object = None) -> list[str]:
+    """Return what a worker says that has read its keys ``age_s`` ago, and has a slot."""
+    authenticator = Authenticator(lambda _: None, lambda _: True, lambda: age_s)
+    edge = SimpleNamespace(authenticator=authenticator, leaving=False, admitting=True)
+    connections = SimpleNamespace(answered_s=time.monotonic())
+    cluster = SimpleNamespace(brokers=SimpleNamespace(connections=connections))
+    health = Health(
+        cast(Edge, edge),
+        {} if slot is None else {3: cast(Slot, slot)},
+        cast(Cluster, cluster),
+        data_dir=tmp_path,
+        free_bytes_min=0,
+        counts=Counts(),
+    )
+    return health.reasons()
 
 
 @pytest.mark.parametrize(
@@ -22,16 +45,26 @@ from rowtide.stream.workers.health import Health
 )
 def test_who_lets_nobody_in_is_not_ready(tmp_path: Path, age_s: float, reasons: list[str]) -> None:
     """Brokers may answer all but what they are asked of the catalog."""
-    authenticator = Authenticator(lambda _: None, lambda _: True, lambda: age_s)
-    edge = SimpleNamespace(authenticator=authenticator, leaving=False, admitting=True)
-    connections = SimpleNamespace(answered_s=time.monotonic())
-    cluster = SimpleNamespace(brokers=SimpleNamespace(connections=connections))
-    health = Health(
-        cast(Edge, edge),
-        {},
-        cast(Cluster, cluster),
-        data_dir=tmp_path,
-        free_bytes_min=0,
-        counts=Counts(),
+    assert reasons_of(tmp_path, age_s=age_s) == reasons
+
+
+FAILURES: dict[str, tuple[Exception | None, str]] = {
+    "none yet": (None, ""),
+    "its disk": (StoreFailed("/data/rows/3: IO error"), ": its rows can't be opened or written"),
+    "its rows": (StoreBehind("/data/rows/3: too old"), ": its rows are rebuilt from Kafka"),
+    "a broker": (Unavailable("kafka-1:9092 is away"), ": what it asked of Kafka failed"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+async def test_why_a_slot_does_not_open_is_told_without_names(tmp_path: Path, name: str) -> None:
+    failure, why = FAILURES[name]
+    openings, elsewhere = Openings(), False
+    if failure is not None:
+        openings.ended(failure, opened=False)
+    slot = SimpleNamespace(
+        served_elsewhere=lambda: elsewhere, opened=asyncio.Event(), openings=openings
     )
-    assert health.reasons() == reasons
+    assert reasons_of(tmp_path, slot=slot) == [f"slot 3 is not open{why}"]
+    elsewhere = True
+    assert reasons_of(tmp_path, slot=slot) == []

@@ -1,0 +1,151 @@
+"""A worker that can't open its rows leaves the slot to others, until it can; who can keeps it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from unittest.mock import patch
+
+import pytest
+
+from rowtide.core.errors import Unavailable
+from rowtide.core.mutation import PUT
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.openings import PATIENCE_S
+from rowtide.stream.slots.slot import BACKOFF_S, BACKOFF_S_MAX, Slot
+from rowtide.stream.workers.handover import ASK_S_MAX
+from tests.simulation.memory_rows import Disk
+from tests.simulation.scene import Scene, play
+from tests.simulation.simulated_worker import LEASE_S
+
+A, B = 0, 1
+STEPS_S = 3.0
+"""Enough for the order of those who take over, and for an opening."""
+READY_S = 8.0
+
+
+def slot_at(scene: Scene, number: int) -> Slot:
+    return scene.worker(number).roster.slots[0]
+
+
+@asynccontextmanager
+async def failing_disk(scene: Scene, number: int) -> AsyncIterator[Disk]:
+    """Let a worker's disk take nothing for a while, of which its slot learns by a write."""
+    disk = scene.worker(number).machine.disks[0]
+    disk.failing = True
+    scene.ask(number, PUT)
+    yield disk
+    disk.failing = False
+
+
+def test_a_slot_whose_rows_do_not_open_is_taken_over_and_comes_back_when_they_do() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.done(A)
+        async with failing_disk(scene, A):
+            async with asyncio.timeout(LEASE_S + STEPS_S):
+                await scene.until(lambda: scene.serves(B))
+            slot = slot_at(scene, A)
+            assert slot.served_elsewhere()
+            assert "IO error" in str(slot.openings.failure)
+            await scene.done(B)
+            await scene.watch(60)
+            assert scene.serves(B), "it was not asked for while it could not be served"
+        async with asyncio.timeout(BACKOFF_S_MAX + STEPS_S):
+            await scene.until(lambda: scene.serves(A))
+        assert slot_at(scene, A).openings.failure is None
+        assert 0 not in scene.worker(B).roster.slots
+        await scene.done(A)
+
+    play(story)
+
+
+def test_a_slot_whose_rows_are_rebuilt_is_taken_over_meanwhile() -> None:
+    async def story(scene: Scene) -> None:
+        slot = slot_at(scene, A)
+        read_changelog = slot._read_changelog
+
+        async def slow(rows: RowStore) -> None:
+            await asyncio.sleep(60)
+            await read_changelog(rows)
+
+        await scene.done(A)
+        with patch.object(slot, "_read_changelog", slow):
+            async with failing_disk(scene, A) as disk:
+                await scene.until(lambda: slot.openings.failure is not None)
+                disk.kept, disk.unsynced = {}, []
+            async with asyncio.timeout(LEASE_S + STEPS_S):
+                await scene.until(lambda: scene.serves(B))
+            await scene.done(B)
+        await scene.watch(60)
+        await scene.until(lambda: scene.serves(A))
+
+    play(story)
+
+
+def test_a_worker_alone_goes_on_trying() -> None:
+    async def story(scene: Scene) -> None:
+        async with failing_disk(scene, A):
+            await scene.watch(60)
+            slot = slot_at(scene, A)
+            assert not slot.served_elsewhere()
+            assert slot.openings.why == "its rows can't be opened or written"
+        await scene.until(lambda: scene.serves(A))
+
+    play(story, workers=1)
+
+
+def test_a_slot_whose_next_opening_succeeds_stays_where_it_is() -> None:
+    async def story(scene: Scene) -> None:
+        claim = slot_at(scene, A).claim
+        async with failing_disk(scene, A):
+            await scene.until(lambda: slot_at(scene, A).openings.failure is not None)
+            await scene.watch(BACKOFF_S / 2)
+        await scene.until(lambda: scene.serves(A))
+        await scene.watch(60)
+        assert scene.serves(A)
+        assert slot_at(scene, A).claim > claim
+        assert 0 not in scene.worker(B).roster.slots
+
+    play(story)
+
+
+@pytest.mark.parametrize(("failing_s", "moves"), [(PATIENCE_S / 2, False), (PATIENCE_S * 2, True)])
+def test_what_fails_in_kafka_is_tried_for_a_while_before_the_slot_goes(
+    failing_s: float, *, moves: bool
+) -> None:
+    async def refused() -> None:
+        raise Unavailable("the coordinator of transactions is away")
+
+    async def story(scene: Scene) -> None:
+        changelog = slot_at(scene, A)._changelog
+        moved = False
+        with patch.object(changelog, "fence", refused):
+            async with failing_disk(scene, A):
+                await scene.until(lambda: slot_at(scene, A).openings.failure is not None)
+            for _ in range(int(failing_s)):
+                await scene.watch(1.0)
+                moved |= scene.serves(B)
+        await scene.until(lambda: scene.serves(A))
+        assert moved == moves
+
+    play(story)
+
+
+def test_who_adopted_a_slot_lets_it_be_when_its_worker_comes_first() -> None:
+    """It was not ready yet; to claim it all the same, later, would stop who serves."""
+
+    async def slow(_slot: int) -> None:
+        await asyncio.sleep(READY_S)
+
+    async def story(scene: Scene) -> None:
+        with patch.object(scene.worker(B).leases, "looked", slow):
+            async with failing_disk(scene, A):
+                await scene.until(lambda: 0 in scene.worker(B).roster.slots)
+            await scene.until(lambda: scene.serves(A))
+            claim = slot_at(scene, A).claim
+            await scene.watch(READY_S + 2 * ASK_S_MAX)
+        assert slot_at(scene, A).claim == claim
+        assert 0 not in scene.worker(B).roster.slots
+
+    play(story)
