@@ -21,6 +21,9 @@ from rowtide.stream.slots.flush_scope import FlushScope
 
 __all__ = ["SlotChangelog"]
 
+TOUCH_S = 3600.0
+"""Between two notes that the rows are as the changelog says, where nothing is written."""
+
 
 class SlotChangelog:
     """The writing side of one slot's changelog, from life to life of the slot.
@@ -44,6 +47,8 @@ class SlotChangelog:
         self._writing = asyncio.Lock()
         self._rows: RowStore | None = None
         self._flush: ChangelogFlush | None = None
+        self._touched_s = -TOUCH_S
+        """When it was last tried to note how old the rows are, on the steady clock."""
 
     @property
     def is_open(self) -> bool:
@@ -109,6 +114,22 @@ class SlotChangelog:
         async with self._writing:
             flush = await self._ready()
             await flush.require_read(time.time())
+
+    async def touch(self) -> None:
+        """Note the time in the rows where that was not done for long: nothing was written.
+
+        Else a restart would take them for a copy that has slept. Noted is a time at which the claim
+        was the last and the rows had read everything. Raises what ``require_read`` raises.
+        """
+        noted_s = None if self._rows is None else self._rows.changelog_time()
+        steady_s = time.monotonic()
+        if noted_s is None or steady_s - self._touched_s < TOUCH_S:
+            return
+        if 0 <= time.time() - noted_s < TOUCH_S:  # Or the clock was set back meanwhile.
+            return
+        self._touched_s = steady_s
+        await self._require_claim()
+        await self.require_read()
 
     async def _ready(self) -> ChangelogFlush:
         """Return what writes, fenced. Raises what ``fence`` raises, and ``Unavailable``."""

@@ -527,6 +527,8 @@ class Slot:
                 await self.flush()
                 failed = False
             self._counts.flush_failures += failed
+            with logged(f"slot {self.number}: the age of its rows"):
+                await self._changelog.touch()
 
     async def _sweep_often(self) -> None:
         """Remove what the rows hold for nobody, here and from the changelog."""
