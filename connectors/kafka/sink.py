@@ -29,7 +29,7 @@ from rowtide.connectors.sink import HeldRow
 from rowtide.core.schema import KeyColumn
 from rowtide.core.variant import Scalar
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig, Security
+from rowtide.stream.kafka.config import APPEND_TIME, TIME_OF, KafkaConfig, Security
 from rowtide.stream.kafka.fetch import Place
 from rowtide.stream.kafka.transaction import partition_of
 from rowtide.stream.logs.changelog import Change
@@ -158,17 +158,18 @@ class KafkaSink:
     async def _make_topics(self) -> None:
         settings = self._settings
         policy = {"cleanup.policy": "compact" if settings.compacted else "delete"}
+        times = {TIME_OF: APPEND_TIME}
         self._partitions = await self._cluster.create_topic(
             self._topic,
             partitions=settings.partitions,
             replicas=settings.replicas,
-            settings=policy | {"max.message.bytes": str(RECORD_BYTES_NEW)},
+            settings=policy | times | {"max.message.bytes": str(RECORD_BYTES_NEW)},
         )
         await self._cluster.create_topic(
             f"{self._topic}{MARKS}",
             partitions=1,
             replicas=settings.replicas,
-            settings={"cleanup.policy": "compact"},
+            settings=times | {"cleanup.policy": "compact"},
         )
 
     def _writer(self, shard: str) -> ShardWriter:

@@ -7,9 +7,11 @@ after it can't meet a broker that has not heard of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
+from aiokafka.errors import KafkaError
 from aiokafka.protocol.admin import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
@@ -17,10 +19,18 @@ from aiokafka.protocol.admin import (
 )
 
 from rowtide.core.errors import StoreError, Unavailable
+from rowtide.stream.kafka.alter_configs import TOPIC_RESOURCE, AlterTopics
 from rowtide.stream.kafka.brokers import Brokers
 from rowtide.stream.kafka.changelog import KafkaChangelogReader, KafkaChangelogWriter
-from rowtide.stream.kafka.config import KafkaConfig, TopicSpec, required_settings, topic_settings
-from rowtide.stream.kafka.errors import BrokerError
+from rowtide.stream.kafka.config import (
+    APPEND_TIME,
+    TIME_OF,
+    KafkaConfig,
+    TopicSpec,
+    required_settings,
+    topic_settings,
+)
+from rowtide.stream.kafka.errors import BrokerError, code_name
 from rowtide.stream.kafka.fetch import Partition
 from rowtide.stream.kafka.log import KafkaLog, append_many, read_many
 from rowtide.stream.kafka.metadata import TopicFound
@@ -29,11 +39,14 @@ from rowtide.stream.logs.log import Entry
 
 __all__ = ["Cluster", "KafkaConfig", "TopicSpec"]
 
-TOPIC_RESOURCE = 2
+logger = logging.getLogger(__name__)
+
 UNKNOWN_TOPIC = 3
 TOPIC_EXISTS = 36
 AT_LEAST = ("min.insync.replicas", "max.message.bytes")
 """Settings that may be larger than asked for; every other must be equal."""
+ALTERED_MAX = 1000
+"""Topics in one request: a controller takes up to 10,000 changes at once."""
 
 
 class Cluster:
@@ -168,6 +181,25 @@ class Cluster:
             what = "; ".join(wrong)
             raise Unavailable(f"topic {topic} is not {self.config.durability}: {what}")
 
+    async def use_append_time(self, topics: Sequence[str]) -> None:
+        """Have brokers give records of existing topics their times, whatever ours are.
+
+        Topics made by an earlier version take those of the writer. Where brokers refuse the change
+        it is logged, and nothing else: appends succeed while clocks agree to an hour.
+        """
+        for at in range(0, len(topics), ALTERED_MAX):
+            some = topics[at : at + ALTERED_MAX]
+            try:
+                refused = await self._alter(await self._with_writer_time(some))
+            except (StoreError, KafkaError) as error:
+                refused = [str(error) or type(error).__name__]
+            if refused:
+                logger.warning(
+                    "%s=%s could not be set on %d topics, so a worker whose clock is an hour ahead "
+                    "of the brokers' will not write: %s",
+                    *(TIME_OF, APPEND_TIME, len(some), refused[0]),
+                )
+
     async def settings(self, topic: str) -> dict[str, str]:
         """Return every setting of ``topic`` as the broker has it now."""
 
@@ -182,6 +214,33 @@ class Cluster:
             return await self.brokers.ask_any(request, check)
         except BrokerError as error:
             raise Unavailable(str(error)) from error
+
+    async def _with_writer_time(self, topics: Collection[str]) -> list[str]:
+        """Return those of the topics that exist and keep the times which writers give."""
+
+        def check(response: Any) -> list[str]:
+            return [
+                topic
+                for code, _message, _kind, topic, entries in response.resources
+                if not code and any(entry[1] != APPEND_TIME for entry in entries)
+            ]
+
+        asked = [(TOPIC_RESOURCE, topic, [TIME_OF]) for topic in topics]
+        return await self.brokers.ask_any(DescribeConfigsRequest(asked), check)
+
+    async def _alter(self, topics: Sequence[str]) -> list[str]:
+        """Have topics take the time of the append; return what is said of those that do not."""
+        if not topics:
+            return []
+
+        def check(response: Any) -> list[str]:
+            return [
+                f"{topic}: {code_name(code)} {message or ''}".rstrip()
+                for code, message, _kind, topic in response.resources
+                if code
+            ]
+
+        return await self.brokers.ask_any(AlterTopics(topics, TIME_OF, APPEND_TIME), check)
 
     async def _administer(self, action: str, request: Any, harmless: int) -> None:
         def check(response: Any) -> None:

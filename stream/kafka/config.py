@@ -11,12 +11,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["KafkaConfig", "Security", "TopicSpec", "required_settings", "topic_settings"]
+__all__ = [
+    "APPEND_TIME",
+    "TIME_OF",
+    "KafkaConfig",
+    "Security",
+    "TopicKind",
+    "TopicSpec",
+    "required_settings",
+    "topic_settings",
+]
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 BATCH_OVERHEAD = 64 << 10
 """What a batch may need beyond its largest record: headers, and small records sent with it."""
+
+TIME_OF = "message.timestamp.type"
+APPEND_TIME = "LogAppendTime"
+"""Records get the broker's time. A writer's own would have to be near it: Kafka refuses what is an
+hour ahead of its clock, and a worker's clock may be anywhere. Nobody here reads either."""
 
 TopicKind = Literal["log", "compacted"]
 
@@ -165,6 +179,7 @@ def topic_settings(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
         "max.message.bytes": str(config.batch_bytes_max),
         # What the client wrote is what a reader gets: no broker recompresses a batch.
         "compression.type": "producer",
+        TIME_OF: APPEND_TIME,
     }
     if spec.kind == "log":
         return settings | {

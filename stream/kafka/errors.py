@@ -58,7 +58,9 @@ NOT_WRITTEN: dict[int, Proof] = {
     21: Proof(refused, "acks is checked when the request is read"),
     29: Proof(Unavailable, "permission for the topic is checked before the append"),
     31: Proof(Unavailable, "permission for the cluster is checked before the append"),
-    32: Proof(refused, "timestamps are checked before the append"),
+    32: Proof(
+        Unavailable, "times are checked before the append: our clock is ahead of the broker's"
+    ),
     35: Proof(refused, "the broker does not know this version of the request"),
     43: Proof(refused, "the topic's message format is checked before the append"),
     76: Proof(refused, "the compression is checked before the append"),

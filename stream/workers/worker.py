@@ -180,6 +180,8 @@ class Worker:
         await self._cluster.create_topics([spec for spec in wanted if spec.name not in existing])
         for spec in wanted:
             await self._cluster.verify_durability(spec.name)
+        logs = [name for name in existing if name.startswith(topics.shard(""))]
+        await self._cluster.use_append_time([*(spec.name for spec in wanted), *logs])
         return topics
 
     def _assemble(
