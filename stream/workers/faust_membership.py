@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 from mode import Service
 
@@ -41,7 +40,10 @@ LIFE_S_MIN = 30.0
 
 
 class Membership:
-    """Which slots the group has given to this worker."""
+    """Which slots the group has given to this worker.
+
+    ``on_lost`` is called if it ends though nobody stopped it: slots never come or go again.
+    """
 
     def __init__(
         self,
@@ -50,12 +52,14 @@ class Membership:
         on_assigned: Callable[[frozenset[int]], None],
         on_revoked: Callable[[frozenset[int]], None],
         on_standby: Callable[[frozenset[int]], None] = lambda _slots: None,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self.changelog_topic = config.changelog_topic
         self._config = config
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._on_standby = on_standby
+        self._on_lost = on_lost
         self._now = Division()
         self._generation = 0
         self._keeper: _Keeper | None = None
@@ -80,7 +84,7 @@ class Membership:
         """
         assert self._keeper is None, "a membership is started once"
         tls_context(self._config.security)
-        self._keeper = _Keeper(self._new_app)
+        self._keeper = _Keeper(self._new_app, self._on_lost)
         await self._keeper.start()
         await self._keeper.joined
 
@@ -115,10 +119,11 @@ class _Keeper(Service):  # type: ignore[misc]
 
     mundane_level = "debug"
 
-    def __init__(self, new_app: Callable[[], SlotApp]) -> None:
+    def __init__(self, new_app: Callable[[], SlotApp], on_lost: Callable[[], None]) -> None:
         super().__init__()
         self.joined: asyncio.Future[None] = self.loop.create_future()
         self._new_app = new_app
+        self._on_lost = on_lost
         self._finished = asyncio.Event()
 
     @Service.task  # type: ignore[untyped-decorator]
@@ -130,7 +135,7 @@ class _Keeper(Service):  # type: ignore[misc]
                 failure = await self._live()
                 if isinstance(failure, SlotCountMismatch) and not self.joined.done():
                     self.joined.set_exception(failure)
-                    break
+                    return
                 if failure is not None:
                     if self.loop.time() - born > LIFE_S_MIN:
                         pause_s = PAUSE_S_MIN
@@ -140,18 +145,23 @@ class _Keeper(Service):  # type: ignore[misc]
         finally:
             if not self.joined.done():
                 self.joined.set_exception(ConnectionError("stopped before the group was joined"))
+            elif not self.should_stop and self.joined.exception() is None:
+                self._on_lost()
             self._finished.set()
 
     async def _live(self) -> BaseException | None:
         """Run one app; return why it ended, or None when we were stopped."""
-        app = self._new_app()
+        app: SlotApp | None = None
         try:
+            app = self._new_app()
             result = await self.wait_first(app.run(self._set_joined))
             app.leaving = result.stopped
             failure = None if result.stopped else result.results[0]
-        except Exception as error:  # noqa: BLE001 - whatever Faust raises, the worker goes on.
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - The worker goes on.
+            _pass_on_our_cancellation()
             failure = error
-        await self._end(app)
+        if app is not None:
+            await self._end(app)
         return failure
 
     def _set_joined(self) -> None:
@@ -159,12 +169,23 @@ class _Keeper(Service):  # type: ignore[misc]
             self.joined.set_result(None)
 
     async def _end(self, app: SlotApp) -> None:
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(STOP_S) as deadline:
                 await app.stop()
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - Logged here.
+            _pass_on_our_cancellation()
+            if not deadline.expired():  # Whatever an app leaves behind, another one follows it.
+                log.warning("slots: the app did not stop, another one follows it: %r", error)
         if deadline.expired():  # mode may have swallowed the cancellation.
             log.warning("slots: left without a word to the group, its broker is silent")
 
     async def on_stop(self) -> None:
         # mode cancels tasks after this; an app that is cancelled while it stops would not leave.
         await self._finished.wait()
+
+
+def _pass_on_our_cancellation() -> None:
+    """Raise if this task was cancelled: what Faust has cancelled of its own ends its app alone."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

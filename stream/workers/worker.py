@@ -101,6 +101,7 @@ class Worker:
         self._grouped: Mapping[int, str] | None = None
         self._known_owners: Mapping[int, str] = {}
         self._clock = Clock(config.test_clock_us)
+        self._lost = asyncio.Event()
 
     async def run(
         self,
@@ -156,6 +157,7 @@ class Worker:
         sweep = TopicSweep(self._owner, self._cluster, self._topics)
         tasks.create_task(sweep.run(), name="topic sweep")
         tasks.create_task(self._placement.run(), name="placement")
+        tasks.create_task(self._end_with_group(), name="group")
         tasks.create_task(self._balancer.run(), name="balancer")
         stopped = tasks.create_task(_until(stop), name="stop")
         start = tasks.create_task(self._start(), name="start")
@@ -416,7 +418,13 @@ class Worker:
             on_standby=lambda slots: self._roster.stand_by(slots),
             on_assigned=lambda slots: self._roster.assign(slots),
             on_revoked=lambda slots: self._roster.revoke(slots),
+            on_lost=self._lost.set,
         )
+
+    async def _end_with_group(self) -> None:
+        """End the worker if its place in the group is not kept: slots would come and go no more."""
+        await self._lost.wait()
+        raise _GroupLost("the worker's place in the group is not kept any more")
 
     async def _start(self) -> None:
         """Join the group, wait until every slot of ours is open, let clients in."""
@@ -542,6 +550,10 @@ class Worker:
 
 class _Stopped(Exception):
     """Ends the worker's tasks after a clean stop."""
+
+
+class _GroupLost(Exception):
+    """Ends the worker: nothing would tell it of slots that come and go."""
 
 
 async def _until(stop: asyncio.Event) -> None:
