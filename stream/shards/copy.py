@@ -3,17 +3,20 @@
 While the shard is served its rows are copied as they are, then what was written meanwhile, again
 and again until little is left; then it is sealed and the rest is copied. The copy is complete only
 with a record that says so. A copy that fails anywhere is worth nothing: another begins in an empty
-log, so that nobody ever asks what an earlier one has left out.
+log, so that nobody ever asks what an earlier one has left out. What a broker refuses, or leaves
+without an answer, is no failure: the record is sent again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterable, Iterator
 
 from rowtide.core import key, record
 from rowtide.core.chunk import table_prefix
 from rowtide.core.chunk_merge import deleted_row
-from rowtide.core.errors import Unavailable
+from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.core.record import Copy, CopyEntry
 from rowtide.core.schema import LOCAL, ShardRange, Table
 from rowtide.core.shard import ROWS
@@ -24,12 +27,19 @@ from rowtide.stream.logs.log import Log
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.owner import ShardOwner
 
-__all__ = ["ShardCopy", "is_complete", "row_ranges"]
+__all__ = ["CopyLost", "ShardCopy", "is_complete", "row_ranges"]
+
+logger = logging.getLogger(__name__)
 
 COPY_BYTES = 512 * 1024
 """Of stored rows in one record; one chunk is never cut."""
 
 APPEND_S = 10.0
+PATIENCE_S = 600.0
+"""So long one record is sent again: a copy that is given up may take as long once more."""
+
+RETRY_S = 0.05
+RETRY_S_MAX = 1.0
 
 Range = tuple[bytes, bytes]
 """Keys of the store: low <= key < high."""
@@ -45,6 +55,10 @@ def _range(number: int, shard: ShardRange) -> Range:
     prefix = table_prefix(number)
     high = prefix + shard.end if shard.end else table_prefix(number + 1)
     return prefix + shard.begin, high
+
+
+class CopyLost(Unavailable):
+    """Another has appended to the copy's log, or the log lost what was copied."""
 
 
 class ShardCopy:
@@ -139,16 +153,60 @@ class ShardCopy:
             await self._append(Copy(shard.shard_id, shard.state.applied, complete, entries))
 
     async def _append(self, body: record.Body) -> None:
-        """Append one record where the last one ended. Raises where anybody else has appended."""
-        shard, at = self._source.shard, self.end
-        stamp = shard.state.stamp
-        envelope = record.Envelope(at, max(shard.claim, 0), shard.owner, stamp, record.SINGLE)
-        encoded = record.encode_record(envelope, record.encode_body(body))
+        """Append one record where the last one ended. Raises where anybody else has appended.
+
+        At the offset that it names it counts, once; wherever else a repetition lands it is void.
+        """
+        encoded_body = record.encode_body(body)
+        retry_s = RETRY_S
+        give_up_s = asyncio.get_running_loop().time() + PATIENCE_S
+        while True:
+            encoded = self._encoded(encoded_body)
+            try:
+                if await self._stands(encoded):
+                    self._counts.copied_bytes += len(encoded)
+                    return
+                continue  # Late repetitions of what stands before are in its place.
+            except CopyLost:
+                raise
+            except (Unavailable, OutcomeUnknown) as error:
+                if asyncio.get_running_loop().time() > give_up_s:
+                    raise
+                logger.debug("copy into %s waits: %s", self._log.name, error)
+            await self._log.disconnect()
+            await asyncio.sleep(retry_s)
+            retry_s = min(retry_s * 2, RETRY_S_MAX)
+
+    def _encoded(self, body: bytes) -> bytes:
+        """Return a record that names the offset where the last one ended."""
+        shard = self._source.shard
+        claim, stamp = max(shard.claim, 0), shard.state.stamp
+        envelope = record.Envelope(self.end, claim, shard.owner, stamp, record.SINGLE)
+        return record.encode_record(envelope, body)
+
+    async def _stands(self, encoded: bytes) -> bool:
+        """Append a record; say whether it stands at ``end``, which is behind it, or it is void."""
+        at = self.end
         base = await self._log.append([(b"", encoded)], deadline_s=APPEND_S)
-        if base != at:
-            raise Unavailable(f"{self._log.name} has somebody else's records")
-        self.end = at + 1
-        self._counts.copied_bytes += len(encoded)
+        if base < at:
+            raise CopyLost(f"{self._log.name} ends before what was copied to {at - 1}")
+        stands = base == at or await self._found(encoded, at, base)
+        self.end = base + 1
+        return stands
+
+    async def _found(self, encoded: bytes, at: int, end: int) -> bool:
+        """Say whether a record stands in the log from ``at`` to ``end``, where all else is void."""
+        while at < end:
+            page = await self._log.read(at, bytes_max=2 * COPY_BYTES)
+            if not page:
+                raise Unavailable(f"{self._log.name} is not read to {end} yet")
+            for entry in page:
+                if entry.offset < end and record.decode_envelope(entry.value).at == entry.offset:
+                    if entry.value != encoded:
+                        raise CopyLost(f"{self._log.name} has somebody else's records")
+                    return True
+            at = page[-1].offset + 1
+        return False
 
 
 def _sliced(entries: Iterable[CopyEntry | None]) -> Iterator[list[CopyEntry]]:
@@ -168,13 +226,15 @@ def _sliced(entries: Iterable[CopyEntry | None]) -> Iterator[list[CopyEntry]]:
 
 
 async def is_complete(log: Log) -> bool:
-    """Say whether the last record of a log is the one that completes a copy."""
-    start, end = await log.bounds()
-    if end == start:
-        return False
-    entries = await log.read(end - 1, bytes_max=2 * COPY_BYTES)
-    last = next((entry for entry in entries if entry.offset == end - 1), None)
-    if last is None:
-        return False
-    envelope, body = record.decode_record(last.value)
-    return envelope.at == last.offset and isinstance(body, Copy) and body.complete
+    """Say whether the last record of a log that is not void is the one that completes a copy."""
+    start, at = await log.bounds()
+    while at > start:
+        at -= 1
+        entries = await log.read(at, bytes_max=2 * COPY_BYTES)
+        last = next((entry for entry in entries if entry.offset == at), None)
+        if last is None:
+            return False
+        envelope, body = record.decode_record(last.value)
+        if envelope.at == at:
+            return isinstance(body, Copy) and body.complete
+    return False

@@ -47,6 +47,10 @@ LEFT_ENTRIES = 500
 LEFT_RECORDS = 3
 """So little a move leaves to be copied, and to be folded there, while nobody may write."""
 
+SEALS_MAX = 10
+SEAL_AGAIN_S = 1.0
+"""A shard that can't be sealed is served for so long; after so many failures a move copies anew."""
+
 ROUND_S = 0.05
 ROUNDS_MAX = 2000
 """After so many rounds a move goes on all the same: writes come faster than they are copied."""
@@ -241,14 +245,32 @@ class SlotReshapes:
         copy = ShardCopy(owner, row_ranges(owner.shard.table, child), log, self._counts)
         try:
             await copy.base()
-            await self._catch_up(copy, child)
-            await self._quiet([owner])
-            await self._sealed(owner, reshape)
+            await self._ended(owner, reshape, copy)
             await copy.complete()
         finally:
             copy.stop()
             await log.disconnect()
         await self._finish(reshape, [owner])
+
+    async def _ended(self, owner: ShardOwner, reshape: Reshape, copy: ShardCopy) -> None:
+        """Seal a shard whose copy has nearly all; one that can't be sealed is served meanwhile."""
+        for left in reversed(range(SEALS_MAX)):
+            await self._catch_up(copy, reshape.children[0])
+            await self._quiet([owner])
+            try:
+                await self._sealed(owner, reshape)
+            except StoreError as error:
+                await owner.drain()  # Until it is known whether the seal stands.
+                if owner.closed:
+                    raise
+                if owner.shard.state.seal is None:
+                    owner.open()
+                if not left:
+                    raise
+                logger.info("shard %s ends later: %s", owner.shard.shard_id, error)
+                await asyncio.sleep(SEAL_AGAIN_S)
+            else:
+                return
 
     async def _catch_up(self, copy: ShardCopy, child: ShardRange) -> None:
         """Copy what is written meanwhile until little is left, there too."""
