@@ -4,6 +4,10 @@ A lock on a file keeps a second process out. Whoever holds it knows that every e
 this very file has ended, so their leases need not be waited for. A copied directory has another
 file (device, inode, machine or host differ), and then nothing is known of them.
 
+A lock is one kernel's. A volume may be mounted by another machine, under a host's name that goes
+with it, while a process that was cut off goes on on the former one. So nothing is known of owners
+from before this machine has booted either, nor where a boot has no id: only Linux tells one.
+
 Rows stay those of one cluster, also in a copy: ids of shards begin anew in each, so the rows of
 another one could be taken for its own.
 """
@@ -19,6 +23,9 @@ from pathlib import Path
 from typing import Any
 
 __all__ = ["DirectoryBusy", "OtherCluster", "WorkerDirectory"]
+
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class DirectoryBusy(Exception):
@@ -55,7 +62,9 @@ class WorkerDirectory:
         """Name of this worker across restarts; a copied directory gets another."""
         self.instance = self.instance or f"worker-{secrets.token_hex(6)}"
         self.dead: frozenset[bytes] = frozenset(
-            bytes.fromhex(owner) for owner in stored.get("owners", []) if same_file
+            bytes.fromhex(owner)
+            for owner in stored.get("owners", [])
+            if same_file and stored.get("boot") and stored["boot"] == _boot_id()
         )
         self._cluster: str = stored.get("cluster", "")
         self._store()
@@ -96,6 +105,7 @@ class WorkerDirectory:
         owners = [self.owner.hex(), *(owner.hex() for owner in self.dead)][:64]
         content = {
             "file": self._file_identity(),
+            "boot": _boot_id(),
             "instance": self.instance,
             "owners": owners,
             "cluster": self._cluster,
@@ -106,3 +116,11 @@ class WorkerDirectory:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self.path / "identity.json")
+
+
+def _boot_id() -> str:
+    """Return what names this machine's life since it booted; empty where nothing does."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""

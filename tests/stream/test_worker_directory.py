@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
+from rowtide.stream.workers import worker_directory
 from rowtide.stream.workers.worker_directory import DirectoryBusy, OtherCluster, WorkerDirectory
 
 STARTS = 100
@@ -54,6 +56,35 @@ def test_a_cloned_disk_on_another_host_knows_nobody_as_dead(tmp_path: Path) -> N
     with patch("os.uname", lambda: SimpleNamespace(nodename="other")):
         clone = started(tmp_path / "d")
     assert (clone.dead, clone.instance == first.instance) == (frozenset(), False)
+
+
+@pytest.mark.parametrize("before", ["a boot", None])
+@pytest.mark.parametrize("now", ["another boot", None])
+def test_who_starts_under_another_kernel_knows_nobody_as_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None, now: str | None
+) -> None:
+    """A volume may be mounted there, as the same file, while the former process lives: its lock
+    is the other kernel's. The name stays: it proves nothing."""
+    names = []
+    for boot in (before, now):
+        at = tmp_path / "boot_id"
+        at.unlink(missing_ok=True)
+        if boot is not None:
+            at.write_text(f"{boot}\n")
+        monkeypatch.setattr(worker_directory, "BOOT_ID", at)
+        found = started(tmp_path / "d")
+        names.append(found.instance)
+        assert found.dead == frozenset()
+    assert names[0] == names[1]
+
+
+def test_a_directory_of_a_version_that_noted_no_boot_knows_nobody_as_dead(tmp_path: Path) -> None:
+    started(tmp_path / "d")
+    path = tmp_path / "d" / "identity.json"
+    noted = json.loads(path.read_text())
+    del noted["boot"]
+    path.write_text(json.dumps(noted))
+    assert started(tmp_path / "d").dead == frozenset()
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"file": 1}', "no json"])
