@@ -108,7 +108,7 @@ class StreamOperations:
     async def get_stream_record(self, identity: Identity, body: bytes) -> bytes:
         """Return records from a position on; at the end, none and the very same position.
 
-        Where the shard has ended there, no position: its children go on.
+        Where the shard has ended there, no position: its children, which are listed by then, go on.
         """
         request = parse(pb.GetStreamRecordRequest, body)
         limits = self._directory.limits
@@ -118,8 +118,8 @@ class StreamOperations:
         position = decode_position(request.shard_iterator)
         selection = change_selection_of(request, limits)
         owner = await self._readable_from(identity, position)
-        waiting = request.wait_ms > 0 and owner.shard.state.seal is None
-        if waiting and position.offset == owner.end:
+        at_end = position.offset == owner.end
+        if request.wait_ms > 0 and at_end and not self._has_ended(owner, position.offset):
             await _more(owner, min(request.wait_ms / 1000, WAIT_S_MAX))
         page = await read_page(
             owner,
@@ -133,8 +133,7 @@ class StreamOperations:
         self._directory.consumption.count(owner.shard.table, None, units, 0)
         self._counts.stream_reads += 1
         self._counts.stream_records += len(page.changes)
-        seal = owner.shard.state.seal
-        ended = seal is not None and page.next_offset > seal.offset
+        ended = self._has_ended(owner, page.next_offset)
         answer = _answer(request, position, page, units, ended=ended)
         return answer + _places(page) if request.want_places else answer
 
@@ -152,6 +151,18 @@ class StreamOperations:
         if position.offset < owner.end and position.offset < await self._first(owner, stream):
             raise LogTrimmed()
         return owner
+
+    def _has_ended(self, owner: ShardOwner, offset: int) -> bool:
+        """Say whether nothing of a shard comes from ``offset`` on, and its children are listed.
+
+        Whoever is told of an end asks once which shards there are, and may take a stream for
+        finished in which no child is listed yet.
+        """
+        seal = owner.shard.state.seal
+        if seal is None or offset <= seal.offset:
+            return False
+        found = self._directory.catalog.shards.get(owner.shard.shard_id)
+        return found is None or found[1].sealed_us > 0
 
     async def _first(self, owner: ShardOwner, stream: StreamSettings) -> int:
         """Return the stream's first readable offset, as of a second ago at most."""
@@ -204,7 +215,7 @@ def _answer(
 
 
 async def _more(owner: ShardOwner, wait_s: float) -> None:
-    """Return once more of the log is acknowledged, or after a while."""
+    """Return once more of the log is acknowledged, its end is known, or after a while."""
     more = asyncio.Event()
     owner.followers.add(more)
     try:

@@ -9,7 +9,7 @@ No worker says that something is absent before it has read the catalog to its pr
 it serves the catalog under a lease that holds. It answers by the catalog that it knows first, and
 reads only where something is missing there: a refusal changed nothing, so the request is tried
 again. A batch tells row by row that a table is missing, when others may be written: there the
-tables are looked for before.
+tables are looked for before. Who lists streams, or a stream's shards, reads first.
 """
 
 from __future__ import annotations
@@ -57,6 +57,9 @@ CATALOG_OPERATIONS = frozenset(
 
 ABSENT = frozenset({"OTSObjectNotExist", "OTSSessionNotExist", "OTSTrimmedDataAccess"})
 """Codes that say that something is not there. What is not known of a shard is taken for trimmed."""
+
+LISTINGS = frozenset({"ListStream", "DescribeStream"})
+"""What tells all that there is of something: what is missing in it is called absent, too."""
 
 Awaited = Awaitable[bytes] | bytes
 
@@ -221,6 +224,8 @@ class Router:
         """Answer by the catalog that is known; by the one of now where something is absent."""
         if self._newest:
             return handler(identity, body)
+        if name in LISTINGS:
+            return self._current(handler, identity, body)
         divided = self._divided.get(name)
         if divided is not None and not divided.fan_out.knows(identity, name, body):
             return self._current(handler, identity, body)

@@ -178,6 +178,7 @@ class SlotReshapes:
             tasks.create_task(self.read_ended(rows), name=f"ended[{self._number}]")
         planned = list(self._links.planned(self._number))
         kept = {shard.shard_id for _, shard in self._links.ended(self._number)}
+        self._tell_readers(kept)
         kept.update(parent for reshape in planned for parent in reshape.parents)
         for shard_id in self.ended.keys() - kept:
             del self.ended[shard_id]
@@ -186,6 +187,13 @@ class SlotReshapes:
                 self._carried.add(reshape.id)
                 name = f"{reshape.kind}[{reshape.id}]"
                 tasks.create_task(self._carry(reshape.id, claim), name=name)
+
+    def _tell_readers(self, listed: Collection[str]) -> None:
+        """Wake who waits for the end of a shard: its children are listed, and open."""
+        for shard_id in listed:
+            if (owner := self.ended.get(shard_id)) is not None:
+                for follower in owner.followers:
+                    follower.set()
 
     async def _carry(self, reshape_id: str, claim: int) -> None:
         """Carry one change through, whatever it takes, until the catalog plans it no more."""

@@ -60,7 +60,10 @@ class Follower:
             "CommitTransaction": self.commit,
         }
         directory = Directory(self.owner.catalog, {}, Limits(), lambda: 1)
-        self.handlers["GetStreamRecord"] = StreamOperations(directory).get_stream_record
+        streams = StreamOperations(directory)
+        self.handlers["GetStreamRecord"] = streams.get_stream_record
+        self.handlers["ListStream"] = streams.list_stream
+        self.handlers["DescribeStream"] = streams.describe_stream
         fan_out = FanOut(directory, dict, self.router_ask, self.owner.refresh, address="b:1")
         divided = Divided(fan_out, lambda _identity, _body: True, fan_out.write)
         self.router = Router(
@@ -114,7 +117,7 @@ class Follower:
         return told, self.tail.asked - before
 
 
-def _table(name: str) -> list[Document]:
+def _table(name: str, shard: ShardRange | None = None) -> list[Document]:
     table = Table(
         instance=ANN.instance,
         name=name,
@@ -126,7 +129,7 @@ def _table(name: str) -> list[Document]:
         reserved_write=0,
         created_us=0,
         throughput_changed_s=0,
-        shards=(ShardRange(f"s{name}", SLOT),),
+        shards=(shard or ShardRange(f"s{name}", SLOT),),
         split_points=(),
     )
     return [Document(TABLE, table_id(table), table_content(table))]
@@ -194,6 +197,25 @@ async def test_no_shard_is_called_trimmed_before_the_catalog_was_read(follower: 
 async def test_tables_are_listed_by_the_catalog_as_it_is_now(follower: Follower) -> None:
     assert await follower.asked("ListTable", b"") == (b"a,b", 1)
     assert await follower.asked("ListTable", b"") == (b"a,b", 1)
+
+
+async def test_streams_are_listed_by_the_catalog_as_it_is_now(follower: Follower) -> None:
+    asked = pb.ListStreamRequest(table_name="b").SerializeToString()
+    told, count = await follower.routed("ListStream", asked)
+    assert [s.stream_id for s in pb.ListStreamResponse.FromString(told).streams] == ["b_1"]
+    assert count == 1
+
+
+async def test_shards_of_a_stream_are_listed_by_the_catalog_as_it_is_now(
+    follower: Follower,
+) -> None:
+    """Who was told of a shard's end by a worker that knows its children finds them anywhere."""
+    child = ShardRange("sa2", SLOT, parents=("sa",))
+    await follower.first.change(lambda _catalog, _stamp: _table("a", child))
+    asked = pb.DescribeStreamRequest(stream_id="a_1").SerializeToString()
+    told, count = await follower.routed("DescribeStream", asked)
+    assert [s.shard_id for s in pb.DescribeStreamResponse.FromString(told).shards] == ["sa2"]
+    assert count == 1
 
 
 async def test_an_owner_reads_its_own_catalog_only_while_its_lease_holds(

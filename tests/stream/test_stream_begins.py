@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -12,8 +13,9 @@ import pytest
 
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Document, table_content, table_id
-from rowtide.core.errors import Unavailable
+from rowtide.core.errors import LogTrimmed, Unavailable
 from rowtide.core.limits import Limits
+from rowtide.core.reshape import Sealed
 from rowtide.core.schema import ShardRange, StreamSettings, Table
 from rowtide.core.shard_state import options_body
 from rowtide.core.wire import ots_pb2 as pb
@@ -61,16 +63,28 @@ class Reader:
         told = pb.DescribeStreamResponse.FromString(self.operations.describe_stream(ANN, asked))
         return [shard.shard_id for shard in told.shards]
 
-    async def read(self) -> tuple[int, str]:
-        """Return how many records there are from the oldest one on, and the next position."""
+    async def oldest(self) -> str:
+        """Return the position of the oldest record."""
         asked = pb.GetShardIteratorRequest(stream_id="t_1", shard_id="s1")
         told = await self.operations.get_shard_iterator(ANN, asked.SerializeToString())
-        at = pb.GetShardIteratorResponse.FromString(told).shard_iterator
-        body = pb.GetStreamRecordRequest(shard_iterator=at).SerializeToString()
+        return pb.GetShardIteratorResponse.FromString(told).shard_iterator
+
+    async def read(self, at: str = "", *, wait_ms: int = 0) -> tuple[int, str]:
+        """Return how many records there are from a position on, and the next position."""
+        at = at or await self.oldest()
+        asked = pb.GetStreamRecordRequest(shard_iterator=at, wait_ms=wait_ms, want_places=True)
+        body = asked.SerializeToString()
         answer = pb.GetStreamRecordResponse.FromString(
             await self.operations.get_stream_record(ANN, body)
         )
         return len(answer.stream_records), answer.next_shard_iterator
+
+
+def split_at(seal: Sealed, now: Table) -> Table:
+    """Return the table with the shard's child in its place."""
+    parent = ShardRange("s1", 0, sealed_us=seal.stamp, sealed_at=seal.offset)
+    child = ShardRange("s2", 0, parents=("s1",), floor_us=seal.stamp)
+    return replace(now, shards=(child,), ended=(parent,))
 
 
 @asynccontextmanager
@@ -99,7 +113,8 @@ async def test_an_open_shard_is_read_once_its_log_has_the_stream(tmp_path: Path)
 
 async def test_a_shard_that_ended_before_its_log_had_the_stream_has_nothing(tmp_path: Path) -> None:
     async with enabled(tmp_path) as reader:
-        await reader.owned.owner.seal("{}")
+        seal = await reader.owned.owner.seal("{}")
+        await reader.know(split_at(seal, WITH_STREAM))
         assert await reader.read() == (0, "")
 
 
@@ -113,8 +128,48 @@ async def test_a_shard_whose_clock_is_behind_the_catalogs_is_listed_when_it_has_
         await reader.owned.owner.submit_hidden(options_body(now))
         assert await reader.owned.write("P b=1") == "ok"
         seal = await reader.owned.owner.seal("{}")
-        parent = ShardRange("s1", 0, sealed_us=seal.stamp, sealed_at=seal.offset)
-        child = ShardRange("s2", 0, parents=("s1",), floor_us=seal.stamp)
-        await reader.know(replace(now, shards=(child,), ended=(parent,)))
+        await reader.know(split_at(seal, now))
         assert reader.shards() == ["s1", "s2"]
         assert (await reader.read())[0] == 1
+
+
+async def test_the_end_of_a_shard_is_told_once_its_children_are_listed(tmp_path: Path) -> None:
+    """Between the seal and the catalog there is nothing new, and the position stays."""
+    async with enabled(tmp_path) as reader:
+        await reader.owned.owner.submit_hidden(options_body(WITH_STREAM))
+        assert await reader.owned.write("P b=1") == "ok"
+        seal = await reader.owned.owner.seal("{}")
+        count, following = await reader.read()
+        assert count == 1
+        assert following
+        assert reader.shards() == ["s1"]
+        assert await reader.read(following) == (0, following)
+        await reader.know(split_at(seal, WITH_STREAM))
+        assert reader.shards() == ["s1", "s2"]
+        assert await reader.read(following) == (0, "")
+
+
+async def test_who_waits_at_a_seal_is_told_when_its_children_are_listed(tmp_path: Path) -> None:
+    async with enabled(tmp_path) as reader, asyncio.TaskGroup() as tasks:
+        await reader.owned.owner.submit_hidden(options_body(WITH_STREAM))
+        seal = await reader.owned.owner.seal("{}")
+        _, following = await reader.read()
+        waiting = tasks.create_task(reader.read(following, wait_ms=2000))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert reader.owned.owner.followers
+        assert not waiting.done()
+        await reader.know(split_at(seal, WITH_STREAM))
+        for follower in reader.owned.owner.followers:
+            follower.set()
+        assert await waiting == (0, "")
+
+
+async def test_the_shards_end_of_a_dropped_table_is_its_readers_end(tmp_path: Path) -> None:
+    async with enabled(tmp_path) as reader:
+        await reader.owned.owner.submit_hidden(options_body(WITH_STREAM))
+        following = await reader.oldest()
+        await reader.catalog.change(lambda _c, _s: [Document(TABLE, table_id(WITH_STREAM), None)])
+        await reader.owned.owner.seal("{}")
+        with pytest.raises(LogTrimmed):
+            await reader.read(following)
