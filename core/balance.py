@@ -29,6 +29,13 @@ COLD = 10
 SMALL = 4
 """Two shards are small where they have together less than this part of the size of a split."""
 
+REFUSED_S = 10.0
+REFUSED_S_MAX = 3600.0
+"""A split that was refused is wanted no more for so long, each time for twice as long.
+
+To find that a shard has one partition key takes reading it; others are to be moved meanwhile.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class BalanceSettings:
@@ -63,6 +70,13 @@ class Wanted(NamedTuple):
     """A split is at the middle of what is written rather than of what is stored."""
 
 
+class Refusal(NamedTuple):
+    """Until when a split is not wanted, and for how long it was not."""
+
+    until_s: float
+    pause_s: float
+
+
 class Balance:
     """What was seen in the looks before."""
 
@@ -70,6 +84,8 @@ class Balance:
         self._settings = settings
         self._hot: dict[str, int] = {}
         self._cold_since_s: dict[str, float] = {}
+        self._refused: dict[tuple[str, bool], Refusal] = {}
+        """By shard, and whether it was to be split for being hot."""
 
     def look(
         self, loads: Sequence[ShardLoad], workers: Mapping[int, str], now_s: float
@@ -77,17 +93,35 @@ class Balance:
         """Return what to change, one change of a table at most. ``workers`` are by slot."""
         self._remember(loads, now_s)
         several = len(set(workers.values())) > 1
-        wanted = [w for load in loads if (w := self._split(load, several=several)) is not None]
+        splits = (self._split(load, now_s, several=several) for load in loads)
+        wanted = [split for split in splits if split is not None]
         if not wanted and several:
             wanted = self._moves(loads, workers)
         if not wanted:
             wanted = self._merges(loads, now_s)
         return list({change.table_id: change for change in reversed(wanted)}.values())
 
+    def refused(self, wanted: Wanted, now_s: float) -> None:
+        """Note that a split was not done: for a while others are wanted."""
+        which = wanted.shards[0], wanted.hot
+        before = self._refused.get(which)
+        pause_s = REFUSED_S if before is None else min(before.pause_s * 2, REFUSED_S_MAX)
+        self._refused[which] = Refusal(now_s + pause_s, pause_s)
+
+    def _rests(self, name: str, now_s: float, *, hot: bool) -> bool:
+        refusal = self._refused.get((name, hot))
+        return refusal is not None and now_s < refusal.until_s
+
     def _remember(self, loads: Sequence[ShardLoad], now_s: float) -> None:
         limit = self._settings.split_writes_per_s
         hot, cold = self._hot, self._cold_since_s
         self._hot, self._cold_since_s = {}, {}
+        there = {load.shard.shard_id for load in loads}
+        self._refused = {
+            which: refusal
+            for which, refusal in self._refused.items()
+            if which[0] in there or now_s < refusal.until_s
+        }
         for load in loads:
             name, rate = load.shard.shard_id, load.rate
             if rate is None:
@@ -97,11 +131,13 @@ class Balance:
             if rate <= limit / COLD:
                 self._cold_since_s[name] = cold.get(name, now_s)
 
-    def _split(self, load: ShardLoad, *, several: bool) -> Wanted | None:
-        name = load.shard.shard_id
-        if self._settings.split_bytes and load.size > self._settings.split_bytes:
+    def _split(self, load: ShardLoad, now_s: float, *, several: bool) -> Wanted | None:
+        name, bytes_max = load.shard.shard_id, self._settings.split_bytes
+        large = bytes_max and load.size > bytes_max
+        if large and not self._rests(name, now_s, hot=False):
             return Wanted(SPLIT, load.table_id, (name,))
-        if several and self._hot.get(name, 0) >= LOOKS:
+        hot = several and self._hot.get(name, 0) >= LOOKS
+        if hot and not self._rests(name, now_s, hot=True):
             return Wanted(SPLIT, load.table_id, (name,), hot=True)
         return None
 

@@ -19,7 +19,7 @@ from rowtide.core import key
 from rowtide.core.authentication import Identity
 from rowtide.core.balance import Balance, BalanceSettings, ShardLoad, Wanted
 from rowtide.core.errors import Elsewhere, StoreError, invalid
-from rowtide.core.reshape import MERGE, MOVE
+from rowtide.core.reshape import MERGE, MOVE, SPLIT
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.split_points import bytes_between
 from rowtide.stream.catalog.owner import CatalogOwner
@@ -93,6 +93,8 @@ class Balancer:
                 await self._change(table, wanted)
             except StoreError as error:
                 logger.info("%s of %s is not done: %s", wanted.kind, wanted.shards[0], error)
+                if wanted.kind == SPLIT:
+                    self._balance.refused(wanted, time.monotonic())
 
     async def _change(self, table: Table, wanted: Wanted) -> None:
         if wanted.kind == MOVE:

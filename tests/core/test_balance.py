@@ -82,3 +82,36 @@ def test_off_is_off() -> None:
 
 def test_one_change_of_a_table_at_a_time() -> None:
     assert len(Balance(SETTINGS).look(loads("s1:0:2000:0 s2:0:2000:0"), TWO, 0.0)) == 1
+
+
+ONE_KEY = "s1:1:1001:0 s2:0:0:60 s3:0:0:60"
+"""A large shard that can't be split, and two that would be moved apart."""
+
+
+def test_a_split_that_was_refused_keeps_no_other_shard_from_being_moved() -> None:
+    balance = Balance(SETTINGS)
+    for now_s in (0.0, 5.0):
+        [split] = balance.look(loads(ONE_KEY), TWO, now_s)
+        assert told(split) == "split s1"
+    balance.refused(split, 5.0)
+    assert [told(w) for w in balance.look(loads(ONE_KEY), TWO, 10.0)] == ["move s2 1"]
+
+
+def test_a_split_that_is_refused_again_and_again_is_tried_ever_more_seldom() -> None:
+    balance = Balance(SETTINGS)
+    tried = []
+    for now_s in range(0, 24 * 3600, 5):
+        for wanted in balance.look(loads("s1:0:1001:0"), ONE, now_s):
+            tried.append(now_s)
+            balance.refused(wanted, now_s)
+    assert tried[:5] == [0, 10, 30, 70, 150]
+    assert {b - a for a, b in pairwise(tried[10:])} == {3600}
+
+
+def test_a_shard_that_was_refused_for_its_size_is_split_once_it_is_hot() -> None:
+    balance = Balance(SETTINGS)
+    for now_s in (0.0, 5.0):
+        [split] = balance.look(loads("s1:0:1001:101"), TWO, now_s)
+        assert not split.hot
+    balance.refused(split, 5.0)
+    assert [told(w) for w in balance.look(loads("s1:0:1001:101"), TWO, 10.0)] == ["split s1 hot"]
