@@ -67,7 +67,8 @@ class Settings:
     """Worker processes; each has a port of its own, from the first one's on."""
 
     advertise: str = ""
-    """Host by which workers on other machines reach this one, where that is not `host`."""
+    """Host by which workers on other machines reach this one, where that is not `host`; needs a
+    `host` that they can reach."""
 
     lease_ms: int = 1200
     """After this long without a sign a worker's slots are taken over; a starved one loses reads."""
@@ -163,6 +164,12 @@ class Settings:
                 "durability 'replicated' needs a cluster of three brokers, named by kafka: the "
                 "embedded one is a single broker"
             )
+        if self.advertise and _is_loopback(self.host) and not _is_loopback(self.advertise):
+            raise ValueError(
+                f"advertise {self.advertise!r} is told to the other workers, but host "
+                f"{self.host!r} is listened on, which only this machine reaches: give --host "
+                "(ROWTIDE_HOST) too, an address of this machine or 0.0.0.0 for all of them"
+            )
         if not self.kafka and self.kafka_security != Security():
             raise ValueError("kafka_security has no meaning without kafka")
 
@@ -176,10 +183,15 @@ class Settings:
         """Whether /metrics is served."""
         if self.metrics is not None:
             return self.metrics
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return _is_loopback(self.host)
+
+
+def _is_loopback(host: str) -> bool:
+    """Say whether only this machine can reach a host."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _require(holds: bool, name: str, value: object, wanted: str) -> None:

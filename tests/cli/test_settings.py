@@ -80,6 +80,14 @@ def test_metrics_are_for_this_machine_unless_said_otherwise(
     assert Settings(host=host, metrics=metrics).serves_metrics is served
 
 
+@pytest.mark.parametrize(
+    ("host", "advertise"),
+    [("127.0.0.1", "127.0.0.2"), ("0.0.0.0", "w1"), ("10.0.0.1", "192.0.2.7"), ("::", "")],
+)
+def test_what_is_told_to_other_workers_may_be_listened_on(host: str, advertise: str) -> None:
+    assert Settings(host=host, advertise=advertise).advertise == advertise
+
+
 def test_a_foreign_variable_is_passed_over() -> None:
     assert load_settings(None, {"ROWTIDE_SERVICE_HOST": "10.0.0.1"}, {}) == Settings()
 
@@ -120,6 +128,11 @@ FAULTS = [
     ('log_format = "xml"', "log_format must be text or json, not 'xml'"),
     ('durability = "sometimes"', "durability must be fsync or replicated, not 'sometimes'"),
     ('durability = "replicated"', "'replicated' needs a cluster of three brokers"),
+    (
+        'advertise = "10.0.0.1"',
+        "advertise '10.0.0.1' is told .* '127.0.0.1' is listened on.*--host",
+    ),
+    ('host = "localhost"\nadvertise = "w1"', "advertise 'w1' is told .* 'localhost' is listened"),
     ("kafka_security = 1", "kafka_security: is a table"),
     ("[kafka_security]\nuser = 1", "unknown setting 'user': known are protocol"),
     ('[kafka_security]\nprotocol = "X"', "protocol 'X' is none of"),

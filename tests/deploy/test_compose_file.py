@@ -16,6 +16,9 @@ rules:
   document-start: disable
 """
 
+IMAGE = {"ROWTIDE_HOST": "0.0.0.0"}
+"""What the image sets (``deploy/container/Dockerfile``) of what others must reach."""
+
 
 def services() -> dict[str, Any]:
     """Return the services, merged."""
@@ -58,7 +61,7 @@ def test_three_workers_reach_each_other_and_have_time_to_drain() -> None:
     workers = {name: s for name, s in services().items() if name.startswith("rowtide")}
     assert len(workers) == 3
     for name, service in workers.items():
-        settings = load_settings(None, service["environment"], {})
+        settings = load_settings(None, IMAGE | service["environment"], {})
         assert settings.durability == "replicated"
         assert settings.advertise == name == service["hostname"]
         assert settings.slots >= len(workers)
