@@ -126,7 +126,7 @@ class Router:
             raise Rejected("OTSAuthFailed", "The AccessKeyID does not exist.")
         handler = self._among_workers.get(operation)
         if handler is not None:
-            return handler(identity, body)
+            return self._tried(operation, handler, identity, body)
         handler = self._handlers.get(operation)
         if handler is None:
             raise invalid(f"Unsupported operation: {operation}.")

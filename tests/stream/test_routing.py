@@ -26,7 +26,7 @@ from rowtide.stream.http.edge import Handler
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.operations.stream import StreamOperations
 from rowtide.stream.peers.hop import HopClient
-from rowtide.stream.routing.fan_out import HERE, FanOut
+from rowtide.stream.routing.fan_out import HERE, PART_OF_RANGE, FanOut, part_handler
 from rowtide.stream.routing.routing import Awaited, Divided, Router
 from tests.contract.memory_log import MemoryLog
 
@@ -68,7 +68,7 @@ class Follower:
         divided = Divided(fan_out, lambda _identity, _body: True, fan_out.write)
         self.router = Router(
             self.handlers,
-            {},
+            {PART_OF_RANGE: part_handler(self.get_range)},
             self.owner,
             HopClient(lambda: None),
             dict,
@@ -85,6 +85,12 @@ class Follower:
         if self.owner.catalog.table(identity.instance, body.decode()) is None:
             raise no_table()
         return b"put"
+
+    def get_range(self, identity: Identity, body: bytes, shards: frozenset[str]) -> bytes:
+        name = pb.GetRangeRequest.FromString(body).table_name
+        if self.owner.catalog.table(identity.instance, name) is None:
+            raise no_table()
+        return ",".join(shards).encode()
 
     async def batch_write_row(self, identity: Identity, body: bytes) -> bytes:
         named = [t.table_name for t in pb.BatchWriteRowRequest.FromString(body).tables]
@@ -176,6 +182,27 @@ async def test_nothing_is_called_absent_before_the_catalog_was_read(
         with pytest.raises(Rejected, match="not exist"):
             await ask(follower, operation, b"c")  # type: ignore[misc]
     assert follower.tail.asked == before + 2
+
+
+def part_of_range(name: str) -> bytes:
+    shard = f"s{name}".encode()
+    request = pb.GetRangeRequest(
+        table_name=name,
+        direction=pb.FORWARD,
+        inclusive_start_primary_key=b"",
+        exclusive_end_primary_key=b"",
+    )
+    return len(shard).to_bytes(2) + shard + request.SerializeToString()
+
+
+async def test_a_part_of_a_range_finds_a_table_that_was_made_meanwhile(follower: Follower) -> None:
+    """The worker that divided the range has read of the table, and this one has its shard."""
+    assert await follower.asked(PART_OF_RANGE, part_of_range("a")) == (b"sa", 0)
+    assert await follower.asked(PART_OF_RANGE, part_of_range("b")) == (b"sb", 1)
+    before = follower.tail.asked
+    with pytest.raises(Rejected, match="not exist"):
+        await follower.asked(PART_OF_RANGE, part_of_range("c"))
+    assert follower.tail.asked == before + 1
 
 
 def stream_request(shard_id: str) -> bytes:
