@@ -9,6 +9,7 @@ What the catalog says must be as young: a table that was dropped or made again c
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import cast
 
@@ -32,6 +33,9 @@ __all__ = ["BoundedReads", "staleness_s"]
 STALENESS_MS_MAX = 3_600_000
 STALENESS_S_MIN = 0.02
 """No view is younger for long: who allows for less is answered by the owner at once."""
+
+CATALOG_S = 0.1
+"""For so long the catalog's broker may take; the owners' leases may hold while it is away."""
 
 OPERATIONS = ("GetRow", "BatchGetRow", "GetRange")
 """Those that may be answered so."""
@@ -113,10 +117,13 @@ class BoundedReads:
     async def _later(
         self, name: str, strong: Handler, identity: Identity, body: bytes, age_s_max: float
     ) -> bytes:
-        """Answer once the catalog is read to its present end."""
-        await self._catalog.refresh_since(age_s_max)
-        answer = self._answer(name, strong, identity, body, age_s_max)
-        return answer if isinstance(answer, bytes) else await answer
+        """Answer once the catalog is read to its present end; where it is not soon, strongly."""
+        try:
+            async with asyncio.timeout(CATALOG_S):
+                await self._catalog.refresh_since(age_s_max)
+        except (StoreError, TimeoutError):
+            return await _whole(self._strongly(strong, identity, body))
+        return await _whole(self._answer(name, strong, identity, body, age_s_max))
 
     def _strongly(
         self, strong: Handler, identity: Identity, body: bytes
@@ -138,6 +145,10 @@ class BoundedReads:
         self._counts.bounded_copy += bool(copies.used)
         self._counts.bounded_owner += not copies.used
         return answer
+
+
+async def _whole(answer: Awaitable[bytes] | bytes) -> bytes:
+    return answer if isinstance(answer, bytes) else await answer
 
 
 def _answer_from(
