@@ -9,7 +9,7 @@ from rowtide.core.catalog import Catalog
 from rowtide.core.errors import StoreError, Unavailable
 from rowtide.stream.peers.hop import NOBODY, HopClient, Unreached
 
-__all__ = ["Peers", "silent"]
+__all__ = ["Answers", "Peers", "silent"]
 
 ANSWER_S = 3.0
 """Whoever has not answered by then is told as silent."""

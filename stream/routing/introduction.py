@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 WELCOME, FAREWELL = "RowtideWelcome", "RowtideFarewell"
 FAREWELL_S = 1.0
 RETRY_S = 0.2
+LOOK_S = 5.0
+"""How often a worker looks whether the catalog still knows it."""
 
 
 class Credentials(NamedTuple):
@@ -64,22 +66,39 @@ class Introduction:
         self._wanted = wanted
         self._catalog = catalog
         self._forward = forward
+        self._staying = False
+        """Between the introduction and the goodbye."""
 
     async def make(self) -> None:
         """Return once we are known."""
-        body = json.dumps({**self._told, **self._wanted._asdict()}).encode()
         while True:
             try:
-                await self.welcome(NOBODY, body)
-                return
-            except Elsewhere:
-                pass
-            try:
-                await self._forward(CATALOG_SLOT, WELCOME, NOBODY, body)
-                return
+                await self._introduce()
+                break
             except (Unavailable, OutcomeUnknown) as error:
                 logger.debug("not introduced yet: %s", error)
                 await asyncio.sleep(RETRY_S)
+        self._staying = True
+
+    async def keep(self) -> None:
+        """Introduce us again where we were forgotten while we were silent, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not self._staying or self._told["name"] in self._catalog.catalog.workers:
+                continue
+            logger.warning("this worker was forgotten while it lived: it introduces itself again")
+            try:
+                await self._introduce()
+            except StoreError as error:
+                logger.debug("not introduced again yet: %s", error)
+
+    async def _introduce(self) -> None:
+        """Have the catalog's owner, which may be us, make us known. Raises ``StoreError``."""
+        body = json.dumps({**self._told, **self._wanted._asdict()}).encode()
+        try:
+            await self.welcome(NOBODY, body)
+        except Elsewhere:
+            await self._forward(CATALOG_SLOT, WELCOME, NOBODY, body)
 
     async def welcome(self, _identity: Identity, body: bytes) -> bytes:
         """Make a worker known, with its instance and its key. Raises ``Elsewhere``."""
@@ -97,6 +116,7 @@ class Introduction:
 
     async def part(self) -> None:
         """Say goodbye, if somebody hears it: others need not ask us any more."""
+        self._staying = False
         body = json.dumps(self._told).encode()
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(FAREWELL_S):

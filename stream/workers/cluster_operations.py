@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from rowtide.core.authentication import Identity
-from rowtide.core.catalog import reclaimer_document, worker_document
+from rowtide.core.catalog import Catalog, Document, reclaimer_document, worker_document
 from rowtide.core.errors import Rejected, Unavailable, invalid
 from rowtide.core.metering import Taken
 from rowtide.stream.http.edge import Handler
@@ -203,12 +203,17 @@ class ClusterOperations:
         """
         require_admin(self._directory.catalog, identity)
         address = str(json_fields(body, {"worker"}).get("worker", ""))
-        names = [n for n, at in self._directory.catalog.workers.items() if at == address]
-        if not names:
+        if address not in self._directory.catalog.workers.values():
             raise Rejected("OTSObjectNotExist", f"Worker '{address}' does not exist.")
         if await self._lives(address):
             raise invalid(f"Worker '{address}' is alive: stop it, and it says goodbye by itself.")
-        await self._placement.change(lambda _c, _s: [worker_document(name, None) for name in names])
+
+        def decide(catalog: Catalog, _stamp: int) -> list[Document]:
+            # One that was started again while we waited for an answer is elsewhere by now.
+            there = [name for name, at in catalog.workers.items() if at == address]
+            return [worker_document(name, None) for name in there]
+
+        await self._placement.change(decide)
         return json_answer({"worker": address})
 
     async def _lives(self, address: str) -> bool:

@@ -159,6 +159,7 @@ class Worker:
         tasks.create_task(self._placement.run(), name="placement")
         tasks.create_task(self._end_with_group(), name="group")
         tasks.create_task(self._balancer.run(), name="balancer")
+        tasks.create_task(self._introduction.keep(), name="introduction")
         stopped = tasks.create_task(_until(stop), name="stop")
         start = tasks.create_task(self._start(), name="start")
         await asyncio.wait([stopped, start], return_when=asyncio.FIRST_COMPLETED)

@@ -1,25 +1,33 @@
-"""What a worker makes when it starts first, its instance and its key, and never again."""
+"""What a worker makes when it starts first, its instance and its key, and never again; how others
+come to know it, and to forget it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import cast
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 
 from rowtide.core.authentication import Identity
-from rowtide.core.errors import Rejected
+from rowtide.core.errors import Rejected, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.stream.catalog.owner import SNAPSHOT_EVERY, CatalogOwner
 from rowtide.stream.operations.admin import AdminOperations
 from rowtide.stream.operations.directory import Directory
+from rowtide.stream.peers.peers import Answers, Peers
 from rowtide.stream.peers.placement import Placement
+from rowtide.stream.routing import introduction
 from rowtide.stream.routing.introduction import Credentials, Introduction
+from rowtide.stream.workers.cluster_operations import ClusterOperations
 from tests.contract.memory_log import MemoryLog
 
 FIRST = Credentials("key-of-first", "secret", "demo")
 SECOND = Credentials("key-of-second", "secret", "demo")
 OPERATOR = Identity(SECOND.access_key_id, SECOND.instance, b"")
+
+Meanwhile = Callable[[], Awaitable[None]]
 
 
 class Cluster:
@@ -33,14 +41,37 @@ class Cluster:
         """Return the catalog on a worker, not read yet."""
         return CatalogOwner(self.log.twin(), self.log.twin(), owner=owner, clock_us=lambda: 1)
 
-    async def start(self, wanted: Credentials) -> None:
-        """Introduce the worker that has these credentials."""
+    def introduction(self, wanted: Credentials, address: str = "") -> Introduction:
+        """Return that of the worker that has these credentials."""
 
         async def forward(_slot: int, _name: str, _identity: Identity, _body: bytes) -> bytes:
             raise AssertionError("the catalog is owned here")
 
         name = wanted.access_key_id
-        await Introduction(wanted, self.owner, forward, name=name, address=f"{name}:1").make()
+        address = address or f"{name}:1"
+        return Introduction(wanted, self.owner, forward, name=name, address=address)
+
+    async def start(self, wanted: Credentials, address: str = "") -> None:
+        """Introduce the worker that has these credentials."""
+        await self.introduction(wanted, address).make()
+
+    async def forget(self, address: str, meanwhile: Meanwhile) -> None:
+        """Forget a worker, as an operator does; it answers nothing while ``meanwhile`` happens."""
+
+        class Silent:
+            address = "asked:1"
+
+            async def ask(self, _operation: str, _body: bytes, *, among: list[str]) -> Answers:
+                await meanwhile()
+                return {at: Unavailable("no connection") for at in among}
+
+        operations = ClusterOperations(
+            Directory(self.owner.catalog, {}, Limits(), lambda: 1),
+            cast(Placement, self.owner),
+            cast(Peers, Silent()),
+            *cast(Any, (None, None, None)),
+        )
+        await operations.forget_worker(OPERATOR, json.dumps({"worker": address}).encode())
 
     @property
     def operations(self) -> AdminOperations:
@@ -115,3 +146,43 @@ async def test_a_snapshot_of_the_catalog_remembers_revoked_keys(cluster: Cluster
     await cluster.owner.open(2)
     await cluster.start(FIRST)
     assert cluster.keys == {SECOND.access_key_id}
+
+
+async def nothing() -> None:
+    """What happens where nothing does."""
+
+
+async def test_a_worker_that_was_killed_is_forgotten(cluster: Cluster) -> None:
+    await cluster.forget("key-of-first:1", nothing)
+    assert cluster.owner.catalog.workers == {"key-of-second": "key-of-second:1"}
+
+
+async def test_a_worker_that_is_started_again_while_it_is_to_be_forgotten_is_known(
+    cluster: Cluster,
+) -> None:
+    await cluster.forget("key-of-first:1", lambda: cluster.start(FIRST, "elsewhere:2"))
+    assert cluster.owner.catalog.workers["key-of-first"] == "elsewhere:2"
+
+
+async def test_a_worker_that_lives_and_was_forgotten_is_known_again_until_it_says_goodbye(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(introduction, "LOOK_S", 0.0)
+    first = cluster.introduction(FIRST)
+    async with asyncio.TaskGroup() as tasks:
+        keeping = tasks.create_task(first.keep())
+        await turns()
+        await first.make()
+        await cluster.forget("key-of-first:1", nothing)
+        await turns()
+        assert cluster.owner.catalog.workers["key-of-first"] == "key-of-first:1"
+        await first.part()
+        await turns()
+        assert "key-of-first" not in cluster.owner.catalog.workers
+        keeping.cancel()
+
+
+async def turns() -> None:
+    """Let others run."""
+    for _ in range(50):
+        await asyncio.sleep(0)
