@@ -15,7 +15,7 @@ from rowtide.cli.credentials import DamagedFile
 from rowtide.cli.exits import Failure, NotNow, Refused
 from rowtide.cli.serving import ClusterUnreachable
 from rowtide.cli.settings import Settings
-from rowtide.core.errors import StoreError
+from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.record import CorruptRecord
 from rowtide.deploy.kafka.errors import EmbeddedKafkaError, JarsUnavailable, JavaUnusable
 from rowtide.stream.workers.worker_directory import DirectoryBusy, OtherCluster
@@ -34,6 +34,8 @@ def first_of(error: BaseException) -> BaseException:
 
 def told_failure(error: BaseException, settings: Settings) -> Failure:
     """Return the failure to show for what ended a start or a run."""
+    from rowtide.stream.kafka.errors import NotDurable  # With a library that takes its time.
+
     cause = first_of(error)
     logger.debug("the reason in full", exc_info=cause)
     if isinstance(cause, ClusterUnreachable):
@@ -41,8 +43,15 @@ def told_failure(error: BaseException, settings: Settings) -> Failure:
             f"Kafka does not answer: {cause}",
             "Check the address, and [kafka_security] in the --config file.",
         )
-    if isinstance(cause, StoreError):
+    if isinstance(cause, NotDurable):
         return _not_as_needed(cause, settings)
+    if isinstance(cause, Unavailable | OutcomeUnknown):
+        return NotNow(
+            f"Kafka, or another worker, did not do what was asked: {cause}",
+            "Nothing acknowledged is lost. See that the brokers are well, and start again.",
+        )
+    if isinstance(cause, StoreError):
+        return Refused(str(cause))
     if isinstance(cause, OtherCluster):
         return Refused(
             str(cause),

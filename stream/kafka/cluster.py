@@ -30,7 +30,7 @@ from rowtide.stream.kafka.config import (
     required_settings,
     topic_settings,
 )
-from rowtide.stream.kafka.errors import BrokerError, code_name
+from rowtide.stream.kafka.errors import BrokerError, NotDurable, code_name
 from rowtide.stream.kafka.fetch import Partition
 from rowtide.stream.kafka.log import KafkaLog, append_many, read_many
 from rowtide.stream.kafka.metadata import TopicFound
@@ -165,7 +165,10 @@ class Cluster:
         self.brokers.forget_topics(names)
 
     async def verify_durability(self, topic: str) -> None:
-        """Raise ``Unavailable`` naming each setting by which ``topic`` could lose a write."""
+        """Raise ``NotDurable`` naming each setting by which ``topic`` could lose a write.
+
+        Raises ``Unavailable`` where that can't be told now.
+        """
         found = await self.settings(topic)
         wanted = required_settings(self.config)
         wanted["max.message.bytes"] = str(self.config.batch_bytes_max)
@@ -179,7 +182,7 @@ class Cluster:
         wrong += await self._replica_faults(topic)
         if wrong:
             what = "; ".join(wrong)
-            raise Unavailable(f"topic {topic} is not {self.config.durability}: {what}")
+            raise NotDurable(f"topic {topic} is not {self.config.durability}: {what}")
 
     async def use_append_time(self, topics: Sequence[str]) -> None:
         """Have brokers give records of existing topics their times, whatever ours are.

@@ -17,9 +17,21 @@ from aiokafka.errors import kafka_errors
 
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 
-__all__ = ["ASK_AGAIN", "NOT_WRITTEN", "BrokerError", "append_outcome", "code_name", "too_large"]
+__all__ = [
+    "ASK_AGAIN",
+    "NOT_WRITTEN",
+    "BrokerError",
+    "NotDurable",
+    "append_outcome",
+    "code_name",
+    "too_large",
+]
 
 NO_OFFSET = -1
+
+
+class NotDurable(Unavailable):
+    """A topic's settings could lose a write that was acknowledged; somebody has to change them."""
 
 
 class BrokerError(Exception):

@@ -20,9 +20,10 @@ from rowtide.cli.serving import ClusterUnreachable, _JarProgress, _StartEnded
 from rowtide.cli.settings import Settings
 from rowtide.cli.start_failures import told_failure
 from rowtide.cli.up import endpoint_of
-from rowtide.core.errors import Unavailable
+from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.core.record import CorruptRecord
 from rowtide.deploy.kafka.errors import JarsUnavailable, JavaUnusable
+from rowtide.stream.kafka.errors import NotDurable
 from rowtide.stream.workers.worker_directory import DirectoryBusy, OtherCluster
 
 NO_FILE = PermissionError(errno.EACCES, "Permission denied", "/d/lock")
@@ -42,7 +43,9 @@ FAILURES: list[tuple[BaseException, int, str]] = [
     (JarsUnavailable("cannot fetch x"), 1, "cannot fetch x"),
     (JavaUnusable("no Java"), 1, "no Java"),
     (ClusterUnreachable("h:1: no answer"), 3, "Kafka does not answer: h:1: no answer"),
-    (Unavailable("topic t is not fsync"), 1, "topic t is not fsync"),
+    (NotDurable("topic t is not fsync"), 1, "topic t is not fsync"),
+    (Unavailable("topics: no answer within 30 s"), 3, "topics: no answer within 30 s"),
+    (OutcomeUnknown(), 3, "Operation timeout."),
     (CorruptRecord("no schema known"), 1, "Kafka holds a record that this version cannot read"),
     (KeyError("x"), 1, "rowtide stopped on an error of its own: KeyError: 'x'"),
 ]
@@ -53,6 +56,12 @@ def test_a_failure_is_told_in_a_sentence(error: BaseException, exit_code: int, w
     failure = told_failure(error, Settings())
     assert words in failure.message
     assert (failure.exit_code, "\n" in failure.message) == (exit_code, False)
+
+
+@pytest.mark.parametrize("error", [Unavailable("no leader"), OutcomeUnknown()])
+def test_only_a_topic_that_could_lose_a_write_has_its_settings_blamed(error: BaseException) -> None:
+    assert "durability" in told_failure(NotDurable("topic t is not fsync"), Settings()).hint
+    assert "durability" not in told_failure(error, Settings()).hint
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.config import KafkaConfig, Security, TopicSpec
-from rowtide.stream.kafka.errors import NOT_WRITTEN, append_outcome
+from rowtide.stream.kafka.errors import NOT_WRITTEN, NotDurable, append_outcome
 from rowtide.stream.kafka.log import append_many
 from rowtide.stream.logs.log import Log
 
@@ -125,7 +125,7 @@ async def test_a_topic_with_other_settings_is_found_out(cluster: Cluster, topic:
     small = KafkaConfig(cluster.config.bootstrap, record_bytes_max=1 << 20)
     async with Cluster(small) as other:
         await other.create_topics([TopicSpec(topic)])
-    with pytest.raises(Unavailable, match=r"max\.message\.bytes is \d+, must be \d+"):
+    with pytest.raises(NotDurable, match=r"max\.message\.bytes is \d+, must be \d+"):
         await cluster.verify_durability(topic)
     await cluster.delete_topics([topic])
 

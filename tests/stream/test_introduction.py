@@ -148,6 +148,22 @@ async def test_a_snapshot_of_the_catalog_remembers_revoked_keys(cluster: Cluster
     assert cluster.keys == {SECOND.access_key_id}
 
 
+async def test_a_start_waits_where_the_catalog_went_to_another_worker_just_now(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(introduction, "RETRY_S", 0.0)
+    third = Credentials("key-of-third", "secret", "demo")
+    rival = cluster.owned_by(b"ownerid2")
+    await rival.open(2)  # Of that the former owner has not read.
+
+    async def forward(_slot: int, _name: str, identity: Identity, body: bytes) -> bytes:
+        asked = Introduction(third, rival, forward, name="rival", address="rival:1")
+        return await asked.welcome(identity, body)
+
+    await Introduction(third, cluster.owner, forward, name="third", address="third:1").make()
+    assert rival.catalog.workers["third"] == "third:1"
+
+
 async def nothing() -> None:
     """What happens where nothing does."""
 
