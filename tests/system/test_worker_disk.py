@@ -1,4 +1,4 @@
-"""The worker's disk is a cache: lost, or put back from an old copy, the rows are those of the logs.
+"""The worker's disk is a cache: lost, damaged or of before, the rows are those of the logs.
 
 Where logs are trimmed the rows come from the changelog alone, else from changelog and log.
 """
@@ -99,6 +99,19 @@ def test_rows_are_rebuilt_where_the_log_is_trimmed(server: Server) -> None:
     wait_until(lambda: log_start(server) > AMOUNT // 2, what="the log trimmed")
     server.kill()
     rebuilt(server)
+    assert differences(rows_of(server), before) == []
+
+
+def test_damaged_rows_are_rebuilt(server: Server) -> None:
+    prepare(server, stream=False)
+    write(server, seed=8)
+    before = rows_of(server)
+    server.stop()
+    lists = list((server.data_dir / "rows").glob("*/MANIFEST*"))
+    assert lists
+    for manifest in lists:
+        manifest.write_bytes(b"this is no list of files")
+    server.start()
     assert differences(rows_of(server), before) == []
 
 
