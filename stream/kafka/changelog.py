@@ -12,7 +12,7 @@ open. Positions are offsets of the next entry to read; each transaction's end ta
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 from rowtide.core.errors import OutcomeUnknown, Unavailable
@@ -21,11 +21,14 @@ from rowtide.stream.kafka.errors import BrokerError
 from rowtide.stream.kafka.fetch import COMMITTED, NOT_YET, Partition, record_batches
 from rowtide.stream.kafka.fetch_bytes import Told
 from rowtide.stream.kafka.transaction import Transactions
-from rowtide.stream.logs.changelog import Change, ChangelogEntry
+from rowtide.stream.logs.changelog import ChangelogEntry, Changes
 
 __all__ = ["KafkaChangelogReader", "KafkaChangelogWriter"]
 
 BATCH_BYTES = 4 << 20
+FLUSH_S_MAX = 900.0
+"""A flush that takes longer never succeeds. Brokers allow no more unless they are told to; what an
+owner leaves open is ended by whoever fences next, and nobody else waits for it."""
 FETCH_BYTES = 2 << 20
 """Decoding this much holds the event loop for about 10 ms."""
 ABORT_MARKER = 0
@@ -39,7 +42,9 @@ class KafkaChangelogWriter:
         self._brokers = brokers
         self._place = (topic, partition)
         self._partition = Partition(brokers, topic, partition)
-        self._transactions = Transactions(brokers, transactional_id, batch_bytes=BATCH_BYTES)
+        self._transactions = Transactions(
+            brokers, transactional_id, batch_bytes=BATCH_BYTES, last_s=FLUSH_S_MAX
+        )
 
     @property
     def ready(self) -> bool:
@@ -58,9 +63,8 @@ class KafkaChangelogWriter:
         """Write no more before it is fenced again."""
         self._transactions.leave()
 
-    async def flush(self, changes: Sequence[Change]) -> int:
+    async def flush(self, changes: Changes) -> int:
         """Write ``changes`` in one transaction, see ``ChangelogWriter.flush``."""
-        assert changes, "a flush needs a change"
         last = (await self._transactions.write({self._place: changes}))[self._place]
         try:
             await self._await_visible(last)

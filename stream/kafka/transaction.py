@@ -11,11 +11,12 @@ the id is then good for nothing until it is fenced again, which aborts what was 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 from aiokafka.partitioner import murmur2
@@ -33,13 +34,19 @@ from rowtide.stream.kafka.brokers import LOST, Brokers
 from rowtide.stream.kafka.connection import Address
 from rowtide.stream.kafka.errors import BrokerError, too_large
 from rowtide.stream.kafka.fetch import Place
-from rowtide.stream.logs.changelog import Change, Fenced
+from rowtide.stream.logs.changelog import Change, Changes, Fenced
 
 __all__ = ["Transactions", "partition_of"]
 
+logger = logging.getLogger(__name__)
+
 TRANSACTION = 1
+INVALID_TIMEOUT = 50
+"""What a coordinator answers to whoever wants transactions to last longer than it allows."""
 FENCED = frozenset({47, 90})
 """INVALID_PRODUCER_EPOCH and PRODUCER_FENCED: another has taken the transactional id over."""
+SLICE = 500
+"""Records put into a batch before other work gets its turn on the event loop."""
 SEQUENCES = 1 << 31
 """Sequence numbers begin again at 0 after this many records."""
 
@@ -56,9 +63,22 @@ class Tenure:
 
 
 class Transactions:
-    """One transactional id. Not for several callers at once."""
+    """One transactional id. Not for several callers at once.
 
-    def __init__(self, brokers: Brokers, transactional_id: str, *, batch_bytes: int) -> None:
+    The coordinator aborts a transaction that takes longer than ``last_s``; whoever reads what is
+    committed waits for one that was left open for so long, unless the id is fenced before. It is as
+    long as an administrative call may take, unless set, and where the coordinator allows no more.
+    """
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        transactional_id: str,
+        *,
+        batch_bytes: int,
+        last_s: float | None = None,
+    ) -> None:
+        self._last_s = last_s or brokers.config.deadline_s
         self._brokers = brokers
         self._id = transactional_id
         self._batch_bytes = batch_bytes
@@ -78,20 +98,34 @@ class Transactions:
     async def fence(self) -> None:
         """Take the transactional id over, and abort what its former holder left open."""
         self._tenure = None
-        timeout_ms = int(self._brokers.config.deadline_s * 1000)
         with self._failures_before_commit():
-            answer = await self._coordinate(
-                InitProducerIdRequest(self._id, timeout_ms), _error_code
-            )
-        self._tenure = Tenure(answer.producer_id, answer.producer_epoch)
+            try:
+                self._tenure = await self._begun()
+            except BrokerError as error:
+                usual_s = self._brokers.config.deadline_s
+                if error.code != INVALID_TIMEOUT or self._last_s <= usual_s:
+                    raise
+                logger.warning(
+                    "transactions %s may last %s s only, the brokers' transaction.max.timeout.ms "
+                    "is below %s s: what takes longer to write fails",
+                    *(self._id, usual_s, self._last_s),
+                )
+                self._last_s = usual_s
+                self._tenure = await self._begun()
+
+    async def _begun(self) -> Tenure:
+        request = InitProducerIdRequest(self._id, int(self._last_s * 1000))
+        answer = await self._coordinate(request, _error_code)
+        return Tenure(answer.producer_id, answer.producer_epoch)
 
     def leave(self) -> None:
         """Use the id no more before it is fenced again."""
         self._tenure = None
 
-    async def write(self, parts: Mapping[Place, Sequence[Change]]) -> dict[Place, int]:
+    async def write(self, parts: Mapping[Place, Changes]) -> dict[Place, int]:
         """Write records to partitions in one transaction; return each one's last offset.
 
+        They are taken as they are sent: a batch of each partition is in memory at a time.
         Raises ``Fenced`` where the id was taken over and ``Unavailable`` before the commit: nothing
         was written. Raises ``OutcomeUnknown`` behind it. After each of them comes ``fence``.
         """
@@ -119,17 +153,18 @@ class Transactions:
         await self._coordinate(request, first_code)
 
     async def _produce_all(
-        self, tenure: Tenure, parts: Mapping[Place, Sequence[Change]]
+        self, tenure: Tenure, parts: Mapping[Place, Changes]
     ) -> dict[Place, int]:
         """Send every batch, a partition's one after the other; return the last offsets."""
-        left = {place: self._batches(tenure, place, parts[place]) for place in parts}
+        left = {place: iter(changes) for place, changes in parts.items()}
+        held: dict[Place, Change] = {}
         last: dict[Place, int] = {}
         while True:
-            batches = {
-                place: batch
-                for place, rest in left.items()
-                if (batch := next(rest, None)) is not None
-            }
+            batches: dict[Place, tuple[bytes, int]] = {}
+            for place, rest in left.items():
+                batch = await self._batch(tenure, place, rest, held)
+                if batch is not None:
+                    batches[place] = batch
             if not batches:
                 return last
             bases = await self._produce({place: batch for place, (batch, _) in batches.items()})
@@ -175,26 +210,38 @@ class Transactions:
             bases[topic, partition] = base
         return bases
 
-    def _batches(
-        self, tenure: Tenure, place: Place, records: Sequence[Change]
-    ) -> Iterator[tuple[bytes, int]]:
-        """Yield record batches of bounded size with their numbers of records."""
-        at = 0
-        while at < len(records):
-            state = (tenure.producer_id, tenure.epoch, tenure.sequences[place])
-            builder = DefaultRecordBatchBuilder(MAGIC, UNCOMPRESSED, 1, *state, self._batch_bytes)
-            count = 0
-            for key, value, headers in islice(records, at, None):
-                if builder.append(count, None, key, value, headers) is None:
-                    break
-                count += 1
-            limit = self._brokers.config.batch_bytes_max
-            if builder.size() > limit:
-                where = f"{place[0]}[{place[1]}]"
-                raise too_large(f"transaction on {where}: {builder.size()} bytes, limit {limit}")
-            yield bytes(builder.build()), count
-            tenure.sequences[place] = (tenure.sequences[place] + count) % SEQUENCES
-            at += count
+    async def _batch(
+        self,
+        tenure: Tenure,
+        place: Place,
+        rest: Iterator[Change | None],
+        held: dict[Place, Change],
+    ) -> tuple[bytes, int] | None:
+        """Return the next batch, of bounded size, with its number of records; None at the end.
+
+        What is taken off ``rest`` and has no room is ``held`` for the next one.
+        """
+        state = (tenure.producer_id, tenure.epoch, tenure.sequences[place])
+        builder = DefaultRecordBatchBuilder(MAGIC, UNCOMPRESSED, 1, *state, self._batch_bytes)
+        first = held.pop(place, None)
+        count = 0
+        for change in rest if first is None else chain((first,), rest):
+            if change is None or count % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            if change is None:
+                continue
+            if builder.append(count, None, *change) is None:
+                held[place] = change
+                break
+            count += 1
+        if not count:
+            return None
+        limit = self._brokers.config.batch_bytes_max
+        if builder.size() > limit:
+            where = f"{place[0]}[{place[1]}]"
+            raise too_large(f"transaction on {where}: {builder.size()} bytes, limit {limit}")
+        tenure.sequences[place] = (tenure.sequences[place] + count) % SEQUENCES
+        return bytes(builder.build()), count
 
     async def _commit(self, tenure: Tenure) -> None:
         # Repeating it is harmless: the coordinator answers for the same epoch as it did at first.

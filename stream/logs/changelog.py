@@ -8,14 +8,26 @@ keys and values mean is the caller's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 from typing import NamedTuple, Protocol
 
-__all__ = ["Change", "ChangelogEntry", "ChangelogReader", "ChangelogWriter", "Fenced", "Headers"]
+__all__ = [
+    "Change",
+    "ChangelogEntry",
+    "ChangelogReader",
+    "ChangelogWriter",
+    "Changes",
+    "Fenced",
+    "Headers",
+]
 
 Headers = list[tuple[str, bytes]]
 Change = tuple[bytes, bytes | None, Headers]
 """Key, value (None: a tombstone) and headers of an entry to be written."""
+
+Changes = Iterable[Change | None]
+"""What is to be written, perhaps far more than memory holds: it is taken as it is sent. None is
+no change, but a place to let others have their turn on the event loop."""
 
 
 class Fenced(Exception):
@@ -57,8 +69,8 @@ class ChangelogWriter(Protocol):
         """Write no more before it is fenced again."""
         ...
 
-    async def flush(self, changes: Sequence[Change]) -> int:
-        """Write ``changes`` in one transaction and return the position after it.
+    async def flush(self, changes: Changes) -> int:
+        """Write ``changes``, at least one, in one transaction and return the position after it.
 
         When it returns, every reader sees the changes. Raises ``Unavailable`` where they are
         absent for good, once it is fenced, ``OutcomeUnknown`` where that can't be told, and

@@ -60,7 +60,9 @@ class SlotChangelog:
         self._rows, self._flush = rows, ChangelogFlush(self._writer, rows)
 
     def close(self) -> None:
-        """Write nothing more; a flush under way goes on to its end."""
+        """Write nothing more; a flush that still reads rows fails."""
+        if self._flush is not None:
+            self._flush.close()
         self._rows = self._flush = None
 
     async def prepare(self) -> None:

@@ -1,8 +1,9 @@
 """Writes a slot's changed chunks to the changelog, lazily, so that logs can be trimmed.
 
 A flush is one Kafka transaction: every chunk changed since the last one, and per shard the mark
-"complete up to here", all as of one moment, though serving goes on while a flush gathers. So a
-row's chunks in the changelog always tile the row, and a replay starts at the mark.
+"complete up to here", all as of one moment, though serving goes on while a flush writes. So a
+row's chunks in the changelog always tile the row, and a replay starts at the mark. Chunks are read
+as they are sent: of a flush, keys alone are in memory.
 
 A deleted row is written as a stamped delete first. Once a mark has passed it, a later flush sends
 the tombstone that lets compaction remove it, and it goes from the local store too. A chunk of a row
@@ -12,15 +13,15 @@ removal covers its place. The row store keeps notes of those, so that a restart 
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from rowtide.core.chunk import DELETED, header
 from rowtide.core.errors import Unavailable
 from rowtide.core.mark import encode_mark, mark_key
-from rowtide.stream.logs.changelog import ChangelogWriter
+from rowtide.stream.logs.changelog import Change, ChangelogWriter
 from rowtide.stream.shards.copy import Range
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore
@@ -29,22 +30,20 @@ __all__ = ["ChangelogFlush", "tombstone_stamp"]
 
 logger = logging.getLogger(__name__)
 
-Entry = tuple[bytes, bytes | None, list[tuple[str, bytes]]]
-
 STAMP_HEADER = "stamp"
 
 NOBODYS = b"\0"
 """A key of the changelog that is removed, and never was there."""
 
 SLICE = 500
-"""Chunks gathered before other work gets its turn on the event loop."""
+"""Chunks looked up before other work gets its turn on the event loop."""
 
 
 @dataclass(slots=True)
 class Gathered:
     """What one flush writes, and what to remember once it stands."""
 
-    entries: list[Entry] = field(default_factory=list)
+    count: int = 0
     flushed: dict[str, int] = field(default_factory=dict)
     taken: dict[str, set[bytes]] = field(default_factory=dict)
     graves: dict[bytes, int] = field(default_factory=dict)
@@ -62,6 +61,7 @@ class ChangelogFlush:
     def __init__(self, writer: ChangelogWriter, rows: RowStore) -> None:
         self._writer = writer
         self._rows = rows
+        self._closed = False
         self._graves: dict[bytes, int] = {}
         """Chunk keys of deleted rows that a mark has passed, with their stamps."""
         self._read_all = False
@@ -78,14 +78,12 @@ class ChangelogFlush:
         by_id = {shard.shard.shard_id: shard for shard in shards}
         removed = self._rows.removed(left)
         marks = [mark for owner in by_id.values() for mark in _taken(owner, gathered)]
-        get = self._rows.snapshot()
         try:
-            await self._gather(get, removed, gathered)
-            self._gather_graves(gathered)
-            gathered.entries += marks
-            if not gathered.entries:
+            changes = self._changes(self._rows.snapshot(), removed, marks, gathered)
+            first = next((change for change in changes if change is not None), None)
+            if first is None:
                 return 0
-            position = await self._writer.flush(gathered.entries)
+            position = await self._writer.flush(chain((first,), changes))
         except BaseException:
             for shard_id, keys in gathered.taken.items():
                 by_id[shard_id].dirty |= keys
@@ -96,7 +94,11 @@ class ChangelogFlush:
         again = set[bytes]().union(*(owner.dirty for owner in by_id.values()))
         self._rows.forget_removed(key for key in removed if key not in again)
         self._graves = gathered.graves
-        return len(gathered.entries)
+        return gathered.count
+
+    def close(self) -> None:
+        """Let a flush under way fail: what it reads keeps the rows' directory from being opened."""
+        self._closed = True
 
     async def require_read(self, now_s: float) -> None:
         """Raise ``Unavailable`` unless the rows have read all of the changelog, as a flush proves.
@@ -130,7 +132,7 @@ class ChangelogFlush:
         place knows by it that all of the row is gone which is older.
         """
         found = stamps or {}
-        entries: list[Entry] = [
+        entries: list[Change] = [
             (key, None, [(STAMP_HEADER, b"%d" % found[key])] if key in found else [])
             for key in keys
         ]
@@ -138,28 +140,48 @@ class ChangelogFlush:
         self._rows.write([(key, None) for key in keys])
         self._rows.set_changelog_position(position, now_s)
 
-    async def _gather(
+    def _changes(
+        self,
+        get: Callable[[bytes], bytes | None],
+        removed: Sequence[bytes],
+        marks: Sequence[Change],
+        into: Gathered,
+    ) -> Iterator[Change | None]:
+        """Yield what a flush writes as of now, its marks last; None now and then."""
+        for change in chain(self._chunks(get, removed, into), self._tombstones(into), marks):
+            into.count += change is not None
+            yield change
+
+    def _chunks(
         self, get: Callable[[bytes], bytes | None], removed: Sequence[bytes], into: Gathered
-    ) -> None:
-        """Add tombstones for removed chunks, then the dirty chunks, as ``get`` tells them."""
-        into.entries += [(key, None, []) for key in removed if get(key) is None]
+    ) -> Iterator[Change | None]:
+        """Yield tombstones for removed chunks, then the dirty chunks, as ``get`` tells them."""
+        for key in removed:
+            if get(key) is None:
+                yield key, None, []
         dirty = sorted(key for keys in into.taken.values() for key in keys)
         for number, key in enumerate(dirty):
             if number % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
+                yield None
+                self._require_open()
             value = get(key)
             if value is None:
                 continue
-            into.entries.append((key, value, []))
             if key[:1] == b"r" and header(value)[1] & DELETED:
                 into.graves[key] = header(value)[4]
+            yield key, value, []
 
-    def _gather_graves(self, into: Gathered) -> None:
-        """Add the tombstones of rows whose stamped delete an earlier flush has written."""
+    def _tombstones(self, into: Gathered) -> Iterator[Change]:
+        """Yield the tombstones of rows whose stamped delete an earlier flush has written."""
+        self._require_open()
         for key, stamp in self._graves.items():
             if key not in into.graves and self._is_grave(key):
-                into.entries.append((key, None, [(STAMP_HEADER, b"%d" % stamp)]))
                 into.buried.append(key)
+                yield key, None, [(STAMP_HEADER, b"%d" % stamp)]
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Unavailable("The partition is not available.")
 
     def _is_grave(self, key: bytes) -> bool:
         value = self._rows.get(key)
@@ -167,7 +189,7 @@ class ChangelogFlush:
         return value is not None and bool(header(value)[1] & DELETED) and header(value)[4] == stamp
 
 
-def _taken(owner: ShardOwner, into: Gathered) -> list[Entry]:
+def _taken(owner: ShardOwner, into: Gathered) -> list[Change]:
     """Take a shard's dirty chunks over; return its mark as of now, unless nothing happened."""
     state, shard_id = owner.shard.state, owner.shard.shard_id
     if not owner.unflushed:

@@ -9,6 +9,7 @@ would fold the rest of its log onto rows that never were.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from rowtide.core.schema import ShardRange, Table
@@ -16,6 +17,9 @@ from rowtide.stream.shards.copy import Range, row_ranges
 from rowtide.stream.shards.owner import ShardOwner
 
 __all__ = ["FlushScope", "flush_scope"]
+
+SAMPLE = 64
+"""Dirty chunks that are looked at to tell how large all are, and one more of each shard."""
 
 
 class FlushScope(NamedTuple):
@@ -28,6 +32,17 @@ class FlushScope(NamedTuple):
     def dirty(self) -> int:
         """How many chunks are to be written."""
         return sum(len(owner.dirty) for owner in self.shards)
+
+    @property
+    def dirty_bytes(self) -> int:
+        """About how many bytes these chunks have."""
+        looked, size, dirty = 0, 0, self.dirty
+        for owner in self.shards:
+            # A set of bytes has no order that says anything of their sizes.
+            keys = list(islice(owner.dirty, 1 + SAMPLE * len(owner.dirty) // max(dirty, 1)))
+            looked += len(keys)
+            size += sum(len(chunk) for chunk in owner.rows.get_many(keys) if chunk is not None)
+        return size * dirty // max(looked, 1)
 
 
 def flush_scope(

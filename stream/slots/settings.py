@@ -15,7 +15,8 @@ class SlotSettings:
     """How often a slot flushes and trims.
 
     A longer ``flush_s`` writes the changelog less often and replays more after the loss of the
-    disk; ``dirty_max`` chunks force a flush earlier and bound what one transaction holds.
+    disk; ``dirty_max`` chunks, or ``dirty_bytes_max``, force a flush earlier. They bound no
+    transaction: all that is dirty by then goes into one, which may take as long as brokers allow.
     ``commits_kept_s`` is for how long a CommitTransaction may be repeated; one row per transaction
     is kept for it, and a shard that ended is known for so long. ``changelog_kept_s`` must be below
     the changelog's delete retention: an older local copy is thrown away and rebuilt.
@@ -23,6 +24,7 @@ class SlotSettings:
 
     flush_s: float = 10.0
     dirty_max: int = 50_000
+    dirty_bytes_max: int = 128 << 20
     trim_s: float = 30.0
     commits_kept_s: float = 600.0
     changelog_kept_s: float = 12 * 3600.0

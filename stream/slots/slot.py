@@ -520,7 +520,7 @@ class Slot:
         while True:
             for _ in range(10):
                 await asyncio.sleep(self._settings.flush_s / 10)
-                if self._flush_scope().dirty > self._settings.dirty_max:
+                if self._has_much_to_flush():
                     break
             failed = True
             with logged(f"slot {self.number}: flush"):
@@ -529,6 +529,10 @@ class Slot:
             self._counts.flush_failures += failed
             with logged(f"slot {self.number}: the age of its rows"):
                 await self._changelog.touch()
+
+    def _has_much_to_flush(self) -> bool:
+        scope, settings = self._flush_scope(), self._settings
+        return scope.dirty > settings.dirty_max or scope.dirty_bytes > settings.dirty_bytes_max
 
     async def _sweep_often(self) -> None:
         """Remove what the rows hold for nobody, here and from the changelog."""

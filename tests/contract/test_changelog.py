@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from itertools import pairwise
+from unittest.mock import patch
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -10,7 +13,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from rowtide.core.errors import LogTrimmed, Rejected
 from rowtide.stream.kafka.changelog import KafkaChangelogReader, KafkaChangelogWriter
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import TopicSpec
+from rowtide.stream.kafka.config import KafkaConfig, TopicSpec
+from rowtide.stream.kafka.fetch import Place
 from rowtide.stream.logs.changelog import Change, ChangelogEntry, Fenced
 
 pytestmark = pytest.mark.kafka
@@ -93,6 +97,64 @@ async def test_a_flush_of_many_batches_is_one_transaction(cluster: Cluster, chan
     assert position == len(large) + 1
     found = await read_all(cluster, changelog)
     assert [entry.key for entry in found] == [key for key, _value, _headers in large]
+
+
+async def test_a_flush_takes_its_changes_as_it_sends_them(cluster: Cluster, changelog: str) -> None:
+    """They may be more than memory holds."""
+    owner = await fenced_writer(cluster, changelog)
+    taken: list[int] = []
+    held: list[int] = []
+
+    def many() -> Iterator[Change | None]:
+        for number in range(40):
+            taken.append(number)
+            yield b"%d" % number, bytes(1 << 20), []
+            yield None
+
+    produce = owner._transactions._produce
+
+    async def sent(batches: Mapping[Place, bytes]) -> dict[Place, int]:
+        held.append(len(taken))
+        return await produce(batches)
+
+    with patch.object(owner._transactions, "_produce", sent):
+        assert await owner.flush(many()) == 41
+    assert held[-1] == 40
+    assert all(later - former <= 4 for former, later in pairwise([0, *held])), "a batch, and one"
+    assert len(await read_all(cluster, changelog)) == 40
+
+
+@pytest.mark.slow
+async def test_a_flush_may_take_far_longer_than_a_question(broker: str, topic: str) -> None:
+    """As one of gigabytes does: where it never succeeds, the next one is larger still.
+
+    A coordinator looks every 10 s for transactions that take too long."""
+    async with Cluster(KafkaConfig(broker, request_s=2, deadline_s=2)) as cluster:
+        await cluster.create_topics([TopicSpec(topic, kind="compacted")])
+        owner = await fenced_writer(cluster, topic)
+        produce = owner._transactions._produce
+
+        async def slow(batches: Mapping[Place, bytes]) -> dict[Place, int]:
+            await asyncio.sleep(5)
+            return await produce(batches)
+
+        with patch.object(owner._transactions, "_produce", slow):
+            large: list[Change] = [(b"%d" % number, bytes(3 << 20), []) for number in range(4)]
+            assert await owner.flush(large) == 5
+        await cluster.delete_topics([topic])
+
+
+async def test_a_flush_lasts_as_long_as_brokers_allow(
+    cluster: Cluster, changelog: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They allow 15 minutes unless they are told to allow less."""
+    owner = writer(cluster, changelog)
+    owner._transactions._last_s = 901.0
+    for number, name in enumerate("ab"):
+        await owner.fence()
+        assert await owner.flush(changes(name)) == 2 * number + 2
+    told = [record for record in caplog.records if "transaction.max.timeout.ms" in record.message]
+    assert len(told) == 1
 
 
 async def test_another_client_reads_a_flush_as_committed(cluster: Cluster, changelog: str) -> None:

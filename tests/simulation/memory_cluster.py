@@ -11,7 +11,7 @@ from typing import Any
 
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.stream.kafka.config import TopicSpec
-from rowtide.stream.logs.changelog import Change, ChangelogEntry, Fenced
+from rowtide.stream.logs.changelog import Change, ChangelogEntry, Changes, Fenced
 from rowtide.stream.logs.cluster import Appends, Reads
 from rowtide.stream.logs.log import Entry
 from tests.simulation.broker import Changelog, Pairs, Partition, Place
@@ -186,13 +186,13 @@ class MemoryWriter:
         """Write no more before it is fenced again."""
         self._epoch = None
 
-    async def flush(self, changes: Sequence[Change]) -> int:
+    async def flush(self, changes: Changes) -> int:
         """Commit ``changes`` unless fenced: first they are sent, then they are committed."""
-        assert changes, "a flush needs a change"
         epoch, self._epoch = self._epoch, None
         assert epoch is not None, "fence before a flush"
-        sent = list(changes)
         await self._ask(lambda: self._prepared(epoch))
+        sent = [change for change in changes if change is not None]
+        assert sent, "a flush needs a change"
         fate = self._link.drawn(self._link.flush_fates)
         if self._link.leaders.deposed(self._place):
             self._link.leaders.learn(self._place)

@@ -27,6 +27,7 @@ from rowtide.core.shard import Replayed, Shard
 from rowtide.core.shard_state import options_body
 from rowtide.core.source_position import SourcePositions
 from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.logs.changelog import Change
 from rowtide.stream.logs.log import Entry
 from rowtide.stream.shards import owner as shard_owner
 from rowtide.stream.shards import row_store
@@ -232,24 +233,25 @@ def _write_mark_first(self: ShardOwner, writes: Writes) -> None:
     shard.applied(writes)
 
 
-_gather = ChangelogFlush._gather
+_chunks = ChangelogFlush._chunks
 
 
-async def _gather_no_deletes(
+def _chunks_no_deletes(
     self: ChangelogFlush, get: Callable[[bytes], bytes | None], removed: Any, into: Gathered
-) -> None:
-    await _gather(self, get, removed, into)
-    into.entries = [
-        (key, value, headers)
-        for key, value, headers in into.entries
-        if not (value is not None and key[:1] == b"r" and header(value)[1] & DELETED)
-    ]
+) -> Iterator[Change | None]:
+    for change in _chunks(self, get, removed, into):
+        if change is not None:
+            key, value, _headers = change
+            if value is not None and key[:1] == b"r" and header(value)[1] & DELETED:
+                continue
+        yield change
 
 
-async def _gather_live(self: ChangelogFlush, _get: object, removed: Any, into: Gathered) -> None:
-    await asyncio.sleep(0.05)
+def _chunks_live(
+    self: ChangelogFlush, _get: object, removed: Any, into: Gathered
+) -> Iterator[Change | None]:
     if not self._rows.closed:  # type: ignore[attr-defined]  # It is the simulation's.
-        await _gather(self, self._rows.get, removed, into)
+        yield from _chunks(self, self._rows.get, removed, into)
 
 
 _flush = ChangelogFlush.flush
@@ -472,8 +474,8 @@ MUTATIONS = [
         [(row_store, "_folded_chunk", _take_chunk), (row_store, "_merged_mark", _take_mark)],
         10,
     ),
-    Mutation("drop the stamped deletes", [(ChangelogFlush, "_gather", _gather_no_deletes)], 10),
-    Mutation("flush chunks newer than the mark", [(ChangelogFlush, "_gather", _gather_live)]),
+    Mutation("drop the stamped deletes", [(ChangelogFlush, "_chunks", _chunks_no_deletes)], 10),
+    Mutation("flush chunks newer than the mark", [(ChangelogFlush, "_chunks", _chunks_live)]),
     Mutation("forget what a failed flush took", [(ChangelogFlush, "flush", _flush_forgets)], 10),
     Mutation("note a flush before it stands", [(ChangelogFlush, "flush", _flush_early_mark)], 10),
     Mutation(

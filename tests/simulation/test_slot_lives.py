@@ -242,3 +242,28 @@ def test_a_closed_shard_of_a_life_that_has_ended_is_not_flushed_in_the_next() ->
             await slot.flush(former)
 
     run(program)
+
+
+@pytest.mark.parametrize("bound", ["dirty_max", "dirty_bytes_max"])
+def test_what_is_much_to_flush_does_not_wait_for_its_time(bound: str) -> None:
+    """A flush is one transaction, which may last only so long."""
+    waited: dict[int, float] = {}
+
+    async def program(world: World, most: int) -> None:
+        slot = slot_of(world)
+        often: dict[str, Any] = {"flush_s": 100.0, bound: most}
+        slot._settings = replace(slot._settings, **often)
+        await slot.opened.wait()
+        await asyncio.sleep(6)  # The time that it began to wait was a shorter one.
+        world.write(0, 3)
+        await asyncio.sleep(1)
+        began_s = asyncio.get_running_loop().time()
+        assert slot._has_much_to_flush() == (most == 0)
+        for _ in range(2000):
+            if slot._flush_scope().dirty:
+                await asyncio.sleep(0.1)
+        waited[most] = asyncio.get_running_loop().time() - began_s
+
+    for most in (0, 10**9):
+        run(partial(program, most=most))
+    assert waited[0] < 15 < 80 < waited[10**9]

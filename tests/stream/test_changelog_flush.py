@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rowtide.core import chunk
 from rowtide.core.cell import Cell
+from rowtide.core.errors import Unavailable
 from rowtide.core.fold import stored_cells
 from rowtide.core.limits import Limits
 from rowtide.core.mark import decode_mark, mark_key
@@ -18,7 +20,7 @@ from rowtide.core.mutation import DELETE, PUT, UPDATE, Change
 from rowtide.core.read import read_range
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState
-from rowtide.stream.logs.changelog import Change as Flushed
+from rowtide.stream.logs.changelog import Changes
 from rowtide.stream.shards.owner import Reply, ShardOwner, ShardSettings
 from rowtide.stream.shards.row_store import RowStore
 from rowtide.stream.slots.changelog_flush import ChangelogFlush
@@ -45,14 +47,17 @@ class Written:
     async def fence(self) -> None:
         """Nobody else writes."""
 
-    async def flush(self, changes: Sequence[Flushed]) -> int:
+    async def flush(self, changes: Changes) -> int:
         """Take a transaction."""
         await asyncio.sleep(0)
         if self.failures:
             self.failures -= 1
             raise ConnectionError("refused")
-        for key, value, _ in changes:
-            self.entries.append((len(self.entries), key, value))
+        for change in changes:
+            if change is None:
+                await asyncio.sleep(0)
+            else:
+                self.entries.append((len(self.entries), *change[:2]))
         return len(self.entries)
 
     def leave(self) -> None:
@@ -134,6 +139,15 @@ async def opened(
 def columns(low: int, high: int) -> list[Cell]:
     """Return columns of a hundred bytes each."""
     return [put(f"c{number:04d}", 1_700_000_000_000, "x" * 100) for number in range(low, high)]
+
+
+async def failure_of(flush: Coroutine[Any, Any, object]) -> Exception | None:
+    """Return what a flush raises."""
+    try:
+        await flush
+    except Unavailable as error:
+        return error
+    return None
 
 
 async def rebuilt(path: Path, shop: Shop) -> dict[bytes, list[Cell]]:
@@ -224,6 +238,20 @@ async def test_a_failed_flush_loses_nothing(tmp_path: Path) -> None:
         await shop.write(PUT, columns(0, 500))
         await shop.flush()
         assert shop.written.chunks() == shop.chunks()
+
+
+async def test_a_flush_that_still_reads_fails_where_the_slot_closes(tmp_path: Path) -> None:
+    """What it reads would keep the rows' directory from being opened again."""
+    async with opened(tmp_path / "a") as shop:
+        for row in range(600):
+            await shop.write(PUT, row=f"b{row}")
+        dirty = set(shop.owner.dirty)
+        async with asyncio.TaskGroup() as tasks:
+            flush = tasks.create_task(failure_of(shop.flush()))
+            await asyncio.sleep(0)
+            shop.flushes.close()
+        assert isinstance(flush.result(), Unavailable)
+        assert shop.owner.dirty == dirty
 
 
 async def test_a_flush_is_of_one_moment(tmp_path: Path) -> None:

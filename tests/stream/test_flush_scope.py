@@ -10,7 +10,7 @@ import pytest
 from rowtide.core import chunk
 from rowtide.core.schema import LOCAL, Index, ShardRange, Table
 from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.slots.flush_scope import flush_scope
+from rowtide.stream.slots.flush_scope import SAMPLE, FlushScope, flush_scope
 from tests.core.shard_model import table
 
 INDEX = Index("by_n", 2, LOCAL, ("n", "pk"), (), 0)
@@ -24,6 +24,15 @@ class Owner:
     accounted: bool = True
     unflushed: bool = True
     dirty: set[bytes] = field(default_factory=set)
+    sizes: dict[bytes, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> Owner:
+        return self
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        assert len(keys) <= SAMPLE + 1
+        return [bytes(self.sizes[key]) if key in self.sizes else None for key in keys]
 
 
 READY, READING, CLEAN = Owner(), Owner(accounted=False), Owner(unflushed=False)
@@ -86,3 +95,34 @@ def places(held: dict[str, str]) -> list[tuple[Table, ShardRange]]:
     """Return shards by what they hold, as in ``a-m``: from a up to m."""
     bounds = [(shard_id, text.encode().split(b"-")) for shard_id, text in held.items()]
     return [(TABLE, ShardRange(shard_id, 0, begin, end)) for shard_id, (begin, end) in bounds]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "at_least", "at_most"),
+    [
+        ([], 0, 0),
+        ([{}], 0, 0),
+        ([{3: 100}], 300, 300),
+        ([{10_000: 100}], 10**6, 10**6),
+        # Half of them are removed.
+        ([{5_000: 100, 5_001: 0}], 2 * 10**5, 8 * 10**5),
+        ([{1_000: 10_000}, {1: 10}], 9 * 10**6, 10**7 + 10),
+        # Half of them are large: an estimate, by a sample.
+        ([{2_000: 10_000}, {2_001: 10}], 15 * 10**6, 25 * 10**6),
+    ],
+)
+def test_a_sample_tells_how_much_is_to_be_flushed(
+    chunks: list[dict[int, int]], at_least: int, at_most: int
+) -> None:
+    owners = []
+    for number, counts in enumerate(chunks):
+        sizes = {
+            b"r%d %d %d" % (number, count, n): size
+            for count, size in counts.items()
+            for n in range(count)
+        }
+        gone = {key for key, size in sizes.items() if not size}
+        left = {key: size for key, size in sizes.items() if size}
+        owners.append(Owner(dirty={*left, *gone}, sizes=left))
+    scope = FlushScope(cast(list[ShardOwner], owners), [])
+    assert at_least <= scope.dirty_bytes <= at_most
