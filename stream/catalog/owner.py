@@ -118,9 +118,10 @@ class CatalogOwner:
                 if not self.ready.is_set():
                     await self.refresh()
                     self.ready.set()
-                await self._follow_on()
-            except LogTrimmed:
-                await self._restart()
+                try:
+                    await self._follow_on()
+                except LogTrimmed:
+                    await self._restart()
             except StoreError as error:
                 logger.debug("the catalog is read later: %s", error)
                 await asyncio.sleep(BACKOFF_S)

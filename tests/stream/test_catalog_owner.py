@@ -103,6 +103,45 @@ async def test_a_follower_goes_on_behind_a_trimmed_log() -> None:
     assert second.catalog.instances == first.catalog.instances
 
 
+class AwayLog(MemoryLog):
+    """A log whose bounds can't be asked for the first times, while it can be read."""
+
+    refusals = 0
+
+    async def bounds(self) -> tuple[int, int]:
+        if self.refusals:
+            self.refusals -= 1
+            raise Unavailable("no broker answers")
+        return await super().bounds()
+
+
+async def test_a_follower_goes_on_behind_a_trimmed_log_once_a_broker_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rowtide.stream.catalog.owner.BACKOFF_S", 0.0)
+    monkeypatch.setattr("rowtide.stream.catalog.owner.TOLD_S", math.inf)
+    log = AwayLog()
+    tail = log.twin()
+    first = catalog_of(log, b"ownerid1")
+    second = CatalogOwner(log.twin(), tail, owner=b"ownerid2", clock_us=lambda: 1)
+    await first.open(1)
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(second.follow(), name="follow")
+        await second.ready.wait()
+        following.cancel()
+    for number in range(600):
+        await first.change(lambda _catalog, _stamp, n=number: [instance(n)])  # type: ignore[misc]
+    assert (await log.bounds())[0] > second.catalog.applied + 1
+    tail.refusals = 2
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(second.follow(), name="follow")
+        for _ in range(100):
+            await asyncio.sleep(0)
+        following.cancel()
+    assert tail.refusals == 0
+    assert second.catalog.instances == first.catalog.instances
+
+
 class Clock:
     """Seconds, as the test sets them."""
 
