@@ -133,11 +133,8 @@ class IndexOperations:
             return [document, catalog.counters(tables=1)]
 
         starts = self._ends(self._directory.table(instance, name))
-        try:
+        async with self._logs.deleted_if_refused(shard.shard_id for shard in shards):
             await self._owner.change(decide)
-        except Rejected:
-            await self._logs.delete(shard.shard_id for shard in shards)
-            raise
         await self._placement.settle()
         for shard in shards:
             with suppress(Unavailable):  # It reads the logs from their start then.
@@ -202,9 +199,11 @@ class IndexOperations:
             changed = replace(table, indexes=left)
             return [Document(TABLE, table_id(table), table_content(changed))]
 
-        await self._placement.change(decide)
+        await self._owner.change(decide)
         shards = [shard for index in dropped for shard in index.shards]
-        await self._logs.delete(shard.shard_id for shard in shards)
+        left = self._logs.dropped(shard.shard_id for shard in shards)
+        await self._placement.settle()
+        await self._logs.delete(left)
         return pb.DropIndexResponse().SerializeToString()
 
     # Building.

@@ -119,7 +119,10 @@ class TableOperations:
                 catalog.counters(tables=1 + len(table.indexes)),
             ]
 
-        await self._placement.change(decide)
+        made = [*shards, *(shard.shard_id for shard in followers)]
+        async with self._logs.deleted_if_refused(made):
+            await self._owner.change(decide)
+        await self._placement.settle()
         return pb.CreateTableResponse().SerializeToString()
 
     def _check_new(self, catalog: Catalog, draft: Table) -> None:
@@ -249,7 +252,7 @@ class TableOperations:
         """Delete a table with all it holds; its shards are sealed when answered.
 
         From the catalog's change on no request finds the table. What a crash leaves behind (topics,
-        rows) is swept at the next start.
+        rows) is swept at the next start; where a worker is too slow, topics go with the next table.
         """
         request = parse(pb.DeleteTableRequest, body)
         table = self._directory.table(identity.instance, request.table_name)
@@ -269,8 +272,10 @@ class TableOperations:
             gone = [reshape_document(change, gone=True) for change in changes]
             return [Document(TABLE, table_id(table), None), *gone]
 
-        await self._placement.change(decide)
-        await self._logs.delete(shard.shard_id for shard in shards)
+        await self._owner.change(decide)
+        left = self._logs.dropped(shard.shard_id for shard in shards)
+        await self._placement.settle()
+        await self._logs.delete(left)
         return pb.DeleteTableResponse().SerializeToString()
 
 

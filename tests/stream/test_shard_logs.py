@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+import pytest
+
+from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable, no_table
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.topics import TopicNames
 from rowtide.stream.shards.logs import ShardLogs
@@ -36,3 +38,15 @@ async def test_a_log_that_could_not_be_deleted_goes_with_the_next_one() -> None:
     brokers.failure = None
     await logs.delete(["s3"])
     assert brokers.there == {TOPICS.shard("s4")}
+
+
+async def test_logs_made_for_what_is_refused_go_unless_it_may_stand_all_the_same() -> None:
+    """The catalog's log was trimmed by another owner, who may have read our change in it."""
+    brokers = Brokers("s1", "s2", "s3")
+    logs = ShardLogs(cast(Cluster, brokers), TOPICS, 4)
+    failures = {"s1": no_table(), "s2": LogTrimmed(), "s3": OutcomeUnknown("late")}
+    for shard_id, failure in failures.items():
+        with pytest.raises(type(failure)):
+            async with logs.deleted_if_refused([shard_id]):
+                raise failure
+    assert brokers.there == {TOPICS.shard("s2"), TOPICS.shard("s3")}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 import pytest
 
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import INSTANCE, Document, Instance
-from rowtide.core.errors import Rejected, Unavailable
+from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.catalog.owner import CatalogOwner, Decide
+from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import TopicSpec
+from rowtide.stream.kafka.topics import TopicNames
 from rowtide.stream.operations.admin import instance_document
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.operations.index import IndexOperations
@@ -27,17 +30,43 @@ ANN = Identity("key-of-ann", "shop", b"")
 
 
 class Around:
-    """What surrounds the operations. Something happens while a table's logs are made."""
+    """What surrounds the operations. ``happens`` does while a table's logs are made."""
 
     def __init__(self, catalog: CatalogOwner, happens: Callable[[], Awaitable[None]]) -> None:
         self._catalog = catalog
         self._happens = happens
+        self.slow = False
+        """A worker does not settle in time."""
+        self.topics: set[str] = set()
+        self.operations = TableOperations(
+            Directory(catalog.catalog, {}, Limits(), lambda: 1),
+            catalog,
+            ShardLogs(cast(Cluster, self), TopicNames("p", "changelog"), 4),
+            cast(TableThrottle, self),
+            cast(IndexOperations, self),
+            cast(Placement, self),
+        )
 
-    async def make(self, _shard_ids: Iterable[str]) -> None:
+    async def create(self, name: str) -> None:
+        """Ask for a table."""
+        request = pb.CreateTableRequest()
+        request.table_meta.table_name = name
+        request.table_meta.primary_key.add(name="pk", type=pb.STRING)
+        request.reserved_throughput.capacity_unit.read = 0
+        request.reserved_throughput.capacity_unit.write = 0
+        await self.operations.create_table(ANN, request.SerializeToString())
+
+    async def drop(self, name: str) -> None:
+        """Ask for a table's end."""
+        request = pb.DeleteTableRequest(table_name=name)
+        await self.operations.delete_table(ANN, request.SerializeToString())
+
+    async def create_topics(self, specs: Sequence[TopicSpec]) -> None:
+        self.topics.update(spec.name for spec in specs)
         await self._happens()
 
-    def slot_of(self, _shard_id: str) -> int:
-        return 0
+    async def delete_topics(self, names: Sequence[str]) -> None:
+        self.topics.difference_update(names)
 
     def take(self, _instance: str) -> None:
         """There is room for any number of operations."""
@@ -45,8 +74,13 @@ class Around:
     async def reserve(self, _count: int) -> list[ShardRange]:
         return []
 
-    async def change(self, decide: Decide) -> None:
-        await self._catalog.change(decide)
+    async def settle(self) -> None:
+        if self.slow:
+            raise OutcomeUnknown
+
+
+async def nothing() -> None:
+    """What happens where nothing does."""
 
 
 async def opened() -> CatalogOwner:
@@ -61,21 +95,7 @@ async def opened() -> CatalogOwner:
 
 async def create(catalog: CatalogOwner, meanwhile: Callable[[], Awaitable[None]]) -> None:
     """Ask for a table."""
-    around = Around(catalog, meanwhile)
-    operations = TableOperations(
-        Directory(catalog.catalog, {}, Limits(), lambda: 1),
-        catalog,
-        cast(ShardLogs, around),
-        cast(TableThrottle, around),
-        cast(IndexOperations, around),
-        cast(Placement, around),
-    )
-    request = pb.CreateTableRequest()
-    request.table_meta.table_name = "t"
-    request.table_meta.primary_key.add(name="pk", type=pb.STRING)
-    request.reserved_throughput.capacity_unit.read = 0
-    request.reserved_throughput.capacity_unit.write = 0
-    await operations.create_table(ANN, request.SerializeToString())
+    await Around(catalog, meanwhile).create("t")
 
 
 async def test_no_table_is_made_in_an_instance_that_is_deleted_meanwhile() -> None:
@@ -100,3 +120,34 @@ async def test_no_table_is_made_of_logs_that_are_swept_meanwhile() -> None:
     with pytest.raises(Unavailable, match="taken over"):
         await create(catalog, taken_over)
     assert catalog.catalog.table(ANN.instance, "t") is None
+
+
+async def test_a_table_that_is_refused_leaves_no_log() -> None:
+    """Another one of its name was made while its logs were."""
+    catalog = await opened()
+    around = Around(catalog, lambda: create(catalog, nothing))
+    with pytest.raises(Rejected, match="already exists"):
+        await around.create("t")
+    assert around.topics == set()
+
+
+async def test_logs_of_a_table_whose_end_a_slow_worker_did_not_settle_go_with_the_next() -> None:
+    around = Around(await opened(), nothing)
+    for name in "ab":
+        await around.create(name)
+    assert len(around.topics) == 2
+    around.slow = True
+    with pytest.raises(OutcomeUnknown):
+        await around.drop("a")
+    assert len(around.topics) == 2, "the slow worker may still have to seal it"
+    around.slow = False
+    await around.drop("b")
+    assert around.topics == set()
+
+
+async def test_a_table_whose_end_is_not_decided_keeps_its_logs() -> None:
+    around = Around(await opened(), nothing)
+    await around.create("t")
+    with pytest.raises(Rejected):
+        await around.drop("u")
+    assert len(around.topics) == 1
