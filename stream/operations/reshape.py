@@ -149,8 +149,10 @@ class ReshapeOperations:
         await self._owner.change(decide)
         [change] = planned
         done = await self._done(change)
+        now = self._owner.catalog.tables_by_id.get(table.table_id)
+        if now is None:
+            raise no_table()  # It was deleted meanwhile, and the change with it.
         # A copy that had to begin again has gone into a shard of another id.
-        now = self._owner.catalog.tables_by_id.get(table.table_id, table)
         made = [s for s in (*now.ended, *now.shards) if set(change.parents) <= set(s.parents)]
         children = [child.shard_id for child in (made if done else change.children)]
         told = {"kind": change.kind, "parents": list(change.parents), "children": children}

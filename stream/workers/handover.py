@@ -20,9 +20,9 @@ import logging
 from collections.abc import Callable
 
 from rowtide.core.authentication import Identity
-from rowtide.core.errors import StoreError, invalid
+from rowtide.core.errors import StoreError, Unavailable, invalid
 from rowtide.stream.peers.hop import NOBODY, HopClient
-from rowtide.stream.peers.peers import Peers
+from rowtide.stream.peers.peers import Answers, Peers, silent
 from rowtide.stream.slots.lease_keeper import LeaseKeeper
 from rowtide.stream.workers.faust_membership import Membership
 from rowtide.stream.workers.roster import Roster
@@ -113,14 +113,18 @@ class Handover:
     async def drain(self) -> None:
         """Leave, while others take our slots. Raises OTSParameterInvalid where nobody would.
 
+        Raises ``Unavailable`` where somebody might who has not answered.
+
         Of two that are drained at once each has said that it leaves before it asks the other: they
         do not both go.
         """
         async with self._changing:
             before, self.left = self.left, True
-            if not before and not await self._staying_now(leaving=False):
-                self.left = False
-                raise invalid("No other worker is there to take the slots.")
+            if not before:
+                told = await self._tell(leaving=False)
+                if not _staying(told):
+                    self.left = False
+                    raise _nobody_stays(told)
             await self._leave()
 
     async def leave(self) -> None:
@@ -130,7 +134,7 @@ class Handover:
             await self._leave()
 
     async def _leave(self) -> None:
-        self._staying = await self._staying_now(leaving=True)
+        self._staying = _staying(await self._tell(leaving=True))
         self._roster.close()
         await self.membership.stop()
         if not self._staying:
@@ -152,15 +156,10 @@ class Handover:
                 self.left = False
                 await self.membership.start()
 
-    async def _staying_now(self, *, leaving: bool) -> set[str]:
-        """Tell the others whether we leave; return those that do not."""
+    async def _tell(self, *, leaving: bool) -> Answers:
+        """Tell the others whether we leave; return what they answer."""
         body = json.dumps({"from": self._peers.address, "leaving": leaving}).encode()
-        told = await self._peers.ask(LEAVING, body, answer_s=TELL_S)
-        return {
-            address
-            for address, answer in told.items()
-            if isinstance(answer, bytes) and not json.loads(answer)["leaving"]
-        }
+        return await self._peers.ask(LEAVING, body, answer_s=TELL_S)
 
     async def leaving_request(self, _identity: Identity, body: bytes) -> bytes:
         """Hear that another worker leaves, or is asked; tell whether we leave."""
@@ -170,3 +169,22 @@ class Handover:
             if self.left and not self._staying:
                 self._roster.hurry()
         return json.dumps({"leaving": self.left}).encode()
+
+
+def _staying(told: Answers) -> set[str]:
+    """Return the workers that do not leave."""
+    return {
+        address
+        for address, answer in told.items()
+        if isinstance(answer, bytes) and not json.loads(answer)["leaving"]
+    }
+
+
+def _nobody_stays(told: Answers) -> StoreError:
+    if left := ", ".join(one["address"] for one in silent(told)):
+        return Unavailable(
+            f"No other worker is known to take the slots, but {left} did not answer: try again, "
+            "or forget those that have died.",
+            "OTSServerUnavailable",
+        )
+    return invalid("No other worker is there to take the slots.")

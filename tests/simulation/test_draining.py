@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rowtide.core.errors import Rejected
+from rowtide.core.errors import Rejected, Unavailable
 from tests.simulation.program import in_world
 from tests.simulation.world import World
 
@@ -22,7 +22,7 @@ async def drained(world: World, *numbers: int, apart_ms: int = 0) -> list[bool]:
         assert worker is not None
         try:
             await worker.handover.drain()
-        except Rejected:
+        except (Rejected, Unavailable):
             return False
         return True
 

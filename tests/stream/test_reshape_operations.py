@@ -1,16 +1,23 @@
-"""What the catalog's owner does for slots rests on a catalog that is the newest."""
+"""What the catalog's owner does for slots and operators rests on the catalog as it is by then."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from rowtide.core import key
+from rowtide.core.catalog import TABLE, Document, reshape_document, table_content, table_id
+from rowtide.core.errors import StoreError, no_table
+from rowtide.core.schema import ShardRange
 from rowtide.stream.catalog.owner import CatalogOwner
 from rowtide.stream.operations.reshape import ReshapeOperations
 from rowtide.stream.peers.hop import NOBODY
 from tests.contract.memory_log import MemoryLog
+from tests.core.shard_model import table
 
 
 async def test_a_log_is_deleted_only_where_the_catalog_forgets_its_shard_just_then() -> None:
@@ -28,3 +35,30 @@ async def test_a_log_is_deleted_only_where_the_catalog_forgets_its_shard_just_th
     operations = ReshapeOperations(around, catalog, around, around, around, around)
     assert await operations.forget_request(NOBODY, json.dumps({"shard": "s5"}).encode()) == b"{}"
     assert deleted == []
+
+
+async def test_a_split_whose_table_is_deleted_meanwhile_is_not_told_as_done() -> None:
+    log = MemoryLog()
+    catalog = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
+    await catalog.open(1)
+    known = replace(table(), shards=(ShardRange("s1", 0),))
+    await catalog.change(lambda _c, _s: [Document(TABLE, table_id(known), table_content(known))])
+    directory: Any = SimpleNamespace(require_space=lambda: None)
+    around: Any = SimpleNamespace()
+    operations = ReshapeOperations(directory, catalog, around, around, around, around)
+    async with asyncio.TaskGroup() as tasks:
+        split = tasks.create_task(asked(operations.split(known, "s1", key.encode([b"\x03m"]))))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        [change] = catalog.catalog.reshapes.values()
+        gone = [Document(TABLE, table_id(known), None), reshape_document(change, gone=True)]
+        await catalog.change(lambda _c, _s: gone)
+        assert await split == no_table().code
+
+
+async def asked(answer: Awaitable[bytes]) -> bytes | str:
+    """Return an answer, or the code of the failure."""
+    try:
+        return await answer
+    except StoreError as error:
+        return error.code

@@ -1,0 +1,43 @@
+"""A worker is drained only where another one says that it stays; who is silent may stay or not."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from rowtide.core.errors import Rejected, Unavailable
+from rowtide.stream.peers.peers import Answers, Peers
+from rowtide.stream.workers.handover import Handover
+
+
+class Told:
+    """The other workers, which answer so."""
+
+    address = "asked:1"
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    async def ask(self, _operation: str, _body: bytes, *, answer_s: float) -> Answers:
+        return self._answers
+
+
+def handover(answers: Answers) -> Handover:
+    nobody = cast(Any, None)
+    return Handover(nobody, nobody, nobody, cast(Peers, Told(answers)), lambda: nobody)
+
+
+@pytest.mark.parametrize("answers", [{}, {"other:1": b'{"leaving": true}'}])
+async def test_the_last_worker_that_takes_slots_is_not_drained(answers: Answers) -> None:
+    asked = handover(answers)
+    with pytest.raises(Rejected, match="No other worker is there"):
+        await asked.drain()
+    assert not asked.left
+
+
+async def test_a_worker_whose_others_are_silent_is_not_drained_now() -> None:
+    asked = handover({"other:1": Unavailable("no answer"), "third:1": b'{"leaving": true}'})
+    with pytest.raises(Unavailable, match="other:1 did not answer"):
+        await asked.drain()
+    assert not asked.left
