@@ -7,7 +7,9 @@ secret; nothing else is said before. What is lost on the way is told as unknown 
 as unavailable where it was not.
 
 Bounds: ``CALLS_MAX`` calls wait on one connection, ``UNSENT_BYTES_MAX`` of them unsent, and
-``FRAME_BYTES_MAX`` is the largest frame.
+``FRAME_BYTES_MAX`` is the largest frame. A connection on which nothing came for ``ANSWER_S`` though
+an answer was due is cut, as one whose caller leaves ``UNREAD_BYTES_MAX`` of answers unread: what
+is asked next is asked on another.
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ logger = logging.getLogger(__name__)
 CALLS_MAX = 10_000
 FRAME_BYTES_MAX = 80 * 1024 * 1024
 UNSENT_BYTES_MAX = 128 * 1024 * 1024
+UNREAD_BYTES_MAX = 512 * 1024 * 1024
+"""Of answers to one worker, in memory; one that reads has taken them long before."""
+
 CONNECT_S = 2.0
 ANSWER_S = 30
 """After this long without an answer the outcome is unknown. The owner answers in 10 s."""
@@ -152,6 +157,8 @@ class _Frames(asyncio.Protocol):
         self._buffer = bytearray()
         """The beginning of a frame, of which ``_needed`` bytes must be there to go on."""
         self._needed = 0
+        self._silent_s = 0
+        """How often ``_Caller.sweep`` has looked, once a second, since anything came."""
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
 
@@ -162,6 +169,7 @@ class _Frames(asyncio.Protocol):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
+        self._silent_s = 0
         if self._buffer:
             self._buffer += data
             if len(self._buffer) < self._needed:
@@ -267,6 +275,11 @@ class _Served(_Frames):
         if self.transport is not None:
             self._hop.connections.discard(self.transport)
         self.transport = None
+
+    def _send_all(self) -> None:
+        super()._send_all()
+        if self.unsent_bytes > UNREAD_BYTES_MAX:
+            self.abort(f"{self.unsent_bytes} bytes of answers are not read")
 
     def frame_bytes_max(self) -> int:
         return FRAME_BYTES_MAX if self._trusted else 4 * NONCE_BYTES
@@ -455,10 +468,17 @@ class _Caller(_Frames):
 
     def expire(self) -> None:
         """Tell those who wait for as many sweeps as an answer has seconds that it is unknown."""
+        self._silent_s += 1
         self._sent.append(self._number)
-        if len(self._sent) == self._sent.maxlen:
-            for number in [number for number in self._waiting if number <= self._sent[0]]:
-                self._fail(self._waiting.pop(number))
+        if len(self._sent) < ANSWER_S + 1:
+            return
+        expired = [number for number in self._waiting if number <= self._sent[0]]
+        for number in expired:
+            self._fail(self._waiting.pop(number))
+        if expired and self._silent_s > ANSWER_S:
+            # A wire that is cut tells nobody. Who asks next would wait as long, and not be told.
+            self._link.lost = True
+            self.abort(f"{self._link.address} said nothing for {ANSWER_S} s")
 
     def _fail(self, future: asyncio.Future[bytes]) -> None:
         if not future.done():

@@ -238,23 +238,72 @@ async def test_what_is_not_answered_in_time_is_unknown_and_the_next_call_waits_o
     go = asyncio.Event()
 
     async def answer(_identity: Identity, _operation: str, body: bytes) -> bytes:
-        arrived.put_nowait(body)
-        await go.wait()
+        if body != b"0":
+            arrived.put_nowait(body)
+            await go.wait()
         return body
 
     async with worker(answer) as other, asyncio.TaskGroup() as tasks:
         first = tasks.create_task(told(client, other.address, b"1"), name="first")
         assert await arrived.get() == b"1"
-        caller = client._links[other.address].caller
-        assert caller is not None
+        caller = caller_of(client, other)
         for _ in range(hop.ANSWER_S):  # One more is needed; a timer's own may come between.
             caller.expire()
+        assert await told(client, other.address, b"0") == b"0"
         second = tasks.create_task(told(client, other.address, b"2"), name="second")
         assert await arrived.get() == b"2"
         caller.expire()
         assert isinstance(await first, OutcomeUnknown)
         go.set()
         assert await second == b"2"
+
+
+async def test_a_wire_that_is_cut_keeps_one_call_waiting_and_not_the_next(
+    client: HopClient,
+) -> None:
+    """Nothing tells of the cut: what is sent on the connection is lost."""
+    arrived, go = asyncio.Event(), asyncio.Event()
+
+    async def answer(_identity: Identity, _operation: str, body: bytes) -> bytes:
+        if body == b"1":
+            arrived.set()
+            await go.wait()
+        return body
+
+    async with worker(answer) as other, asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(told(client, other.address, b"1"), name="first")
+        await arrived.wait()
+        caller = caller_of(client, other)
+        for _ in range(hop.ANSWER_S + 1):
+            caller.expire()
+        assert isinstance(await first, OutcomeUnknown)
+        assert await told(client, other.address, b"2") == b"2"
+        assert caller_of(client, other) is not caller
+        go.set()
+
+
+async def test_a_worker_that_reads_no_answers_is_cut_off(
+    client: HopClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hop, "UNREAD_BYTES_MAX", 1 << 20)
+    async with worker(lambda *_: bytes(1 << 20)) as other, asyncio.TaskGroup() as tasks:
+        assert await told(client, other.address, b"0")
+        transport = caller_of(client, other).transport
+        assert transport is not None
+        transport.pause_reading()
+        calls = [tasks.create_task(told(client, other.address, b"%d" % n)) for n in range(40)]
+        async with asyncio.timeout(10):
+            while other.server.connections:  # noqa: ASYNC110 - Nobody tells.
+                await asyncio.sleep(0.01)
+        transport.resume_reading()
+        assert [True for call in calls if isinstance(await call, OutcomeUnknown)]
+
+
+def caller_of(client: HopClient, other: Other) -> hop._Caller:
+    """Return the asking end of the connection to a worker."""
+    caller = client._links[other.address].caller
+    assert caller is not None
+    return caller
 
 
 async def told(client: HopClient, address: str, body: bytes) -> bytes | StoreError:
