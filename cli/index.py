@@ -13,7 +13,7 @@ from rowtide.cli.connection import ClientCommand, complete_table
 from rowtide.cli.output import Output, emit_json, emit_table
 from rowtide.core.wire import ots_pb2 as pb
 
-__all__ = ["index"]
+__all__ = ["behind_text", "index"]
 
 TYPES = {
     "integer": pb.DCT_INTEGER,
@@ -141,19 +141,21 @@ def list_indexes(client: Client, table: str, output: Output) -> None:
                 one["phase"],
                 ", ".join(one["key"]),
                 ", ".join(one["columns"]),
-                _behind(one),
+                behind_text(one),
             ]
             for one in found
         ],
     )
 
 
-def _behind(one: dict[str, Any]) -> str:
-    """Say how far an index is behind its table: a local one never is."""
+def behind_text(one: dict[str, Any]) -> str:
+    """Say how far an index is behind its table, or why it stands still: a local one never is."""
     if one["type"] == "local":
         return ""
     if one["behind"] is None:
         return "unknown: it is not open"
+    if one["failed"]:
+        return f"{one['behind']} records, can't go on: {one['failed']}"
     return f"{one['behind']} records, {one['behind_s']:.1f} s"
 
 

@@ -63,7 +63,8 @@ class State(NamedTuple):
         """Return how far an index is behind each shard of its table; None where nobody knows.
 
         ``behind`` counts entries of the log that were not looked at yet, ``behind_s`` is the time
-        between the last commit there and the last one learned from.
+        between the last commit there and the last one learned from; ``failed`` says why the index
+        can't go on there, and is None where it can.
         """
         return [
             self._lag(self.fed.get(shard.shard_id, {}).get(source.shard_id), source.shard_id)
@@ -84,6 +85,7 @@ class State(NamedTuple):
             "end": end,
             "behind": behind,
             "behind_s": max(0, late_us) / 1_000_000,
+            "failed": at.failed or None,
         }
 
 
@@ -349,6 +351,7 @@ def _told(table: Table, index: Index, state: State) -> dict[str, Any]:
         "columns": list(index.columns),
         "behind": sum(lag["behind"] for lag in known) if len(known) == len(lags) else None,
         "behind_s": max((lag["behind_s"] for lag in known), default=0.0),
+        "failed": next((lag["failed"] for lag in known if lag["failed"]), None),
         "sources": known,
     }
 

@@ -40,6 +40,9 @@ IDLE_S = 0.5
 
 RETRY_S = 0.2
 
+STUCK_S = 10.0
+"""How often a log is tried again that lacks what the index needs, or holds what can't be read."""
+
 Source = Callable[[str], ShardOwner]
 """Returns the open shard of that id. Raises ``Unavailable``."""
 
@@ -48,12 +51,21 @@ class Followed(NamedTuple):
     """How far an index has followed a log.
 
     ``following`` is the next offset to look at and ``stamp`` the last commit learned from;
-    ``noted`` is the offset from which the log is still needed after a crash.
+    ``noted`` is the offset from which the log is still needed after a crash. ``failed`` says why
+    the index can't go on there; empty: it can.
     """
 
     following: int
     stamp: int
     noted: int
+    failed: str = ""
+
+
+class Stuck(NamedTuple):
+    """Why a source can't be followed, and when it is tried again (the event loop's seconds)."""
+
+    reason: str
+    again_s: float
 
 
 def fed_position(owner: ShardOwner, source: str) -> Fed | None:
@@ -84,6 +96,7 @@ class IndexFeeder:
         self._positions: dict[str, Fed] = {}
         self._anew: set[str] = set()
         """Sources that were trimmed above where they were to begin: read from their starts."""
+        self._stuck: dict[str, Stuck] = {}
         self._wake = asyncio.Event()
         self._stopped = False
 
@@ -100,6 +113,7 @@ class IndexFeeder:
             for shard in self._in_turn():
                 try:
                     busy = await self._feed(shard) or busy
+                    self._stuck.pop(shard.shard_id, None)
                 except (Unavailable, OutcomeUnknown) as error:
                     logger.debug("index %s: %s", self._owner.shard.table.name, error)
                     await asyncio.sleep(RETRY_S)
@@ -109,21 +123,33 @@ class IndexFeeder:
                         self._anew.add(shard.shard_id)
                         busy = True
                         continue
-                    # Cannot happen while the log is pinned; nothing is made up where it does.
-                    table = self._owner.shard.table
-                    logger.critical("index %s can't follow: %s", table.name, error)
-                    return
+                    self._rest(shard.shard_id, str(error))
             if not busy:
                 await self._idle()
 
+    def _rest(self, source: str, reason: str) -> None:
+        """Leave a source alone for a while, and its children with it.
+
+        Cannot happen while the log is pinned; nothing is made up where it does.
+        """
+        before = self._stuck.get(source)
+        if before is None or before.reason != reason:
+            name = self._owner.shard.table.name
+            logger.critical("index %s can't follow shard %s: %s", name, source, reason)
+        self._stuck[source] = Stuck(reason, asyncio.get_running_loop().time() + STUCK_S)
+
     def _in_turn(self) -> list[ShardRange]:
-        """Return the sources whose parents were followed to their ends."""
+        """Return the sources whose parents were followed to their ends, and that do not rest."""
+        now_s = asyncio.get_running_loop().time()
+        resting = {name for name, stuck in self._stuck.items() if now_s < stuck.again_s}
         sources = self._sources()
         unread = {s.shard_id for s in sources if s.sealed_us and not self._has_ended(s)}
         return [
             s
             for s in sources
-            if not (s.sealed_us and s.shard_id not in unread) and not unread.intersection(s.parents)
+            if not (s.sealed_us and s.shard_id not in unread)
+            and not unread.intersection(s.parents)
+            and s.shard_id not in resting
         ]
 
     def _has_ended(self, source: ShardRange) -> bool:
@@ -141,7 +167,9 @@ class IndexFeeder:
         for shard in self._sources():
             at = self._position(shard.shard_id) or Fed(0, 0)
             noted = fed_position(self._owner, shard.shard_id) or Fed(0, 0)
-            found[shard.shard_id] = Followed(at.following, at.stamp, noted.following)
+            stuck = self._stuck.get(shard.shard_id)
+            reason = "" if stuck is None else stuck.reason
+            found[shard.shard_id] = Followed(at.following, at.stamp, noted.following, reason)
         return found
 
     def _position(self, source: str) -> Fed | None:

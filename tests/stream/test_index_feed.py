@@ -8,12 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rowtide.core.errors import Elsewhere, Unavailable
+import pytest
+
+from rowtide.core.errors import Elsewhere, LogTrimmed, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.record import SINGLE, Envelope, NoOp, encode_body, encode_record
 from rowtide.core.schema import GLOBAL, Index, ShardRange
-from rowtide.stream.operations.index import IndexOperations
-from rowtide.stream.shards.index_feed import IndexFeeder
+from rowtide.stream.logs.log import Entry
+from rowtide.stream.operations.index import IndexOperations, State
+from rowtide.stream.shards import index_feed
+from rowtide.stream.shards.index_feed import Followed, IndexFeeder
 from rowtide.stream.shards.owner import ShardOwner
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
@@ -73,6 +77,65 @@ async def test_an_index_follows_a_log_that_was_trimmed_above_where_it_was_to_beg
             while feeder.followed()["s9"].following < 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             run.cancel()
+
+
+async def test_an_index_that_lost_a_log_says_why_and_goes_on_with_others_and_once_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker has lost what stood in the log; the deposed one that told so may be gone later."""
+    monkeypatch.setattr(index_feed, "STUCK_S", 0.01)
+    monkeypatch.setattr(index_feed, "IDLE_S", 0.001)
+    lost, other = LostLog(), MemoryLog()
+    for log in (lost, other):
+        await log.append([logged(at) for at in range(4)], deadline_s=1.0)
+    logs = {"s9": lost, "s10": other}
+    async with running(tmp_path) as owned:
+        sources = [SOURCE, ShardRange("s10", 1)]
+        feeder = IndexFeeder(owned.owner, lambda: sources, elsewhere, logs.__getitem__)
+        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(feeder.run())
+            await followed(feeder, "s9", 4)
+            lost.is_lost = True
+            for log in (lost, other):
+                await log.append([logged(4)], deadline_s=1.0)
+            await followed(feeder, "s10", 5)
+            while lost.refused < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            told = feeder.followed()
+            assert (told["s9"].following, told["s9"].failed) == (4, "the log is trimmed")
+            assert told["s10"].failed == ""
+            lost.is_lost = False
+            await followed(feeder, "s9", 5)
+            assert feeder.followed()["s9"].failed == ""
+            run.cancel()
+    assert len([r for r in caplog.records if r.levelname == "CRITICAL"]) == 1
+
+
+def test_operators_are_told_why_an_index_stands_still() -> None:
+    index = Index("i", 2, GLOBAL, ("b",), (), 0, shards=(ShardRange("s10", 0),))
+    state = State({"s9": (5, 100)}, {}, {"s10": {"s9": Followed(4, 90, 4, "the log is trimmed")}})
+    [lag] = state.lags(replace(table(), shards=(SOURCE,)), index)
+    assert lag is not None
+    assert (lag["behind"], lag["failed"]) == (1, "the log is trimmed")
+
+
+class LostLog(MemoryLog):
+    """A log that lacks, while it ``is_lost``, what stands behind its beginning."""
+
+    is_lost = False
+    refused = 0
+
+    async def read(self, offset: int, *, bytes_max: int, wait_s: float = 0.0) -> list[Entry]:
+        if self.is_lost:
+            self.refused += 1
+            raise LogTrimmed("the log is trimmed")
+        return await super().read(offset, bytes_max=bytes_max, wait_s=wait_s)
+
+
+async def followed(feeder: IndexFeeder, source: str, offset: int) -> None:
+    """Return once a log was followed up to an offset."""
+    while feeder.followed()[source].following < offset:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
 
 
 async def test_a_log_that_has_ended_is_kept_for_an_index_that_is_made_after() -> None:
