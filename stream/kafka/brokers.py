@@ -74,6 +74,10 @@ class Brokers:
             raise BrokerError(5, f"{topic}[{partition}]")
         return self._nodes[node]
 
+    def known_leader(self, topic: str, partition: int) -> int | None:
+        """Return the number of the leader, asking nobody; None where it is to be asked for."""
+        return self._leaders.get((topic, partition))
+
     def forget_leader(self, topic: str, partition: int) -> None:
         """Ask for this partition's leader again before the next use."""
         self._leaders.pop((topic, partition), None)

@@ -35,7 +35,7 @@ from rowtide.stream.kafka.fetch import Partition
 from rowtide.stream.kafka.log import KafkaLog, append_many, read_many
 from rowtide.stream.kafka.metadata import TopicFound
 from rowtide.stream.logs.cluster import Appends, Reads
-from rowtide.stream.logs.log import Entry
+from rowtide.stream.logs.log import Entry, Log
 
 __all__ = ["Cluster", "KafkaConfig", "TopicSpec"]
 
@@ -81,6 +81,11 @@ class Cluster:
     def log(self, topic: str, partition: int = 0) -> KafkaLog:
         """Return the log that is this partition. Cheap; nothing is opened."""
         return KafkaLog(self.brokers, topic, partition)
+
+    def leader(self, log: Log) -> int | None:
+        """Return the number of the broker that leads a log, see ``LogCluster``."""
+        assert isinstance(log, KafkaLog), "the log is Kafka's"
+        return self.brokers.known_leader(*log.place)
 
     async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:
         """Append to several logs with one request per leader, see ``LogCluster``."""

@@ -6,7 +6,7 @@ It has two implementations: Kafka (``stream/kafka/cluster.py``) and the broker o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from rowtide.core.errors import StoreError
@@ -27,6 +27,13 @@ class LogCluster(Protocol):
 
     def log(self, topic: str, partition: int = 0) -> Log:
         """Return a handle of its own on a log."""
+        ...
+
+    def leader(self, log: Log) -> Hashable:
+        """Return who answers for a log, as far as is known; None where nobody knows just now.
+
+        Who asks together only what has one leader never waits for a broker about another's logs.
+        """
         ...
 
     async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:

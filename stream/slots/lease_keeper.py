@@ -2,8 +2,9 @@
 
 Leases make reads strong; writes are safe without them. A slot may be read here while the time since
 its last successful renewal was *sent* is below the lease. The clock runs during suspend, so a
-laptop that wakes up does not serve from an old lease. Renewals go out together for all slots, on
-connections of their own, so they never queue behind data.
+laptop that wakes up does not serve from an old lease. Renewals go out together for all slots whose
+leases one broker leads, on connections of their own, so they never queue behind data. Nothing that
+one broker is asked waits for another: who is silent delays the leases that it leads.
 
 What is *read* of the leases may be of before: a broker that was deposed, and does not know it, goes
 on answering. So a later claim that is read is so, but that there is none is proven by an append.
@@ -14,7 +15,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
@@ -39,7 +42,7 @@ __all__ = ["LeaseKeeper", "LeaseSettings", "lease_clock"]
 logger = logging.getLogger(__name__)
 
 HELD_LOOK_S = 0.1
-"""How soon a slot that was given away is followed again where no other one is."""
+"""How soon a slot that was given away is followed again where its broker leads no other one."""
 
 GATHER_S = 0.05
 """Between two reads of others' leases: one brings several. A crash is seen that much later."""
@@ -50,8 +53,12 @@ UNREAD = -1
 PROOF_S = 5.0
 """How long it is tried to prove that a claim is the last."""
 
-TRIM_EVERY = 600
-"""Renewals after which the records before the last one are trimmed."""
+START_S = 2.0
+"""For so long it is asked where a log begins, then again of who leads it by then."""
+
+TRIM_EVERY, TRIM_APART = 600, 16
+"""Renewals after which the records before the last one are trimmed; slots that were claimed at once
+are so by turns, in so many renewals: brokers wait for each other before they answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,11 @@ class LeaseSettings:
     def renew_s(self) -> float:
         """Seconds between renewals."""
         return self.lease_s / 5
+
+    @property
+    def answer_s(self) -> float:
+        """Seconds for which a broker is waited for."""
+        return self.lease_s / 2
 
     @property
     def lease_ms(self) -> int:
@@ -80,6 +92,8 @@ class Held:
     view: LeaseView
     sent_s: float
     lost: bool = False
+    under_way: bool = False
+    """Whether a renewal was sent and it is not known what became of it: no other one is sent."""
     renewals: int = 0
     trim_at: int | None = None
     """The number of renewals at which older records are trimmed; None: earlier owners may serve."""
@@ -88,11 +102,18 @@ class Held:
 
 @dataclass(slots=True)
 class Watched:
-    """The leases of another worker's slot. ``read_s`` is when they were last read to their end."""
+    """The leases of another worker's slot. ``read_s`` is when they were last read to their end.
+
+    ``since_s`` is since when they have been so without a break: who did not hear of a renewal in a
+    break may be heard of now, if the broker was silent to its owner, too.
+    """
 
     log: Log
     view: LeaseView = field(default_factory=lambda: LeaseView(UNREAD))
     read_s: float = 0.0
+    since_s: float = 0.0
+    under_way: bool = False
+    """Whether somebody follows them already."""
     due_s: float = 0.0
     """When they are read again after a failure."""
     looked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -123,6 +144,8 @@ class LeaseKeeper:
         self._settings = settings
         self._held: dict[int, Held] = {}
         self._watched: dict[int, Watched] = {}
+        self._followed: set[Hashable] = set()
+        """The brokers of whose leases somebody follows those of others."""
         self.addresses: dict[int, str] = {}
         """Where the worker of each slot is, as its lease says; replaced when it changes."""
 
@@ -155,7 +178,10 @@ class LeaseKeeper:
         if now_s - watched.read_s > self._settings.lease_s / 2:
             return None
         free_s = watched.view.free_since(self._settings.lease_s)
-        return None if free_s is None or free_s > now_s else now_s - free_s
+        if free_s is None:
+            return None
+        free_s = max(free_s, watched.since_s + self._settings.lease_s)
+        return None if free_s > now_s else now_s - free_s
 
     def next_end_s(self) -> float:
         """Return how soon a slot may be abandoned, as far as is known; below 0: one may be now."""
@@ -192,24 +218,49 @@ class LeaseKeeper:
         """Follow the leases of every slot that is not ours, until cancelled."""
         for slot in range(slots):
             self._watched[slot] = Watched(self._cluster.log(self._topic, slot))
-        while True:
-            followed = self._to_follow()
-            if followed:
-                await self._find_starts(followed)
-                await self._follow(followed)
-            await asyncio.sleep(GATHER_S if followed else HELD_LOOK_S)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for slot in self._held:
+                    if self._holds(slot):
+                        self._place(slot, self._address)
+                for leader in {self._leader(slot) for slot in self._to_follow()} - self._followed:
+                    self._followed.add(leader)
+                    tasks.create_task(self._follow_leader(leader), name=f"leases of {leader}")
+                await asyncio.sleep(HELD_LOOK_S)
+
+    def _leader(self, slot: int) -> Hashable:
+        return self._cluster.leader(self._watched[slot].log)
 
     def _to_follow(self) -> list[int]:
         """Return the slots that are others', but for those that can't be read just now."""
         now_s = self._clock_s()
-        for slot in self._held:
-            if self._holds(slot):
-                self._place(slot, self._address)
         return [
             slot
             for slot, watched in self._watched.items()
-            if watched.due_s <= now_s and not self._holds(slot)
+            if not watched.under_way and watched.due_s <= now_s and not self._holds(slot)
         ]
+
+    async def _follow_leader(self, leader: Hashable) -> None:
+        """Follow what one broker leads, with one request at a time, while there is something."""
+        try:
+            while slots := [slot for slot in self._to_follow() if self._leader(slot) == leader]:
+                with self._following(slots):
+                    await self._find_starts(slots)
+                    await self._follow(slots)
+                    await asyncio.sleep(GATHER_S)
+        finally:
+            self._followed.discard(leader)
+
+    @contextmanager
+    def _following(self, slots: Sequence[int]) -> Iterator[None]:
+        """Keep slots from being followed by others."""
+        for slot in slots:
+            self._watched[slot].under_way = True
+        try:
+            yield
+        finally:
+            for slot in slots:
+                self._watched[slot].under_way = False
 
     async def _find_starts(self, slots: Sequence[int]) -> None:
         """Find out where the logs begin that were not read yet, or were trimmed."""
@@ -223,8 +274,9 @@ class LeaseKeeper:
     async def _find_start(self, slot: int) -> None:
         watched = self._watched[slot]
         try:
-            watched.view.end, _ = await watched.log.bounds()
-        except StoreError as error:
+            async with asyncio.timeout(START_S):
+                watched.view.end, _ = await watched.log.bounds()
+        except (StoreError, TimeoutError) as error:
             self._later(watched, error)
 
     async def _follow(self, slots: Sequence[int]) -> None:
@@ -232,21 +284,27 @@ class LeaseKeeper:
         found = [(s, w) for s in slots if (w := self._watched[s]).view.end != UNREAD]
         if not found:
             return
-        answers = await self._cluster.read_many(
-            [(watched.log, watched.view.end) for _, watched in found],
-            bytes_max=READ_BYTES,
-            wait_s=self._settings.renew_s,
-        )
+        answers = await self._answers([watched for _, watched in found])
         read_s = self._clock_s()
         for (slot, watched), answer in zip(found, answers, strict=True):
             try:
-                if isinstance(answer, StoreError):
+                if isinstance(answer, Exception):
                     raise answer
                 self._learn(slot, watched, answer, read_s)
             except LogTrimmed:
                 watched.view.end = UNREAD
-            except (StoreError, CorruptLease) as error:
+            except (StoreError, TimeoutError, CorruptLease) as error:
                 self._later(watched, error)
+
+    async def _answers(self, following: Sequence[Watched]) -> Sequence[list[Entry] | Exception]:
+        """Return what comes next in each, or why that is not known in time."""
+        items = [(watched.log, watched.view.end) for watched in following]
+        wait_s = self._settings.renew_s
+        try:
+            async with asyncio.timeout(wait_s + self._settings.answer_s):
+                return await self._cluster.read_many(items, bytes_max=READ_BYTES, wait_s=wait_s)
+        except TimeoutError as error:
+            return [error] * len(items)
 
     def _later(self, watched: Watched, error: Exception) -> None:
         logger.debug("%s: leases are read later: %s", watched.log.name, error)
@@ -255,6 +313,8 @@ class LeaseKeeper:
     def _learn(self, slot: int, watched: Watched, entries: Sequence[Entry], read_s: float) -> None:
         """Fold what was read of a slot's leases."""
         view = watched.view
+        if read_s - watched.read_s > self._settings.lease_s / 2:
+            watched.since_s = read_s
         watched.read_s = read_s
         for offset, _, value in entries:
             view.read(offset, value, read_s)
@@ -290,7 +350,7 @@ class LeaseKeeper:
             raise Unavailable(f"slot {slot} was given away before its claim was good")
         view.forget_before(claim)
         # Soon: whoever starts then reads nothing of owners that we have waited for.
-        held.trim_at = held.renewals + 1
+        held.trim_at = held.renewals + 1 + slot % TRIM_APART
         return claim
 
     async def still_last(self, slot: int) -> bool:
@@ -345,66 +405,96 @@ class LeaseKeeper:
         self._place(slot, "")  # Until its next worker's claim is read the group knows better.
         if held is None or held.lost:
             return
+        log = self._cluster.log(self._topic, slot)  # A renewal may be under way on the other.
         try:
-            await self._append_release(held)
+            await self._append_release(held, log)
         except StoreError as error:
             logger.warning("slot %d: its lease ends by itself: %s", slot, error)
         finally:
+            await log.disconnect()
             await held.log.disconnect()
 
-    async def _append_release(self, held: Held) -> None:
+    async def _append_release(self, held: Held, log: Log) -> None:
         """Append a release until one stands: a renewal under way may take its place."""
         while True:
             at = held.view.end
             record = self._record(held, RELEASE)
-            if await held.log.append([(b"", record)], deadline_s=self._settings.lease_s) == at:
+            if await log.append([(b"", record)], deadline_s=self._settings.lease_s) == at:
                 return
-            await self._read_to_end(held.log, held.view)
+            await self._read_to_end(log, held.view)
             last = held.view.last
             if last is None or last.claim != held.claim:
                 return
 
     async def run(self) -> None:
-        """Renew until cancelled."""
-        while True:
-            await asyncio.sleep(self._settings.renew_s)
-            await self.renew()
+        """Renew until cancelled: no round waits for the one before."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await asyncio.sleep(self._settings.renew_s)
+                self.renew(tasks)
 
-    async def renew(self) -> None:
-        """Renew every slot's lease once, all in one request."""
-        holding = [held for held in self._held.values() if not held.lost]
-        if not holding:
-            return
+    def renew(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin to renew each lease of whose last renewal it is known what became of it.
+
+        Those that one broker leads are in one request.
+        """
+        by_leader: defaultdict[Hashable, list[tuple[int, Held]]] = defaultdict(list)
+        for slot, held in self._held.items():
+            if not held.under_way and not self._overtaken(held):
+                held.under_way = True
+                by_leader[self._cluster.leader(held.log)].append((slot, held))
+        for leader, holding in by_leader.items():
+            tasks.create_task(self._renew(holding, tasks), name=f"renewals at {leader}")
+
+    async def _renew(self, holding: Sequence[tuple[int, Held]], tasks: asyncio.TaskGroup) -> None:
+        """Renew leases in one request. What follows from the answers is left to ``tasks``."""
         sent_s = self._clock_s()
-        items: Appends = [(held.log, [(b"", self._record(held, RENEW))]) for held in holding]
+        items: Appends = [(held.log, [(b"", self._record(held, RENEW))]) for _, held in holding]
         # Others may read on before the answers come.
-        places = [held.view.end for held in holding]
-        answers = await self._cluster.append_many(items, deadline_s=self._settings.lease_s / 2)
-        for held, at, answer in zip(holding, places, answers, strict=True):
-            await self._renewed(held, at, answer, sent_s)
+        places = [held.view.end for _, held in holding]
+        answers = await self._cluster.append_many(items, deadline_s=self._settings.answer_s)
+        for (slot, held), at, answer in zip(holding, places, answers, strict=True):
+            if self._renewed(held, at, answer, sent_s):
+                if held.trim_at is not None and held.renewals >= held.trim_at:
+                    held.trim_at = held.renewals + TRIM_EVERY
+                    tasks.create_task(self._trim(held, at), name=f"trim of leases[{slot}]")
+            elif not isinstance(answer, Unavailable):
+                tasks.create_task(self._settle(slot, held), name=f"renewal of leases[{slot}]")
+                continue
+            held.under_way = False
 
-    async def _renewed(self, held: Held, at: int, answer: int | StoreError, sent_s: float) -> None:
-        """Take what became of a renewal that named the offset ``at``."""
-        if answer == at:
-            # Valid: it stands where it says. Our own record need not be read back.
-            held.view.end = max(held.view.end, at + 1)
-            held.sent_s = sent_s
-            held.renewals += 1
-            self._counts.renewals += 1
-            if held.trim_at is not None and held.renewals >= held.trim_at:
-                held.trim_at = held.renewals + TRIM_EVERY
-                await self._trim(held, at)
+    def _renewed(self, held: Held, at: int, answer: int | StoreError, sent_s: float) -> bool:
+        """Take what became of a renewal that named the offset ``at``; say whether it is valid."""
+        if answer != at:
+            self._counts.renewals_failed += 1
+            return False
+        # It stands where it says. Our own record need not be read back.
+        held.view.end = max(held.view.end, at + 1)
+        held.sent_s = sent_s
+        held.renewals += 1
+        self._counts.renewals += 1
+        return True
+
+    async def _settle(self, slot: int, held: Held) -> None:
+        """Find out what became of a renewal that may have been written, if not where it says.
+
+        That is tried for as long as the slot is ours: who is asked in vain may be deposed by then.
+        """
+        log = logger.warning
+        await held.log.disconnect()
+        while self._held.get(slot) is held:
+            try:
+                async with asyncio.timeout(self._settings.answer_s):
+                    await self._read_to_end(held.log, held.view)
+            except (StoreError, TimeoutError) as error:
+                self._counts.renewals_failed += 1
+                log("%s: renewal: %s", held.log.name, str(error) or "no answer")
+                log = logger.debug  # To say it once will do.
+                await asyncio.sleep(self._settings.renew_s)
+                continue
+            held.under_way = False
+            self._overtaken(held)
             return
-        self._counts.renewals_failed += 1
-        try:
-            if isinstance(answer, OutcomeUnknown):
-                await held.log.disconnect()
-            if not isinstance(answer, Unavailable):
-                await self._read_to_end(held.log, held.view)
-        except StoreError as error:
-            logger.warning("%s: renewal: %s", held.log.name, error)
-            return
-        self._overtaken(held)
 
     async def _trim(self, held: Held, at: int) -> None:
         """Drop what stands before a renewal of ours that is valid.

@@ -119,6 +119,13 @@ async def two_logs(cluster: LogCluster, topic: str) -> list[Log]:
     return logs
 
 
+async def test_logs_that_were_used_have_a_leader_that_is_the_same_for_all_of_one_broker(
+    some: LogCluster, topic: str
+) -> None:
+    first, second = await two_logs(some, topic)
+    assert some.leader(first) == some.leader(second) == some.leader(some.log(f"{topic}-log", 0))
+
+
 async def test_several_logs_are_read_at_once_each_from_its_offset(
     some: LogCluster, topic: str
 ) -> None:

@@ -36,6 +36,12 @@ async def keeper(
         watch.cancel()
 
 
+async def renewed(keeper: LeaseKeeper) -> None:
+    """Renew once; return when it is known what became of it."""
+    async with asyncio.TaskGroup() as tasks:
+        keeper.renew(tasks)
+
+
 @pytest.fixture
 async def first(cluster: Cluster, topic: str) -> AsyncIterator[LeaseKeeper]:
     """The worker that holds the slot."""
@@ -77,7 +83,7 @@ async def test_a_claim_that_was_watched_wrongly_is_made_where_the_log_ends(
     async with keeper(cluster, topic, SECOND, "second:1") as second:
         await second.looked(SLOT)
         for _ in range(3):
-            await first.renew()
+            await renewed(first)
         await first.release(SLOT)
         second._watched[SLOT].view.end = 1  # It has not read of the renewals yet.
         claim = await second.claim(SLOT)
@@ -94,7 +100,7 @@ async def test_who_starts_later_waits_for_nobody_who_was_waited_for_already(
         await dead.claim(SLOT)  # And it dies without a release.
     async with keeper(cluster, topic, SECOND, "second:1", lease_s=0.2) as second:
         await second.claim(SLOT)
-        await second.renew()
+        await renewed(second)
         await second.release(SLOT)
     async with keeper(cluster, topic, b"owner003", "third:1") as third:
         began_s = lease_clock()

@@ -13,7 +13,7 @@ from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailabl
 from rowtide.stream.kafka.config import TopicSpec
 from rowtide.stream.logs.changelog import Change, ChangelogEntry, Changes, Fenced
 from rowtide.stream.logs.cluster import Appends, Reads
-from rowtide.stream.logs.log import Entry
+from rowtide.stream.logs.log import Entry, Log
 from tests.simulation.broker import Changelog, Pairs, Partition, Place
 from tests.simulation.network import Fate, Link, Reply, resolve
 
@@ -291,6 +291,9 @@ class MemoryCluster:
     def log(self, topic: str, partition: int = 0) -> SimulatedLog:
         """Return a handle of its own on a log."""
         return SimulatedLog(self.link, (topic, partition))
+
+    def leader(self, log: Log) -> None:
+        """Return who answers for a log: there is one broker."""
 
     async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:
         """Append to several logs at once, see ``LogCluster``."""

@@ -206,10 +206,10 @@ def _replay_without_stamp(self: Shard, offset: int, value: bytes) -> Replayed:
 # Leases.
 
 
-async def _renewed_when_answered(
+def _renewed_when_answered(
     self: LeaseKeeper, held: Held, at: int, answer: int | StoreError, _sent_s: float
-) -> None:
-    await _renewed(self, held, at, answer, self._clock_s())
+) -> bool:
+    return _renewed(self, held, at, answer, self._clock_s())
 
 
 _renewed = LeaseKeeper._renewed

@@ -8,6 +8,7 @@ from typing import cast
 
 from rowtide.core.lease import CLAIM, RENEW
 from rowtide.stream.logs.cluster import Appends, LogCluster
+from rowtide.stream.logs.log import Log
 from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings
 from tests.contract.memory_log import Fault, MemoryLog
 
@@ -32,6 +33,9 @@ class Cluster:
         twin = self.partition.twin()
         twin.fault, self.fault = self.fault, None
         return twin
+
+    def leader(self, _log: Log) -> None:
+        """Return who leads a log: there is one broker."""
 
     async def append_many(self, items: Appends, *, deadline_s: float) -> Sequence[int]:
         if self.late is not None:
@@ -61,18 +65,24 @@ def keeper_of(
     )
 
 
+async def renewed(keeper: LeaseKeeper) -> None:
+    """Renew once; return when it is known what became of it."""
+    async with asyncio.TaskGroup() as tasks:
+        keeper.renew(tasks)
+
+
 async def test_a_renewal_behind_one_that_landed_late_does_not_lengthen_the_lease() -> None:
     cluster, now_s = Cluster(), [10.0]
     keeper = cluster.keeper = keeper_of(cluster, b"ownerid1", now_s)
     await keeper.claim(SLOT)
     late = keeper._record(keeper._held[SLOT], RENEW)
-    await keeper.renew()  # It takes the place that the one which is late has named.
+    await renewed(keeper)  # It takes the place that the one which is late has named.
     cluster.late = late
     now_s[0] += LEASE_S * 0.9
-    await keeper.renew()
+    await renewed(keeper)
     now_s[0] += LEASE_S * 0.9
     assert not keeper.readable(SLOT), "no reader of the leases takes the last renewal for one"
-    await keeper.renew()
+    await renewed(keeper)
     assert keeper.readable(SLOT)
 
 
@@ -83,11 +93,11 @@ async def test_a_claim_is_proven_to_be_the_last_by_what_is_written_after_the_que
     _, before = await cluster.partition.bounds()
     async with asyncio.TaskGroup() as tasks:
         asked = [tasks.create_task(keeper.still_last(SLOT), name=f"{n}") for n in range(20)]
-        tasks.create_task(keeper.renew(), name="a renewal in its way")
+        tasks.create_task(renewed(keeper), name="a renewal in its way")
     assert all(one.result() for one in asked)
     _, after = await cluster.partition.bounds()
     assert 1 < after - before < 6, "one for who came first, one for the others, a renewal"
-    await keeper.renew()
+    await renewed(keeper)
     assert keeper.readable(SLOT)
 
 
@@ -123,7 +133,7 @@ async def test_what_is_trimmed_leaves_a_former_owner_something_to_find_the_later
     cluster.keeper = keeper_of(cluster, b"ownerid2", [10.0], dead=[b"ownerid1"])
     await cluster.keeper.claim(SLOT)
     cluster.behind = first._record(first._held[SLOT], RENEW)
-    await cluster.keeper.renew()
+    await renewed(cluster.keeper)
     start, end = await cluster.partition.bounds()
     assert (start, end) == (2, 4), "a renewal, and one that is void"
     assert not await first.still_last(SLOT)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rowtide.stream.slots.lease_keeper import LeaseSettings
 from tests.system.broker_hosts import BrokerHosts, NoHosts
 from tests.system.conftest import MakeServer
 from tests.system.history import check_all
@@ -48,7 +49,9 @@ def brokers(hosts: BrokerHosts | None, tmp_path: Path, cache_dir: Path) -> Itera
 def server(brokers: ThreeBrokers, make_server: MakeServer) -> Server:
     """A server as users start it on a cluster of theirs, with its table."""
     where = ("--kafka", brokers.bootstrap, "--durability", "replicated")
-    server = make_server(command=(ROWTIDE, "up", "--port", "0", *where))
+    # Leases as they come: what a broker that is away does to them is part of it.
+    lease = ("--lease-ms", str(LeaseSettings().lease_ms))
+    server = make_server(command=(ROWTIDE, "up", "--port", "0", *where, *lease))
     server.start()
     with server.client() as client:
         create_table(client)

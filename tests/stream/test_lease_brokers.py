@@ -1,0 +1,275 @@
+"""Leases that several brokers lead: who is silent, or slow, delays those alone that it leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
+
+from rowtide.core.errors import OutcomeUnknown, StoreError
+from rowtide.core.lease import RENEW, decode_lease
+from rowtide.stream.logs.cluster import Appends, LogCluster, Reads
+from rowtide.stream.logs.log import Entry
+from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings
+from tests.contract.memory_log import MemoryLog, Pairs
+from tests.simulation.virtual_time import in_virtual_time
+
+LEASE = LeaseSettings(1.0)
+STEP_S = 0.01
+AT_FIRST, AT_SECOND = (0, 2), (1, 3)
+"""The slots whose leases the first broker leads, and the second."""
+
+
+class Broker:
+    """One that may be silent, take nothing or be slow to trim."""
+
+    def __init__(self) -> None:
+        self.answers, self.takes, self.trims = (asyncio.Event() for _ in range(3))
+        for able in (self.answers, self.takes, self.trims):
+            able.set()
+        self.requests = 0
+        """Of renewals."""
+
+
+class BrokersLog(MemoryLog):
+    """A log that one broker leads."""
+
+    broker: Broker
+
+    async def read(self, offset: int, *, bytes_max: int, wait_s: float = 0.0) -> list[Entry]:
+        await self.broker.answers.wait()
+        return await super().read(offset, bytes_max=bytes_max, wait_s=wait_s)
+
+    async def bounds(self) -> tuple[int, int]:
+        await self.broker.answers.wait()
+        return await super().bounds()
+
+    async def end(self) -> int:
+        await self.broker.answers.wait()
+        return await super().end()
+
+    async def trim(self, before: int) -> None:
+        await self.broker.trims.wait()
+        await super().trim(before)
+
+
+class Cluster:
+    """Two brokers, which lead every other log."""
+
+    def __init__(self) -> None:
+        self.brokers = [Broker(), Broker()]
+        self.logs = [BrokersLog(f"leases[{slot}]") for slot in range(4)]
+        for slot, log in enumerate(self.logs):
+            log.broker = self.brokers[slot % 2]
+
+    def log(self, _topic: str, slot: int) -> BrokersLog:
+        twin = self.logs[slot].twin()
+        twin.broker = self.logs[slot].broker
+        return twin
+
+    def leader(self, log: BrokersLog) -> int:
+        return self.brokers.index(log.broker)
+
+    async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:
+        asked = {cast(BrokersLog, log).broker for log, _ in items}
+        for broker in asked:
+            broker.requests += 1
+        told = [await self._appended(cast(BrokersLog, log), entries) for log, entries in items]
+        if any(isinstance(one, OutcomeUnknown) for one in told):
+            await asyncio.sleep(deadline_s)
+        return told
+
+    async def _appended(self, log: BrokersLog, entries: Pairs) -> int | StoreError:
+        if not (log.broker.answers.is_set() and log.broker.takes.is_set()):
+            return OutcomeUnknown(f"append to {log.name}: no answer")
+        return await log.append(entries, deadline_s=1.0)
+
+    async def read_many(
+        self, items: Reads, *, bytes_max: int, wait_s: float
+    ) -> list[list[Entry] | StoreError]:
+        for log in {cast(BrokersLog, log).broker: log for log, _ in items}.values():
+            await cast(BrokersLog, log).broker.answers.wait()
+        await asyncio.sleep(wait_s)
+        told: list[list[Entry] | StoreError] = []
+        for log, offset in items:
+            try:
+                told.append(await log.read(offset, bytes_max=bytes_max))
+            except StoreError as error:
+                told.append(error)
+        return told
+
+
+def keeper_of(cluster: Cluster, owner: bytes = b"ownerid1") -> LeaseKeeper:
+    clock_s = asyncio.get_running_loop().time
+    made = LeaseKeeper(
+        cast(LogCluster, cluster),
+        "leases",
+        owner=owner,
+        address="here:1",
+        dead=(),
+        settings=LEASE,
+        clock_s=clock_s,
+    )
+    return made
+
+
+@asynccontextmanager
+async def renewing(cluster: Cluster) -> AsyncIterator[LeaseKeeper]:
+    """A worker that has claimed all slots, and trimmed what was before."""
+    keeper = keeper_of(cluster)
+    for slot in range(4):
+        await keeper.claim(slot)
+    async with asyncio.TaskGroup() as tasks:
+        renewals = tasks.create_task(keeper.run(), name="renewals")
+        await asyncio.sleep(LEASE.lease_s)
+        yield keeper
+        renewals.cancel()
+
+
+@asynccontextmanager
+async def following(cluster: Cluster) -> AsyncIterator[LeaseKeeper]:
+    """Another worker, which follows the leases of all slots."""
+    keeper = keeper_of(cluster, b"ownerid2")
+    async with asyncio.TaskGroup() as tasks:
+        watch = tasks.create_task(keeper.watch(4), name="watch")
+        yield keeper
+        watch.cancel()
+
+
+async def held_for(keeper: LeaseKeeper, slots: Collection[int], seconds: float) -> list[int]:
+    """Look again and again for so long; return which of the slots kept their leases."""
+    kept = set(slots)
+    for _ in range(round(seconds / STEP_S)):
+        kept -= {slot for slot in kept if not keeper.readable(slot)}
+        await asyncio.sleep(STEP_S)
+    return sorted(kept)
+
+
+async def abandoned_in(keeper: LeaseKeeper, slots: Sequence[int], seconds: float) -> set[int]:
+    """Look again and again for so long; return which of the slots seemed to be nobody's."""
+    found: set[int] = set()
+    for _ in range(round(seconds / STEP_S)):
+        found |= {slot for slot in slots if keeper.abandoned_s(slot) is not None}
+        await asyncio.sleep(STEP_S)
+    return found
+
+
+def test_a_silent_broker_ends_those_leases_alone_that_it_leads() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        async with renewing(cluster) as keeper:
+            cluster.brokers[0].answers.clear()
+            assert await held_for(keeper, range(4), 10.0) == list(AT_SECOND)
+            assert not any(keeper.readable(slot) for slot in AT_FIRST)
+            cluster.brokers[0].answers.set()
+            await asyncio.sleep(LEASE.lease_s)
+            assert await held_for(keeper, range(4), 10.0) == [0, 1, 2, 3]
+
+    in_virtual_time(program())
+
+
+def test_a_broker_that_is_slow_to_trim_ends_no_lease() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        async with renewing(cluster) as keeper:
+            for broker in cluster.brokers:
+                broker.trims.clear()
+            for held in keeper._held.values():
+                held.trim_at = held.renewals + 1
+            assert await held_for(keeper, range(4), 10.0) == [0, 1, 2, 3]
+            starts = [(await log.bounds())[0] for log in cluster.logs]
+            for broker in cluster.brokers:
+                broker.trims.set()
+            await asyncio.sleep(STEP_S)
+            trimmed = [(await log.bounds())[0] for log in cluster.logs]
+            assert all(after > before for before, after in zip(starts, trimmed, strict=True))
+
+    in_virtual_time(program())
+
+
+def test_slots_that_were_claimed_at_once_are_not_trimmed_at_once() -> None:
+    async def program() -> None:
+        async with renewing(Cluster()) as keeper:
+            due = [held.trim_at for held in keeper._held.values()]
+            assert len({*due}) == len(due)
+
+    in_virtual_time(program())
+
+
+def test_nothing_is_sent_before_it_is_known_what_became_of_the_last_renewal() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        async with renewing(cluster) as keeper:
+            log = cluster.logs[0]
+            held = keeper._held[0]
+            cluster.brokers[0].answers.clear()
+            await asyncio.sleep(2 * LEASE.renew_s)
+            # It was written all the same, and whoever reads it takes it for a renewal.
+            at = held.view.end
+            await log.append([(b"", keeper._record(held, RENEW))], deadline_s=1.0)
+            sent = cluster.brokers[0].requests
+            await asyncio.sleep(5.0)
+            assert cluster.brokers[0].requests == sent
+            cluster.brokers[0].answers.set()
+            await asyncio.sleep(LEASE.lease_s)
+            assert keeper.readable(0)
+            entries = await log.read(at, bytes_max=1 << 20)
+            named = [decode_lease(entry.value).at for entry in entries]
+            assert named == [entry.offset for entry in entries], "none is void"
+
+    in_virtual_time(program())
+
+
+def test_a_round_is_one_request_to_each_broker() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        async with renewing(cluster):
+            before = [broker.requests for broker in cluster.brokers]
+            await asyncio.sleep(10 * LEASE.renew_s)
+            sent = [broker.requests for broker in cluster.brokers]
+            assert [b - a for a, b in zip(before, sent, strict=True)] == [10, 10]
+
+    in_virtual_time(program())
+
+
+def test_a_silent_broker_keeps_nobody_from_seeing_what_becomes_of_leases_at_another() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        async with following(cluster) as follower:
+            async with renewing(cluster):
+                await asyncio.sleep(1.0)
+                cluster.brokers[0].answers.clear()
+                assert await abandoned_in(follower, range(4), 5.0) == set()
+            assert await abandoned_in(follower, range(4), 2.0) == {*AT_SECOND}
+
+    in_virtual_time(program())
+
+
+def test_who_begins_while_a_broker_is_silent_follows_the_leases_at_another() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        async with renewing(cluster):
+            cluster.brokers[0].answers.clear()
+            async with following(cluster) as follower:
+                for slot in AT_SECOND:
+                    async with asyncio.timeout(1.0):
+                        await follower.looked(slot)
+
+    in_virtual_time(program())
+
+
+def test_a_worker_whose_leases_could_not_be_read_for_a_while_is_not_taken_for_dead() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        async with following(cluster) as follower, renewing(cluster):
+            await asyncio.sleep(1.0)
+            cluster.brokers[0].answers.clear()
+            cluster.brokers[0].takes.clear()
+            await asyncio.sleep(10.0)
+            cluster.brokers[0].answers.set()
+            assert await abandoned_in(follower, range(4), LEASE.answer_s) == set()
+            cluster.brokers[0].takes.set()
+            assert await abandoned_in(follower, range(4), 5.0) == set()
+
+    in_virtual_time(program())
