@@ -16,7 +16,7 @@ from rowtide.stream.http.tally import UnknownWithin
 from rowtide.stream.measures.consumption import Consumption
 from rowtide.stream.operations.batch_write import BatchRow
 from rowtide.stream.operations.row_answers import consumed, field
-from rowtide.stream.shards.owner import Tell
+from rowtide.stream.shards.waiting import Tell
 
 __all__ = ["BatchReply", "BatchUse", "row_done", "row_error"]
 

@@ -17,7 +17,7 @@ from rowtide.core.plainbuffer import RowChange
 from rowtide.core.schema import Table
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.operations.transaction import Session
-from rowtide.stream.shards.owner import Tell
+from rowtide.stream.shards.waiting import Tell
 
 __all__ = ["BatchRow", "write_atomically", "write_within"]
 

@@ -43,7 +43,8 @@ from rowtide.stream.operations.row_requests import (
 )
 from rowtide.stream.operations.source_changes import SourceChanges
 from rowtide.stream.operations.source_writes import check_source_request, write_source
-from rowtide.stream.shards.owner import ShardOwner, Tell
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.waiting import Tell
 
 __all__ = ["BulkOperations"]
 

@@ -49,7 +49,7 @@ from rowtide.stream.operations.row_requests import (
     selection_of,
 )
 from rowtide.stream.operations.transaction import Session, find_session
-from rowtide.stream.shards.owner import Tell
+from rowtide.stream.shards.waiting import Tell
 
 __all__ = ["RowOperations"]
 

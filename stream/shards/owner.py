@@ -21,7 +21,7 @@ from operator import itemgetter
 from rowtide.core import record
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.core.fold import Writes
-from rowtide.core.group import AtomicBatch, Group
+from rowtide.core.group import AtomicBatch
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.reshape import Sealed
 from rowtide.core.shard import ROWS, Evaluated, Shard
@@ -35,8 +35,9 @@ from rowtide.stream.shards.open_transactions import Held, Nothing, OpenTransacti
 from rowtide.stream.shards.recent_entries import RecentEntries
 from rowtide.stream.shards.replay import replay, take
 from rowtide.stream.shards.row_store import RowStore, StoreFailed
+from rowtide.stream.shards.waiting import Reply, Tell, Waiting, answer, fail
 
-__all__ = ["Reply", "ShardOwner", "ShardSettings", "Tell"]
+__all__ = ["ShardOwner", "ShardSettings"]
 
 logger = logging.getLogger(__name__)
 
@@ -65,36 +66,6 @@ NOTHING = Outcome(b"", 0, 0)
 
 _key_of = itemgetter(0)
 _new = tuple.__new__
-
-Tell = Callable[[Outcome | StoreError], None]
-"""Called once, with what became of a change."""
-
-
-@dataclass(slots=True)
-class Waiting:
-    """Someone who waits for a change or a group, or one of us who waits for a hidden record.
-
-    Exactly one of ``change``, ``hidden`` and ``group`` is set. ``error`` is a refusal, which holds
-    once its turn comes. Neither ``evaluated`` nor ``error`` is set while the evaluation still has
-    to wait. A group's records are ``many``; its ``tell`` may be called with ``OutcomeUnknown``
-    several times before it is called with what became of it.
-    """
-
-    tell: Tell
-    since_s: float
-    change: Change | None = None
-    hidden: record.Body | None = None
-    group: Group | None = None
-    evaluated: Evaluated | None = None
-    many: Sequence[Evaluated] = ()
-    error: StoreError | None = None
-    told: bool = False
-
-    @property
-    def logged(self) -> Evaluated | None:
-        """Return the evaluation where it has a record for the log."""
-        evaluated = self.evaluated
-        return evaluated if evaluated is not None and evaluated.body is not None else None
 
 
 class ShardOwner:
@@ -348,7 +319,7 @@ class ShardOwner:
             if waiting.group is not None:
                 waiting.tell(OutcomeUnknown())
             else:
-                _fail(waiting, OutcomeUnknown())
+                fail(waiting, OutcomeUnknown())
         self.transactions.sweep()
 
     # One batch.
@@ -365,7 +336,7 @@ class ShardOwner:
             return
         self._in_flight = []
         self._barriers -= sum(w.hidden is not None for w in batch)
-        _answer(batch)
+        answer(batch)
         if self._behind:
             self._catch_up()
 
@@ -415,7 +386,7 @@ class ShardOwner:
         if told.stands:
             self._apply(evaluated, pairs, at)
             self._count(pairs, self._loop.time() - since_s)
-            _answer(self._in_flight)
+            answer(self._in_flight)
         else:
             self._counts.appends_void += 1
             self._waiting.extendleft(reversed(self._in_flight))
@@ -445,7 +416,7 @@ class ShardOwner:
         self._behind = False
         self.shard.discard()
         for waiting in refused:
-            _fail(waiting, Unavailable())
+            fail(waiting, Unavailable())
 
     def _apply(
         self, evaluated: Sequence[Evaluated], pairs: Sequence[tuple[bytes, bytes]], at: int
@@ -558,43 +529,9 @@ class ShardOwner:
         self.closed = True
         self.transactions.end_all()
         for waiting in self._in_flight:
-            _fail(waiting, OutcomeUnknown())
+            fail(waiting, OutcomeUnknown())
         for waiting in self._waiting:
-            _fail(waiting, Unavailable())
+            fail(waiting, Unavailable())
         self._in_flight = []
         self._waiting.clear()
         self._idle.set()
-
-
-class Reply:
-    """A future that is told what became of a change."""
-
-    __slots__ = ("future",)
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.future: asyncio.Future[Outcome] = loop.create_future()
-
-    def __call__(self, told: Outcome | StoreError) -> None:
-        if self.future.done():
-            return
-        if isinstance(told, StoreError):
-            self.future.set_exception(told)
-        else:
-            self.future.set_result(told)
-
-
-def _answer(batch: Sequence[Waiting]) -> None:
-    for waiting in batch:
-        if waiting.told:
-            continue
-        waiting.told = True
-        if waiting.error is not None:
-            waiting.tell(waiting.error)
-        elif waiting.evaluated is not None:
-            waiting.tell(waiting.evaluated.outcome)
-
-
-def _fail(waiting: Waiting, error: StoreError) -> None:
-    if not waiting.told:
-        waiting.told = True
-        waiting.tell(error)

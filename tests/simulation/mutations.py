@@ -29,12 +29,12 @@ from rowtide.core.source_position import SourcePositions
 from rowtide.stream.catalog.owner import CatalogOwner
 from rowtide.stream.logs.changelog import Change
 from rowtide.stream.logs.log import Entry
-from rowtide.stream.shards import owner as shard_owner
 from rowtide.stream.shards import row_store
 from rowtide.stream.shards.appender import Appended, Appender
 from rowtide.stream.shards.copy import ShardCopy
-from rowtide.stream.shards.owner import ShardOwner, Waiting
+from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.shards.waiting import Waiting, answer
 from rowtide.stream.slots import changelog_recovery
 from rowtide.stream.slots import reshapes as slot_reshapes
 from rowtide.stream.slots import slot as slot_module
@@ -177,7 +177,7 @@ _append = ShardOwner._append
 
 
 async def _answer_first(self: ShardOwner, evaluated: Sequence[Any]) -> bool:
-    shard_owner._answer(self._in_flight)
+    answer(self._in_flight)
     return await _append(self, evaluated)
 
 

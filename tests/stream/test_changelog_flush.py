@@ -21,8 +21,9 @@ from rowtide.core.read import read_range
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState
 from rowtide.stream.logs.changelog import Changes
-from rowtide.stream.shards.owner import Reply, ShardOwner, ShardSettings
+from rowtide.stream.shards.owner import ShardOwner, ShardSettings
 from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.shards.waiting import Reply
 from rowtide.stream.slots.changelog_flush import ChangelogFlush
 from rowtide.stream.slots.reclaimer import Reclaimer, ReclaimSettings
 from tests.contract.memory_log import MemoryLog

@@ -16,8 +16,9 @@ from rowtide.core.record import SINGLE, Envelope, encode_body, encode_record
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState, options_body
 from rowtide.core.transaction_id import TransactionId
-from rowtide.stream.shards.owner import Reply, ShardOwner, ShardSettings, Tell
+from rowtide.stream.shards.owner import ShardOwner, ShardSettings
 from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.shards.waiting import Reply, Tell
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US, change, shown_rows, table
 

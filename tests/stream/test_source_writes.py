@@ -26,8 +26,9 @@ from rowtide.stream.catalog.owner import CatalogOwner
 from rowtide.stream.operations.bulk import BulkOperations
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.routing.fan_out import FanOut
-from rowtide.stream.shards.owner import Reply, ShardOwner, ShardSettings
+from rowtide.stream.shards.owner import ShardOwner, ShardSettings
 from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.shards.waiting import Reply
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US
 

@@ -25,8 +25,8 @@ from rowtide.core.shard_state import options_body
 from rowtide.stream.kafka.brokers import Brokers
 from rowtide.stream.kafka.tails import LogTails
 from rowtide.stream.logs.log import Entry
-from rowtide.stream.shards.owner import Reply
 from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.shards.waiting import Reply
 from rowtide.stream.slots.standby_shard import StandbyShard, Unflushed
 from tests.core.chunk_dictionary import put
 from tests.core.shard_model import change, shown_rows, table
