@@ -20,13 +20,15 @@ from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.stream.logs.log import Entry, Log
 from rowtide.stream.measures.counts import Counts
 
-__all__ = ["Appended", "Appender", "LogShortened"]
+__all__ = ["Appended", "Appender", "LogShortened", "read_known"]
 
 logger = logging.getLogger(__name__)
 
 BACKOFF_S = 0.05
 BACKOFF_S_MAX = 1.0
 READ_BYTES = 4 * 1024 * 1024
+PAGE_S = 5.0
+"""For so long an empty answer is asked about again where entries are known to be."""
 
 
 class LogShortened(Exception):
@@ -109,12 +111,10 @@ class Appender:
             waited = min(waited * 2, BACKOFF_S_MAX)
 
     async def read(self, start: int, end: int) -> list[Entry]:
-        """Return the entries start <= offset < end."""
+        """Return the entries start <= offset < end. Raises as ``read_known``."""
         entries: list[Entry] = []
         while start < end:
-            page = await self.log.read(start, bytes_max=READ_BYTES)
-            if not page:
-                raise LogShortened(f"{self.log.name} ends at {start}, expected {end}")
+            page = await read_known(self.log, start, end)
             entries += page
             start = page[-1].offset + 1
         return [entry for entry in entries if entry.offset < end]
@@ -140,3 +140,22 @@ class Appender:
         if entries and entries[0].offset == at and entries[0].value == batch[0][1]:
             return Appended(True, entries[len(batch) :], end)
         return Appended(False, entries, end)
+
+
+async def read_known(log: Log, start: int, end: int) -> Sequence[Entry]:
+    """Return entries from ``start`` on, one at least, of a log known to reach ``end``.
+
+    An empty answer proves nothing: a new leader knows for a moment less than was acknowledged,
+    though it tells the log's end only once it knows it. Raises ``LogShortened`` where that lies
+    below ``end``, ``Unavailable`` where nothing else was told for ``PAGE_S``.
+    """
+    clock = asyncio.get_running_loop().time
+    until_s = clock() + PAGE_S
+    while not (entries := await log.read(start, bytes_max=READ_BYTES)):
+        _, told = await log.bounds()
+        if told < end:
+            raise LogShortened(f"{log.name} ends at {told}, expected {end}")
+        if clock() > until_s:
+            raise Unavailable(f"{log.name} ends at {told} and tells nothing from {start} on")
+        await asyncio.sleep(BACKOFF_S)
+    return entries

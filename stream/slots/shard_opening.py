@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard_state import in_force, options_body
 from rowtide.stream.logs.log import Entry
-from rowtide.stream.shards.appender import READ_BYTES, LogShortened
+from rowtide.stream.shards.appender import LogShortened, read_known
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.replay import shard_at_mark
 from rowtide.stream.shards.row_store import RowStore
@@ -162,13 +162,10 @@ class ShardOpener:
 
     async def _replay(self, owner: ShardOwner, first: int, end: int) -> int:
         """Replay a log from ``first`` up to ``end``; return how many entries were read."""
-        log = owner.log
         never = owner.rows.flushed(owner.shard.shard_id) < 0
         at = first
         while at < end:
-            entries = await log.read(at, bytes_max=READ_BYTES)
-            if not entries:
-                raise LogShortened(f"{log.name} ends at {at}, expected {end}")
+            entries = await read_known(owner.log, at, end)
             at = entries[-1].offset + 1
             owner.recover([e for e in entries if e.offset < end], never=never)
             await asyncio.sleep(0)
