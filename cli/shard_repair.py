@@ -28,6 +28,8 @@ def repair(client: Client, name: str, output: Output, *, accept_loss: bool) -> N
         return
     first, last = found["first"], found["last"]
     click.echo(f"Entries {first} to {last} of {name} ({last - first + 1}) are gone from its log.")
+    if found["filled"]:
+        click.echo("Others stand in their places: they are folded upon what the rows have.")
     if found["in_rows"]:
         click.echo("The rows have what they did; readers of the stream never see them.")
     else:

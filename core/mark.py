@@ -3,11 +3,15 @@
 The mark is written to RocksDB with every applied batch and to the changelog with every flush, under
 the key ``m`` + shard id. Value: format (1 byte), applied offset and commit stamp (int64, little-
 endian each), then the rest of the state as JSON. ``docs/formats/chunk.md`` has golden bytes.
+
+With the offset goes a digest of the entry that stands there: a log that has another one at that
+place lost its end, and was filled since. Marks of before have none.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from functools import lru_cache
 from struct import Struct
 
@@ -15,7 +19,7 @@ from rowtide.core.reshape import Sealed
 from rowtide.core.schema import StreamSettings, TableOptions
 from rowtide.core.shard_state import ShardState
 
-__all__ = ["decode_mark", "encode_mark", "mark_key", "mark_position"]
+__all__ = ["decode_mark", "encode_mark", "entry_digest", "mark_key", "mark_position"]
 
 FORMAT = 1
 _HEAD = Struct("<Bqq")
@@ -26,9 +30,16 @@ def mark_key(shard_id: str) -> bytes:
     return b"m" + shard_id.encode()
 
 
+def entry_digest(value: bytes) -> int:
+    """Return the digest of an entry of a log: the CRC-32 of its value, whose stamp is its own."""
+    return zlib.crc32(value)
+
+
 def encode_mark(state: ShardState) -> bytes:
     """Return the mark's bytes."""
     rest = _rest(state.options, state.stream, state.stream_start, state.seal)
+    if state.entry is not None:
+        rest = b'%s,"entry":%d}' % (rest[:-1], state.entry)
     return _HEAD.pack(FORMAT, state.applied, state.stamp) + rest
 
 
@@ -52,6 +63,7 @@ def decode_mark(value: bytes) -> ShardState:
         else StreamSettings(stream[0], stream[1], stream[2], tuple(stream[3])),
         stream_start=rest["stream_start"],
         seal=Sealed(*rest["sealed"]) if rest["sealed"] else None,
+        entry=rest.get("entry"),
     )
 
 

@@ -289,7 +289,7 @@ class Shard:
             if evaluated.state is not None:
                 self._adopt(evaluated.state, base + index)
             state.stamp = evaluated.stamp
-        state.applied = base + len(batch) - 1
+        state.applied, state.entry = base + len(batch) - 1, None
         return writes
 
     def applied(self, writes: Writes) -> None:
@@ -319,7 +319,7 @@ class Shard:
         self._check_group(offset, envelope.group if valid else record.SINGLE)
         # Nothing follows a seal but a no-op of somebody who has not read it yet.
         if not valid or state.seal is not None:
-            state.applied = offset
+            state.applied, state.entry = offset, None
             return Replayed(False, [], b"")
         self._stamp = state.stamp = max(state.stamp, envelope.stamp)
         log_key, writes = self._refolded(body, offset, envelope.stamp)
@@ -328,7 +328,7 @@ class Shard:
         if not envelope.group & record.LAST:
             return Replayed(True, [], log_key)
         whole, self._group = self._group, []
-        state.applied = offset
+        state.applied, state.entry = offset, None
         return Replayed(True, whole, log_key)
 
     def _check_group(self, offset: int, group: int) -> None:

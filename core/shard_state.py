@@ -15,7 +15,8 @@ __all__ = ["ShardState", "in_force", "options_body", "stream_settings"]
 class ShardState:
     """What of a shard survives a restart beside its rows: the mark.
 
-    ``applied`` is the last offset folded into the rows, ``stamp`` the highest commit stamp so far.
+    ``applied`` is the last offset folded into the rows, ``entry`` the digest of what stands there
+    (``core/mark.py``; None where it is not known), ``stamp`` the highest commit stamp so far.
     ``stream_start`` is the first offset of the present stream's life, ``seal`` where the log ended.
     """
 
@@ -25,6 +26,7 @@ class ShardState:
     stream: StreamSettings | None = None
     stream_start: int = 0
     seal: Sealed | None = None
+    entry: int | None = None
 
 
 def options_body(of: Table | ShardState) -> record.Options:

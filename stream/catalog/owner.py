@@ -5,7 +5,8 @@ answers after the record stands; changes are decided one at a time, each an atom
 catalog's log. A snapshot is appended now and then, and the log before it trimmed.
 
 What is read of the log may end early: a broker that was deposed, and does not know it, goes on
-answering. Who opens a slot proves the end by an append, see ``CatalogOwner.prove``.
+answering. Who opens a slot proves the end by an append, see ``CatalogOwner.prove``. Where the log
+lacks what was read of it nothing is changed, or opened, any more: see ``CatalogOwner.lost``.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from rowtide.core import record
 from rowtide.core.catalog import Catalog, Document, document_body, snapshot_body
 from rowtide.core.errors import Elsewhere, LogTrimmed, OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.logs.log import Entry, Log
 from rowtide.stream.logs.shared_work import SharedWork
-from rowtide.stream.shards.appender import Appender
+from rowtide.stream.shards.appender import Appender, LogShortened, read_known
 from rowtide.stream.slots.lease_keeper import lease_clock
 
 __all__ = ["CATALOG_SLOT", "CatalogOwner", "Decide"]
@@ -76,6 +78,11 @@ class CatalogOwner:
         self.ready = asyncio.Event()
         """Set once the catalog has been read to what was its end at the start."""
         self.owning = False
+        self.lost = ""
+        """Why nothing is changed, or opened, by what was read here; empty where nothing is amiss.
+
+        It lasts until the log has again what was read of it, or this worker has started anew.
+        """
         self.taken_over = asyncio.Event()
         """Set when this worker has come to own the catalog."""
         self.first_shard = 0
@@ -94,22 +101,54 @@ class CatalogOwner:
         self._told_s = -math.inf
         self._snapshot_at = 0
         self._proofs = SharedWork()
+        self._known: Entry | None = None
+        """The last entry that was folded, while nothing was ``lost``."""
 
     async def open(self, claim: int) -> None:
-        """Take the catalog over under ``claim``: read its log up to a no-op of ours."""
+        """Take the catalog over under ``claim``: read its log up to a no-op of ours.
+
+        Raises ``Unavailable``, with the reason where the log lacks what was acknowledged.
+        """
         async with self._changing:
-            asked_s = self._clock_s()
-            start, _ = await self._log.bounds()
-            self._claim = claim
-            end = await self._appender.fence()
-            at = max(start, self.catalog.applied + 1)
-            self._snapshot_at = start
-            self._replay(await self._appender.read(at, end))
-            self._read_s = max(self._read_s, asked_s)
-            self.owning = True
-            self.first_shard = self.catalog.next_shard
+            with self._losing():
+                await self._open(claim)
+            self.lost = ""
         self.taken_over.set()
         self.ready.set()
+
+    async def _open(self, claim: int) -> None:
+        asked_s = self._clock_s()
+        start, end = await self._log.bounds()
+        await self._require_known(self._known, end)
+        self._claim = claim
+        end = await self._appender.fence()
+        at = max(start, self.catalog.applied + 1)
+        self._snapshot_at = start
+        self._replay(await self._appender.read(at, end))
+        self._read_s = max(self._read_s, asked_s)
+        self.owning = True
+        self.first_shard = self.catalog.next_shard
+
+    async def _require_known(self, known: Entry | None, end: int) -> None:
+        """Raise ``LogShortened`` where ``known`` stands in the log no more, which has ``end``."""
+        if known is None:
+            return
+        if end <= known.offset:
+            raise LogShortened(f"it ends at {end}, but entry {known.offset} was read")
+        with suppress(LogTrimmed):
+            if (await read_known(self._tail, known.offset, end))[0].value != known.value:
+                raise LogShortened(f"entry {known.offset} is another one than was read")
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        """Own the catalog no more where its log lacks what was acknowledged, and say so."""
+        try:
+            yield
+        except LogShortened as error:
+            self.owning = False
+            self.lost = f"{self._log.name} lost what it had acknowledged: {error}"
+            logger.critical("the catalog is not changed here: %s", self.lost)
+            raise Unavailable(self.lost) from error
 
     async def follow(self) -> None:
         """Fold what is appended, by us or by others, until cancelled."""
@@ -167,13 +206,17 @@ class CatalogOwner:
         """Fold everything that stood in the log at some time since the call, whoever leads it.
 
         A void record is appended: what stands before it is all there was. Those who ask before it
-        is sent share it. Raises ``Unavailable`` where that can't be told.
+        is sent share it. Raises ``Unavailable`` where that can't be told, or the log lacks what was
+        read of it.
         """
         await self._proofs.since(self._prove)
 
     async def _prove(self) -> None:
-        asked_s = self._clock_s()
+        asked_s, known = self._clock_s(), self._known
         last = await self._append_void()
+        with self._losing():
+            await self._require_known(known, last)
+        self.lost = ""
         while (applied := self.catalog.applied) < last:
             try:
                 await self._take(applied + 1, 0.0)
@@ -184,8 +227,9 @@ class CatalogOwner:
         self._read_s = max(self._read_s, asked_s)
 
     async def _append_void(self) -> int:
-        """Append a record that is void; return its offset."""
-        envelope = record.Envelope(NOWHERE, self._claim, self._owner, 0, record.SINGLE)
+        """Append a record that is void, and like no other; return its offset."""
+        stamp = self._clock_us()
+        envelope = record.Envelope(NOWHERE, self._claim, self._owner, stamp, record.SINGLE)
         void = b"", record.encode_record(envelope, record.encode_body(record.NoOp()))
         clock = asyncio.get_running_loop().time
         until_s = clock() + PROOF_S
@@ -215,10 +259,13 @@ class CatalogOwner:
 
         ``decide`` may raise ``Rejected``; then nothing has changed. Its documents are applied
         together or not at all. Decides again where another worker's change came between. Raises
-        ``Elsewhere`` where another worker owns the catalog.
+        ``Elsewhere`` where another worker owns the catalog, ``Unavailable`` where its log lacks
+        what was acknowledged.
         """
         async with self._changing:
             while True:
+                if self.lost:
+                    raise Unavailable(self.lost)
                 if not self.owning:
                     raise Elsewhere(CATALOG_SLOT)
                 stamp = max(self._clock_us(), self.catalog.stamp + 1)
@@ -264,7 +311,8 @@ class CatalogOwner:
             group = (record.FIRST if index == 0 else 0) | (record.LAST if index == last else 0)
             envelope = record.Envelope(at + index, self._claim, self._owner, stamp + index, group)
             batch.append((key, record.encode_record(envelope, body)))
-        told = await self._appender.append(batch, at)
+        with self._losing():  # What was appended elsewhere than at the offset it names is void.
+            told = await self._appender.append(batch, at)
         if told.stands:
             self._fold([Entry(at + i, key, value) for i, (key, value) in enumerate(batch)])
             # A later owner among what follows ends ours, but not what it has read as standing.
@@ -299,6 +347,7 @@ class CatalogOwner:
                 superseded = True
                 self.owning = False
         if entries:
+            self._known = self._known if self.lost else entries[-1]
             self._changed()
         return superseded
 

@@ -139,6 +139,8 @@ class Router:
     ) -> Awaitable[bytes]:
         """Have the worker of ``slot`` answer. Raises ``Unavailable`` where there is none."""
         address = self._owners().get(slot)
+        if slot == CATALOG_SLOT and address == self._address and self._catalog.lost:
+            raise Unavailable(self._catalog.lost)
         if address is None or address == self._address:
             raise Unavailable
         return self._hop.ask(address, identity, operation, body)

@@ -22,6 +22,7 @@ from rowtide.core import record
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.core.fold import Writes
 from rowtide.core.group import AtomicBatch
+from rowtide.core.mark import entry_digest
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.reshape import Sealed
 from rowtide.core.shard import ROWS, Evaluated, Shard
@@ -421,7 +422,9 @@ class ShardOwner:
     def _apply(
         self, evaluated: Sequence[Evaluated], pairs: Sequence[tuple[bytes, bytes]], at: int
     ) -> None:
-        self._write(self.shard.confirm(evaluated, at))
+        writes = self.shard.confirm(evaluated, at)
+        self.shard.state.entry = entry_digest(pairs[-1][1])
+        self._write(writes)
         self.recent.extend([_new(Entry, (at + i, k, v)) for i, (k, v) in enumerate(pairs)])
         for follower in self.followers:
             follower.set()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rowtide.core import record
 from rowtide.core.fold import Writes
 from rowtide.core.limits import Limits
-from rowtide.core.mark import decode_mark, encode_mark, mark_key
+from rowtide.core.mark import decode_mark, encode_mark, entry_digest, mark_key
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState
@@ -42,6 +42,10 @@ def replay(shard: Shard, entries: Sequence[Entry]) -> tuple[Writes, int]:
         writes += replayed.writes
         if replayed.valid:
             claim = max(claim, record.decode_envelope(entry.value).claim)
+    # The last but for a group whose end has not come: only that one's digest is ever asked for.
+    last = next((e for e in reversed(entries) if e.offset == shard.state.applied), None)
+    if last is not None:
+        shard.state.entry = entry_digest(last.value)
     return writes, claim
 
 

@@ -350,9 +350,12 @@ def _further(key: bytes, value: bytes | None, stored: bytes | None) -> Writes:
 
 
 def _merged_mark(key: bytes, value: bytes, stored: bytes | None) -> Writes:
-    """Return what a shard's mark changes: also how far the changelog is complete, in any case."""
+    """Return what a shard's mark changes: also how far the changelog is complete, in any case.
+
+    Of two marks at one place the changelog's holds: a repair may have put another entry there.
+    """
     writes: Writes = [(b"f" + key[1:], b"%d" % mark_position(value)[0])]
-    if stored is None or mark_position(value) > mark_position(stored):
+    if stored is None or mark_position(value) >= mark_position(stored):
         writes.append((key, value))
     return writes
 

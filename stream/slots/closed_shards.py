@@ -1,7 +1,8 @@
 """The shards of a slot that stay closed, each with its reason.
 
 Most often its log lacks what was acknowledged. A broker that was deposed, and does not know it,
-tells of any log that it lacks what came since; so such a log is looked at again now and then.
+tells of any log that it lacks what came since; so such a log is looked at again now and then: at
+its ends, and at the entry where the rows end, for it may have been filled up.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ClosedShards(dict[str, str]):
         """Say whether there are any, of whose logs none lacks anything after all.
 
         One that came of another, which is closed, has a log that lacks nothing; and what is in a
-        log that can't be read is not told by its ends. So all of them count.
+        log that can't be read is not told by a look. So all of them count.
         """
         if not self or not self.keys() <= self._short:
             return False

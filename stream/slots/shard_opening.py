@@ -1,7 +1,8 @@
 """Opens one shard: its rows are brought to the log's end before anybody is served.
 
-The log must begin at or below what the rows hold; a no-op is appended by the append rule, and the
-log up to it replayed. So nothing that an earlier owner sent can become valid behind our back.
+The log must begin at or below what the rows hold, and have the last entry that they hold; a no-op
+is appended by the append rule, and the log up to it replayed. So nothing that an earlier owner sent
+can become valid behind our back.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
+from rowtide.core.mark import entry_digest
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard_state import in_force, options_body
 from rowtide.stream.logs.log import Entry
@@ -88,7 +90,7 @@ class ShardOpener:
         state = owner.shard.state
         start, end = await owner.log.bounds()
         if state.seal is None or rows.flushed(shard.shard_id) < state.applied:
-            self._require_whole(owner, start, end)
+            start, end = await self._require_whole(owner)
             first = min(owner.end, rows.flushed(shard.shard_id) + 1)
             await self._replay(owner, max(start, first), end)
         if state.seal is None:
@@ -101,7 +103,7 @@ class ShardOpener:
         """Say whether a shard's log has all that the rows know to be acknowledged."""
         owner = self._owner_of(table, shard, rows)
         try:
-            self._require_whole(owner, *await owner.log.bounds())
+            await self._require_whole(owner)
         except LogShortened:
             return False
         return True
@@ -124,8 +126,7 @@ class ShardOpener:
     async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int, *, warm: bool) -> None:
         """Replay a shard's log up to a no-op of ours."""
         shard, began_s = owner.shard, time.monotonic()
-        start, end = await owner.log.bounds()
-        self._require_whole(owner, start, end)
+        start, _ = await self._require_whole(owner)
         shard.claimed(claim, self._owner)
         end = await owner.appender.fence()
         shard.claimed(-1, self._owner)
@@ -147,9 +148,16 @@ class ShardOpener:
         owner.dirty.update(noted.keys)
         return True
 
-    def _require_whole(self, owner: ShardOwner, start: int, end: int) -> None:
-        """Raise ``LogShortened`` where the log lacks what is acknowledged."""
-        applied, name = owner.shard.state.applied, owner.log.name
+    async def _require_whole(self, owner: ShardOwner) -> tuple[int, int]:
+        """Return where the log begins and ends. Raises ``LogShortened`` where it lacks something.
+
+        A log that lost its end may have been filled since. It tells by the last entry that the rows
+        have: another one stands there now. Of one that was trimmed, or never noted, the ends alone
+        are known.
+        """
+        applied, noted = owner.shard.state.applied, owner.shard.state.entry
+        name = owner.log.name
+        start, end = await owner.log.bounds()
         if end <= applied:
             raise LogShortened(
                 f"{name} ends at {end}, but entries up to {applied} were acknowledged"
@@ -159,6 +167,14 @@ class ShardOpener:
                 f"{name} begins at {start}, but the rows end at {applied}: "
                 f"entries {applied + 1} to {start - 1} are gone"
             )
+        if noted is not None and start <= applied:
+            last = (await read_known(owner.log, applied, end))[0]
+            if entry_digest(last.value) != noted:
+                raise LogShortened(
+                    f"{name} lost its end, and was filled since: "
+                    f"another entry stands at {applied} than was acknowledged"
+                )
+        return start, end
 
     async def _replay(self, owner: ShardOwner, first: int, end: int) -> int:
         """Replay a log from ``first`` up to ``end``; return how many entries were read."""

@@ -1,8 +1,10 @@
 """What a shard has lost whose log lacks acknowledged entries, and how it goes on without them.
 
-Two things may have happened to a log. It *ends early*: the broker lost its last entries. The rows
+Three things may have happened to a log. It *ends early*: the broker lost its last entries. The rows
 here still have what these did, and keep it; readers of the stream never see them. Every chunk goes
 to the changelog again, then no-ops take the places of what is gone, so that positions stay true.
+It ended early and was *filled* since: others stand there now. The rows keep what they have, and
+take what the others did upon it.
 It *begins late*: entries were deleted that the rows had not applied. What these did is gone.
 
 Done in this order, each step can be repeated after a crash: until the last one the shard stays
@@ -11,11 +13,13 @@ closed.
 
 from __future__ import annotations
 
+import asyncio
 from typing import NamedTuple
 
 from rowtide.core import record
 from rowtide.core.errors import Unavailable, invalid
-from rowtide.core.mark import encode_mark, mark_key
+from rowtide.core.mark import encode_mark, entry_digest, mark_key
+from rowtide.stream.shards.appender import read_known
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.slots.reclaimer import chunk_ranges
 
@@ -26,12 +30,16 @@ APPEND_S = 10.0
 
 
 class Loss(NamedTuple):
-    """Entries ``first`` to ``last`` are gone from a log; ``in_rows``: what they did is not."""
+    """Entries ``first`` to ``last`` are gone from a log; ``in_rows``: what they did is not.
+
+    ``filled``: others stand in their places.
+    """
 
     shard: str
     first: int
     last: int
     in_rows: bool
+    filled: bool = False
 
 
 async def find_loss(owner: ShardOwner) -> Loss:
@@ -42,17 +50,44 @@ async def find_loss(owner: ShardOwner) -> Loss:
         return Loss(shard, end, applied, in_rows=True)
     if start > applied + 1:
         return Loss(shard, applied + 1, start - 1, in_rows=False)
+    if start <= applied and await _is_other(owner):
+        return Loss(shard, await _filled_from(owner, start), applied, in_rows=True, filled=True)
     raise invalid(
         f"The log of shard '{shard}' lacks nothing that its rows know of: it is closed for what it "
         f"holds."
     )
 
 
+async def _is_other(owner: ShardOwner) -> bool:
+    """Say whether another entry stands at the rows' mark than they know of."""
+    state = owner.shard.state
+    [last] = await owner.appender.read(state.applied, state.applied + 1)
+    return state.entry is not None and entry_digest(last.value) != state.entry
+
+
+async def _filled_from(owner: ShardOwner, start: int) -> int:
+    """Return the first offset at which others stand than the rows know of.
+
+    They were written later: their stamps are above all that the rows have.
+    """
+    at = owner.shard.state.applied
+    while at > start:
+        low = max(start, at - FILL_RECORDS)
+        for entry in reversed(await owner.appender.read(low, at)):
+            if record.decode_envelope(entry.value).stamp <= owner.shard.state.stamp:
+                return entry.offset + 1
+        at = low
+    return at
+
+
 def hold_rows(owner: ShardOwner, loss: Loss) -> None:
     """Let the rows stand as they are: the next flush writes all of them, and their mark."""
-    if not loss.in_rows:
-        owner.shard.state.applied = loss.last
-        state = owner.shard.state
+    state = owner.shard.state
+    state.entry = None  # Another one will stand there, or does.
+    if loss.filled:
+        state.applied = loss.first - 1  # Here, too, once the others are folded.
+    else:
+        state.applied = loss.last
         owner.rows.write([], [(mark_key(loss.shard), encode_mark(state))])
     for low, high in chunk_ranges(owner):
         owner.dirty.update(owner.rows.changed_since(low, high, 0))
@@ -60,11 +95,15 @@ def hold_rows(owner: ShardOwner, loss: Loss) -> None:
 
 
 async def fill_log(owner: ShardOwner, loss: Loss, claim: int, writer: bytes) -> None:
-    """Put no-ops where entries are gone from a log's end. Raises ``Unavailable``: begin again.
+    """Put no-ops where entries are gone from a log's end, or fold those that stand there.
 
-    Their stamps end with that of the last lost entry: each lies above the one before it.
+    The no-ops' stamps end with that of the last lost entry: each lies above the one before it.
+    Raises ``Unavailable``: begin again.
     """
     if not loss.in_rows:
+        return
+    if loss.filled:
+        await _fold(owner, loss.first)
         return
     _, at = await owner.log.bounds()
     body = record.encode_body(record.NoOp())
@@ -79,3 +118,13 @@ async def fill_log(owner: ShardOwner, loss: Loss, claim: int, writer: bytes) -> 
         if await owner.log.append(batch, deadline_s=APPEND_S) != at:
             raise Unavailable(f"{owner.log.name} grows meanwhile")
         at += count
+
+
+async def _fold(owner: ShardOwner, first: int) -> None:
+    """Fold a log from ``first`` to its end."""
+    at, (_, end) = first, await owner.log.bounds()
+    while at < end:
+        entries = await read_known(owner.log, at, end)
+        owner.replay(entries)
+        at = entries[-1].offset + 1
+        await asyncio.sleep(0)

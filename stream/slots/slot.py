@@ -466,6 +466,10 @@ class Slot:
                 await self._require_claim()
                 if owner.retired:
                     return
+                if isinstance(owner.failed, LogShortened):
+                    # Where it was filled meanwhile, its ends would not tell.
+                    self.closed.close(shard.shard_id, owner.failed)
+                    return
                 if isinstance(owner.failed, StoreFailed):
                     raise owner.failed
             await asyncio.sleep(backoff_s)

@@ -48,9 +48,11 @@ class Health:
         free_bytes_min: int,
         counts: Counts,
         drained: Callable[[], bool] = lambda: False,
+        catalog_lost: Callable[[], str] = str,
     ) -> None:
         self.drained = drained
         """Whether this worker was told to take no slots."""
+        self._catalog_lost = catalog_lost
         self._edge = edge
         self._slots = slots
         self._cluster = cluster
@@ -78,6 +80,8 @@ class Health:
             reasons.append("drained")
         if not self._edge.admitting:
             reasons.append("starting")
+        if lost := self._catalog_lost():
+            reasons.append(lost)
         for number, slot in sorted(self._slots.items()):
             if slot.served_elsewhere():
                 continue

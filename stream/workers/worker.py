@@ -353,6 +353,7 @@ class Worker:
             free_bytes_min=config.free_bytes_min,
             counts=self.counts,
             drained=lambda: self._handover.left,
+            catalog_lost=lambda: self._owner.lost,
         )
         parts = WorkerParts(
             edge=self._edge,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rowtide.core import chunk, plainbuffer, variant
 from rowtide.core.chunk import Chunk
-from rowtide.core.mark import decode_mark, encode_mark, mark_key, mark_position
+from rowtide.core.mark import decode_mark, encode_mark, entry_digest, mark_key, mark_position
 from rowtide.core.schema import StreamSettings, TableOptions
 from rowtide.core.shard_state import ShardState
 from tests.core.chunk_dictionary import address, cells
@@ -20,6 +20,7 @@ B5 = chunk.border(b"b", 5)
 STREAM = StreamSettings("date_t_7", 1_500_000_000_000_000, 24, ("a",))
 MARK = ShardState(TableOptions(86400, 2, 3600), 41, 1_500_000_000_000_007, STREAM, 3)
 PLAIN_MARK = ShardState(TableOptions())
+NOTED_MARK = ShardState(TableOptions(), 5, 9, entry=entry_digest(b"an entry"))
 
 CHUNKS = {
     "a narrow row": Chunk(9, cells("a:2=x a:1 b:5"), b"", False, *KEY),
@@ -38,6 +39,7 @@ GOLDEN: dict[str, bytes] = {
     "key of a mark": mark_key("s-1"),
     "mark of a shard with a stream": encode_mark(MARK),
     "mark of a new shard": encode_mark(PLAIN_MARK),
+    "mark with its entry's digest": encode_mark(NOTED_MARK),
 }
 
 
@@ -82,7 +84,7 @@ def test_the_header_tells_what_visibility_and_capacity_ask() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("state", [MARK, PLAIN_MARK])
+@pytest.mark.parametrize("state", [MARK, PLAIN_MARK, NOTED_MARK])
 def test_a_mark_comes_back(state: ShardState) -> None:
     encoded = encode_mark(state)
     assert decode_mark(encoded) == state

@@ -118,3 +118,20 @@ async def test_a_row_deleted_here_too_goes(rows: RowStore) -> None:
     rows.write([(ROW, deleted_row(400))])
     assert await removed_at(rows, 400, COPIED)
     assert rows.get(ROW) is None
+
+
+@pytest.mark.parametrize(
+    ("stamp", "taken"),
+    [(499, False), (500, True), (501, True)],
+)
+async def test_of_two_marks_at_one_place_the_changelogs_holds(
+    rows: RowStore, stamp: int, taken: bool
+) -> None:
+    """A repair has put another entry there than the rows know of, and noted none."""
+    noted = ShardState(table().options, applied=3, stamp=500, entry=7)
+    rows.write([], [(mark_key("s7"), encode_mark(noted))])
+    told = ShardState(table().options, applied=3, stamp=stamp)
+    page = OnePage([ChangelogEntry(0, mark_key("s7"), encode_mark(told), [])])
+    await recover_rows(rows, page, lambda _: True)
+    kept = rows.get(mark_key("s7"))
+    assert kept == encode_mark(told if taken else noted)

@@ -22,8 +22,10 @@ from rowtide.stream.slots.slot import Slot
 from rowtide.stream.workers.health import Health
 
 
-def reasons_of(tmp_path: Path, *, age_s: float = 0.0, slot: object = None) -> list[str]:
-    """Return what a worker says that has read its keys ``age_s`` ago, and has a slot."""
+def reasons_of(
+    tmp_path: Path, *, age_s: float = 0.0, slot: object = None, lost: str = ""
+) -> list[str]:
+    """Return what a worker says that has read its keys ``age_s`` ago, has a slot, or has lost."""
     authenticator = Authenticator(lambda _: None, lambda _: True, lambda: age_s)
     edge = SimpleNamespace(authenticator=authenticator, leaving=False, admitting=True)
     connections = SimpleNamespace(answered_s=time.monotonic())
@@ -35,6 +37,7 @@ def reasons_of(tmp_path: Path, *, age_s: float = 0.0, slot: object = None) -> li
         data_dir=tmp_path,
         free_bytes_min=0,
         counts=Counts(),
+        catalog_lost=lambda: lost,
     )
     return health.reasons()
 
@@ -68,3 +71,8 @@ async def test_why_a_slot_does_not_open_is_told_without_names(tmp_path: Path, na
     assert reasons_of(tmp_path, slot=slot) == [f"slot 3 is not open{why}"]
     elsewhere = True
     assert reasons_of(tmp_path, slot=slot) == []
+
+
+def test_who_knows_more_of_the_catalog_than_its_log_has_is_not_ready(tmp_path: Path) -> None:
+    lost = "sim.catalog[0] lost what it had acknowledged: it ends at 3, but entry 3 was read"
+    assert reasons_of(tmp_path, lost=lost) == [lost]

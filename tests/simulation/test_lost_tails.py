@@ -1,0 +1,257 @@
+"""A broker that lost the end of a log, and one that only seems to have.
+
+An owner goes on appending, so what is gone is filled up at once: by its next batch, or by a no-op.
+From then on the log's ends tell nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from rowtide.core import variant
+from rowtide.core.errors import Rejected, StoreError, Unavailable
+from rowtide.core.lease import CLAIM, Lease, encode_lease
+from rowtide.core.mutation import PUT, UPDATE, Change, Outcome
+from rowtide.core.plainbuffer import put_cell
+from rowtide.stream.logs.log import Entry
+from rowtide.stream.slots.slot import LOOK_AGAIN_S, WATCH_S, Slot
+from tests.simulation.broker import Partition
+from tests.simulation.clients import row_in
+from tests.simulation.memory_cluster import SimulatedLog
+from tests.simulation.network import Fate
+from tests.simulation.program import in_world
+from tests.simulation.row_model import MARK
+from tests.simulation.scene import ROW, SHARD, Scene
+from tests.simulation.simulated_worker import TOPICS
+from tests.simulation.world import World
+
+A, B = 0, 1
+LOG = TOPICS.shard(SHARD)
+
+
+def told(story: Callable[[Scene], Awaitable[None]], *, workers: int = 1) -> None:
+    """Tell a story of a slot that worker A has, with a few writes in it.
+
+    What is lost breaks the world's invariants: nobody checks them.
+    """
+
+    async def whole(world: World) -> None:
+        world.shared.group.tell_s_max = 0.01
+        await world.begin()
+        scene = Scene(world)
+        await scene.give(A)
+        for kind in (PUT, UPDATE, UPDATE):
+            await scene.done(A, kind)
+        world.check = lambda: None  # type: ignore[method-assign]
+        await story(scene)
+
+    in_world(whole, workers=workers, slots=1)
+
+
+def log_of(scene: Scene, topic: str) -> Partition:
+    return scene.world.broker.log((topic, 0))
+
+
+def lose(scene: Scene, topic: str, count: int) -> None:
+    """Lose the last entries of a log."""
+    del log_of(scene, topic).entries[-count:]
+
+
+def slot_of(scene: Scene, number: int = A) -> Slot:
+    return scene.worker(number).roster.slots[0]
+
+
+async def write(scene: Scene, count: int = 1) -> list[Outcome | StoreError]:
+    """Ask for changes of the row that share a batch; return what became of them, if anything."""
+    heard: list[Outcome | StoreError] = []
+    try:
+        for _ in range(count):
+            change = Change(UPDATE, ROW.key, [put_cell(MARK, variant.encode("late"), None)])
+            slot_of(scene).owner(SHARD).submit(change, heard.append)
+    except Unavailable as error:
+        heard.append(error)
+    await asyncio.sleep(1.0)
+    return heard
+
+
+async def reopened(scene: Scene) -> None:
+    """Let the slot be claimed by somebody who never serves it; return when it is open again."""
+    lease = log_of(scene, TOPICS.lease)
+    claim = Lease(lease.end, CLAIM, lease.end, b"a rival.", "rival:1")
+    scene.world.broker.append((TOPICS.lease, 0), [(b"", encode_lease(claim))])
+    await asyncio.sleep(2 * WATCH_S)
+    await slot_of(scene).opened.wait()
+
+
+# Shards.
+
+
+@pytest.mark.parametrize("more", [0, 1, 3])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_shard_whose_log_lost_its_end_closes_however_much_fills_it(lost: int, more: int) -> None:
+    async def story(scene: Scene) -> None:
+        lose(scene, LOG, lost)
+        assert not any(isinstance(one, Outcome) for one in await write(scene, lost + more))
+        assert "are lost" in slot_of(scene).closed[SHARD]
+        await asyncio.sleep(3 * LOOK_AGAIN_S)
+        assert "are lost" in slot_of(scene).closed[SHARD], "its ends lack nothing any more"
+        await reopened(scene)
+        assert "another entry" in slot_of(scene).closed[SHARD]
+        assert not any(isinstance(one, Outcome) for one in await write(scene))
+
+    told(story)
+
+
+def test_a_no_op_that_settles_an_unknown_outcome_may_fill_it_too() -> None:
+    async def story(scene: Scene) -> None:
+        end = log_of(scene, LOG).end
+        lose(scene, LOG, 1)
+        scene.worker(A).link.fates.append(Fate.LOST_REQUEST)
+        await write(scene)
+        await asyncio.sleep(30)
+        assert SHARD in slot_of(scene).closed
+        assert log_of(scene, LOG).end == end, "the no-op has taken the place"
+        await reopened(scene)
+        assert "another entry" in slot_of(scene).closed[SHARD]
+
+    told(story)
+
+
+def test_a_worker_that_starts_anew_finds_the_log_filled_by_somebody_else() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.world.stop(A)
+        lose(scene, LOG, 1)
+        other = log_of(scene, LOG).entries[-1]
+        scene.world.broker.append((LOG, 0), [(other.key, other.value)] * 3)
+        scene.world.start(A)
+        await asyncio.sleep(10)
+        assert "another entry" in slot_of(scene).closed[SHARD]
+
+    told(story)
+
+
+def test_entries_that_come_back_open_the_shard() -> None:
+    async def story(scene: Scene) -> None:
+        log = log_of(scene, LOG)
+        whole = list(log.entries)
+        lose(scene, LOG, 1)
+        await write(scene, 2)
+        assert SHARD in slot_of(scene).closed
+        log.entries[:] = [*whole, Entry(log.end, *log.entries[-1][1:])]
+        await asyncio.sleep(LOOK_AGAIN_S + 5)
+        assert not slot_of(scene).closed
+        assert isinstance((await write(scene))[0], Outcome)
+
+    told(story)
+
+
+def test_a_repair_keeps_what_the_rows_have_and_takes_what_stands_there_now() -> None:
+    async def story(scene: Scene) -> None:
+        before = len(log_of(scene, LOG).entries)
+        row = row_in(slot_of(scene).owner(SHARD).rows, ROW)
+        lose(scene, LOG, 2)
+        await write(scene, 3)
+        loss = await slot_of(scene).repair(SHARD, accept=False)
+        assert (loss.first, loss.last, loss.filled) == (before - 2, before - 1, True)
+        assert SHARD in slot_of(scene).closed
+        await slot_of(scene).repair(SHARD, accept=True)
+        assert row_in(slot_of(scene).owner(SHARD).rows, ROW) == row
+        assert isinstance((await write(scene))[0], Outcome)
+        await reopened(scene)
+        assert not slot_of(scene).closed
+        with pytest.raises(Rejected):
+            await slot_of(scene).repair(SHARD, accept=False)
+
+    told(story)
+
+
+@contextmanager
+def silent_once(of: Callable[[SimulatedLog], bool]) -> Iterator[None]:
+    """Let a new leader, which has the entries, tell nothing of them once."""
+    read = SimulatedLog.read
+    left = [1]
+
+    async def short(self: SimulatedLog, offset: int, **named: Any) -> list[Entry]:
+        found = await read(self, offset, **named)
+        if found and left[0] and not named.get("wait_s") and of(self):
+            left[0] = 0
+            return []
+        return found
+
+    with patch.object(SimulatedLog, "read", short):
+        yield
+    assert not left[0], "nobody asked"
+
+
+def test_a_shard_stays_open_where_a_new_leader_tells_nothing_for_a_moment() -> None:
+    async def story(scene: Scene) -> None:
+        with silent_once(lambda log: log.place[0] == LOG):
+            async with asyncio.timeout(LOOK_AGAIN_S / 2):  # Not closed, and opened again.
+                await scene.give(B)
+            assert not slot_of(scene, B).closed
+
+    told(story, workers=2)
+
+
+# The catalog.
+
+
+def test_a_catalog_that_lost_its_end_takes_no_change() -> None:
+    async def story(scene: Scene) -> None:
+        catalog = scene.worker(A).catalog_owner
+        await catalog.reserve_shards(1)
+        lose(scene, TOPICS.catalog, 1)
+        for _ in range(4):
+            with pytest.raises(Unavailable, match="lost what it had acknowledged"):
+                await catalog.reserve_shards(1)
+        assert not catalog.owning
+        assert isinstance((await write(scene))[0], Outcome), "shards that are open serve on"
+
+    told(story)
+
+
+def test_its_slot_does_not_open_again_but_in_a_worker_that_starts_anew() -> None:
+    async def story(scene: Scene) -> None:
+        catalog = scene.worker(A).catalog_owner
+        await catalog.reserve_shards(1)
+        lose(scene, TOPICS.catalog, 1)
+        with pytest.raises(Unavailable):
+            await catalog.reserve_shards(1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(60):
+                await reopened(scene)
+        assert "another one than was read" in catalog.lost
+        scene.world.kill(A, 0)
+        scene.world.start(A)
+        await asyncio.sleep(10)
+        assert scene.worker(A).catalog_owner.lost == ""
+        await scene.worker(A).catalog_owner.reserve_shards(1)
+
+    told(story)
+
+
+def test_a_follower_opens_nothing_by_a_catalog_that_lacks_what_it_read() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.worker(A).catalog_owner.reserve_shards(1)
+        follower = scene.worker(B).catalog_owner
+        await follower.prove()
+        lose(scene, TOPICS.catalog, 2)
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="lost what it had acknowledged"):
+                await follower.prove()
+
+    told(story, workers=2)
+
+
+def test_a_catalog_of_which_a_new_leader_tells_nothing_for_a_moment_is_taken_over() -> None:
+    async def story(scene: Scene) -> None:
+        with silent_once(lambda log: log is scene.worker(B).catalog_owner._appender.log):
+            await scene.give(B)
+
+    told(story, workers=2)
