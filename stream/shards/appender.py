@@ -16,11 +16,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable
 from rowtide.stream.logs.log import Entry, Log
 from rowtide.stream.measures.counts import Counts
 
-__all__ = ["Appended", "Appender", "LogShortened", "read_known"]
+__all__ = ["Appended", "Appender", "BatchRefused", "LogShortened", "read_known"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,10 @@ PAGE_S = 5.0
 
 class LogShortened(Exception):
     """The log ends before an offset it had acknowledged: the broker lost what it had promised."""
+
+
+class BatchRefused(Rejected):
+    """The log took nothing of a batch, and never will."""
 
 
 class Appended(NamedTuple):
@@ -70,11 +74,15 @@ class Appender:
         """Append ``batch``, whose records name the offsets from ``at`` on.
 
         Raises ``Unavailable`` where nothing was written (the end may have moved all the same),
-        ``LogShortened`` where the log ends before ``at``. An unknown outcome is not raised but
-        settled, however long that takes; cancelling leaves it unknown.
+        ``BatchRefused`` where that will be so again, ``LogShortened`` where the log ends before
+        ``at``. An unknown outcome is not raised but settled, however long that takes; cancelling
+        leaves it unknown.
         """
         try:
             base = await self.log.append(batch, deadline_s=self._deadline_s)
+        except Rejected as error:
+            # Only this says that nothing was written: what fails further down does not.
+            raise BatchRefused(error.code, error.message) from error
         except OutcomeUnknown as error:
             logger.warning("append to %s at %d: outcome unknown: %s", self.log.name, at, error)
             self._counts.appends_unknown += 1

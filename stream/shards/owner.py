@@ -31,7 +31,7 @@ from rowtide.core.source_batch import SourceBatch
 from rowtide.core.transaction_id import TransactionId, commit_key, session_missing
 from rowtide.stream.logs.log import Entry, Log
 from rowtide.stream.measures.counts import Counts
-from rowtide.stream.shards.appender import Appender, LogShortened
+from rowtide.stream.shards.appender import Appender, BatchRefused, LogShortened
 from rowtide.stream.shards.open_transactions import Held, Nothing, OpenTransactions
 from rowtide.stream.shards.recent_entries import RecentEntries
 from rowtide.stream.shards.replay import replay, take
@@ -114,6 +114,8 @@ class ShardOwner:
         self._in_flight: list[Waiting] = []
         self._barriers = 0
         self._behind = False
+        self._alone = 0
+        """So many at the queue's head go alone, each a batch: as one they were refused."""
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -344,6 +346,9 @@ class ShardOwner:
     def _take(self) -> list[Waiting]:
         """Take the next batch off the queue; a hidden record goes alone, a group goes whole."""
         settings, waiting = self._settings, self._waiting
+        if self._alone:
+            self._alone -= 1
+            return [waiting.popleft()]
         batch: list[Waiting] = []
         size = count = 0
         while waiting and len(batch) + count < settings.batch_records_max:
@@ -379,6 +384,9 @@ class ShardOwner:
             try:
                 told = await self.appender.append(pairs, at)
                 break
+            except BatchRefused as error:
+                self._refuse(error)
+                return False
             except Unavailable as error:
                 if self._loop.time() - since_s > self._settings.write_s_max / 2:
                     self._refuse_all(error)
@@ -395,11 +403,15 @@ class ShardOwner:
         if told.entries or not told.stands:
             shard.discard()
             self.replay(told.entries)
-            for waiting in self._waiting:
-                waiting.evaluated = waiting.error = None
-                waiting.many = ()
-            self._catch_up()
+            self._evaluate_anew()
         return told.stands
+
+    def _evaluate_anew(self) -> None:
+        """Evaluate who waits: what they were evaluated upon is not as it was."""
+        for waiting in self._waiting:
+            waiting.evaluated = waiting.error = None
+            waiting.many = ()
+        self._catch_up()
 
     def _count(self, pairs: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         counts = self._counts
@@ -407,13 +419,31 @@ class ShardOwner:
         counts.append_records += len(pairs)
         counts.append_bytes += sum([len(value) for _, value in pairs])
 
+    def _refuse(self, error: BatchRefused) -> None:
+        """Fail the one in flight, of which nothing was written; several are tried one by one.
+
+        What a batch is refused for, its size perhaps, may be the fault of one, or of none.
+        """
+        refused, self._in_flight = self._in_flight, []
+        if len(refused) > 1:
+            self._alone = len(refused)
+            self._waiting.extendleft(reversed(refused))
+        elif refused[0].hidden is not None:
+            self._barriers -= 1
+            fail(refused[0], Unavailable(error.message))  # Whoever of us asked asks again.
+        else:
+            logger.warning("shard %s refuses a change: %s", self.shard.shard_id, error)
+            fail(refused[0], error)
+        self.shard.discard()
+        self._evaluate_anew()
+
     def _refuse_all(self, error: Unavailable) -> None:
         """Fail everyone who waits: nothing of theirs was written."""
         logger.warning("shard %s refuses its queue: %s", self.shard.shard_id, error)
         refused = [*self._in_flight, *self._waiting]
         self._in_flight = []
         self._waiting.clear()
-        self._barriers = 0
+        self._barriers = self._alone = 0
         self._behind = False
         self.shard.discard()
         for waiting in refused:
