@@ -53,7 +53,8 @@ SEAL_AGAIN_S = 1.0
 
 ROUND_S = 0.05
 ROUNDS_MAX = 2000
-"""After so many rounds a move goes on all the same: writes come faster than they are copied."""
+"""After so many rounds in which the other slot folded something, or all there was, a move goes on
+all the same: writes come faster than they are copied."""
 
 
 class SlotReshapes:
@@ -263,7 +264,7 @@ class SlotReshapes:
     async def _ended(self, owner: ShardOwner, reshape: Reshape, copy: ShardCopy) -> None:
         """Seal a shard whose copy has nearly all; one that can't be sealed is served meanwhile."""
         for left in reversed(range(SEALS_MAX)):
-            await self._catch_up(copy, reshape.children[0])
+            await self._catch_up(copy, reshape, reshape.children[0])
             await self._quiet([owner])
             try:
                 await self._sealed(owner, reshape)
@@ -280,14 +281,23 @@ class SlotReshapes:
             else:
                 return
 
-    async def _catch_up(self, copy: ShardCopy, child: ShardRange) -> None:
-        """Copy what is written meanwhile until little is left, there too."""
-        for _ in range(ROUNDS_MAX):
+    async def _catch_up(self, copy: ShardCopy, reshape: Reshape, child: ShardRange) -> None:
+        """Copy what is written meanwhile until little is left, there too.
+
+        A slot that folds nothing might never open the child: it is waited for. Raises
+        ``Unavailable`` where the move is planned no more.
+        """
+        before, rounds = -1, 0
+        while rounds < ROUNDS_MAX:
             copied = await copy.delta()
             received = await self._links.received(child)
             if copied <= LEFT_ENTRIES and copy.end - received <= LEFT_RECORDS:
                 return
+            rounds += received > before or received >= copy.end - 1
+            before = max(before, received)
             await asyncio.sleep(ROUND_S)
+            if self._links.plan(reshape.id) is None:
+                raise Unavailable(f"the move of {reshape.id} is planned no more")
 
     def _parents(self, reshape: Reshape) -> list[ShardOwner]:
         """Return the parents, open or ended. Raises ``Unavailable``."""

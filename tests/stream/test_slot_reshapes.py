@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from itertools import chain, count, repeat
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
@@ -12,8 +14,10 @@ from rowtide.core.errors import Unavailable
 from rowtide.core.reshape import Reshape, Sealed
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shards.copy import ShardCopy
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots import reshapes as slot_reshapes
 from rowtide.stream.slots.closed_shards import ClosedShards
 from rowtide.stream.slots.reshape_links import ReshapeLinks
 from rowtide.stream.slots.reshapes import SlotReshapes
@@ -80,6 +84,54 @@ async def test_what_came_of_a_shard_is_not_read_while_that_one_still_is() -> Non
     of.ended["s1"] = owner_of("s1")
     await of.open_ended(ROWS)
     assert around.read == ["s2", "s5", "s3", "s4"]
+
+
+class Copying:
+    """A copy of which all is in the log, while writes go on, and the slot that is to fold it."""
+
+    def __init__(self, folded: Iterable[int], *, planned: int) -> None:
+        self.end = 100
+        self._folded = iter(folded)
+        self._left = planned
+
+    async def delta(self) -> int:
+        self.end += 1
+        return 1
+
+    async def received(self, _child: ShardRange) -> int:
+        return next(self._folded)
+
+    def plan(self, _of: str) -> Reshape | None:
+        self._left -= 1
+        return MOVED if self._left > 0 else None
+
+
+MOVED = Reshape("move", 1, ("s1",), (ShardRange("s2", 1),), 1)
+ROUNDS = 3
+
+
+async def caught_up(copying: Copying) -> None:
+    """Wait until a slot has folded what is copied, or has had its rounds."""
+    of = reshapes(cast(Around, copying))
+    with patch.multiple(slot_reshapes, ROUND_S=0.0, ROUNDS_MAX=ROUNDS):
+        await of._catch_up(cast(ShardCopy, copying), MOVED, MOVED.children[0])
+
+
+async def test_a_move_waits_for_a_slot_that_folds_nothing() -> None:
+    never = repeat(-1)
+    with pytest.raises(Unavailable, match="planned no more"):
+        await caught_up(Copying(never, planned=50 * ROUNDS))
+    stopped = chain((1, 2), repeat(2))
+    with pytest.raises(Unavailable, match="planned no more"):
+        await caught_up(Copying(stopped, planned=50 * ROUNDS))
+
+
+async def test_a_move_goes_on_where_a_slot_folds_more_slowly_than_is_written() -> None:
+    await caught_up(Copying(count(1), planned=50 * ROUNDS))
+
+
+async def test_a_move_goes_on_once_a_slot_has_folded_what_there_is() -> None:
+    await caught_up(Copying(chain(repeat(-1, 10 * ROUNDS), (200,)), planned=50 * ROUNDS))
 
 
 async def test_a_shard_that_was_opened_again_and_had_ended_is_not_sealed_by_its_former_owner() -> (
