@@ -216,6 +216,11 @@ def _emit_faults(workers: Iterable[Status]) -> None:
             for shard, why in slot["closed"].items()
         ]
         faults += [
+            f"shard {shard} is tried again and does not open: {why}"
+            for slot in worker["slots"]
+            for shard, why in slot["opening"].items()
+        ]
+        faults += [
             f"shard {shard} is not kept warm at {address}: {why}"
             for copy in worker["standbys"]
             for shard, why in copy["faults"].items()

@@ -21,8 +21,9 @@ def status(client: Client, output: Output) -> None:
     """Show how the server is doing.
 
     Needs a key with the admin right. The process is the one that is asked, the slots are those of
-    all workers. A slot is open when its shards are; without its lease it serves no reads. Dirty
-    rows wait for the changelog; nothing acknowledged depends on them.
+    all workers. A slot is open when its shards are, but for those whose logs do not answer; without
+    its lease it serves no reads. Dirty rows wait for the changelog; nothing acknowledged depends on
+    them.
     """
     found = _joined(client.call_json("RowtideClusterStatus", {})["workers"])
     found = {"endpoint": client.endpoint, **found}

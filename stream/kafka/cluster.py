@@ -123,6 +123,15 @@ class Cluster:
             topic.name: len(topic.partitions) for topic in found if topic.name.startswith(prefix)
         }
 
+    async def exists(self, topic: str) -> bool:
+        """Say whether there is such a topic, see ``LogCluster``."""
+
+        async def once() -> Sequence[TopicFound]:
+            return await self.brokers.metadata([topic])
+
+        found = await self.brokers.until_deadline(self.config.bootstrap, once)
+        return all(told.error != UNKNOWN_TOPIC for told in found)
+
     async def create_topics(self, specs: Sequence[TopicSpec]) -> None:
         """Create topics where they are missing, and wait until each has its leaders."""
         if not specs:

@@ -36,6 +36,10 @@ class LogCluster(Protocol):
         """
         ...
 
+    async def exists(self, topic: str) -> bool:
+        """Say whether there is such a topic, as some broker knows. Raises ``Unavailable``."""
+        ...
+
     async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:
         """Append to several logs of this cluster at once; one result each, in order.
 

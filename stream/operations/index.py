@@ -136,8 +136,7 @@ class IndexOperations:
 
         starts = self._ends(self._directory.table(instance, name))
         async with self._logs.deleted_if_refused(shard.shard_id for shard in shards):
-            await self._owner.change(decide)
-        await self._placement.settle()
+            await self._placement.change(decide)
         for shard in shards:
             with suppress(Unavailable):  # It reads the logs from their start then.
                 await self._begin_feed(shard, starts)
@@ -191,12 +190,14 @@ class IndexOperations:
         _known(self._directory.table(instance, name), request.index_name)
         self._throttle.take(instance)
         dropped: list[Index] = []
+        tables: set[int] = set()
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
             table = catalog.table(instance, name)
             if table is None:
                 raise no_table()
             dropped[:] = [_known(table, request.index_name)]
+            tables.add(table.table_id)
             left = tuple(index for index in table.indexes if index not in dropped)
             changed = replace(table, indexes=left)
             return [Document(TABLE, table_id(table), table_content(changed))]
@@ -204,7 +205,7 @@ class IndexOperations:
         await self._owner.change(decide)
         shards = [shard for index in dropped for shard in index.shards]
         left = self._logs.dropped(shard.shard_id for shard in shards)
-        await self._placement.settle()
+        await self._placement.settle(tables)
         await self._logs.delete(left)
         return pb.DropIndexResponse().SerializeToString()
 
@@ -228,7 +229,7 @@ class IndexOperations:
             if state.has_followed(table, index, ends):
                 await self._owner.change(_without_building(number, index.table_id))
                 self._built_at.pop(index.table_id, None)
-        await self._placement.settle()
+        await self._placement.settle({number})
         return b"{}"
 
     async def _state(self, number: int) -> State:

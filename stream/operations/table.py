@@ -121,8 +121,7 @@ class TableOperations:
 
         made = [*shards, *(shard.shard_id for shard in followers)]
         async with self._logs.deleted_if_refused(made):
-            await self._owner.change(decide)
-        await self._placement.settle()
+            await self._placement.change(decide)
         return pb.CreateTableResponse().SerializeToString()
 
     def _check_new(self, catalog: Catalog, draft: Table) -> None:
@@ -209,7 +208,7 @@ class TableOperations:
 
         await self._owner.change(decide)
         table = self._directory.table(identity.instance, request.table_name)
-        await self._placement.settle()
+        await self._placement.settle({table.table_id})
         return pb.UpdateTableResponse(
             reserved_throughput_details=_throughput(table),
             table_options=options_message(table.options),
@@ -274,7 +273,7 @@ class TableOperations:
 
         await self._owner.change(decide)
         left = self._logs.dropped(shard.shard_id for shard in shards)
-        await self._placement.settle()
+        await self._placement.settle({table.table_id})
         await self._logs.delete(left)
         return pb.DeleteTableResponse().SerializeToString()
 

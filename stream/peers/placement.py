@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from rowtide.core.authentication import Identity
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.catalog import TABLE, Catalog, Document
+from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.stream.catalog.owner import CatalogOwner, Decide
 from rowtide.stream.peers.hop import NOBODY, HopClient
 from rowtide.stream.peers.peers import Peers
@@ -54,46 +56,53 @@ class Placement:
         """Set with every change of the catalog."""
 
     async def run(self) -> None:
-        """Settle whenever the catalog has changed, until cancelled."""
+        """Begin to settle whenever the catalog has changed, until cancelled.
+
+        Nothing is waited for: each shard is brought in line in a task of its own.
+        """
         while True:
             await self.wake.wait()
             self.wake.clear()
-            try:
-                await self._settle_here()
-            except StoreError as error:
-                logger.info("shards are brought in line later: %s", error)
-                self.wake.set()
-                await asyncio.sleep(RETRY_S)
+            self._begin_here()
 
     async def change(self, decide: Decide) -> None:
         """Change the catalog, as its owner does, and return once that is in force everywhere."""
-        await self._catalog.change(decide)
-        await self.settle()
+        tables: set[int] = set()
 
-    async def settle(self) -> None:
-        """Return once the catalog as it is now is in force on every worker.
+        def noted(catalog: Catalog, stamp: int) -> Sequence[Document]:
+            documents = decide(catalog, stamp)
+            tables.clear()
+            tables.update(int(each.id) for each in documents if each.kind == TABLE)
+            return documents
 
-        Raises ``OutcomeUnknown`` where that takes too long: it will come into force.
+        await self._catalog.change(noted)
+        await self.settle(tables)
+
+    async def settle(self, tables: Collection[int]) -> None:
+        """Return once these tables, by number, are on every worker as the catalog has them now.
+
+        Raises ``OutcomeUnknown`` where that takes too long: it will come into force. Shards of
+        other tables are not waited for.
         """
-        applied = self._catalog.catalog.applied
+        asked_for = _settled_to(self._catalog.catalog.applied, tables)
         try:
             async with asyncio.timeout(SETTLE_S_MAX):
-                await _until_done(self._settle_here)
+                await _until_done(partial(self._settle_here, tables))
                 asked: set[str] = set()
                 # Again and again: a worker may take over the slots of one that dies meanwhile.
                 while left := self._peers.serving() - asked:
                     for address in sorted(left):
-                        await _until_done(partial(self._ask, address, applied))
+                        await _until_done(partial(self._ask, address, asked_for))
                     asked |= left
-                await self._tell_idle(applied)
+                await self._tell_idle(asked_for)
         except TimeoutError:
             raise OutcomeUnknown from None
 
-    async def _tell_idle(self, applied: int) -> None:
+    async def _tell_idle(self, asked_for: bytes) -> None:
         """Let workers without slots read the catalog, which they would by themselves, later."""
         idle = self._peers.known() - self._peers.serving()
         if idle:
-            await self._peers.ask(SETTLE, _settled_to(applied), among=idle, answer_s=IDLE_S)
+            await self._peers.ask(SETTLE, asked_for, among=idle, answer_s=IDLE_S)
 
     async def others(self, operation: str, body: bytes) -> list[bytes]:
         """Return what every other worker with slots answers. Raises what one of them raised."""
@@ -101,16 +110,17 @@ class Placement:
         return [await self._hop.call(at, NOBODY, operation, body) for at in serving]
 
     async def settle_request(self, _identity: Identity, body: bytes) -> bytes:
-        """Settle what another worker has changed in the catalog, up to its offset ``applied``."""
-        applied = int(json.loads(body)["applied"])
+        """Settle the ``tables`` that another worker has changed, by the catalog at ``applied``."""
+        told = json.loads(body)
+        applied, tables = int(told["applied"]), {int(number) for number in told["tables"]}
         if self._catalog.catalog.applied < applied:
             await self._catalog.refresh()
         if self._catalog.catalog.applied < applied:
             raise Unavailable("The catalog is not read that far yet.")
-        await self._settle_here()
+        await self._settle_here(tables)
         return b"{}"
 
-    async def _ask(self, address: str, applied: int) -> None:
+    async def _ask(self, address: str, asked_for: bytes) -> None:
         """Have another worker settle, unless it owns nothing any more.
 
         Raises ``Unavailable`` where it has not, yet: one that stands still never answers.
@@ -119,17 +129,23 @@ class Placement:
             return
         try:
             async with asyncio.timeout(ASK_S):
-                await self._hop.call(address, NOBODY, SETTLE, _settled_to(applied))
+                await self._hop.call(address, NOBODY, SETTLE, asked_for)
         except TimeoutError:
             raise Unavailable from None
 
-    async def _settle_here(self) -> None:
+    def _begin_here(self) -> None:
         for slot in list(self._slots.values()):
-            await slot.settle()
+            with suppress(Unavailable):  # One that closes just now begins anew when it opens.
+                slot.begin_settling()
+
+    async def _settle_here(self, tables: Collection[int]) -> None:
+        self._begin_here()
+        for slot in list(self._slots.values()):  # What is waited for goes on side by side.
+            await slot.settled(tables)
 
 
-def _settled_to(applied: int) -> bytes:
-    return json.dumps({"applied": applied}).encode()
+def _settled_to(applied: int, tables: Collection[int]) -> bytes:
+    return json.dumps({"applied": applied, "tables": sorted(tables)}).encode()
 
 
 async def _until_done(attempt: Callable[[], Awaitable[None]]) -> None:

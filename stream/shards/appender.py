@@ -66,6 +66,8 @@ class Appender:
         counts: Counts | None = None,
     ) -> None:
         self.log = log
+        self.refusal = ""
+        """What the log answered last to a fence that goes on."""
         self._counts = counts or Counts()
         self._noop = noop
         self._deadline_s = deadline_s
@@ -111,9 +113,11 @@ class Appender:
                 base = await self.log.append([self._noop(end)], deadline_s=self._deadline_s)
                 if base == end:
                     return end + 1
-            except OutcomeUnknown:
+            except OutcomeUnknown as error:
+                self.refusal = str(error)
                 await self.log.disconnect()
             except Unavailable as error:
+                self.refusal = str(error)
                 logger.debug("fence of %s waits: %s", self.log.name, error)
             await asyncio.sleep(waited)
             waited = min(waited * 2, BACKOFF_S_MAX)

@@ -78,6 +78,8 @@ class SlotReshapes:
     ) -> None:
         self.ended: dict[str, ShardOwner] = {}
         """Those that were sealed, by shard id, while the catalog knows them."""
+        self.unread: dict[str, StoreError] = {}
+        """Those that were sealed and could not be read the last time, each with its reason."""
         self._number = number
         self._links = links
         self._opener = opener
@@ -98,6 +100,7 @@ class SlotReshapes:
     def clear(self) -> None:
         """Forget everything: the slot closes."""
         self.ended.clear()
+        self.unread.clear()
         self._carried = set()  # Tasks of the life that ends take themselves off the former one.
 
     async def open_ended(self, rows: RowStore) -> None:
@@ -105,18 +108,32 @@ class SlotReshapes:
 
         Those that end meanwhile are among them: a former owner may still carry a change through.
         Those ``begun`` find their seals themselves; what came of them is left until they have. One
-        that can't be read for good is noted in ``closed`` with the reason.
+        that can't be read for good is noted in ``closed`` with the reason. One that can't be read
+        now keeps only what came of it; then ``Unavailable`` is raised, once all others are read.
         """
         async with self._opening:
-            while left := self._due():
+            failed = self.unread = {}
+            while left := self._due(failed):
                 for table, shard in left:
                     try:
                         self._require_whole(shard)
                         owner = await self._opener.open_ended(table, shard, rows)
                     except (LogShortened, record.CorruptRecord) as error:
                         self._closed.close(shard.shard_id, error)
+                    except StoreError as error:
+                        failed[shard.shard_id] = error
+                        break  # What came of it is no more due.
                     else:
                         self.ended[shard.shard_id] = owner
+        for shard_id, failure in failed.items():
+            raise Unavailable(f"shard {shard_id} is not read to its end: {failure}") from failure
+
+    async def open_what_answers(self, rows: RowStore) -> None:
+        """Do the same, and leave those that can't be read now in ``unread``."""
+        try:
+            await self.open_ended(rows)
+        except Unavailable as error:
+            logger.warning("slot %d: %s", self._number, error)
 
     async def read_ended(self, rows: RowStore) -> None:
         """Do the same as far as it can be done now: the rest is left to who needs it."""
@@ -133,11 +150,12 @@ class SlotReshapes:
         # A catalog may have many shards, and most were read, or are forgotten: they cost no look.
         if not any(self._links.knows(p) and p not in self.ended for p in shard.parents):
             return
-        await self.open_ended(rows)
+        await self.open_what_answers(rows)  # What does not may be others' parent.
         self._require_whole(shard)
         left = {parent.shard_id for _, parent in self._unread(self.ended)}
         if missing := sorted(left.intersection(shard.parents)):
-            raise Unavailable(f"shard {missing[0]}, from which it came, is not read to its end")
+            why = self.unread.get(missing[0], "it is not read to its end")
+            raise Unavailable(f"shard {missing[0]}, from which it came: {why}")
 
     def rest_on_changelog(self, rows: RowStore, open_: Iterable[tuple[Table, ShardRange]]) -> bool:
         """Say whether what a shard's parents left to it is in the changelog, or was never read.
@@ -150,11 +168,14 @@ class SlotReshapes:
             for _, shard in (*self._links.ended(self._number), *open_)
         )
 
-    def _due(self) -> list[tuple[Table, ShardRange]]:
-        """Return the shards that have ended and are to be read now, parents first."""
+    def _due(self, failed: Collection[str] = ()) -> list[tuple[Table, ShardRange]]:
+        """Return the shards that have ended and are to be read now, parents first.
+
+        Neither those that have ``failed`` are, nor what came of them.
+        """
         due: list[tuple[Table, ShardRange]] = []
-        waited_for = set(self._begun).difference(self.ended)
-        for table, shard in self._unread(self.known):
+        waited_for = {*self._begun, *failed}.difference(self.ended)
+        for table, shard in self._unread(self.known.union(failed)):
             # Entries of a parent would be passed over beneath those of its children.
             if waited_for.intersection(shard.parents):
                 waited_for.add(shard.shard_id)

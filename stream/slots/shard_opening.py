@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 
+from rowtide.core.errors import StoreError, Unavailable
 from rowtide.core.mark import entry_digest
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard_state import in_force, options_body
@@ -23,6 +25,12 @@ from rowtide.stream.slots.standby_shard import Unflushed
 from rowtide.stream.slots.surroundings import Surroundings
 
 __all__ = ["ShardOpener"]
+
+ANSWER_S = 10.0
+"""A log that has not answered by then is tried again later: nobody else waits for its shard."""
+
+EXISTS_S = 2.0
+"""For so long it is asked then whether there is such a log."""
 
 
 class ShardOpener:
@@ -72,7 +80,8 @@ class ShardOpener:
             at = shard.state.applied + 1
             options = shard.control(options_body(shard.table), self._clock_us())
             record = options.log_key, shard.encoded(options, at)
-            told = await owner.appender.append([record], at)
+            async with _answering(owner):
+                told = await owner.appender.append([record], at)
             shard.discard()
             ours = [Entry(at, *record)] if told.stands else []
             owner.replay([*ours, *told.entries])
@@ -88,7 +97,8 @@ class ShardOpener:
         """
         owner = self._owner_of(table, shard, rows)
         state = owner.shard.state
-        start, end = await owner.log.bounds()
+        async with _answering(owner):
+            start, end = await owner.log.bounds()
         if state.seal is None or rows.flushed(shard.shard_id) < state.applied:
             start, end = await self._require_whole(owner)
             first = min(owner.end, rows.flushed(shard.shard_id) + 1)
@@ -99,14 +109,28 @@ class ShardOpener:
         self.starts[shard.shard_id] = start
         return owner
 
-    async def lacks_nothing(self, table: Table, shard: ShardRange, rows: RowStore) -> bool:
-        """Say whether a shard's log has all that the rows know to be acknowledged."""
-        owner = self._owner_of(table, shard, rows)
-        try:
-            await self._require_whole(owner)
-        except LogShortened:
-            return False
+    async def lacks_nothing(
+        self, shards: Iterable[tuple[Table, ShardRange]], rows: RowStore, shard_id: str
+    ) -> bool:
+        """Say whether the log of one of ``shards`` has all that the rows know to be acknowledged.
+
+        One that is not among them lacks nothing that anybody needs.
+        """
+        for table, shard in shards:
+            if shard.shard_id == shard_id:
+                try:
+                    await self._require_whole(self._owner_of(table, shard, rows))
+                except LogShortened:
+                    return False
         return True
+
+    async def is_missing(self, shard: ShardRange) -> bool:
+        """Say whether a broker tells that there is no log of a shard."""
+        around = self._surroundings
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(EXISTS_S):
+                return not await around.cluster.exists(around.topics.shard(shard.shard_id))
+        return False
 
     def _owner_of(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
         """Return a shard's owner as of the rows' mark."""
@@ -126,9 +150,11 @@ class ShardOpener:
     async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int, *, warm: bool) -> None:
         """Replay a shard's log up to a no-op of ours."""
         shard, began_s = owner.shard, time.monotonic()
-        start, _ = await self._require_whole(owner)
+        async with _answering(owner):
+            start, _ = await self._require_whole(owner)
         shard.claimed(claim, self._owner)
-        end = await owner.appender.fence()
+        async with _answering(owner):
+            end = await owner.appender.fence()
         shard.claimed(-1, self._owner)
         first = owner.end if warm or self._knows(owner) else rows.flushed(shard.shard_id) + 1
         replayed = await self._replay(owner, max(start, min(owner.end, first)), end)
@@ -187,3 +213,19 @@ class ShardOpener:
             await asyncio.sleep(0)
         owner.find_unflushed()
         return at - first
+
+
+@asynccontextmanager
+async def _answering(owner: ShardOwner) -> AsyncIterator[None]:
+    """Give a shard's log some time to answer. Raises ``Unavailable`` after that.
+
+    An append that is given up may still land. It names its offset: it is before the next fence, or
+    void. Its owner is not used again.
+    """
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            yield
+    except TimeoutError as error:
+        met = owner.appender.refusal
+        message = f"{owner.log.name} has not answered in {ANSWER_S:.0f} s"
+        raise Unavailable(f"{message}: {met}" if met else message) from error

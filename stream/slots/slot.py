@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from rowtide.core import record
 from rowtide.core.errors import LogTrimmed, StoreError, Unavailable, first_failure, invalid
 from rowtide.core.reshape import Sealed
 from rowtide.core.schema import ShardRange, Table
-from rowtide.core.shard_state import in_force, options_body
+from rowtide.core.shard_state import in_force
 from rowtide.stream.logs.changelog import Fenced
 from rowtide.stream.logs.log import Log
 from rowtide.stream.shards.appender import LogShortened
@@ -38,10 +38,11 @@ from rowtide.stream.slots.flush_scope import FlushScope, flush_scope
 from rowtide.stream.slots.indexes import SlotIndexes
 from rowtide.stream.slots.intakes import SlotIntakes
 from rowtide.stream.slots.local_rows import known_shards, local_rows, unseen
-from rowtide.stream.slots.long_ago import LongAgo
+from rowtide.stream.slots.opening_shards import Opening, OpeningShards
 from rowtide.stream.slots.openings import Openings
 from rowtide.stream.slots.reclaimer import Reclaimer
 from rowtide.stream.slots.reshapes import SlotReshapes
+from rowtide.stream.slots.settling import ShardSettling, concerns
 from rowtide.stream.slots.shard_opening import ShardOpener
 from rowtide.stream.slots.shard_repair import Loss, fill_log, find_loss, hold_rows
 from rowtide.stream.slots.standby_shard import Unflushed
@@ -97,16 +98,12 @@ class Slot:
         self.starts = self._opener.starts
         writer = cluster.changelog_writer(topics.changelog, number, topics.transactional_id(number))
         self._changelog = SlotChangelog(number, writer, self._require_claim, self._counts)
-        self._begun: set[str] = set()
+        self._begun = OpeningShards()
         """Shards that are open or about to be."""
-        self._settling = asyncio.Lock()
+        self._repairing = asyncio.Lock()
         self._tasks: asyncio.TaskGroup | None = None
         self._swept = asyncio.Event()
-        self._commits = LongAgo(
-            self._settings.commits_kept_s + surroundings.limits.transaction_s_max,
-            surroundings.clock_us,
-            surroundings.steady_s or asyncio.get_running_loop().time,
-        )
+        self._commits = surroundings.old_commits()
         self._assemble(links.indexes)
 
     def _assemble(self, indexes: IndexLinks) -> None:
@@ -121,6 +118,9 @@ class Slot:
             number, links, opener, shards, self.closed, self._begun, seal, log_of, self._counts
         )
         self._intakes = SlotIntakes(number, links, opener, self._make_room, self._log_of)
+        self._settling = ShardSettling(
+            shards, self._begun, self._is_gone, seal, self._index_work.dropped, self._swept.set
+        )
         self.reclaimer = Reclaimer(
             self.shards.values,
             self._changelog.bury,
@@ -138,9 +138,19 @@ class Slot:
         """Return the open shard. Raises ``Unavailable``, with the reason where it is for good."""
         owner = self.shards.get(shard_id)
         if owner is None:
-            reason = self.closed.get(shard_id)
+            reason = self.closed.get(shard_id) or self._begun.gone(shard_id)
             raise Unavailable() if reason is None else Unavailable(reason)
         return owner
+
+    @property
+    def all_closed(self) -> dict[str, str]:
+        """Why shards are closed, by id, those among them whose logs do not exist."""
+        return {**self._begun.all_gone(), **self.closed}
+
+    @property
+    def opening(self) -> dict[str, str]:
+        """Why shards are not open yet, by id: each is tried again and again."""
+        return self._begun.waiting()
 
     def followed(self, shard_id: str) -> ShardOwner:
         """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
@@ -199,7 +209,7 @@ class Slot:
                 await self._open()
                 opened = True
                 self.openings.succeeded()
-                tasks.create_task(self._settle_once(), name=f"settle[{self.number}]")
+                self.begin_settling()  # The catalog may have learned more meanwhile.
                 tasks.create_task(self._flush_often(), name=f"flush[{self.number}]")
                 tasks.create_task(self._look_again_often(), name=f"look[{self.number}]")
                 tasks.create_task(self._sweep_often(), name=f"sweep[{self.number}]")
@@ -237,66 +247,51 @@ class Slot:
                 tasks.create_task(owner.drain(), name=f"drain[{owner.shard.shard_id}]")
         await self._leases.release(self.number)
 
-    def _begin(self, shard: ShardRange) -> asyncio.Event:
-        """Open and serve a shard in the background; the event is set once that is decided."""
+    def _begin(self, shard: ShardRange) -> None:
+        """Open and serve a shard in the background."""
         assert self._tasks is not None, "shards are opened in a slot that runs"
-        served = asyncio.Event()
-        self._tasks.create_task(self._serve(shard, served), name=f"shard[{shard.shard_id}]")
-        self._begun.add(shard.shard_id)
-        return served
+        opening = Opening(asyncio.get_running_loop().time)
+        work = self._serve(shard, opening)
+        opening.task = self._tasks.create_task(work, name=f"shard[{shard.shard_id}]")
+        self._begun[shard.shard_id] = opening
 
-    async def _await_served(self, begun: Sequence[asyncio.Event]) -> None:
-        try:
-            async with asyncio.timeout(self._settings.shard.write_s_max):
-                for served in begun:
-                    await served.wait()
-        except TimeoutError as error:
-            raise Unavailable(f"slot {self.number} is slow to open its shards") from error
+    def begin_settling(self) -> None:
+        """Begin to bring the shards in line with the catalog, each on its own.
 
-    async def settle(self) -> None:
-        """Bring the shards of the open slot in line with the catalog.
-
-        Returns when shards that are new are open, those that are gone are sealed, and what changed
-        is in force. Raises ``Unavailable``, ``OutcomeUnknown``; then it is to be called again.
+        Where the slot is not open yet, only what it serves: the rest opens by the catalog as it is
+        read by now. Raises ``Unavailable`` where the slot closes just now.
         """
-        async with self._settling:
-            if not self.opened.is_set():
-                await self._put_in_force()  # The rest opens by the catalog as it is read by now.
-                return
+        if self._tasks is None:
+            return
+        gone: list[str] = []
+        if self.opened.is_set():
             wanted = {shard.shard_id: shard for _, shard in self._tables(self.number)}
-            for shard_id in [name for name in self.shards if name not in wanted]:
-                await self.remove_shard(shard_id)
             known = self._reshapes.known
-            await self._await_served(
-                [self._begin(shard) for name, shard in wanted.items() if name not in known]
-            )
-            await self._put_in_force()
-            assert self._tasks is not None, "the slot is open"
+            for shard_id in [name for name in wanted if name not in known]:
+                self._begin(wanted[shard_id])
+            gone = [name for name in self.shards if name not in wanted]
             if self.rows is not None:
                 self._reshapes.settle(self._tasks, self.rows, self.claim)
                 self._intakes.settle(self._tasks, self.rows)
+        self._settling.begin(self._tasks, gone)
 
-    async def _settle_once(self) -> None:
-        """Take in what the catalog has learned while the slot opened."""
-        with logged(f"slot {self.number}: settling"):
-            await self.settle()
+    async def settled(self, tables: Collection[int]) -> None:
+        """Return once the shards of these tables, by number, are in line with the catalog.
 
-    async def _put_in_force(self) -> None:
-        """Return when logs of open shards have their tables' options, and what was dropped goes."""
-        for owner in list(self.shards.values()):
-            dropped = owner in self._index_work.dropped
-            if dropped or not in_force(owner.shard.state, owner.shard.table):
-                # Those of the latest change, which may have come meanwhile: none undoes another.
-                await owner.submit_hidden(options_body(owner.shard.table))
-            if dropped:
-                self._index_work.dropped.discard(owner)
-                self._swept.set()
+        Then those that are new are open, those that are gone are sealed, and what changed is in
+        force. Raises ``Unavailable``; then it is to be called again.
+        """
+        within_s = self._settings.shard.write_s_max
+        if self.opened.is_set():
+            here = [s.shard_id for t, s in self._tables(self.number) if concerns(t, tables)]
+            await self._begun.served(here, within_s=within_s)
+        await self._settling.settled(tables, within_s=within_s)
 
-    async def remove_shard(self, shard_id: str) -> None:
-        """Seal a shard and forget it: the last valid record of its log says that it ended."""
-        owner = self.owner(shard_id)
-        await self._seal(owner, "{}")
-        self._swept.set()
+    def _is_gone(self, shard_id: str) -> bool:
+        """Say whether an open shard is the slot's no more."""
+        return self.opened.is_set() and all(
+            shard.shard_id != shard_id for _, shard in self._tables(self.number)
+        )
 
     async def _seal(self, owner: ShardOwner, plan: str) -> Sealed:
         """End a shard's log; it is open no more."""
@@ -318,12 +313,16 @@ class Slot:
     async def repair(self, shard_id: str, *, accept: bool) -> Loss:
         """Tell what a closed shard's log has lost; with ``accept`` serve what is left.
 
-        Raises ``Rejected`` where it is not closed, or for another reason.
+        Raises ``Rejected`` where it is not closed, or for another reason, and ``Unavailable`` where
+        there is no log in which something might be left.
         """
-        async with self._settling:  # One at a time: whoever is second finds it served.
+        if (why := self._begun.gone(shard_id)) is not None:
+            raise Unavailable(why)
+        async with self._repairing:  # One at a time: whoever is second finds it served.
             found = [pair for pair in self._tables(self.number) if pair[1].shard_id == shard_id]
             rows = self.rows if self._changelog.is_open else None
-            if rows is None or shard_id not in self.closed or not found:
+            waits = shard_id in self.closed and shard_id not in self._begun
+            if rows is None or not waits or not found:
                 raise invalid(f"Shard '{shard_id}' is not closed.")
             [(table, shard)] = found
             owner = self._opener.arriving(table, shard, rows)
@@ -335,7 +334,8 @@ class Slot:
                 await fill_log(owner, loss, self.claim, self._leases.owner)
                 if self.rows is not owner.rows or self.closed.pop(shard_id, None) is None:
                     raise Unavailable(f"slot {self.number} was opened again")
-                await self._await_served([self._begin(shard)])
+                self._begin(shard)
+                await self._begun.served([shard_id], within_s=self._settings.shard.write_s_max)
             return loss
 
     async def flush(self, *held: ShardOwner) -> int:
@@ -381,9 +381,10 @@ class Slot:
             await self._changelog.require_read()
         assert self._tasks is not None, "opening happens inside run"
         self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")
-        await self._reshapes.open_ended(self.rows)
-        for served in [self._begin(shard) for _, shard in self._tables(self.number)]:
-            await served.wait()
+        await self._reshapes.open_what_answers(self.rows)
+        for _, shard in self._tables(self.number):
+            self._begin(shard)
+        await self._begun.tried()
         if self.closed:  # Or was the changelog's end told by a broker that was deposed?
             await self._changelog.require_read()
         self.opened.set()
@@ -399,11 +400,14 @@ class Slot:
         if not await self._leases.still_last(self.number):
             raise Unavailable(f"slot {self.number} was claimed by another worker")
 
+    def _kept(self) -> list[tuple[Table, ShardRange]]:
+        """Return the slot's shards, with those that have ended and are not forgotten."""
+        return [*self._links.ended(self.number), *self._tables(self.number)]
+
     async def _read_changelog(self, rows: RowStore) -> None:
         try:
             reader = self._cluster.changelog_reader(self._topics.changelog, self.number)
-            shards = [*self._links.ended(self.number), *self._tables(self.number)]
-            await recover_rows(rows, reader, self._table_known, shards)
+            await recover_rows(rows, reader, self._table_known, self._kept())
         except StartPassed as error:
             raise self._behind(str(error)) from error
 
@@ -415,29 +419,35 @@ class Slot:
         destroy(self._path)
         return StoreBehind(f"{self._path}: {why}; rebuilding from Kafka")
 
-    async def _serve(self, shard: ShardRange, served: asyncio.Event) -> None:
+    async def _serve(self, shard: ShardRange, opening: Opening) -> None:
         """Open one shard and run it; open it again after a failure that may pass."""
         try:
-            await self._serve_on(shard, served)
+            await self._serve_on(shard, opening)
         finally:
-            self._begun.discard(shard.shard_id)
+            self._begun.pop(shard.shard_id, None)
         # The table was dropped, or the log has ended, perhaps before it was read here.
         assert self.rows is not None, "rows are open"
         await self._reshapes.read_ended(self.rows)
-        served.set()
+        opening.decided()
 
-    async def _serve_on(self, shard: ShardRange, served: asyncio.Event) -> None:
+    async def _serve_on(self, shard: ShardRange, opening: Opening) -> None:
         backoff_s = BACKOFF_S
         while (table := self._table_of(shard)) is not None:
             try:
                 assert self.rows is not None, "rows are open"
                 owner = await self._opened(table, shard, self.rows)
+                if opening.why or shard.copied:
+                    self._commits.restart()  # Its commits were made by another worker's clock.
             except (LogShortened, record.CorruptRecord) as error:
+                if self.opened.is_set():  # Or was the changelog's end told by a deposed broker?
+                    await self._changelog.require_read()
                 self.closed.close(shard.shard_id, error)
-                served.set()
+                opening.decided()
                 return
             except StoreError as error:
                 logger.warning("shard %s opens later: %s", shard.shard_id, error)
+                missing = await self._opener.is_missing(shard)
+                opening.failed(str(error), missing=missing)
             else:
                 # A later owner's fence stands before ours or comes after this look: either way
                 # nothing is acknowledged here that its readers miss.
@@ -458,7 +468,7 @@ class Slot:
                 self._index_work.follow(owner, self._tasks)
                 self._swept.set()  # What it replayed may be of an index dropped meanwhile.
                 logger.debug("shard %s of table %s is open", shard.shard_id, table.name)
-                served.set()
+                opening.decided()
                 backoff_s = BACKOFF_S
                 await owner.run()
                 self.shards.pop(shard.shard_id, None)
@@ -480,8 +490,6 @@ class Slot:
         warm = await self._intakes.arrived(table, shard, rows) if shard.copied else None
         owner = await self._opener.open(table, shard, rows, self.claim, warm=warm)
         await self._opener.put_in_force(owner)
-        if shard.copied:
-            self._commits.restart()  # Its commits were made by another worker's clock.
         return owner
 
     def _table_of(self, shard: ShardRange) -> Table | None:
@@ -504,21 +512,23 @@ class Slot:
                 raise Unavailable(f"slot {self.number} was claimed by another worker")
 
     async def _look_again_often(self) -> None:
-        """Open again where a broker that was deposed had told of logs that they lack something."""
+        """Open again where a broker that was deposed had told of logs that they lack something.
+
+        Logs that have ended, and could not be read so far, are read.
+        """
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
+            known = len(self.closed)
+            if self._reshapes.unread and self.rows is not None:
+                await self._reshapes.open_what_answers(self.rows)
+            if len(self.closed) > known:  # As for those that are closed while the slot opens.
+                await self._changelog.require_read()
             with logged(f"slot {self.number}: logs of closed shards"):
-                mistaken = await self.closed.were_mistaken(self._lacks_nothing)
+                assert self.rows is not None, "rows are open"
+                lacks_nothing = partial(self._opener.lacks_nothing, self._kept(), self.rows)
+                mistaken = await self.closed.were_mistaken(lacks_nothing)
             if mistaken:
                 raise Unavailable("the logs of closed shards lack nothing")
-
-    async def _lacks_nothing(self, shard_id: str) -> bool:
-        """Say whether the log of one of the slot's shards has all that was acknowledged."""
-        shards = [*self._links.ended(self.number), *self._tables(self.number)]
-        for table, shard in shards:
-            if shard.shard_id == shard_id and self.rows is not None:
-                return await self._opener.lacks_nothing(table, shard, self.rows)
-        return True  # Nobody needs it any more.
 
     async def _flush_often(self) -> None:
         while True:
@@ -580,6 +590,7 @@ class Slot:
         for of_life in (self.shards, self.feeders, self.closed, self._begun):
             of_life.clear()
         self._reshapes.clear()
+        self._settling.clear()
         self._intakes.clear()
         self._changelog.close()
         if self.rows is not None:

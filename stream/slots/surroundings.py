@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.index_links import IndexLinks
 from rowtide.stream.slots.handover_links import HandoverLinks
 from rowtide.stream.slots.lease_keeper import LeaseKeeper
+from rowtide.stream.slots.long_ago import LongAgo
 from rowtide.stream.slots.reshape_links import ReshapeLinks
 from rowtide.stream.slots.settings import SlotSettings
 
@@ -34,6 +36,14 @@ class Surroundings:
     clock_us: Callable[[], int]
     steady_s: Callable[[], float] | None = None
     counts: Counts = field(default_factory=Counts)
+
+    def old_commits(self) -> LongAgo:
+        """Return what tells which transactions are so old that nobody repeats their commit."""
+        return LongAgo(
+            self.settings.commits_kept_s + self.limits.transaction_s_max,
+            self.clock_us,
+            self.steady_s or asyncio.get_running_loop().time,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,12 +168,14 @@ def _slots(parts: WorkerParts) -> Iterator[Family]:
         "open": sum(len(slot.shards) for slot in slots),
         "ended": sum(slot.ended for slot in slots),
         "arriving": sum(slot.arriving for slot in slots),
-        "closed": sum(len(slot.closed) for slot in slots),
+        "opening": sum(len(slot.opening) for slot in slots),
+        "closed": sum(len(slot.all_closed) for slot in slots),
     }
     yield Family(
         GAUGE,
         "shards",
-        "Shards of this worker; ended ones have a stream still, closed ones stay so.",
+        "Shards of this worker; ended ones have a stream still, those opening can't be opened now, "
+        "closed ones stay so.",
         ("state",),
         _by_name(states),
     )

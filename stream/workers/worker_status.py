@@ -95,7 +95,8 @@ class WorkerStatus(NamedTuple):
                 }
                 for shard_id, owner in sorted(slot.shards.items())
             ],
-            "closed": slot.closed,
+            "opening": slot.opening,
+            "closed": slot.all_closed,
             "reclaimer": slot.reclaimer.status(),
         }
 

@@ -131,6 +131,7 @@ def test_an_idle_server_is_ready_and_its_leases_are_young(scrape: Callable[[], N
     assert numbers["rowtide_slots", "open"] >= 1
     assert numbers["rowtide_slots", "opening"] == 0
     assert numbers["rowtide_shards", "closed"] == 0
+    assert numbers["rowtide_shards", "opening"] == 0
     assert numbers["rowtide_broker_answer_age_seconds",] < 10
     assert all(
         age_s < 4 for (name, *_), age_s in numbers.items() if name == "rowtide_lease_age_seconds"

@@ -26,6 +26,7 @@ def slot(number: int, **told: Any) -> dict[str, Any]:
         "flush_age_s": 61.0,
         "shards": [{"shard": f"s{number}", "unflushed": 7}],
         "closed": {},
+        "opening": {},
         "reclaimer": RECLAIMER,
     }
     return {**well, **told}
@@ -74,6 +75,7 @@ slot  worker  state     lease age  shards  unflushed  flushed        reclaimer
 a:1 is not ready: slot 0 is not open
 slot 0 does not open at a:1: rows/0: IO error: No space left on device
 shard s9 stays closed: its log ends at 5
+shard s8 is tried again and does not open: its log has not answered
 b:1 does not answer: no answer
 """
 
@@ -111,6 +113,7 @@ def test_what_is_wrong_is_said_in_sentences_at_the_end(capsys: pytest.CaptureFix
         flush_age_s=None,
         shards=[],
         closed={"s9": "its log ends at 5"},
+        opening={"s8": "its log has not answered"},
         reclaimer={**RECLAIMER, "paused": True},
     )
     reading = slot(1, lease=False, lease_age_s=5.1, reclaimer={**RECLAIMER, "shard": "s1"})

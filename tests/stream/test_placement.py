@@ -58,5 +58,5 @@ async def test_who_takes_slots_over_meanwhile_has_settled_too(*, stands_still: b
     catalog = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
     placement = Placement(catalog, {}, cast(HopClient, others), cast(Peers, others))
     with patch.object(placing, "ASK_S", 0.01):
-        await placement.settle()
+        await placement.settle({1})
     assert others.settled == [HEIR]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from unittest.mock import patch
@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from rowtide.core.errors import OutcomeUnknown, Unavailable
-from rowtide.stream.logs.changelog import Change
+from rowtide.stream.logs.changelog import Changes
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.row_store import RowStore
 from rowtide.stream.slots.changelog import TOUCH_S, SlotChangelog
@@ -53,9 +53,9 @@ class Writer:
     def leave(self) -> None:
         """Need no fence: there is no other writer."""
 
-    async def flush(self, changes: Sequence[Change]) -> int:
+    async def flush(self, changes: Changes) -> int:
         """Take a transaction: its entries, and its end."""
-        self.end += len(changes) + 1
+        self.end += sum(change is not None for change in changes) + 1
         if self.lost:
             self.lost -= 1
             raise OutcomeUnknown

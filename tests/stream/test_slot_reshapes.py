@@ -38,6 +38,8 @@ class Around:
     def __init__(self, *shards: ShardRange) -> None:
         self.shards = shards
         self.read: list[str] = []
+        self.away: set[str] = set()
+        """Those of them whose logs do not answer."""
 
     def ended(self, _slot: int) -> list[tuple[Table, ShardRange]]:
         return [(table(), shard) for shard in self.shards]
@@ -46,6 +48,8 @@ class Around:
         return any(shard.shard_id == shard_id for shard in self.shards)
 
     async def open_ended(self, of: Table, shard: ShardRange, _rows: RowStore) -> ShardOwner:
+        if shard.shard_id in self.away:
+            raise Unavailable(f"{shard.shard_id} has no leader")
         self.read.append(shard.shard_id)
         return owner_of(shard.shard_id)
 
@@ -84,6 +88,21 @@ async def test_what_came_of_a_shard_is_not_read_while_that_one_still_is() -> Non
     of.ended["s1"] = owner_of("s1")
     await of.open_ended(ROWS)
     assert around.read == ["s2", "s5", "s3", "s4"]
+
+
+async def test_a_shard_that_can_not_be_read_holds_up_only_what_came_of_it() -> None:
+    around = Around(ended("s1"), ended("s2"), ended("s3", "s1"), ended("s4", "s2"))
+    around.away.add("s1")
+    of = reshapes(around)
+    with pytest.raises(Unavailable, match="s1 has no leader"):
+        await of.open_ended(ROWS)
+    assert around.read == ["s2", "s4"]
+    await of.require_parents(ShardRange("s5", 0, parents=("s4",)), ROWS)
+    with pytest.raises(Unavailable, match="s3"):
+        await of.require_parents(ShardRange("s6", 0, parents=("s3",)), ROWS)
+    around.away.clear()
+    await of.require_parents(ShardRange("s6", 0, parents=("s3",)), ROWS)
+    assert around.read == ["s2", "s4", "s1", "s3"]
 
 
 class Copying:

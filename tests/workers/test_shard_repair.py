@@ -13,13 +13,15 @@ from click.testing import CliRunner
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.main import main
+from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.config import KafkaConfig, TopicSpec
 from rowtide.stream.kafka.topics import TopicNames
 from tests.api.calls import ask, key, put, puts, shown, stored
-from tests.workers.conftest import Workers, repeated
+from tests.workers.conftest import SLOTS, Workers, repeated
 from tests.workers.test_forwarding import create
 from tests.workers.test_handover import LONG
+from tests.workers.test_operations import until
 
 pytestmark = pytest.mark.system
 
@@ -109,6 +111,32 @@ async def test_what_was_deleted_before_it_was_applied_is_lost(
     assert found(client) == [None] * (ROWS - 1) + [ROWS - 1]
     with pytest.raises(ServerError, match="is not closed"):
         client.call_json("RowtideRepairShard", {"shard": SHARD})
+
+
+def opening(client: Client) -> set[str]:
+    """Return the shards that can't be opened, and are tried again."""
+    slots = client.call_json("RowtideStatus", {})["slots"]
+    return {shard for slot in slots for shard in slot["opening"]}
+
+
+async def test_a_worker_serves_all_others_where_a_topic_was_deleted(
+    workers: Workers, broker: str, tmp_path: Path
+) -> None:
+    """It starts, and its tables are read, made and dropped: the one without its log, too."""
+    client = fill(workers)
+    repeated(partial(ask, client, create("u")))
+    workers.running[0].stop()
+    async with Cluster(KafkaConfig(broker)) as cluster:
+        await cluster.delete_topics([TopicNames(tmp_path.name, "").shard(SHARD)])
+    client = workers.again(0)
+    ask(client, put("u", key("a", 1), puts(n=1)))
+    assert refusal_of(workers) == "The partition is not available."
+    assert opening(client) == {SHARD}
+    for number in range(SLOTS):
+        repeated(partial(ask, client, create(f"more{number}")))
+        ask(client, put(f"more{number}", key("a", 1), puts(n=1)))
+    ask(client, pb.DeleteTableRequest(table_name="t"))
+    until(lambda: not opening(client))
 
 
 async def test_a_repair_that_is_asked_for_again_meanwhile_is_done_once(
