@@ -8,7 +8,7 @@ its ends, and at the entry where the rows end, for it may have been filled up.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 
 from rowtide.core.record import CorruptRecord
 from rowtide.stream.shards.appender import LogShortened
@@ -31,6 +31,11 @@ class ClosedShards(dict[str, str]):
         self[shard_id] = str(error)
         if isinstance(error, LogShortened):
             self._short.add(shard_id)
+
+    def keep(self, shard_ids: Set[str]) -> None:
+        """Forget those that are none of these: their tables are gone."""
+        for shard_id in self.keys() - shard_ids:
+            del self[shard_id]
 
     def clear(self) -> None:
         """Forget all of them: the slot closes."""

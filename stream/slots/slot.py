@@ -270,6 +270,9 @@ class Slot:
             for shard_id in [name for name in wanted if name not in known]:
                 self._begin(wanted[shard_id])
             gone = [name for name in self.shards if name not in wanted]
+            if self.closed:
+                ended = {shard.shard_id for _, shard in self._links.ended(self.number)}
+                self.closed.keep(ended.union(wanted))
             if self.rows is not None:
                 self._reshapes.settle(self._tasks, self.rows, self.claim)
                 self._intakes.settle(self._tasks, self.rows)

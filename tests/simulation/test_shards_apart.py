@@ -20,7 +20,7 @@ from rowtide.stream.slots.opening_shards import MISSING_S
 from rowtide.stream.slots.slot import Slot
 from tests.simulation.program import in_world
 from tests.simulation.scene import SHARD, Scene
-from tests.simulation.simulated_worker import SimulatedWorker
+from tests.simulation.simulated_worker import TOPICS, SimulatedWorker
 from tests.simulation.tables import INDEXED, INSTANCE, PLAIN
 from tests.simulation.unanswering import unanswering
 from tests.simulation.world import World
@@ -233,5 +233,19 @@ def test_a_slot_opens_where_a_table_is_dropped_while_its_shard_is_fenced() -> No
             assert slot.opened.is_set()
             assert slot.opening == slot.all_closed == {}
             assert AWAY not in slot.shards
+
+    run(story, workers=2)
+
+
+def test_a_closed_shard_whose_table_is_dropped_is_told_no_more() -> None:
+    async def story(scene: Scene) -> None:
+        log = scene.world.broker.log((TOPICS.shard(AWAY), 0))
+        take_over(scene)
+        log.start, log.entries = log.end + 9, []  # As an operator may have trimmed it.
+        await asyncio.sleep(SOON_S)
+        [slot] = slots_of(scene, B)
+        assert slot.closed.keys() == {AWAY}
+        await scene.worker(B).placement.change(dropped(INDEXED))
+        assert slot.closed == slot.all_closed == {}
 
     run(story, workers=2)

@@ -46,3 +46,11 @@ async def test_a_shard_that_was_repaired_does_not_count() -> None:
     assert not await shards.were_mistaken(lacks_nothing)
     del shards["s2"]
     assert await shards.were_mistaken(lacks_nothing)
+
+
+def test_those_that_the_catalog_does_not_know_are_forgotten() -> None:
+    shards = ClosedShards()
+    shards.close("s1", SHORT)
+    shards.close("s2", CORRUPT)
+    shards.keep({"s2", "s3"})
+    assert shards.keys() == {"s2"}
