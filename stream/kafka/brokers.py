@@ -25,7 +25,7 @@ from rowtide.stream.kafka.connection import Address, Connections, NotConnected
 from rowtide.stream.kafka.errors import ASK_AGAIN, BrokerError
 from rowtide.stream.kafka.metadata import PartitionFound, TopicFound
 
-__all__ = ["LOST", "Brokers", "Place"]
+__all__ = ["LOST", "UNKNOWN_TOPIC", "Brokers", "Place"]
 
 Answer = TypeVar("Answer")
 
@@ -36,6 +36,7 @@ RETRY_S_MAX = 0.5
 
 METADATA_S = 2.0
 """How long one broker is waited for before the next is asked what both know."""
+UNKNOWN_TOPIC = 3
 WATCH_S = 1.0
 SUSPECT_S = 30.0
 """For so long a broker that did not answer is asked after all others."""
@@ -84,6 +85,8 @@ class Brokers:
 
     def forget_topics(self, topics: Collection[str]) -> None:
         """Forget every leader of deleted topics."""
+        if not topics:
+            return
         for known in (self._leaders, self.epochs):
             for place in [place for place in known if place[0] in topics]:
                 del known[place]
@@ -110,10 +113,17 @@ class Brokers:
                     await self.metadata(sorted({topic for topic, _ in self._leaders}))
 
     async def metadata(self, topics: list[str] | None) -> Sequence[TopicFound]:
-        """Return the metadata of ``topics`` (None: of all) and take over the leaders in it."""
+        """Return the metadata of ``topics`` and take over the leaders in it.
+
+        Of all topics (None) nothing is taken over: most may be of others, and what is known is
+        asked for each second. Nor is anything kept of a topic that is no more.
+        """
         within_s = min(METADATA_S, self.config.request_s)
         told = await self._first_answer(lambda channel: channel.metadata(topics), within_s)
         self._nodes = told.brokers
+        if topics is None:
+            return told.topics
+        self.forget_topics({one.name for one in told.topics if one.error == UNKNOWN_TOPIC})
         for topic in told.topics:
             for found in topic.partitions:
                 self._learn((topic.name, found.partition), found)

@@ -20,7 +20,7 @@ from aiokafka.protocol.admin import (
 
 from rowtide.core.errors import StoreError, Unavailable
 from rowtide.stream.kafka.alter_configs import TOPIC_RESOURCE, AlterTopics
-from rowtide.stream.kafka.brokers import Brokers
+from rowtide.stream.kafka.brokers import UNKNOWN_TOPIC, Brokers
 from rowtide.stream.kafka.changelog import KafkaChangelogReader, KafkaChangelogWriter
 from rowtide.stream.kafka.config import (
     APPEND_TIME,
@@ -41,7 +41,6 @@ __all__ = ["Cluster", "KafkaConfig", "TopicSpec"]
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN_TOPIC = 3
 TOPIC_EXISTS = 36
 AT_LEAST = ("min.insync.replicas", "max.message.bytes")
 """Settings that may be larger than asked for; every other must be equal."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.stream.kafka.brokers import Brokers
+from rowtide.stream.kafka.brokers import UNKNOWN_TOPIC, Brokers
 from rowtide.stream.kafka.config import KafkaConfig
 from rowtide.stream.kafka.connection import Address
 from rowtide.stream.kafka.metadata import Metadata, PartitionFound, TopicFound
@@ -25,6 +25,7 @@ class Told(Brokers):
         super().__init__(KafkaConfig("one:9092"))
         self.hosts = HOSTS if hosts is None else hosts
         self.says: dict[Address, tuple[int, int]] = dict.fromkeys(self.hosts.values(), (1, 5))
+        self.topics = ["log"]
         self.silent: set[Address] = set()
         self.asked: list[Address] = []
 
@@ -41,7 +42,10 @@ class Told(Brokers):
             raise TimeoutError
         leader, epoch = self.says[address]
         partitions = [PartitionFound(0, 0, leader, epoch, len(self.hosts))]
-        return Metadata(dict(self.hosts), [TopicFound(0, "log", partitions)])
+        if "log" not in self.topics:
+            return Metadata(dict(self.hosts), [TopicFound(UNKNOWN_TOPIC, "log", [])])
+        found = [TopicFound(0, topic, partitions) for topic in self.topics]
+        return Metadata(dict(self.hosts), found)
 
 
 async def looked(brokers: Brokers, times: int) -> Address:
@@ -109,6 +113,28 @@ async def test_a_topic_that_was_deleted_may_begin_anew() -> None:
     brokers.forget_topics(["log"])
     brokers.says = dict.fromkeys(HOSTS.values(), (2, 0))
     assert await looked(brokers, 1) == TWO
+
+
+async def test_a_topic_that_another_worker_deleted_is_forgotten_and_may_begin_anew() -> None:
+    brokers = Told()
+    await looked(brokers, 1)
+    brokers.topics = []
+    await brokers.metadata(["log"])
+    assert brokers.known_leader(*LOG) is None
+    assert brokers.epochs == {}
+    brokers.topics = ["log"]
+    brokers.says = dict.fromkeys(HOSTS.values(), (2, 0))
+    assert await looked(brokers, 1) == TWO
+
+
+async def test_who_asks_for_all_topics_learns_nothing_of_others() -> None:
+    brokers = Told()
+    brokers.topics = ["log", "a topic of others"]
+    found = await brokers.metadata(None)
+    assert [one.name for one in found] == brokers.topics
+    assert brokers.count == 3
+    assert brokers.epochs == {}
+    assert brokers.known_leader(*LOG) is None
 
 
 async def test_the_only_broker_is_believed_also_where_it_lost_its_disk() -> None:
