@@ -207,7 +207,8 @@ class Cluster:
             some = topics[at : at + ALTERED_MAX]
             try:
                 refused = await self._alter(await self._with_writer_time(some))
-            except (StoreError, KafkaError) as error:
+            except (StoreError, KafkaError, NotImplementedError) as error:
+                # The last two: brokers so old, or so new, that they know no such request.
                 refused = [str(error) or type(error).__name__]
             if refused:
                 logger.warning(
