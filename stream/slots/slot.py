@@ -292,9 +292,8 @@ class Slot:
 
     def _is_gone(self, shard_id: str) -> bool:
         """Say whether an open shard is the slot's no more."""
-        return self.opened.is_set() and all(
-            shard.shard_id != shard_id for _, shard in self._tables(self.number)
-        )
+        here = self._tables(self.number)
+        return self.opened.is_set() and all(shard.shard_id != shard_id for _, shard in here)
 
     async def _seal(self, owner: ShardOwner, plan: str) -> Sealed:
         """End a shard's log; it is open no more."""
@@ -515,10 +514,7 @@ class Slot:
                 raise Unavailable(f"slot {self.number} was claimed by another worker")
 
     async def _look_again_often(self) -> None:
-        """Open again where a broker that was deposed had told of logs that they lack something.
-
-        Logs that have ended, and could not be read so far, are read.
-        """
+        """Open again what a deposed broker had closed; read what ended, and could not be read."""
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
             known = len(self.closed)

@@ -53,7 +53,7 @@ def test_a_slot_whose_rows_do_not_open_is_taken_over_and_comes_back_when_they_do
             assert scene.serves(B), "it was not asked for while it could not be served"
         async with asyncio.timeout(BACKOFF_S_MAX + STEPS_S):
             await scene.until(lambda: scene.serves(A))
-        assert slot_at(scene, A).openings.failure is None
+        await scene.until(lambda: slot_at(scene, A).openings.failure is None)
         assert 0 not in scene.worker(B).roster.slots
         await scene.done(A)
 

@@ -22,6 +22,8 @@ COPY_S = 60.0
 """As of a shard of some gigabytes."""
 LOOK_S = 0.1
 CLOSED_S_MAX = 5.0
+OPENING_S = 10.0
+"""So long an opening waits for the answer to its append."""
 SHARD, MOVED = "s2", 10
 """The shard that is moved; numbers of what takes its place begin there."""
 
@@ -108,7 +110,9 @@ def test_an_append_that_meets_a_fault_at_the_end_of_a_move_costs_no_second_copy(
     moved(watched)
     assert not watched.fates, "they were met"
     assert watched.copies == 1
-    assert watched.closed_s < CLOSED_S_MAX + 1.0 * fates.count(Fate.REFUSED)
+    # A late append may be that of the opening, in the other slot, of what takes its place.
+    late_s = OPENING_S * fates[1:].count(Fate.DELAYED)
+    assert watched.closed_s < CLOSED_S_MAX + 1.0 * fates.count(Fate.REFUSED) + late_s
 
 
 def test_a_shard_that_cannot_be_sealed_is_served_and_its_copy_goes_on() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import cast
 
 import pytest
@@ -13,7 +13,7 @@ from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.catalog.owner import CatalogOwner, Decide
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.config import TopicSpec
 from rowtide.stream.kafka.topics import TopicNames
@@ -74,7 +74,11 @@ class Around:
     async def reserve(self, _count: int) -> list[ShardRange]:
         return []
 
-    async def settle(self) -> None:
+    async def change(self, decide: Decide) -> None:
+        await self._catalog.change(decide)
+        await self.settle(())
+
+    async def settle(self, _tables: Collection[int]) -> None:
         if self.slow:
             raise OutcomeUnknown
 
