@@ -548,3 +548,5 @@ class LeaseKeeper:
             read_s = self._clock_s()
             for offset, _, value in entries:
                 view.read(offset, value, read_s)
+            if not entries:  # A new leader tells less than it has, for a moment.
+                await asyncio.sleep(GATHER_S)

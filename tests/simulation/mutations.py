@@ -26,16 +26,17 @@ from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import Replayed, Shard
 from rowtide.core.shard_state import options_body
 from rowtide.core.source_position import SourcePositions
+from rowtide.stream.catalog import owner as catalog_owner
 from rowtide.stream.catalog.owner import CatalogOwner
 from rowtide.stream.logs.changelog import Change
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.shards import row_store
-from rowtide.stream.shards.appender import Appended, Appender
+from rowtide.stream.logs.log import Entry, Log
+from rowtide.stream.shards import appender, row_store
+from rowtide.stream.shards.appender import READ_BYTES, Appended, Appender, LogShortened
 from rowtide.stream.shards.copy import ShardCopy
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore
 from rowtide.stream.shards.waiting import Waiting, answer
-from rowtide.stream.slots import changelog_recovery
+from rowtide.stream.slots import changelog_recovery, shard_opening
 from rowtide.stream.slots import reshapes as slot_reshapes
 from rowtide.stream.slots import slot as slot_module
 from rowtide.stream.slots.changelog_flush import ChangelogFlush, Gathered
@@ -48,11 +49,12 @@ from rowtide.stream.slots.standby_reach import Reach
 from rowtide.stream.slots.standby_shard import StandbyShard, Unflushed
 from rowtide.stream.slots.trim import SlotTrim
 from tests.simulation.broker import Changelog
-from tests.simulation.program import COPIES_FROM
+from tests.simulation.program import COPIES_FROM, IGNORANT_FROM
 
 __all__ = [
     "COPIES",
     "DEPOSED",
+    "IGNORANT",
     "MUTATIONS",
     "RESHAPING",
     "SOURCES",
@@ -440,6 +442,13 @@ def _take_as_fresh(self: StandbyShard, entries: Sequence[Entry], end: int, asked
         self.fresh_s = asked_s
 
 
+async def _read_once(log: Log, start: int, end: int) -> Sequence[Entry]:
+    entries = await log.read(start, bytes_max=READ_BYTES)
+    if not entries:  # Without a look at the log's end.
+        raise LogShortened(f"{log.name} ends at {start}, expected {end}")
+    return entries
+
+
 MUTATIONS = [
     Mutation("accept our batch at a wrong offset", [(Appender, "append", _append_anywhere)], 10),
     Mutation("fold a record at a wrong offset", [(Shard, "replay", _replay_void)], 10),
@@ -564,6 +573,16 @@ DEPOSED = [
     ),
 ]
 """Faults that show where brokers answer that were deposed."""
+
+IGNORANT = [
+    Mutation(
+        "take an empty answer for a log's end",
+        [(module, "read_known", _read_once) for module in (appender, catalog_owner, shard_opening)],
+        60,
+        behind=IGNORANT_FROM,
+    ),
+]
+"""Faults that show where a new leader tells less than it has."""
 
 UNFOUND = [
     Mutation("complete a copy without what came last", [(ShardCopy, "complete", _complete_early)]),

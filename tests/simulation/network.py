@@ -81,6 +81,10 @@ class Network:
         """Says which answers to reads of logs come late, if any do."""
         self.late_often = 0.0
         """Part of them that does."""
+        self.ignorance: random.Random | None = None
+        """Says which reads of logs a new leader answers that does not know yet how much it has."""
+        self.ignorant_often = 0.0
+        """Part of them that it does."""
         self.over = False
         self.held: deque[Callable[[], None]] = deque()
         """What is delayed until somebody says so."""
@@ -95,6 +99,11 @@ class Network:
         chance = self.lateness
         if chance is not None and chance.random() < self.late_often:
             await asyncio.sleep(chance.choice(LATE_S))
+
+    def knows_less(self) -> bool:
+        """Say whether a read brings nothing, though the log's end is told as it is."""
+        chance = self.ignorance
+        return chance is not None and chance.random() < self.ignorant_often
 
     def land_held(self) -> None:
         """Let the oldest of what is held arrive."""

@@ -71,6 +71,12 @@ DEPOSED_FROM = 4_000_000
 DEPOSED_OFTEN = 0.12
 """How often one begins to."""
 
+IGNORANT_FROM = 5_000_000
+"""In runs of seeds from here on reads of logs bring nothing now and then, though something is
+there: a new leader tells all that it has only once it knows the high watermark."""
+IGNORANT = (0.01, 0.1, 0.3)
+"""Part of the reads."""
+
 LATE_READS_FROM = 3_000_000
 """In runs of seeds from here on answers to reads of logs and changelogs come late now and then."""
 LATE_READS = (0.01, 0.03, 0.1)
@@ -144,6 +150,9 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
         if seed >= LATE_READS_FROM:
             world.network.lateness = late = random.Random(f"late {seed}")
             world.network.late_often = late.choice(LATE_READS)
+        if seed >= IGNORANT_FROM:
+            world.network.ignorance = ignorance = random.Random(f"ignorant {seed}")
+            world.network.ignorant_often = ignorance.choice(IGNORANT)
         world.network.weather = _weather(chance)
         for machine in world.machines:
             machine.wheel.rate = chance.uniform(0.98, 1.02)

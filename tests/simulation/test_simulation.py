@@ -12,6 +12,7 @@ import pytest
 from tests.simulation.program import (
     COPIES_FROM,
     DEPOSED_FROM,
+    IGNORANT_FROM,
     LATE_READS_FROM,
     SHORT_READS_FROM,
     simulate,
@@ -19,6 +20,7 @@ from tests.simulation.program import (
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 56
+KINDS = 0, SHORT_READS_FROM, COPIES_FROM, LATE_READS_FROM, DEPOSED_FROM, IGNORANT_FROM
 FIRST = int(os.environ.get("ROWTIDE_SEED", "1"))
 
 
@@ -36,7 +38,7 @@ def test_one_seed_is_one_run_in_every_process() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    [FIRST + kind for kind in (0, SHORT_READS_FROM, COPIES_FROM, LATE_READS_FROM, DEPOSED_FROM)],
+    [FIRST + kind for kind in KINDS],
 )
 def test_no_seed_breaks_an_invariant(first: int) -> None:
     assert f"{SEEDS} runs" in ran(SEEDS, jobs=2, hash_seed="random", first=first)
