@@ -415,9 +415,10 @@ class Slot:
 
     def _behind(self, why: str) -> StoreBehind:
         """Throw the local rows away; the next opening rebuilds them."""
-        assert self.rows is not None, "rows are open"
-        self.rows.close(flush=False)
-        self.rows = None
+        rows, self.rows = self.rows, None
+        assert rows is not None, "rows are open"
+        with suppress(StoreFailed):  # It writes what it has all the same, if it can.
+            rows.close(flush=False)
         destroy(self._path)
         return StoreBehind(f"{self._path}: {why}; rebuilding from Kafka")
 
@@ -502,16 +503,15 @@ class Slot:
     # Upkeep.
 
     async def _watch_often(self) -> None:
-        """Answer who waited too long, and step down where a later claim was seen.
-
-        A task of its own: a flush may wait long for a broker that is away.
-        """
+        """Answer who waited too long; end where a later claim was seen, or rows can't be read."""
         while True:
             await asyncio.sleep(WATCH_S)
             for owner in self.shards.values():
                 owner.expire()
             if self._leases.lost(self.number):
                 raise Unavailable(f"slot {self.number} was claimed by another worker")
+            if self.rows is not None and self.rows.damaged:
+                raise self._behind(self.rows.damaged)
 
     async def _look_again_often(self) -> None:
         """Open again what a deposed broker had closed; read what ended, and could not be read."""

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from rowtide.cli.settings import load_settings
+from tests.deploy.image import image_settings
 from tests.deploy.linters import DEPLOY, library
 
 FILE = DEPLOY / "compose/compose.yaml"
@@ -15,9 +16,6 @@ rules:
   line-length: {max: 120}
   document-start: disable
 """
-
-IMAGE = {"ROWTIDE_HOST": "0.0.0.0"}
-"""What the image sets (``deploy/container/Dockerfile``) of what others must reach."""
 
 
 def services() -> dict[str, Any]:
@@ -61,7 +59,7 @@ def test_three_workers_reach_each_other_and_have_time_to_drain() -> None:
     workers = {name: s for name, s in services().items() if name.startswith("rowtide")}
     assert len(workers) == 3
     for name, service in workers.items():
-        settings = load_settings(None, IMAGE | service["environment"], {})
+        settings = load_settings(None, image_settings() | service["environment"], {})
         assert settings.durability == "replicated"
         assert settings.advertise == name == service["hostname"]
         assert settings.slots >= len(workers)

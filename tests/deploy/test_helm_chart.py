@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.settings import load_settings
+from tests.deploy.image import image_settings
 from tests.deploy.linters import DEPLOY, found_program, library, program, run
 
 CHART = DEPLOY / "helm/rowtide"
@@ -68,9 +69,8 @@ def test_its_pods_have_probes_no_rights_and_time_to_drain() -> None:
     assert (rights["allowPrivilegeEscalation"], rights["readOnlyRootFilesystem"]) == (False, True)
     assert rights["capabilities"] == {"drop": ["ALL"]}
     environment = {e["name"]: e.get("value", "") for e in container["env"]}
-    settings = load_settings(
-        None, {k: v for k, v in environment.items() if k.startswith("ROWTIDE_")}, {}
-    )
+    ours = {name: value for name, value in environment.items() if name.startswith("ROWTIDE_")}
+    settings = load_settings(None, image_settings() | ours, {})
     assert settings.durability == "replicated"
     assert pod["terminationGracePeriodSeconds"] > settings.drain_notice_s + 60
     probe = container["readinessProbe"]

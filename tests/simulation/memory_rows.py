@@ -76,6 +76,9 @@ class MemoryRows(RowStore):
         rows = self._rows
         return iter([(key, rows[key]) for key in keys])
 
+    def _broken_off(self) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())  # Memory is read whole.
+
     def write(self, writes: Writes, marks: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Write at once; whether it survives is decided in a crash."""
         if self.closed or self.disk.failing:

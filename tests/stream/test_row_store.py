@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from os import urandom
 from pathlib import Path
 
 import pytest
 
 from rowtide.core.errors import Unavailable
-from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.shards.row_store import RowStore, StoreDamaged
 
 
 def test_a_snapshot_keeps_to_its_moment_and_knows_what_is_absent(tmp_path: Path) -> None:
@@ -28,6 +29,10 @@ def test_rows_of_a_closed_store_are_unavailable_to_who_still_holds_it(tmp_path: 
         rows.get(b"a")
     with pytest.raises(Unavailable):
         rows.get_many([b"a"])
+    with pytest.raises(Unavailable):
+        rows.scan(b"a", b"b")
+    with pytest.raises(Unavailable):
+        rows.files()
 
 
 def test_a_snapshot_that_is_still_held_ends_with_its_store(tmp_path: Path) -> None:
@@ -41,3 +46,31 @@ def test_a_snapshot_that_is_still_held_ends_with_its_store(tmp_path: Path) -> No
     again = RowStore(tmp_path / "rows")
     assert again.get(b"a") == b"1"
     again.close()
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["up", "down"])
+def test_a_scan_that_meets_what_cannot_be_read_says_so(tmp_path: Path, *, backward: bool) -> None:
+    """RocksDB's entries just end there, and a range would lack rows that were acknowledged."""
+    rows = RowStore(tmp_path / "rows")
+    rows.write([(b"r%06d" % number, urandom(200)) for number in range(3000)])
+    rows.close()
+    [table] = (tmp_path / "rows").glob("*.sst")
+    content = bytearray(table.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    table.write_bytes(content)
+    rows = RowStore(tmp_path / "rows")
+    assert not rows.damaged
+    found = rows.scan_backward(b"s", b"r") if backward else rows.scan(b"r", b"s")
+    with pytest.raises(StoreDamaged, match="not every entry"):
+        list(found)
+    assert rows.damaged
+    rows.close()
+
+
+def test_a_scan_to_the_last_row_and_the_first_is_whole(tmp_path: Path) -> None:
+    rows = RowStore(tmp_path / "rows")
+    rows.write([(b"r%d" % number, b"") for number in range(5)])
+    assert len(list(rows.scan(b"r", b"s"))) == 5
+    assert len(list(rows.scan_backward(b"s", b"a"))) == 5
+    assert not rows.damaged
+    rows.close()

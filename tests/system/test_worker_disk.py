@@ -115,6 +115,26 @@ def test_damaged_rows_are_rebuilt(server: Server) -> None:
     assert differences(rows_of(server), before) == []
 
 
+def test_rows_of_which_a_part_cannot_be_read_are_rebuilt(server: Server) -> None:
+    """A range that meets it fails rather than lack rows; soon it is whole again."""
+    prepare(server, stream=False)
+    write(server, seed=9)
+    before = rows_of(server)
+    server.stop()
+    tables = (server.data_dir / "rows").glob("*/*.sst")
+    largest = max(tables, key=lambda file: file.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    largest.write_bytes(content)
+    server.start()
+
+    def whole() -> bool:
+        assert differences(rows_of(server), before) == []
+        return True
+
+    wait_until(whole, what="the rows rebuilt")
+
+
 @pytest.mark.parametrize(
     "stream",
     [pytest.param(True, id="log kept", marks=pytest.mark.slow), pytest.param(False, id="trimmed")],
