@@ -54,7 +54,6 @@ from tests.simulation.program import COPIES_FROM, IGNORANT_FROM
 __all__ = [
     "COPIES",
     "DEPOSED",
-    "IGNORANT",
     "MUTATIONS",
     "RESHAPING",
     "SOURCES",
@@ -500,6 +499,12 @@ MUTATIONS = [
         "note the changelog's end before its entries",
         [(slot_module, "recover_rows", _recover_position_first)],
     ),
+    Mutation(
+        "take an empty answer for a log's end",
+        [(module, "read_known", _read_once) for module in (appender, catalog_owner, shard_opening)],
+        60,
+        behind=IGNORANT_FROM,
+    ),
 ]
 
 RESHAPING = [
@@ -573,16 +578,6 @@ DEPOSED = [
     ),
 ]
 """Faults that show where brokers answer that were deposed."""
-
-IGNORANT = [
-    Mutation(
-        "take an empty answer for a log's end",
-        [(module, "read_known", _read_once) for module in (appender, catalog_owner, shard_opening)],
-        60,
-        behind=IGNORANT_FROM,
-    ),
-]
-"""Faults that show where a new leader tells less than it has."""
 
 UNFOUND = [
     Mutation("complete a copy without what came last", [(ShardCopy, "complete", _complete_early)]),
