@@ -522,6 +522,7 @@ class Slot:
                 await self._reshapes.open_what_answers(self.rows)
             if len(self.closed) > known:  # As for those that are closed while the slot opens.
                 await self._changelog.require_read()
+            mistaken = False
             with logged(f"slot {self.number}: logs of closed shards"):
                 assert self.rows is not None, "rows are open"
                 lacks_nothing = partial(self._opener.lacks_nothing, self._kept(), self.rows)

@@ -151,6 +151,20 @@ def test_entries_that_come_back_open_the_shard() -> None:
     told(story)
 
 
+def test_a_look_that_fails_leaves_the_slot_as_it_is() -> None:
+    async def story(scene: Scene) -> None:
+        lose(scene, LOG, 1)
+        await write(scene, 2)
+        await asyncio.sleep(1)
+        rows = slot_of(scene).rows
+        with patch.object(SimulatedLog, "bounds", side_effect=Unavailable("silent")) as asked:
+            await asyncio.sleep(LOOK_AGAIN_S + 1)
+        assert asked.called
+        assert slot_of(scene).rows is rows, "it was opened again"
+
+    told(story)
+
+
 def test_a_repair_keeps_what_the_rows_have_and_takes_what_stands_there_now() -> None:
     async def story(scene: Scene) -> None:
         before = len(log_of(scene, LOG).entries)
