@@ -215,7 +215,8 @@ class Brokers:
                 return await self.exchange(address, question, within_s)
             except LOST as error:
                 failure = error
-        raise NotConnected(f"no broker of {self.config.bootstrap} answers: {failure}") from failure
+        why = str(failure) or "no answer in time"  # Of a TimeoutError, which has no text.
+        raise NotConnected(f"no broker of {self.config.bootstrap} answers: {why}") from failure
 
     def _in_turn(self) -> list[Address]:
         """Return all brokers, suspects last, and else first who was asked longest ago."""

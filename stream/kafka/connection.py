@@ -104,7 +104,8 @@ class Connections:
                 return Channel(connection)
         except (OSError, KafkaError, TimeoutError) as error:
             host, port = address
-            raise NotConnected(f"broker {host}:{port}: {error or type(error).__name__}") from error
+            why = str(error) or type(error).__name__  # A TimeoutError has no text.
+            raise NotConnected(f"broker {host}:{port}: {why}") from error
 
 
 def tls_context(security: Security) -> ssl.SSLContext | None:

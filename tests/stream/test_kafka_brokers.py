@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from rowtide.stream.kafka.brokers import UNKNOWN_TOPIC, Brokers
 from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.kafka.connection import Address
+from rowtide.stream.kafka.connection import Address, NotConnected
 from rowtide.stream.kafka.metadata import Metadata, PartitionFound, TopicFound
 
 LOG = ("log", 0)
@@ -90,6 +91,22 @@ async def test_who_did_not_answer_is_asked_last() -> None:
     brokers.silent = {ONE, THREE}
     await looked(brokers, 1)
     assert brokers.asked[-1] == TWO
+
+
+async def test_where_none_answers_in_time_that_is_told() -> None:
+    """A timeout has no text of its own: the sentence ended before its reason."""
+    brokers = Told()
+    brokers.silent = {*HOSTS.values()}
+    with pytest.raises(NotConnected, match="no broker of one:9092 answers: no answer in time"):
+        await brokers._first_answer(lambda _channel: asyncio.sleep(0))
+
+
+async def test_a_broker_that_takes_a_connection_and_says_nothing_is_told_with_the_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address: Address = listener.getsockname()
+        brokers = Brokers(KafkaConfig("one:9092", request_s=0.05))
+        with pytest.raises(NotConnected, match=f"broker 127.0.0.1:{address[1]}: TimeoutError"):
+            await brokers.exchange(address, lambda _channel: asyncio.sleep(0), within_s=5)
 
 
 async def test_what_waits_for_a_leader_learns_that_there_is_a_later_one() -> None:
