@@ -22,7 +22,7 @@ from rowtide.stream.shards.appender import READ_BYTES
 from rowtide.stream.shards.copy import row_ranges
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.slots.local_rows import begun
+from rowtide.stream.slots.local_rows import begun, unseen
 from rowtide.stream.slots.reshape_links import ReshapeLinks
 from rowtide.stream.slots.shard_opening import ShardOpener
 
@@ -91,6 +91,23 @@ class SlotIntakes:
         """
         known = {shard.shard_id for _, shard in self._links.arriving(self._number)}
         return [i for i in rows.arriving() if i not in known and not self._links.knows(i)]
+
+    def unusable(
+        self,
+        rows: RowStore,
+        known: frozenset[str] | None,
+        shards: Iterable[tuple[Table, ShardRange]],
+    ) -> str:
+        """Return why rows are to be thrown away for what came to the slot meanwhile, or "".
+
+        ``known`` are the shards of which they had some before they read more, ``shards`` those
+        that live.
+        """
+        if came := unseen(known, [*shards, *self.marked(rows)]):
+            return f"it has not seen these come: {', '.join(came)}"
+        if left := self.left(rows):
+            return f"rows of copies that were given up are in it, of {', '.join(left)}"
+        return ""
 
     def marked(self, rows: RowStore) -> list[tuple[Table, ShardRange]]:
         """Return those of which the rows have some already: no room is made for them any more."""

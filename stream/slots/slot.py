@@ -37,7 +37,7 @@ from rowtide.stream.slots.failures import StoreBehind, logged
 from rowtide.stream.slots.flush_scope import FlushScope, flush_scope
 from rowtide.stream.slots.indexes import SlotIndexes
 from rowtide.stream.slots.intakes import SlotIntakes
-from rowtide.stream.slots.local_rows import known_shards, local_rows, unseen
+from rowtide.stream.slots.local_rows import known_shards, local_rows
 from rowtide.stream.slots.opening_shards import Opening, OpeningShards
 from rowtide.stream.slots.openings import Openings
 from rowtide.stream.slots.reclaimer import Reclaimer
@@ -366,6 +366,8 @@ class Slot:
             await self._leave_to_others()
         await self._links.catalog_read()  # It tells which rows came back that were removed.
         await self._read_changelog(self.rows)  # Much of what there is to do, before it is ours.
+        if why := self._intakes.unusable(self.rows, known, self._tables(self.number)):
+            raise self._behind(why)  # Whoever serves it goes on while they are rebuilt.
         await self._changelog.prepare()
         await self._handover.obtain(self.number)
         self.foreign = False
@@ -374,10 +376,8 @@ class Slot:
         async with asyncio.TaskGroup() as tasks:  # Side by side: writers wait for this.
             tasks.create_task(self._before_open(self.claim), name=f"catalog[{self.number}]")
             await self._read_changelog(self.rows)
-        if came := unseen(known, [*self._tables(self.number), *self._intakes.marked(self.rows)]):
-            raise self._behind(f"it has not seen these come: {', '.join(came)}")
-        if left := self._intakes.left(self.rows):
-            raise self._behind(f"rows of copies that were given up are in it, of {', '.join(left)}")
+        if why := self._intakes.unusable(self.rows, known, self._tables(self.number)):
+            raise self._behind(why)
         self._changelog.open(self.rows)
         if self._reshapes.rest_on_changelog(self.rows, self._tables(self.number)):
             await self._changelog.require_read()
