@@ -48,7 +48,8 @@ class Append:
                 outcomes = self._outcomes(await self._exchange(deadline_s))
         except (*LOST, BrokerError) as error:
             outcomes = {place: self._failure(place, error) for place in self._batches}
-        self._deadline = None
+        finally:
+            self._deadline = None  # Of one that was cancelled, too: it is dropped afterwards.
         if self._leader and any(isinstance(one, OutcomeUnknown) for one in outcomes.values()):
             self._brokers.suspect(self._leader)
         for place, outcome in outcomes.items():
@@ -60,7 +61,7 @@ class Append:
         """Close the connection at once; ``run`` returns with what can be said then."""
         if self._connection is not None:
             self._connection.drop()
-        elif self._deadline is not None:
+        elif self._deadline is not None and not self._deadline.expired():
             # Still looking for the leader or connecting: the time for that is over.
             self._deadline.reschedule(0)
 

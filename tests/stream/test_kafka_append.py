@@ -1,0 +1,57 @@
+"""Who drops an append that has ended, or is about to, does no harm: cleaning up always does."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rowtide.core.errors import Unavailable
+from rowtide.stream.kafka.brokers import Brokers
+from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.kafka.connection import Address
+from rowtide.stream.kafka.log import KafkaLog
+
+
+class Silent(Brokers):
+    """Brokers that never say who leads a log."""
+
+    def __init__(self) -> None:
+        super().__init__(KafkaConfig("nowhere:9092"))
+        self.asked = asyncio.Event()
+
+    async def leader(self, topic: str, partition: int) -> Address:
+        """Wait for ever."""
+        self.asked.set()
+        return await asyncio.Future[Address]()
+
+
+async def begun(log: KafkaLog, tasks: asyncio.TaskGroup) -> asyncio.Task[int | None]:
+    """Begin an append, and return once it looks for the leader."""
+
+    async def append() -> int | None:
+        try:
+            return await log.append([(b"", b"a")], deadline_s=60)
+        except Unavailable:
+            return None
+
+    appending = tasks.create_task(append(), name="append")
+    assert isinstance(log.brokers, Silent)
+    await log.brokers.asked.wait()
+    return appending
+
+
+async def test_an_append_that_was_cancelled_may_be_dropped_afterwards() -> None:
+    log = KafkaLog(Silent(), "log", 0)
+    async with asyncio.TaskGroup() as tasks:
+        appending = await begun(log, tasks)
+        appending.cancel()
+    await log.disconnect()
+
+
+async def test_an_append_may_be_dropped_while_its_time_ends() -> None:
+    log = KafkaLog(Silent(), "log", 0)
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        appending = await begun(log, tasks)
+        await log.disconnect()
+        await asyncio.sleep(0)  # Its time has ended; it has not heard of it yet.
+        await log.disconnect()
+    assert appending.result() is None
