@@ -77,7 +77,6 @@ class CatalogOwner:
         self.catalog = Catalog()
         self.ready = asyncio.Event()
         """Set once the catalog has been read to what was its end at the start."""
-        self.owning = False
         self.lost = ""
         """Why nothing is changed, or opened, by what was read here; empty where nothing is amiss.
 
@@ -92,6 +91,8 @@ class CatalogOwner:
         self._tail = tail
         self._owner = owner
         self._claim = -1
+        self._owns = False
+        """Whether it was opened under ``_claim``, and no later claim was read."""
         self._clock_us = clock_us
         self._clock_s = clock_s
         self._changed = changed
@@ -103,6 +104,11 @@ class CatalogOwner:
         self._proofs = SharedWork()
         self._known: Entry | None = None
         """The last entry that was folded, while nothing was ``lost``."""
+
+    @property
+    def owning(self) -> bool:
+        """Whether this worker may change the catalog: it was opened here, and lacks nothing."""
+        return self._owns and not self.lost
 
     async def open(self, claim: int) -> None:
         """Take the catalog over under ``claim``: read its log up to a no-op of ours.
@@ -117,6 +123,7 @@ class CatalogOwner:
         self.ready.set()
 
     async def _open(self, claim: int) -> None:
+        self._owns = False
         asked_s = self._clock_s()
         start, end = await self._log.bounds()
         await self._require_known(self._known, end)
@@ -126,7 +133,7 @@ class CatalogOwner:
         self._snapshot_at = start
         self._replay(await self._appender.read(at, end))
         self._read_s = max(self._read_s, asked_s)
-        self.owning = True
+        self._owns = True
         self.first_shard = self.catalog.next_shard
 
     async def _require_known(self, known: Entry | None, end: int) -> None:
@@ -141,11 +148,10 @@ class CatalogOwner:
 
     @contextmanager
     def _losing(self) -> Iterator[None]:
-        """Own the catalog no more where its log lacks what was acknowledged, and say so."""
+        """Change the catalog no more while its log lacks what was acknowledged, and say so."""
         try:
             yield
         except LogShortened as error:
-            self.owning = False
             self.lost = f"{self._log.name} lost what it had acknowledged: {error}"
             logger.critical("the catalog is not changed here: %s", self.lost)
             raise Unavailable(self.lost) from error
@@ -345,7 +351,7 @@ class CatalogOwner:
             valid = self.catalog.replay(entry.offset, entry.value)
             if valid and record.decode_envelope(entry.value).claim > self._claim:
                 superseded = True
-                self.owning = False
+                self._owns = False
         if entries:
             self._known = self._known if self.lost else entries[-1]
             self._changed()

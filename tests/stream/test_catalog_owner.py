@@ -243,6 +243,57 @@ async def test_what_can_not_be_read_up_to_its_proven_end_is_not_proven() -> None
     assert second.catalog.instances == first.catalog.instances
 
 
+class DeposedLog(MemoryLog):
+    """Read at a leader that was deposed: it tells an early end, and nothing behind that."""
+
+    end_told = 1 << 60
+
+    async def read(self, offset: int, *, bytes_max: int, wait_s: float = 0.0) -> list[Entry]:
+        if offset >= self.end_told:
+            return []
+        return await super().read(offset, bytes_max=bytes_max, wait_s=wait_s)
+
+    async def bounds(self) -> tuple[int, int]:
+        start, end = await super().bounds()
+        return start, min(end, self.end_told)
+
+
+async def test_an_owner_whose_log_lacks_nothing_after_all_changes_it_again() -> None:
+    """No slot of it opens again for that: nobody but this worker would ever change it."""
+    log, tail = MemoryLog(), DeposedLog()
+    tail._storage = log._storage
+    owner = CatalogOwner(log, tail, owner=b"ownerid1", clock_us=lambda: 1)
+    await owner.open(CLAIM)
+    await owner.change(lambda _catalog, _stamp: [instance(1)])
+    tail.end_told = 1
+    with pytest.raises(Unavailable, match="lost what it had acknowledged"):
+        await owner.prove()
+    with pytest.raises(Unavailable, match="lost what it had acknowledged"):
+        await owner.change(lambda _catalog, _stamp: [instance(2)])
+    assert not owner.owning
+    tail.end_told = 1 << 60
+    await owner.prove()
+    await owner.change(lambda _catalog, _stamp: [instance(2)])
+    assert owner.catalog.instances.keys() == {"instance1", "instance2"}
+
+
+async def test_an_owner_that_was_overtaken_while_its_log_seemed_lost_changes_nothing() -> None:
+    log, tail = MemoryLog(), DeposedLog()
+    tail._storage = log._storage
+    owner = CatalogOwner(log, tail, owner=b"ownerid1", clock_us=lambda: 1)
+    await owner.open(CLAIM)
+    await owner.change(lambda _catalog, _stamp: [instance(1)])
+    tail.end_told = 1
+    with pytest.raises(Unavailable, match="lost what it had acknowledged"):
+        await owner.prove()
+    later = catalog_of(log, b"ownerid2")
+    await later.open(CLAIM + 1)
+    tail.end_told = 1 << 60
+    await owner.prove()
+    with pytest.raises(Elsewhere):
+        await owner.change(lambda _catalog, _stamp: [instance(2)])
+
+
 async def test_a_follower_knows_how_long_nobody_told_it_that_it_knows_everything() -> None:
     log, clock = SilentLog(), Clock()
     follower = CatalogOwner(
