@@ -110,6 +110,11 @@ class CatalogOwner:
         """Whether this worker may change the catalog: it was opened here, and lacks nothing."""
         return self._owns and not self.lost
 
+    @property
+    def changing(self) -> bool:
+        """Whether a change is under way: others may have read of it before we are told of it."""
+        return self._changing.locked()
+
     async def open(self, claim: int) -> None:
         """Take the catalog over under ``claim``: read its log up to a no-op of ours.
 

@@ -6,10 +6,11 @@ raises ``Elsewhere``, having done nothing, and the request goes there as it came
 by another worker does not pass on again.
 
 No worker says that something is absent before it has read the catalog to its present end, unless
-it serves the catalog under a lease that holds. It answers by the catalog that it knows first, and
-reads only where something is missing there: a refusal changed nothing, so the request is tried
-again. A batch tells row by row that a table is missing, when others may be written: there the
-tables are looked for before. Who lists streams, or a stream's shards, reads first.
+it serves the catalog under a lease that holds, and does not change it just then. It answers by the
+catalog that it knows first, and reads only where something is missing there: a refusal changed
+nothing, so the request is tried again. A batch tells row by row that a table is missing, when
+others may be written: there the tables are looked for before. Who lists streams, or a stream's
+shards, reads first.
 """
 
 from __future__ import annotations
@@ -214,7 +215,8 @@ class Router:
     @property
     def _newest(self) -> bool:
         """Say whether nobody can know more of the catalog than this worker."""
-        return self._catalog.owning and self._serving(CATALOG_SLOT)
+        catalog = self._catalog
+        return catalog.owning and not catalog.changing and self._serving(CATALOG_SLOT)
 
     def _by_catalog(self, handler: Handler, identity: Identity, body: bytes) -> Awaited:
         """Answer what the catalog alone decides."""

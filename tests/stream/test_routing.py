@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
@@ -256,6 +256,42 @@ async def test_an_owner_reads_its_own_catalog_only_while_its_lease_holds(
     with pytest.raises(Rejected):
         await follower.routed("PutRow", b"c")
     assert follower.tail.asked >= 2
+
+
+class SlowLog(CountingLog):
+    """A log that holds back the answer to an append, which stands already, while ``held``."""
+
+    held: asyncio.Event | None = None
+
+    async def append(self, entries: Sequence[tuple[bytes, bytes]], *, deadline_s: float) -> int:
+        base = await super().append(entries, deadline_s=deadline_s)
+        if self.held is not None:
+            await self.held.wait()
+        return base
+
+
+async def test_an_owner_lists_what_others_have_read_of_before_it_was_told_that_it_stands() -> None:
+    """Who was told of a shard's end by one of them finds its children here, too."""
+    follower = Follower(SlowLog())
+    owner, log = follower.owner, follower.owner._log
+    assert isinstance(log, SlowLog)
+    await owner.open(1)
+    await owner.change(lambda _catalog, _stamp: _table("a"))
+    follower.serving = True
+    child = ShardRange("sa2", SLOT, parents=("sa",))
+    log.held = asyncio.Event()
+    asked = pb.DescribeStreamRequest(stream_id="a_1").SerializeToString()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        change = owner.change(lambda _catalog, _stamp: _table("a", child))
+        tasks.create_task(change, name="change")
+        while "sa2" not in follower.first.catalog.shards:
+            await asyncio.sleep(0)
+            await follower.first.refresh()
+        told = tasks.create_task(follower.routed("DescribeStream", asked), name="describe")
+        await asyncio.sleep(0.01)
+        log.held.set()
+    shards = pb.DescribeStreamResponse.FromString(told.result()[0]).shards
+    assert [shard.shard_id for shard in shards] == ["sa2"]
 
 
 async def test_a_part_of_a_batch_for_this_worker_reads_nothing(follower: Follower) -> None:
