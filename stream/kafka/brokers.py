@@ -71,7 +71,8 @@ class Brokers:
         if node is None or node not in self._nodes:
             await self.metadata([topic])
             node = self._leaders.get((topic, partition))
-        if node is None:
+        # Whoever was asked last may not know a broker that came back while it was cut off.
+        if node is None or node not in self._nodes:
             raise BrokerError(5, f"{topic}[{partition}]")
         return self._nodes[node]
 

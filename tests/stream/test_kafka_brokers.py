@@ -12,6 +12,7 @@ import pytest
 from rowtide.stream.kafka.brokers import UNKNOWN_TOPIC, Brokers
 from rowtide.stream.kafka.config import KafkaConfig
 from rowtide.stream.kafka.connection import Address, NotConnected
+from rowtide.stream.kafka.errors import BrokerError
 from rowtide.stream.kafka.metadata import Metadata, PartitionFound, TopicFound
 
 LOG = ("log", 0)
@@ -80,6 +81,22 @@ async def test_who_was_found_to_be_no_leader_is_not_taken_again_from_who_knows_n
     await brokers.metadata(["log"])
     assert brokers.asked[-1] == ONE
     assert LOG not in brokers._leaders
+
+
+async def test_a_leader_that_who_was_asked_last_does_not_know_is_asked_for_again() -> None:
+    """One that is cut off does not know a broker which came back since."""
+    brokers = Told()
+    brokers.says = dict.fromkeys(HOSTS.values(), (3, 6))
+    assert await looked(brokers, 1) == THREE
+    brokers.says[TWO] = (1, 5)
+    brokers.hosts = {1: ONE, 2: TWO}
+    brokers.silent = {ONE}
+    for _ in range(3):
+        with pytest.raises(BrokerError):
+            await looked(brokers, 1)
+    brokers.hosts, brokers.silent = HOSTS, set()
+    brokers.says[TWO] = (3, 6)
+    assert await looked(brokers, 1) == THREE
 
 
 async def test_who_did_not_answer_is_asked_last() -> None:
