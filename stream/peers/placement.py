@@ -16,7 +16,7 @@ from functools import partial
 
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Catalog, Document
-from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.catalog.owner import CatalogOwner, Decide
 from rowtide.stream.peers.hop import NOBODY, HopClient
 from rowtide.stream.peers.peers import Peers
@@ -81,8 +81,8 @@ class Placement:
     async def settle(self, tables: Collection[int]) -> None:
         """Return once these tables, by number, are on every worker as the catalog has them now.
 
-        Raises ``OutcomeUnknown`` where that takes too long: it will come into force. Shards of
-        other tables are not waited for.
+        Raises ``OutcomeUnknown``, and nothing else, where that takes too long: it will come into
+        force. Shards of other tables are not waited for.
         """
         asked_for = _settled_to(self._catalog.catalog.applied, tables)
         try:
@@ -153,6 +153,6 @@ async def _until_done(attempt: Callable[[], Awaitable[None]]) -> None:
         try:
             await attempt()
             return
-        except (Unavailable, OutcomeUnknown) as error:
+        except StoreError as error:  # The change stands: nobody can refuse it any more.
             logger.debug("settling goes on: %s", error)
             await asyncio.sleep(RETRY_S)

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from rowtide.core.authentication import Identity
-from rowtide.core.errors import Unavailable
+from rowtide.core.errors import LogTrimmed, OutcomeUnknown, Unavailable
 from rowtide.stream.catalog.owner import CatalogOwner
 from rowtide.stream.peers import placement as placing
 from rowtide.stream.peers.hop import HopClient
@@ -60,3 +60,16 @@ async def test_who_takes_slots_over_meanwhile_has_settled_too(*, stands_still: b
     with patch.object(placing, "ASK_S", 0.01):
         await placement.settle({1})
     assert others.settled == [HEIR]
+
+
+async def test_a_change_that_stands_is_not_told_as_refused_by_who_does_not_settle() -> None:
+    """Whoever made it would delete the logs of a table that is there."""
+    log, others = MemoryLog(), Others()
+    catalog = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
+    placement = Placement(catalog, {}, cast(HopClient, others), cast(Peers, others))
+    with (
+        patch.object(placing, "SETTLE_S_MAX", 0.05),
+        patch.object(Others, "call", side_effect=LogTrimmed()),
+        pytest.raises(OutcomeUnknown),
+    ):
+        await placement.settle({1})
