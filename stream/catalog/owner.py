@@ -271,7 +271,7 @@ class CatalogOwner:
         ``decide`` may raise ``Rejected``; then nothing has changed. Its documents are applied
         together or not at all. Decides again where another worker's change came between. Raises
         ``Elsewhere`` where another worker owns the catalog, ``Unavailable`` where its log lacks
-        what was acknowledged.
+        what was acknowledged, ``OutcomeUnknown`` where a later owner trimmed what would tell.
         """
         async with self._changing:
             while True:
@@ -322,8 +322,11 @@ class CatalogOwner:
             group = (record.FIRST if index == 0 else 0) | (record.LAST if index == last else 0)
             envelope = record.Envelope(at + index, self._claim, self._owner, stamp + index, group)
             batch.append((key, record.encode_record(envelope, body)))
-        with self._losing():  # What was appended elsewhere than at the offset it names is void.
-            told = await self._appender.append(batch, at)
+        try:
+            with self._losing():  # What was appended elsewhere than at the offset it names is void.
+                told = await self._appender.append(batch, at)
+        except LogTrimmed as error:  # By a later owner, who may have read that it stands.
+            raise OutcomeUnknown(f"change of the catalog at {at}: {error}") from error
         if told.stands:
             self._fold([Entry(at + i, key, value) for i, (key, value) in enumerate(batch)])
             # A later owner among what follows ends ours, but not what it has read as standing.

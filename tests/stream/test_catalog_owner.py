@@ -10,7 +10,7 @@ from functools import cached_property
 import pytest
 
 from rowtide.core.catalog import Catalog, Document, Instance
-from rowtide.core.errors import Elsewhere, Unavailable
+from rowtide.core.errors import Elsewhere, OutcomeUnknown, Unavailable
 from rowtide.stream.catalog.owner import CatalogOwner
 from rowtide.stream.logs.log import Entry
 from rowtide.stream.operations.admin import instance_document
@@ -204,6 +204,33 @@ async def test_a_change_that_stands_is_never_told_as_not_made(fault: Fault) -> N
     await log.rival.refresh()
     assert made is ("instance1" in log.rival.catalog.instances)
     assert not first.owning
+
+
+class TrimmedLog(OvertakenLog):
+    """A log that is also trimmed by whoever took it over."""
+
+    async def disconnect(self) -> None:
+        """Let the other one in, and have it write a snapshot."""
+        await super().disconnect()
+        await self.rival._snapshot()
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_REQUEST])
+async def test_a_change_is_unknown_where_what_became_of_it_was_trimmed(fault: Fault) -> None:
+    """It was told as trimmed, which says that nothing was changed."""
+    log = TrimmedLog()
+    log.rival = catalog_of(log, b"ownerid2")
+    first = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
+    await first.open(1)
+    log.fault = fault
+    with pytest.raises(OutcomeUnknown):
+        await first.change(lambda _catalog, _stamp: [instance(1)])
+    stands = "instance1" in log.rival.catalog.instances
+    assert stands is (fault is Fault.LOST_ANSWER)
+    await first.refresh()
+    assert first.catalog.instances == log.rival.catalog.instances
+    with pytest.raises(Elsewhere):
+        await first.change(lambda _catalog, _stamp: [instance(2)])
 
 
 async def test_the_end_is_proven_by_a_record_that_is_void_for_everybody() -> None:
