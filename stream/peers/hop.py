@@ -9,7 +9,7 @@ as unavailable where it was not.
 Bounds: ``CALLS_MAX`` calls wait on one connection, ``UNSENT_BYTES_MAX`` of them unsent, and
 ``FRAME_BYTES_MAX`` is the largest frame. A connection on which nothing came for ``ANSWER_S`` though
 an answer was due is cut, as one whose caller leaves ``UNREAD_BYTES_MAX`` of answers unread: what
-is asked next is asked on another.
+is asked next is asked on another. So is one that nobody has made trusted within ``TRUST_S``.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ UNREAD_BYTES_MAX = 512 * 1024 * 1024
 """Of answers to one worker, in memory; one that reads has taken them long before."""
 
 CONNECT_S = 2.0
+TRUST_S = 10.0
+"""Who has connected, and has not proven by then that it knows the secret, is cut off."""
+
 ANSWER_S = 30
 """After this long without an answer the outcome is unknown. The owner answers in 10 s."""
 
@@ -265,13 +268,18 @@ class _Served(_Frames):
         self._hop = hop
         self._nonce = os.urandom(NONCE_BYTES)
         self._trusted = False
+        self._patience = asyncio.get_running_loop().call_later(TRUST_S, self._cut_stranger)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._hop.connections.add(cast(asyncio.Transport, transport))
         self.say(self._nonce)
 
+    def _cut_stranger(self) -> None:
+        self.abort(f"it has not proven in {TRUST_S:.0f} s that it knows the cluster's secret")
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._patience.cancel()
         if self.transport is not None:
             self._hop.connections.discard(self.transport)
         self.transport = None
@@ -301,6 +309,7 @@ class _Served(_Frames):
             self.abort("it does not know the cluster's secret")
             return
         self._trusted = True
+        self._patience.cancel()
         self.say(proof(secret, _SERVER, nonce, self._nonce))
 
     def _call(self, call: Call) -> None:

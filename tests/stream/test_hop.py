@@ -206,6 +206,23 @@ async def test_a_stranger_is_cut_off(said: bytes) -> None:
         writer.close()
 
 
+async def test_a_stranger_that_says_nothing_is_cut_off_and_a_worker_is_not(
+    client: HopClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever reaches the port could take all connections that this process may have."""
+    monkeypatch.setattr(hop, "TRUST_S", 0.05)
+    async with worker(lambda *_: b"told") as other, asyncio.timeout(5):
+        assert await client.call(other.address, ANN, "GetRow", b"") == b"told"
+        host, _, port = other.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        with suppress(ConnectionError):
+            await reader.read()  # To the connection's end.
+        writer.close()
+        await asyncio.sleep(0.1)
+        assert await client.call(other.address, ANN, "GetRow", b"") == b"told"
+        assert len(other.server.connections) == 1, "the worker's"
+
+
 async def test_more_than_may_wait_is_refused_at_once(
     client: HopClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
