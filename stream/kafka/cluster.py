@@ -33,7 +33,7 @@ from rowtide.stream.kafka.config import (
 from rowtide.stream.kafka.errors import BrokerError, NotDurable, code_name
 from rowtide.stream.kafka.fetch import Partition
 from rowtide.stream.kafka.log import KafkaLog, append_many, read_many
-from rowtide.stream.kafka.metadata import TopicFound
+from rowtide.stream.kafka.metadata import PartitionFound, TopicFound
 from rowtide.stream.logs.cluster import Appends, Reads
 from rowtide.stream.logs.log import Entry, Log
 
@@ -279,13 +279,15 @@ class Cluster:
     async def _replica_faults(self, topic: str) -> list[str]:
         needed = self.config.replication_factor
 
-        async def once() -> Sequence[TopicFound]:
-            return await self.brokers.metadata([topic])
+        async def once() -> Sequence[PartitionFound]:
+            [found] = await self.brokers.metadata([topic])
+            if not found.partitions:  # A broker that has just started knows of no topic yet.
+                raise BrokerError(UNKNOWN_TOPIC, topic)
+            return found.partitions
 
-        [found] = await self.brokers.until_deadline(topic, once)
         return [
             f"partition {one.partition} has {one.replicas} replicas, must have {needed}"
-            for one in found.partitions
+            for one in await self.brokers.until_deadline(topic, once)
             if one.replicas < needed
         ]
 

@@ -1,0 +1,50 @@
+"""A topic's durability is verified, or it is not known: never passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from rowtide.stream.kafka.brokers import UNKNOWN_TOPIC, Brokers
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import KafkaConfig, required_settings
+from rowtide.stream.kafka.errors import NotDurable
+from rowtide.stream.kafka.metadata import PartitionFound, TopicFound
+
+CONFIG = KafkaConfig("one:9092", durability="replicated", replication_factor=3, min_insync=2)
+TOLD_LATE = TopicFound(UNKNOWN_TOPIC, "leases", [])
+"""By a broker that has just started, or was cut off when the topic was made."""
+
+
+class Told(Brokers):
+    """Brokers of which the first asked does not know the topic yet."""
+
+    def __init__(self, replicas: int) -> None:
+        super().__init__(CONFIG)
+        found = TopicFound(0, "leases", [PartitionFound(0, 0, 1, 1, replicas)])
+        self.answers = [TOLD_LATE, found]
+
+    async def metadata(self, topics: list[str] | None) -> Sequence[TopicFound]:
+        """Answer for the next broker."""
+        return [self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]]
+
+
+class Settled(Cluster):
+    """A cluster whose topics have the settings that are required."""
+
+    async def settings(self, topic: str) -> dict[str, str]:
+        """Return them."""
+        fit = {"max.message.bytes": str(CONFIG.batch_bytes_max), "cleanup.policy": "compact"}
+        return required_settings(CONFIG) | fit
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_replicas_are_counted_by_a_broker_that_knows_the_topic(replicas: int) -> None:
+    cluster = Settled(CONFIG)
+    cluster.brokers = Told(replicas)
+    if replicas < CONFIG.replication_factor:
+        with pytest.raises(NotDurable, match="has 1 replicas, must have 3"):
+            await cluster.verify_durability("leases")
+    else:
+        await cluster.verify_durability("leases")
