@@ -159,7 +159,7 @@ class CatalogOwner:
         except LogShortened as error:
             self.lost = f"{self._log.name} lost what it had acknowledged: {error}"
             logger.critical("the catalog is not changed here: %s", self.lost)
-            raise Unavailable(self.lost) from error
+            raise (OutcomeUnknown if error.unsettled else Unavailable)(self.lost) from error
 
     async def follow(self) -> None:
         """Fold what is appended, by us or by others, until cancelled."""
@@ -271,7 +271,8 @@ class CatalogOwner:
         ``decide`` may raise ``Rejected``; then nothing has changed. Its documents are applied
         together or not at all. Decides again where another worker's change came between. Raises
         ``Elsewhere`` where another worker owns the catalog, ``Unavailable`` where its log lacks
-        what was acknowledged, ``OutcomeUnknown`` where a later owner trimmed what would tell.
+        what was acknowledged, ``OutcomeUnknown`` where that, or a later owner's trim, keeps what
+        became of the change from being told.
         """
         async with self._changing:
             while True:

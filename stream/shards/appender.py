@@ -34,6 +34,9 @@ PAGE_S = 5.0
 class LogShortened(Exception):
     """The log ends before an offset it had acknowledged: the broker lost what it had promised."""
 
+    unsettled = False
+    """Whether a batch met it whose outcome was unknown: it may yet land where it says."""
+
 
 class BatchRefused(Rejected):
     """The log took nothing of a batch, and never will."""
@@ -88,7 +91,11 @@ class Appender:
         except OutcomeUnknown as error:
             logger.warning("append to %s at %d: outcome unknown: %s", self.log.name, at, error)
             self._counts.appends_unknown += 1
-            return await self._settle(batch, at)
+            try:
+                return await self._settle(batch, at)
+            except LogShortened as lost:
+                lost.unsettled = True
+                raise
         if base == at:
             return Appended(True, (), at + len(batch))
         if base < at:

@@ -233,6 +233,31 @@ async def test_a_change_is_unknown_where_what_became_of_it_was_trimmed(fault: Fa
         await first.change(lambda _catalog, _stamp: [instance(2)])
 
 
+class ShortenedLog(MemoryLog):
+    """A log that loses its last entry while its owner finds out what became of a batch."""
+
+    async def disconnect(self) -> None:
+        """Lose it."""
+        await super().disconnect()
+        self.truncate((await self.bounds())[1] - 1)
+
+
+async def test_a_change_is_unknown_that_may_still_land_where_the_log_lost_its_end() -> None:
+    log = ShortenedLog()
+    owner = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
+    await owner.open(CLAIM)
+    await owner.change(lambda _catalog, _stamp: [instance(1)])
+    log.fault = Fault.DELAYED
+    with pytest.raises(OutcomeUnknown, match="lost what it had acknowledged"):
+        await owner.change(lambda _catalog, _stamp: [instance(2)])
+    log.land_late()
+    read = catalog_of(log, b"ownerid2")
+    await read.refresh()
+    assert "instance2" in read.catalog.instances, "where its place was given to a no-op of ours"
+    with pytest.raises(Unavailable, match="lost what it had acknowledged"):
+        await owner.change(lambda _catalog, _stamp: [instance(3)])
+
+
 async def test_the_end_is_proven_by_a_record_that_is_void_for_everybody() -> None:
     log = MemoryLog()
     first, second = catalog_of(log, b"ownerid1"), catalog_of(log, b"ownerid2")
