@@ -387,7 +387,8 @@ class Slot:
         for _, shard in self._tables(self.number):
             self._begin(shard)
         await self._begun.tried()
-        if self.closed:  # Or was the changelog's end told by a broker that was deposed?
+        if self.closed or self._begun.waiting() or self._reshapes.unread:
+            # Or was the changelog's end told by a deposed broker? After a flush nothing tells.
             await self._changelog.require_read()
         self.opened.set()
         self._commits.restart()

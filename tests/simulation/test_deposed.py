@@ -15,6 +15,7 @@ from tests.simulation.program import in_world
 from tests.simulation.scene import SHARD, Scene, play
 from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import PLAIN, Place
+from tests.simulation.unanswering import unanswering
 from tests.simulation.world import WHERE_DEPOSED, World
 
 A, B, C = 0, 1, 2
@@ -131,6 +132,29 @@ def a_shard_is_not_closed_by_a_changelog_of_before(where: int = CHANGELOG) -> No
 @pytest.mark.parametrize("where", [EVERY_SHARD, CHANGELOG, EVERYTHING])
 def test_a_shard_is_not_closed_by_a_changelog_of_before(where: int) -> None:
     a_shard_is_not_closed_by_a_changelog_of_before(where)
+
+
+def test_a_shard_that_opens_late_is_not_closed_by_a_changelog_of_before() -> None:
+    """A flush of the others passed over what was not read of the changelog: its end was taken for
+    proven, and the shard stayed closed in every later life of the slot."""
+
+    async def story(scene: Scene) -> None:
+        world = scene.world
+        await scene.done(A, UPDATE)
+        await scene.flushed(A)
+        world.depose(B, CHANGELOG, 0, LONG_MS)
+        for _ in range(3):
+            await scene.done(A, UPDATE)
+        await scene.flushed(A)
+        slots = scene.worker(B).roster.slots
+        with unanswering(SHARD, bounds=True):
+            world.shared.group.divide({0: scene.worker(B).address})
+            await scene.until(lambda: 0 in slots and slots[0].opened.is_set())
+            await scene.watch(30)  # It flushes the others.
+        await scene.until(lambda: scene.serves(B))
+        await scene.done(B, UPDATE)
+
+    play(story)
 
 
 def served(worker: SimulatedWorker) -> set[str]:
