@@ -50,4 +50,4 @@ class ClosedShards(dict[str, str]):
         """
         if not self or not self.keys() <= self._short:
             return False
-        return all([await lacks_nothing(shard_id) for shard_id in self])
+        return all([await lacks_nothing(shard_id) for shard_id in list(self)])

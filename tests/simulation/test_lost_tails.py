@@ -20,6 +20,7 @@ from rowtide.core.lease import CLAIM, Lease, encode_lease
 from rowtide.core.mutation import PUT, UPDATE, Change, Outcome
 from rowtide.core.plainbuffer import put_cell
 from rowtide.stream.logs.log import Entry
+from rowtide.stream.shards.appender import LogShortened
 from rowtide.stream.slots.slot import LOOK_AGAIN_S, WATCH_S, Slot
 from tests.simulation.broker import Partition
 from tests.simulation.clients import row_in
@@ -161,6 +162,25 @@ def test_a_look_that_fails_leaves_the_slot_as_it_is() -> None:
             await asyncio.sleep(LOOK_AGAIN_S + 1)
         assert asked.called
         assert slot_of(scene).rows is rows, "it was opened again"
+
+    told(story)
+
+
+def test_a_shard_that_closes_during_a_look_at_another_leaves_the_slot_as_it_is() -> None:
+    """The look ended the whole worker."""
+
+    async def story(scene: Scene) -> None:
+        lose(scene, LOG, 1)
+        await write(scene, 2)
+        slot, bounds = slot_of(scene), SimulatedLog.bounds
+
+        async def slow(self: SimulatedLog) -> tuple[int, int]:
+            slot.closed.close("another", LogShortened("its end is gone"))
+            return await bounds(self)
+
+        with patch.object(SimulatedLog, "bounds", slow):
+            await asyncio.sleep(LOOK_AGAIN_S + 1)
+        assert slot.closed.keys() == {SHARD, "another"}
 
     told(story)
 
