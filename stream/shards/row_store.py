@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, takewhile
 from pathlib import Path
 from struct import Struct
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 from weakref import WeakSet
 
 from rocksdict import (
@@ -85,13 +85,31 @@ class RowStore:
         self._unlogged = WriteOptions()
         self._unlogged.disable_wal = True
         self._moments: WeakSet[_Moment] = WeakSet()
-        self.get: Callable[[bytes], bytes | None] = self._db.get
-        """Return a chunk's bytes, or None. Bound directly: it is the hottest call there is."""
-        self.get_many: Callable[[Sequence[bytes]], list[bytes | None]] = self._db.get
+        self.get: Callable[[bytes], bytes | None] = self._reading(self._db.get)
+        """Return a chunk's bytes, or None. Looked up once: it is the hottest call there is."""
+        self.get_many: Callable[[Sequence[bytes]], list[bytes | None]] = self._reading(self._db.get)
         """Return what ``get`` would for each key, which must be a list, at half its cost."""
         self.write([(_FIRST, b""), (_LAST, b"")])
 
     # Reading.
+
+    def _reading(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return what reads as ``read`` does, and raises what ``_failure`` returns."""
+
+        def reading(key: object) -> Any:
+            try:
+                return read(key)
+            except Exception as error:  # rocksdict raises no narrower type.
+                raise self._failure(error) from error
+
+        return reading
+
+    def _failure(self, error: Exception) -> StoreFailed:
+        """Return what a failure of RocksDB is told as; note what would be met again."""
+        if not _tells_damage(str(error)):
+            return StoreFailed(f"{self.path}: {error}")
+        self.damaged = str(error)
+        return StoreDamaged(f"{self.path}: {error}")
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield entries with start <= key < end, in order, as of now.
@@ -155,7 +173,7 @@ class RowStore:
         try:
             self._db.write(batch, self._unlogged)
         except Exception as error:  # rocksdict raises no narrower type.
-            raise StoreFailed(f"{self.path}: {error}") from error
+            raise self._failure(error) from error
 
     def take(self, writes: Writes, marks: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Write as ``write`` does, and note removed chunks for the changelog, at once."""
@@ -183,7 +201,7 @@ class RowStore:
 
     def snapshot(self) -> Callable[[bytes], bytes | None]:
         """Return a ``get`` that goes on to tell what is there now, until the store is closed."""
-        moment = _Moment(self._db.snapshot())
+        moment = _Moment(self._db.snapshot(), self._failure)
         self._moments.add(moment)
         return moment.get
 
@@ -256,7 +274,7 @@ class RowStore:
         try:
             self._db.flush()
         except Exception as error:  # rocksdict raises no narrower type.
-            raise StoreFailed(f"{self.path}: {error}") from error
+            raise self._failure(error) from error
 
     def close(self, *, flush: bool = True) -> None:
         """Release the directory. Raises ``StoreFailed`` where a flush failed; closed it is then."""
@@ -271,7 +289,7 @@ class RowStore:
             try:
                 closing.close()  # Flushes too, and lets go of the directory though that fails.
             except Exception as error:  # rocksdict raises no narrower type.
-                raise StoreFailed(f"{self.path}: {error}") from error
+                raise self._failure(error) from error
 
     # The changelog.
 
@@ -333,8 +351,9 @@ class _Moment:
 
     # Its iterators do not keep to the moment (rocksdict 0.3); reading single keys does.
 
-    def __init__(self, frozen: Snapshot) -> None:
+    def __init__(self, frozen: Snapshot, failure: Callable[[Exception], StoreFailed]) -> None:
         self._frozen: Snapshot | None = frozen
+        self._failure = failure
 
     def get(self, key: bytes) -> bytes | None:
         """Return a chunk's bytes, or None. Raises ``Unavailable`` once the store is closed."""
@@ -344,7 +363,7 @@ class _Moment:
             found: bytes = self._frozen[key]
         except Exception as error:  # rocksdict raises no narrower type.
             if str(error) != "key not found":
-                raise
+                raise self._failure(error) from error
             return None
         return found
 

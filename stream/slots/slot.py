@@ -343,8 +343,7 @@ class Slot:
     async def flush(self, *held: ShardOwner) -> int:
         """Flush the changelog now; return the number of entries. ``held`` are closed shards.
 
-        Raises what ``ChangelogWriter.flush`` raises, and ``Unavailable`` where the slot closes
-        meanwhile.
+        Raises as ``ChangelogWriter.flush``, and ``Unavailable`` where the slot closes meanwhile.
         """
         return await self._changelog.flush(partial(self._flush_scope, *held), held)
 
@@ -498,8 +497,7 @@ class Slot:
 
     def _table_of(self, shard: ShardRange) -> Table | None:
         """Return a shard's table as the catalog has it now."""
-        found = (t for t, s in self._tables(self.number) if s.shard_id == shard.shard_id)
-        return next(found, None)
+        return next((t for t, s in self._tables(self.number) if s.shard_id == shard.shard_id), None)
 
     # Upkeep.
 
@@ -512,7 +510,7 @@ class Slot:
             if self._leases.lost(self.number):
                 raise Unavailable(f"slot {self.number} was claimed by another worker")
             if self.rows is not None and self.rows.damaged:
-                raise self._behind(self.rows.damaged)
+                raise StoreBehind(f"{self._path}: {self.rows.damaged}")
 
     async def _look_again_often(self) -> None:
         """Open again what a deposed broker had closed; read what ended, and could not be read."""
@@ -594,7 +592,9 @@ class Slot:
         self._settling.clear()
         self._intakes.clear()
         self._changelog.close()
-        if self.rows is not None:
-            rows, self.rows = self.rows, None
-            with logged(f"closing {self._path}"):
+        with logged(f"closing {self._path}"):
+            if self.rows is not None and self.rows.damaged:  # It would be met in every life.
+                logger.warning("%s", self._behind(self.rows.damaged))
+            elif self.rows is not None:
+                rows, self.rows = self.rows, None
                 rows.close()

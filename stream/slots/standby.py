@@ -194,6 +194,8 @@ class Standby:
                 self._throw_away()
             except (StoreError, StoreFailed) as error:
                 logger.info("standby of slot %d begins again: %s", self.number, error)
+                if self.rows is not None and self.rows.damaged:  # It would be met again.
+                    self._throw_away()
             finally:
                 self._close()
             if self._clock_s() - began_s > BACKOFF_S_MAX:
@@ -226,6 +228,8 @@ class Standby:
             self._wake.clear()
             # What is mended and lacks something again at once is not mended all the time.
             await asyncio.sleep(min(LACKING_S * 2**self._lacking_rounds, LACKING_S_MAX))
+            if rows.damaged:  # As somebody met who reads here.
+                raise StoreBehind(f"{self._path}: {rows.damaged}")
             await self._round(rows)
             if count % SWEEP_ROUNDS == 0:
                 await self._sweep(rows)

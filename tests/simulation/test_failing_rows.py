@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from rowtide.core.errors import Unavailable
 from rowtide.core.mutation import PUT
-from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.shards.row_store import RowStore, StoreDamaged
 from rowtide.stream.slots.openings import PATIENCE_S
 from rowtide.stream.slots.slot import BACKOFF_S, BACKOFF_S_MAX, Slot
 from rowtide.stream.workers.handover import ASK_S_MAX
-from tests.simulation.memory_rows import Disk
+from tests.simulation.memory_rows import Disk, MemoryRows
 from tests.simulation.scene import Scene, play
 from tests.simulation.simulated_worker import LEASE_S
 
@@ -23,6 +24,8 @@ A, B = 0, 1
 STEPS_S = 3.0
 """Enough for the order of those who take over, and for an opening."""
 READY_S = 8.0
+UNREADABLE = b"r\xff"
+"""A key that stands for a part of the rows which can't be read."""
 
 
 def slot_at(scene: Scene, number: int) -> Slot:
@@ -91,6 +94,37 @@ def test_a_worker_alone_goes_on_trying() -> None:
             assert not slot.served_elsewhere()
             assert slot.openings.why == "its rows can't be opened or written"
         await scene.until(lambda: scene.serves(A))
+
+    play(story, workers=1)
+
+
+def met_in(disk: Disk) -> Callable[..., Iterator[tuple[bytes, bytes]]]:
+    """Return what reads entries in the place of ``MemoryRows.items``, and meets the unreadable."""
+    items = MemoryRows.items
+
+    def read(self: MemoryRows, **where: Any) -> Iterator[tuple[bytes, bytes]]:
+        if UNREADABLE in disk.kept and where["from_key"][:1] == b"r":
+            self.damaged = "not every entry can be read"
+            raise StoreDamaged(self.damaged)
+        return items(self, **where)
+
+    return read
+
+
+def test_rows_that_cannot_be_read_while_their_slot_opens_are_rebuilt() -> None:
+    """They were opened again for ever."""
+
+    async def story(scene: Scene) -> None:
+        await scene.done(A)
+        await scene.flushed(A)
+        await scene.done(A)
+        disk = scene.worker(A).machine.disks[0]
+        scene.world.kill(A, 1_000_000)
+        disk.kept[UNREADABLE] = b""
+        with patch.object(MemoryRows, "items", met_in(disk)):
+            scene.world.start(A)
+            await scene.until(lambda: scene.serves(A))
+        await scene.done(A)
 
     play(story, workers=1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from os import urandom
 from pathlib import Path
 
@@ -48,18 +50,65 @@ def test_a_snapshot_that_is_still_held_ends_with_its_store(tmp_path: Path) -> No
     again.close()
 
 
-@pytest.mark.parametrize("backward", [False, True], ids=["up", "down"])
-def test_a_scan_that_meets_what_cannot_be_read_says_so(tmp_path: Path, *, backward: bool) -> None:
-    """RocksDB's entries just end there, and a range would lack rows that were acknowledged."""
-    rows = RowStore(tmp_path / "rows")
-    rows.write([(b"r%06d" % number, urandom(200)) for number in range(3000)])
+KEYS = [b"r%06d" % number for number in range(3000)]
+
+
+def damaged_rows(path: Path) -> RowStore:
+    """Return rows of which a part can't be read."""
+    rows = RowStore(path)
+    rows.write([(key, urandom(200)) for key in KEYS])
     rows.close()
-    [table] = (tmp_path / "rows").glob("*.sst")
+    [table] = path.glob("*.sst")
     content = bytearray(table.read_bytes())
     content[len(content) // 2] ^= 0xFF
     table.write_bytes(content)
-    rows = RowStore(tmp_path / "rows")
+    rows = RowStore(path)
     assert not rows.damaged
+    return rows
+
+
+def one_by_one(rows: RowStore) -> list[bytes | None]:
+    return [rows.get(key) for key in KEYS]
+
+
+def as_of_now(rows: RowStore) -> list[bytes | None]:
+    return list(map(rows.snapshot(), KEYS))
+
+
+@pytest.mark.parametrize("read", [one_by_one, lambda rows: rows.get_many(KEYS), as_of_now])
+def test_a_look_at_what_cannot_be_read_says_so(
+    tmp_path: Path, read: Callable[[RowStore], list[bytes | None]]
+) -> None:
+    """It was told as a fault of ours: by a flush, to the end of the worker."""
+    rows = damaged_rows(tmp_path / "rows")
+    with pytest.raises(StoreDamaged, match="checksum"):
+        read(rows)
+    assert rows.damaged
+    with suppress(StoreDamaged):
+        rows.close()
+
+
+def write_often(rows: RowStore) -> None:
+    """Write more files than are left alone."""
+    for _ in range(1000):
+        rows.write([(KEYS[0], b""), (KEYS[-1], b"")])
+        rows.flush()
+
+
+def test_a_write_that_is_refused_since_a_compaction_met_it_says_so(tmp_path: Path) -> None:
+    """So is every later one, and in each opening of these rows again."""
+    rows = damaged_rows(tmp_path / "rows")
+    with pytest.raises(StoreDamaged, match="checksum"):
+        write_often(rows)
+    assert rows.damaged
+    with pytest.raises(StoreDamaged):
+        rows.close()
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["up", "down"])
+def test_a_scan_that_meets_what_cannot_be_read_says_so(tmp_path: Path, *, backward: bool) -> None:
+    """RocksDB's entries just end there, and a range would lack rows that were acknowledged."""
+    rows = damaged_rows(tmp_path / "rows")
     found = rows.scan_backward(b"s", b"r") if backward else rows.scan(b"r", b"s")
     with pytest.raises(StoreDamaged, match="not every entry"):
         list(found)
