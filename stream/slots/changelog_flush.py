@@ -48,6 +48,7 @@ class Gathered:
     taken: dict[str, set[bytes]] = field(default_factory=dict)
     graves: dict[bytes, int] = field(default_factory=dict)
     buried: list[bytes] = field(default_factory=list)
+    removed: set[bytes] = field(default_factory=set)
 
 
 def tombstone_stamp(headers: Iterable[tuple[str, bytes]]) -> int:
@@ -90,9 +91,9 @@ class ChangelogFlush:
             raise
         self._rows.set_changelog_position(position, now_s, flushed=gathered.flushed)
         self._rows.write([(key, None) for key in gathered.buried if self._is_grave(key)])
-        # What was removed again meanwhile is dirty, and keeps its note.
-        again = set[bytes]().union(*(owner.dirty for owner in by_id.values()))
-        self._rows.forget_removed(key for key in removed if key not in again)
+        # What was written here, and is removed since, by whatever shard, keeps its note.
+        told, get = gathered.removed, self._rows.get
+        self._rows.forget_removed([k for k in removed if k in told or get(k) is not None])
         self._graves = gathered.graves
         return gathered.count
 
@@ -158,6 +159,7 @@ class ChangelogFlush:
         """Yield tombstones for removed chunks, then the dirty chunks, as ``get`` tells them."""
         for key in removed:
             if get(key) is None:
+                into.removed.add(key)
                 yield key, None, []
         dirty = sorted(key for keys in into.taken.values() for key in keys)
         for number, key in enumerate(dirty):

@@ -41,6 +41,8 @@ class Written:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.failures = 0
+        self.turns = 1
+        """So many others have on the event loop before a flush takes anything."""
 
     async def prepare(self) -> None:
         """Nobody else writes."""
@@ -50,7 +52,8 @@ class Written:
 
     async def flush(self, changes: Changes) -> int:
         """Take a transaction."""
-        await asyncio.sleep(0)
+        for _ in range(self.turns):
+            await asyncio.sleep(0)
         if self.failures:
             self.failures -= 1
             raise ConnectionError("refused")
@@ -268,6 +271,32 @@ async def test_a_flush_is_of_one_moment(tmp_path: Path) -> None:
         assert await rebuilt(tmp_path / "b", shop) == canonical(shop.rows)
         await shop.flush()
         assert shop.written.chunks() == shop.chunks()
+
+
+async def test_what_another_owner_removes_during_a_flush_is_removed_by_the_next(
+    tmp_path: Path,
+) -> None:
+    """The shard was opened again, or split, meanwhile. Nothing told of the chunks that the flush
+    had just written: once the tombstone of their row was compacted away, a rebuild had them."""
+    async with opened(tmp_path / "a") as shop:
+        for some in (columns(0, 1000), columns(0, 1), columns(0, 1000)):
+            await shop.write(PUT, some)
+        shop.written.turns = 100
+        other = Shop(shop.rows, shop.log, shop.written).owner
+        other._clock_us = shop.owner._clock_us
+        other.open()
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(other.run())
+            flush = tasks.create_task(shop.flushes.flush([shop.owner], 0.0))
+            await asyncio.sleep(0)
+            shop.owner = other
+            await shop.write(PUT, columns(0, 1))
+            assert not flush.done()
+            await flush
+            run.cancel()
+        await shop.flush()
+        assert shop.written.chunks() == shop.chunks()
+        assert shop.rows.removed() == []
 
 
 async def test_graves_of_an_earlier_life_are_found(tmp_path: Path) -> None:
