@@ -157,11 +157,12 @@ class ShardCopy:
 
         At the offset that it names it counts, once; wherever else a repetition lands it is void.
         """
-        encoded_body = record.encode_body(body)
+        # One stamp for all that is sent: what was sent before is known by its bytes.
+        encoded_body, stamp = record.encode_body(body), self._source.shard.state.stamp
         retry_s = RETRY_S
         give_up_s = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
-            encoded = self._encoded(encoded_body)
+            encoded = self._encoded(encoded_body, stamp)
             try:
                 if await self._stands(encoded):
                     self._counts.copied_bytes += len(encoded)
@@ -177,10 +178,10 @@ class ShardCopy:
             await asyncio.sleep(retry_s)
             retry_s = min(retry_s * 2, RETRY_S_MAX)
 
-    def _encoded(self, body: bytes) -> bytes:
+    def _encoded(self, body: bytes, stamp: int) -> bytes:
         """Return a record that names the offset where the last one ended."""
         shard = self._source.shard
-        claim, stamp = max(shard.claim, 0), shard.state.stamp
+        claim = max(shard.claim, 0)
         envelope = record.Envelope(self.end, claim, shard.owner, stamp, record.SINGLE)
         return record.encode_record(envelope, body)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -108,6 +109,29 @@ async def test_an_append_that_meets_a_fault_is_sent_again_and_counts_once(
     async with copying(tmp_path / "faulty", log) as copy:
         await copied(copy)
     assert await valid(log) == wanted
+    assert await is_complete(log)
+
+
+@pytest.mark.parametrize("kind", Fault)
+async def test_a_shard_that_is_written_meanwhile_is_copied_once_all_the_same(
+    tmp_path: Path, kind: Fault
+) -> None:
+    """What is sent again was another record then, with a later stamp: who sent it before was taken
+    for somebody else, and the copy given up."""
+    log = Faulty()
+    async with opened(tmp_path / "a") as shop:
+        await shop.write(PUT, columns(0, 1), "a")
+        copy = ShardCopy(shop.owner, row_ranges(table(), ShardRange("s1", 0)), log, Counts())
+
+        async def written(entries: Pairs, *, deadline_s: float) -> int:
+            await shop.write(PUT, columns(0, 1), "b")
+            return await Faulty.append(log, entries, deadline_s=deadline_s)
+
+        log.meets = [nothing, fault(kind), fault(kind)]
+        with patch.object(log, "append", written):
+            await copy.base()
+        await shop.owner.seal("{}")
+        await copy.complete()
     assert await is_complete(log)
 
 
