@@ -144,6 +144,11 @@ class ShardOwner:
         """Return how many changes were taken that are not applied yet."""
         return len(self._waiting) + len(self._in_flight)
 
+    @property
+    def awaits_hidden(self) -> bool:
+        """Whether a hidden record was taken of which it is not known what becomes of it."""
+        return self._barriers > 0
+
     def require_readable(self) -> None:
         """Raise ``Unavailable`` unless a strong read may be served now."""
         self._require_open()

@@ -101,7 +101,7 @@ class ShardSettling:
         return self._shards.get(owner.shard.shard_id) is owner
 
     def _waits(self, owner: ShardOwner) -> bool:
-        return bool(owner.pending) and self._is_open(owner) and not self._is_gone(owner)
+        return owner.awaits_hidden and self._is_open(owner) and not self._is_gone(owner)
 
     def _is_gone(self, owner: ShardOwner) -> bool:
         return self._gone(owner.shard.shard_id)

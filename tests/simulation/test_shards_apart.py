@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
+from rowtide.core import variant
 from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.core.mutation import PUT
+from rowtide.core.mutation import PUT, Change, Outcome
+from rowtide.core.plainbuffer import put_cell
 from rowtide.core.record import NoOp
 from rowtide.core.schema import ShardRange
+from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.slots.opening_shards import MISSING_S
 from rowtide.stream.slots.slot import Slot
 from tests.simulation.program import in_world
-from tests.simulation.scene import SHARD, Scene
+from tests.simulation.row_model import MARK
+from tests.simulation.scene import ROW, SHARD, Scene
 from tests.simulation.simulated_worker import TOPICS, SimulatedWorker
 from tests.simulation.tables import INDEXED, INSTANCE, PLAIN
 from tests.simulation.unanswering import unanswering
@@ -200,6 +205,36 @@ def test_options_that_a_log_refuses_keep_no_other_table_waiting() -> None:
         assert options_kept(worker)
 
     run(story, slots=2)
+
+
+def write_all_the_time(owner: ShardOwner) -> None:
+    """Ask for the next change of the row whenever one is answered: something waits always."""
+
+    def ask(_told: Outcome | StoreError | None = None) -> None:
+        change = Change(PUT, ROW.key, [put_cell(MARK, variant.encode("busy"), None)])
+        with suppress(Unavailable):  # The shard closes, in the end.
+            owner.submit(change, ask)
+
+    for _ in range(3):
+        ask()
+
+
+def test_options_are_changed_again_where_a_busy_shard_left_some_without_an_answer() -> None:
+    """It was waited for until nobody waited at the shard for anything."""
+
+    async def story(scene: Scene) -> None:
+        worker = scene.worker(A)
+        scene.world.check = lambda: None  # type: ignore[method-assign]  # Nobody notes the writes.
+        with unanswering(SHARD, unknown=True), pytest.raises(OutcomeUnknown):
+            await worker.placement.change(lived_for_a_week(PLAIN))
+        owner = scene.shard(A)
+        write_all_the_time(owner)
+        await asyncio.sleep(LATER_S)
+        async with asyncio.timeout(LATER_S):
+            await worker.placement.settle({owner.shard.table.table_id})
+        assert owner.pending
+
+    run(story)
 
 
 def test_a_table_is_dropped_whose_log_does_not_answer() -> None:
