@@ -11,10 +11,11 @@ from unittest.mock import patch
 import pytest
 
 from rowtide.core.errors import Unavailable
-from rowtide.core.mutation import PUT
+from rowtide.core.mutation import PUT, UPDATE
 from rowtide.stream.shards.row_store import RowStore, StoreDamaged
 from rowtide.stream.slots.openings import PATIENCE_S
 from rowtide.stream.slots.slot import BACKOFF_S, BACKOFF_S_MAX, Slot
+from rowtide.stream.slots.standby import ROUND_S
 from rowtide.stream.workers.handover import ASK_S_MAX
 from tests.simulation.memory_rows import Disk, MemoryRows
 from tests.simulation.scene import Scene, play
@@ -103,7 +104,7 @@ def met_in(disk: Disk) -> Callable[..., Iterator[tuple[bytes, bytes]]]:
     items = MemoryRows.items
 
     def read(self: MemoryRows, **where: Any) -> Iterator[tuple[bytes, bytes]]:
-        if UNREADABLE in disk.kept and where["from_key"][:1] == b"r":
+        if self.disk is disk and UNREADABLE in disk.kept and where["from_key"][:1] == b"r":
             self.damaged = "not every entry can be read"
             raise StoreDamaged(self.damaged)
         return items(self, **where)
@@ -127,6 +128,43 @@ def test_rows_that_cannot_be_read_while_their_slot_opens_are_rebuilt() -> None:
         await scene.done(A)
 
     play(story, workers=1)
+
+
+@pytest.mark.parametrize("kind", [PUT, UPDATE])
+def test_a_copy_of_which_a_part_cannot_be_read_is_rebuilt(kind: int) -> None:
+    async def story(scene: Scene) -> None:
+        await scene.done(A)
+        disks = scene.worker(B).machine.disks
+        await scene.until(lambda: bool(list(scene.worker(B).copied_shards())))
+        scene.world.kill(B, 1_000_000)
+        disks[0].kept[UNREADABLE] = b""
+        with patch.object(MemoryRows, "items", met_in(disks[0])):
+            await scene.done(A, kind)
+            await scene.flushed(A)
+            with patch.object(scene.world, "check"):  # It reads the copy, too.
+                scene.world.start(B)
+                await scene.until(lambda: UNREADABLE not in disks[0].kept)
+        await scene.until(lambda: any(not c.lag for c in scene.worker(B).copied_shards()))
+
+    play(story, copies=True)
+
+
+def test_a_copy_is_rebuilt_of_which_a_reader_alone_met_what_cannot_be_read() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.done(A)
+        await scene.until(lambda: bool(list(scene.worker(B).copied_shards())))
+        disk = scene.worker(B).machine.disks[0]
+        rows = scene.worker(B).roster.standbys[0].rows
+        assert rows is not None
+        disk.kept[UNREADABLE] = b""
+        with patch.object(MemoryRows, "items", met_in(disk)), patch.object(scene.world, "check"):
+            with pytest.raises(StoreDamaged):
+                rows.scan(b"r", b"s")
+            async with asyncio.timeout(2 * ROUND_S):
+                await scene.until(lambda: UNREADABLE not in disk.kept)
+        await scene.until(lambda: any(not c.lag for c in scene.worker(B).copied_shards()))
+
+    play(story, copies=True)
 
 
 def test_a_slot_whose_next_opening_succeeds_stays_where_it_is() -> None:
