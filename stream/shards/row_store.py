@@ -180,20 +180,35 @@ class RowStore:
         notes = [(removed_key(key), b"") for key, value in writes if value is None]
         self.write([*writes, *notes] if notes else writes, marks)
 
+    def make_room(self, found: Iterable[tuple[bytes, int]]) -> None:
+        """Remove chunks as ``rows_within`` tells them, and note it for the changelog, at once.
+
+        The notes keep the rows' stamps: who has read of them in the changelog has them alive.
+        """
+        writes: Writes = []
+        for key, stamp in found:
+            writes += (key, None), (removed_key(key), b"%d" % stamp if stamp else b"")
+        self.write(writes)
+
     def note_arriving(self, shard_id: str, *, arrives: bool) -> None:
         """Note that a copy of a shard is folded from now on, or that the shard has opened."""
         self.write([(_ARRIVING + shard_id.encode(), b"" if arrives else None)])
 
     def removed(
         self, left: Sequence[tuple[bytes, bytes]] = (), *, count: int = 20_000
-    ) -> list[bytes]:
-        """Return up to ``count`` keys of chunks that were removed and may be in the changelog.
+    ) -> dict[bytes, int]:
+        """Return chunks that were removed and may be in the changelog, with their rows' stamps.
 
-        None of them is in one of the ranges ``left``, low <= key < high.
+        Where the row lives on without its chunk the stamp is 0: of these about ``count`` at most.
+        All others are told: whoever reads the mark of the shard that room was made for takes its
+        rows for complete. None is in one of the ranges ``left``, low <= key < high.
         """
-        noted = (note[1:] for note, _ in self.scan(_REMOVED, _REMOVED + b"\xff"))
-        found = (key for key in noted if not any(low <= key < high for low, high in left))
-        return list(islice(found, count))
+        found: dict[bytes, int] = {}
+        for note, value in self.scan(_REMOVED, _REMOVED + b"\xff"):
+            key, stamp = note[1:], int(value or b"0")
+            if (stamp or len(found) < count) and not any(a <= key < b for a, b in left):
+                found[key] = stamp
+        return found
 
     def forget_removed(self, keys: Iterable[bytes]) -> None:
         """Drop the notes of chunks that the changelog holds no more."""

@@ -133,10 +133,7 @@ class ChangelogFlush:
         place knows by it that all of the row is gone which is older.
         """
         found = stamps or {}
-        entries: list[Change] = [
-            (key, None, [(STAMP_HEADER, b"%d" % found[key])] if key in found else [])
-            for key in keys
-        ]
+        entries: list[Change] = [(key, None, _stamped(found.get(key, 0))) for key in keys]
         position = await self._writer.flush(entries)
         self._rows.write([(key, None) for key in keys])
         self._rows.set_changelog_position(position, now_s)
@@ -144,7 +141,7 @@ class ChangelogFlush:
     def _changes(
         self,
         get: Callable[[bytes], bytes | None],
-        removed: Sequence[bytes],
+        removed: Mapping[bytes, int],
         marks: Sequence[Change],
         into: Gathered,
     ) -> Iterator[Change | None]:
@@ -154,13 +151,13 @@ class ChangelogFlush:
             yield change
 
     def _chunks(
-        self, get: Callable[[bytes], bytes | None], removed: Sequence[bytes], into: Gathered
+        self, get: Callable[[bytes], bytes | None], removed: Mapping[bytes, int], into: Gathered
     ) -> Iterator[Change | None]:
         """Yield tombstones for removed chunks, then the dirty chunks, as ``get`` tells them."""
-        for key in removed:
+        for key, stamp in removed.items():
             if get(key) is None:
                 into.removed.add(key)
-                yield key, None, []
+                yield key, None, _stamped(stamp)
         dirty = sorted(key for keys in into.taken.values() for key in keys)
         for number, key in enumerate(dirty):
             if number % SLICE == SLICE - 1:
@@ -179,7 +176,7 @@ class ChangelogFlush:
         for key, stamp in self._graves.items():
             if key not in into.graves and self._is_grave(key):
                 into.buried.append(key)
-                yield key, None, [(STAMP_HEADER, b"%d" % stamp)]
+                yield key, None, _stamped(stamp)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -189,6 +186,11 @@ class ChangelogFlush:
         value = self._rows.get(key)
         stamp = self._graves.get(key)
         return value is not None and bool(header(value)[1] & DELETED) and header(value)[4] == stamp
+
+
+def _stamped(stamp: int) -> list[tuple[str, bytes]]:
+    """Return the headers of a tombstone: of a row that is gone its stamp, else 0 and none."""
+    return [(STAMP_HEADER, b"%d" % stamp)] if stamp else []
 
 
 def _taken(owner: ShardOwner, into: Gathered) -> list[Change]:

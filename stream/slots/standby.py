@@ -310,7 +310,7 @@ class Standby:
         if place.copied and rows.get(mark_key(place.shard_id)) is None:
             ranges = row_ranges(shard.shard.table, place)
             while found := rows.rows_within(ranges):
-                rows.take([(chunk_key, None) for chunk_key, _ in found])
+                rows.make_room(found)
                 await asyncio.sleep(0)
 
     async def _read_since(self, asked_s: float) -> bool:

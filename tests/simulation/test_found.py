@@ -316,7 +316,7 @@ def test_rows_of_a_copy_that_was_given_up_elsewhere_do_not_come_back() -> None:
     play(story)
 
 
-@pytest.mark.parametrize("seed", [38, 10034, 31412])
+@pytest.mark.parametrize("seed", [38, 10034, 31412, 5371749])
 def test_what_a_seed_found_it_does_not_find_again(seed: int) -> None:
     """Each lost rows of a move, or brought them back. The actions may be others by now."""
     simulate(seed)

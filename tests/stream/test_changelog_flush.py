@@ -24,7 +24,7 @@ from rowtide.stream.logs.changelog import Changes
 from rowtide.stream.shards.owner import ShardOwner, ShardSettings
 from rowtide.stream.shards.row_store import RowStore
 from rowtide.stream.shards.waiting import Reply
-from rowtide.stream.slots.changelog_flush import ChangelogFlush
+from rowtide.stream.slots.changelog_flush import ChangelogFlush, tombstone_stamp
 from rowtide.stream.slots.reclaimer import Reclaimer, ReclaimSettings
 from tests.contract.memory_log import MemoryLog
 from tests.core.chunk_dictionary import put
@@ -40,6 +40,8 @@ class Written:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.stamps: dict[bytes, int] = {}
+        """What the last tombstones of rows say of when they were gone."""
         self.failures = 0
         self.turns = 1
         """So many others have on the event loop before a flush takes anything."""
@@ -62,6 +64,7 @@ class Written:
                 await asyncio.sleep(0)
             else:
                 self.entries.append((len(self.entries), *change[:2]))
+                self.stamps[change[0]] = tombstone_stamp(change[2])
         return len(self.entries)
 
     def leave(self) -> None:
@@ -203,7 +206,39 @@ async def test_removals_survive_a_restart(tmp_path: Path, kind: int) -> None:
     async with opened(tmp_path / "a", shop.log, shop.written) as again:
         await again.flush()
         assert again.written.chunks() == again.chunks()
-        assert again.rows.removed() == []
+        assert again.rows.removed() == {}
+
+
+async def test_rows_that_a_copy_made_room_of_are_gone_for_who_has_them_alive(
+    tmp_path: Path,
+) -> None:
+    """As chunks of rows that live on they stayed where a store was rebuilt from the changelog."""
+    async with opened(tmp_path / "a") as shop:
+        for row in ("a", "b"):
+            await shop.write(PUT, columns(0, 1000), row)
+        await shop.flush()
+        gone, kept = canonical(shop.rows)
+        stamp = max(chunk.header(value)[4] for value in shop.chunks().values())
+        shop.rows.make_room(shop.rows.rows_within([(b"r", b"s")]))
+        await shop.write(PUT, columns(0, 1), "b")
+        sent = await shop.flush()
+        assert sent[gone] is None
+        assert sent[kept] is not None
+        assert 0 < shop.written.stamps[gone] <= stamp
+        assert shop.rows.removed() == {}
+        assert shop.written.chunks() == shop.chunks()
+
+
+async def test_all_of_the_room_is_told_before_the_mark_of_who_came(tmp_path: Path) -> None:
+    """A store that has the mark takes its rows for complete, and passes over what is told later."""
+    async with opened(tmp_path / "a") as shop:
+        await shop.write(PUT, columns(0, 1000))
+        for note in (b"y", b"z"):
+            shop.rows.take([(note, None)])
+        shop.rows.make_room(shop.rows.rows_within([(b"r", b"s")]))
+        told = shop.rows.removed(count=1)
+        assert sum(stamp > 0 for stamp in told.values()) == 1
+        assert b"z" not in told
 
 
 async def test_removals_wait_with_the_rows_that_a_flush_leaves(tmp_path: Path) -> None:
@@ -296,7 +331,7 @@ async def test_what_another_owner_removes_during_a_flush_is_removed_by_the_next(
             run.cancel()
         await shop.flush()
         assert shop.written.chunks() == shop.chunks()
-        assert shop.rows.removed() == []
+        assert shop.rows.removed() == {}
 
 
 async def test_graves_of_an_earlier_life_are_found(tmp_path: Path) -> None:
