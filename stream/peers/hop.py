@@ -7,9 +7,10 @@ secret; nothing else is said before. What is lost on the way is told as unknown 
 as unavailable where it was not.
 
 Bounds: ``CALLS_MAX`` calls wait on one connection, ``UNSENT_BYTES_MAX`` of them unsent, and
-``FRAME_BYTES_MAX`` is the largest frame. A connection on which nothing came for ``ANSWER_S`` though
-an answer was due is cut, as one whose caller leaves ``UNREAD_BYTES_MAX`` of answers unread: what
-is asked next is asked on another. So is one that nobody has made trusted within ``TRUST_S``.
+``FRAME_BYTES_MAX`` is the largest frame. Who waits for an answer asks for a sign of life, too, and
+cuts a connection on which nothing came for ``SILENT_S``: the worker stands still, or the wire is
+cut. So is one whose caller leaves ``UNREAD_BYTES_MAX`` of answers unread, and one that nobody has
+made trusted within ``TRUST_S``. What is asked next is asked on another.
 """
 
 from __future__ import annotations
@@ -53,6 +54,12 @@ TRUST_S = 10.0
 
 ANSWER_S = 30
 """After this long without an answer the outcome is unknown. The owner answers in 10 s."""
+
+SILENT_S = 5
+"""So long a worker says nothing, not even that it lives, and is still waited for."""
+
+LIVES = 0
+"""The number of a call that asks for a sign of life: it is answered at once."""
 
 NOBODY = Identity("", "", b"")
 """On whose behalf a worker asks another one for its own sake."""
@@ -161,7 +168,7 @@ class _Frames(asyncio.Protocol):
         """The beginning of a frame, of which ``_needed`` bytes must be there to go on."""
         self._needed = 0
         self._silent_s = 0
-        """How often ``_Caller.sweep`` has looked, once a second, since anything came."""
+        """How often ``_Caller.sweep`` has found, once a second, that nothing came meanwhile."""
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
 
@@ -313,6 +320,9 @@ class _Served(_Frames):
         self.say(proof(secret, _SERVER, nonce, self._nonce))
 
     def _call(self, call: Call) -> None:
+        if call.number == LIVES:
+            self.send(encode_answer(LIVES, b""))
+            return
         try:
             result = self._hop.answer(call.identity, call.operation, call.body)
         except Exception as failure:  # noqa: BLE001 - Told to the caller; logged in _told.
@@ -457,6 +467,8 @@ class _Caller(_Frames):
         self._sent: deque[int] = deque(maxlen=ANSWER_S + 1)
         """How many calls had been sent at each of the last sweeps."""
         self._sweeper: asyncio.TimerHandle | None = None
+        self._unsent_before = 0
+        """Bytes that the kernel had not taken yet at the last sweep."""
 
     def ask(self, identity: Identity, operation: str, body: bytes) -> asyncio.Future[bytes]:
         """Send a call; the future tells its answer. Raises ``Unavailable``: nothing was sent."""
@@ -476,18 +488,26 @@ class _Caller(_Frames):
             self._sweeper = self._loop.call_later(1.0, self.sweep)
 
     def expire(self) -> None:
-        """Tell those who wait for as many sweeps as an answer has seconds that it is unknown."""
-        self._silent_s += 1
+        """Tell those who wait for as many sweeps as an answer has seconds that it is unknown.
+
+        Tell all who wait where the other one does not even say that it lives.
+        """
         self._sent.append(self._number)
-        if len(self._sent) < ANSWER_S + 1:
+        if len(self._sent) == ANSWER_S + 1:
+            for number in [number for number in self._waiting if number <= self._sent[0]]:
+                self._fail(self._waiting.pop(number))
+        unsent, before = self.unsent_bytes, self._unsent_before
+        self._unsent_before = unsent
+        if not self._waiting or unsent < before:
+            self._silent_s = 0
             return
-        expired = [number for number in self._waiting if number <= self._sent[0]]
-        for number in expired:
-            self._fail(self._waiting.pop(number))
-        if expired and self._silent_s > ANSWER_S:
+        self._silent_s += 1
+        if self._silent_s > SILENT_S:
             # A wire that is cut tells nobody. Who asks next would wait as long, and not be told.
             self._link.lost = True
-            self.abort(f"{self._link.address} said nothing for {ANSWER_S} s")
+            self.abort(f"{self._link.address} said nothing for {SILENT_S} s")
+        elif self._silent_s > 1:
+            self.send(encode_call(Call(LIVES, NOBODY, "", b"")))
 
     def _fail(self, future: asyncio.Future[bytes]) -> None:
         if not future.done():

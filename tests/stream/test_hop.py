@@ -266,7 +266,7 @@ async def test_what_is_not_answered_in_time_is_unknown_and_the_next_call_waits_o
         caller = caller_of(client, other)
         for _ in range(hop.ANSWER_S):  # One more is needed; a timer's own may come between.
             caller.expire()
-        assert await told(client, other.address, b"0") == b"0"
+            assert await told(client, other.address, b"0") == b"0"
         second = tasks.create_task(told(client, other.address, b"2"), name="second")
         assert await arrived.get() == b"2"
         caller.expire()
@@ -291,12 +291,48 @@ async def test_a_wire_that_is_cut_keeps_one_call_waiting_and_not_the_next(
         first = tasks.create_task(told(client, other.address, b"1"), name="first")
         await arrived.wait()
         caller = caller_of(client, other)
-        for _ in range(hop.ANSWER_S + 1):
+        for transport in other.server.connections:
+            transport.pause_reading()
+        for _ in range(hop.SILENT_S + 1):
             caller.expire()
+            await asyncio.sleep(0.01)
         assert isinstance(await first, OutcomeUnknown)
         assert await told(client, other.address, b"2") == b"2"
         assert caller_of(client, other) is not caller
         go.set()
+
+
+async def test_a_worker_that_lives_is_waited_for(client: HopClient) -> None:
+    arrived, go = asyncio.Event(), asyncio.Event()
+
+    async def answer(_identity: Identity, _operation: str, body: bytes) -> bytes:
+        arrived.set()
+        await go.wait()
+        return body
+
+    async with worker(answer) as other, asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(told(client, other.address, b"1"), name="first")
+        await arrived.wait()
+        caller = caller_of(client, other)
+        for _ in range(hop.SILENT_S):
+            for _ in range(2):  # At the second one it is asked for a sign of life.
+                caller.expire()
+            async with asyncio.timeout(10):
+                while caller._silent_s:  # noqa: ASYNC110 - Nobody tells.
+                    await asyncio.sleep(0)
+        go.set()
+        assert await first == b"1"
+        assert caller_of(client, other) is caller
+
+
+async def test_silence_is_of_no_account_while_nobody_waits(client: HopClient) -> None:
+    async with worker(lambda _identity, _operation, body: body) as other:
+        assert await told(client, other.address, b"1") == b"1"
+        caller = caller_of(client, other)
+        for _ in range(10 * hop.SILENT_S):
+            caller.expire()
+        assert await told(client, other.address, b"2") == b"2"
+        assert caller_of(client, other) is caller
 
 
 async def test_a_worker_that_reads_no_answers_is_cut_off(
