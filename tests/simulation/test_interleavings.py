@@ -72,6 +72,20 @@ def test_a_zombies_batch_around_its_successors_first(when: str) -> None:
     play(story)
 
 
+def test_a_claim_is_good_once_the_former_owners_lease_has_ended() -> None:
+    async def story(scene: Scene) -> None:
+        world = scene.world
+        await scene.done(A)
+        world.cut(A, 5000)  # It serves reads until its lease ends, and hears of nobody.
+        del world.shared.group.members[scene.worker(A).address]
+        claiming = scene.begin(B, scene.worker(B).leases.claim(0))
+        assert scene.worker(A).leases.readable(0)
+        await scene.until(claiming.done)
+        assert not scene.worker(A).leases.readable(0), "B may serve, and so may A"
+
+    play(story)
+
+
 def test_a_release_that_hides_an_older_live_lease() -> None:
     async def story(scene: Scene) -> None:
         world = scene.world

@@ -33,6 +33,7 @@ STORIES: dict[str, Callable[[], None]] = {
         stories.test_a_refusal_that_rests_on_a_change_which_does_not_stand_yet
     ),
     "settle without a no-op": stories.test_a_batch_that_lands_between_two_tries_of_its_writer,
+    "skip the lease wait": (stories.test_a_claim_is_good_once_the_former_owners_lease_has_ended),
     "refuse without a lease": stories.test_a_refusal_by_a_zombie_that_knows_an_old_row,
     "let a release hide an older lease": stories.test_a_release_that_hides_an_older_live_lease,
     "flush a parent while its child's log is read": found.a_flush_in_the_middle_of_opening,
