@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -65,4 +66,31 @@ def test_what_a_worker_served_others_serve_at_once_and_the_group_divides_later(
         number += 1
         write_all(left[number % 2], number)
     for client in left:
+        check_all(client, range(number + 1))
+
+
+def test_a_rolling_restart_is_seen_by_nobody_who_retries(workers: Workers) -> None:
+    for _ in range(3):
+        workers.start(*LONG)
+    workers.settled()
+    for name in TABLES:
+        repeated(partial(ask, workers.clients[0], create(name)))
+    write_all(workers.clients[0], 0)
+    number = 0
+
+    def restart(which: int) -> None:
+        workers.running[which].stop()
+        workers.again(which)
+
+    with ThreadPoolExecutor(1) as operator:
+        for which in range(3):
+            others = [client for n, client in enumerate(workers.clients) if n != which]
+            restarted = operator.submit(restart, which)
+            while not restarted.done():
+                number += 1
+                write_all(others[number % 2], number)
+            restarted.result()
+            workers.settled()
+    assert number > 3
+    for client in workers.clients:
         check_all(client, range(number + 1))
