@@ -40,7 +40,15 @@ from rowtide.core.source_position import SOURCES, further, table_of
 from rowtide.core.split_points import StoredFile
 from rowtide.core.transaction_id import COMMITS, commit_bound
 
-__all__ = ["RowStore", "StoreDamaged", "StoreFailed", "destroy", "remove_leftover", "removed_key"]
+__all__ = [
+    "RowStore",
+    "StoreDamaged",
+    "StoreFailed",
+    "destroy",
+    "passed_over_key",
+    "remove_leftover",
+    "removed_key",
+]
 
 _FIRST, _LAST = b"\0", b"\xff"
 """Borders below and above all keys: who reads on and meets neither has missed something."""
@@ -50,6 +58,9 @@ _ARRIVING = b"a"
 """Prefix of a note that a copy of a shard is being folded, which may be given up."""
 _REMOVED = b"x"
 """Prefix of a note that the changelog may still hold a chunk which the rows hold no more."""
+
+_PASSED_OVER = b"o"
+"""Prefix of a note that removals were passed over beside a part of a shard's copy."""
 
 _POSITION = Struct("<qd")
 
@@ -333,9 +344,15 @@ class RowStore:
         """Return the last log offset that the changelog covers for a shard; -1 for none."""
         return int(self._db.get(_flushed_key(shard_id)) or -1)
 
-    def apply_changelog(self, entries: Iterable[tuple[int, bytes, bytes | None]]) -> None:
+    def apply_changelog(
+        self,
+        entries: Iterable[tuple[int, bytes, bytes | None]],
+        *,
+        read: tuple[int, float] | None = None,
+    ) -> None:
         """Take entries (offset, key, value) of the changelog that are newer than what is here.
 
+        ``read`` is the position behind them, and when that was, to be remembered with them.
         An entry never lowers a stamp anywhere in its row, nor a mark's offset; a tombstone (None)
         removes a row that is deleted here too, and no other.
         """
@@ -354,6 +371,8 @@ class RowStore:
                 taken = [(key, value)]
             view.add(taken)
             writes += taken
+        if read is not None:
+            writes.append((_CHANGELOG_KEY, _POSITION.pack(*read)))
         self.write(writes)
 
 
@@ -419,6 +438,11 @@ def _merged_mark(key: bytes, value: bytes, stored: bytes | None) -> Writes:
 def removed_key(key: bytes) -> bytes:
     """Return the key of the note that the changelog may hold ``key``, and the rows do not."""
     return _REMOVED + key
+
+
+def passed_over_key(shard_id: str) -> bytes:
+    """Return the key of the note that removals were passed over beside a part of a copy."""
+    return _PASSED_OVER + shard_id.encode()
 
 
 def _flushed_key(shard_id: str) -> bytes:

@@ -10,23 +10,23 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from rowtide.core.chunk import header
+from rowtide.core.chunk import DELETED, header
 from rowtide.core.chunk_merge import deleted_row
-from rowtide.core.mark import mark_key
+from rowtide.core.mark import mark_key, mark_position
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.logs.changelog import ChangelogEntry, ChangelogReader
-from rowtide.stream.shards.copy import row_ranges
-from rowtide.stream.shards.row_store import RowStore, removed_key
+from rowtide.stream.shards.copy import Range, row_ranges
+from rowtide.stream.shards.row_store import RowStore, passed_over_key, removed_key
 from rowtide.stream.slots.changelog_flush import tombstone_stamp
 
-__all__ = ["StartPassed", "recover_rows", "settled_stamps"]
+__all__ = ["SettledStamps", "StartPassed", "recover_rows"]
 
 Told = tuple[int, bytes, bytes | None]
 """What to fold in: an offset of the changelog, a key and its value; None removes."""
 
 
 class StartPassed(Exception):
-    """The changelog begins behind what the local rows have read of it."""
+    """The changelog does not tell any more what the local rows lack."""
 
 
 async def recover_rows(
@@ -42,56 +42,95 @@ async def recover_rows(
 
     ``shards`` are the slot's, ended ones too. The rows are brought to the changelog's present end,
     or to ``until``, an end of before. Raises ``StartPassed`` where entries that were never read are
-    gone, ``Unavailable``, and what ``require_read`` raises of entries that are about to be folded.
+    gone, and as ``SettledStamps.meet``; ``Unavailable``, and what ``require_read`` raises of
+    entries that are about to be folded.
     """
     position = rows.changelog_position()
     start = await reader.start()
     if position is not None and position < start:
         raise StartPassed(f"changelog position {position} is below its start {start}")
-    settled = settled_stamps(rows, shards)
+    settled = SettledStamps(rows, shards)
     async for entries in reader.read(max(start, position or 0), until):
         if require_read is not None:
             require_read(entries)
-        rows.apply_changelog(_page(entries, rows, table_known, settled))
-        rows.set_changelog_position(reader.position, time.time())
+        told = _page(entries, rows, table_known, settled)
+        # At once: what is behind a mark is told from what is before it by the place alone.
+        rows.apply_changelog(told, read=(reader.position, time.time()))
         await asyncio.sleep(0)
     rows.set_changelog_position(reader.position, time.time())
 
 
-def settled_stamps(
-    rows: RowStore, shards: Iterable[tuple[Table, ShardRange]]
-) -> Callable[[bytes], int]:
-    """Return what tells for a row's key up to which stamp a removal is of no concern here; or -1.
+class SettledStamps:
+    """What tells of a row's key up to which stamp a removal is of no concern here.
 
     Rows that left a slot are removed from it, and may come back with a copied shard. Who follows
     that shard's log may have them before it reads in the changelog that they had gone: where the
-    log is folded here, it alone says what of the time before the shard is gone. What was deleted
-    in the shard's own time is another matter: a mark may come out of the changelog, too, and of
-    what it covers a deletion may be told further on, where it was compacted to.
+    log is folded here, it alone says what of the time before the shard is gone. All of that stands
+    in the changelog before the shard's first mark. What is read behind any mark of it was removed
+    in the shard, though perhaps long before: what a copy brings keeps its stamps.
     """
-    held: list[tuple[bytes, bytes]] = []
-    copied: list[tuple[bytes, bytes, int]] = []
-    for table, shard in shards:
-        ranges = row_ranges(table, shard)
-        if not shard.sealed_us:
-            held += ranges
-        mark = rows.get(mark_key(shard.shard_id))
-        if shard.copied and mark is not None:
-            copied += [(low, high, shard.floor_us) for low, high in ranges]
 
-    def settled(chunk_key: bytes) -> int:
-        if not copied or not any(low <= chunk_key < high for low, high in held):
-            return -1
-        return max((stamp for low, high, stamp in copied if low <= chunk_key < high), default=-1)
+    def __init__(self, rows: RowStore, shards: Iterable[tuple[Table, ShardRange]]) -> None:
+        self._held: list[Range] = []
+        self._folded: dict[bytes, _Folded] = {}
+        for table, shard in shards:
+            ranges = row_ranges(table, shard)
+            if not shard.sealed_us:
+                self._held += ranges
+            mark = rows.get(mark_key(shard.shard_id))
+            if shard.copied and mark is not None and rows.flushed(shard.shard_id) < 0:
+                noted = rows.get(passed_over_key(shard.shard_id)) is not None
+                self._folded[mark_key(shard.shard_id)] = _Folded(shard, ranges, mark, noted)
 
-    return settled
+    def passes_over(self, chunk_key: bytes, stamp: int, *, lives: bool) -> list[str] | None:
+        """Say whether a removal is of no concern; None: it is.
+
+        Told are the shards of which only a part of the copy may be here, where the row ``lives``:
+        it may have been removed in the rest.
+        """
+        if not self._folded or not any(low <= chunk_key < high for low, high in self._held):
+            return None
+        found = [f for f in self._folded.values() if f.settles(chunk_key, stamp)]
+        for folded in found:
+            folded.noted = folded.noted or (lives and not folded.whole)
+        return [f.shard.shard_id for f in found if f.noted] if found else None
+
+    def meet(self, mark: bytes, value: bytes) -> str | None:
+        """Take note of a mark of the changelog; return the shard where that was not known yet.
+
+        Raises ``StartPassed`` where it is further than a part of a copy is here, beside which
+        removals were passed over: they may have been those of the rest.
+        """
+        folded = self._folded.pop(mark, None)
+        if folded is None:
+            return None
+        shard_id = folded.shard.shard_id
+        if folded.noted and mark_position(value)[0] > folded.applied:
+            raise StartPassed(f"a part of the copy of {shard_id} was folded, and is behind")
+        return shard_id
+
+
+class _Folded:
+    """A copied shard whose log is folded here, of which no mark was read in the changelog yet."""
+
+    def __init__(self, shard: ShardRange, ranges: list[Range], mark: bytes, noted: bool) -> None:
+        self.shard = shard
+        self.applied, stamp = mark_position(mark)
+        self.whole = stamp > shard.floor_us  # What is copied has no later stamp.
+        self.noted = noted and not self.whole  # Else the rest has come since.
+        self._ranges = ranges
+
+    def settles(self, chunk_key: bytes, stamp: int) -> bool:
+        """Say whether a removal with a stamp is of the time before the shard."""
+        within = any(low <= chunk_key < high for low, high in self._ranges)
+        return within and stamp <= self.shard.floor_us
 
 
 def _page(
     entries: Sequence[ChangelogEntry],
     rows: RowStore,
     table_known: Callable[[int], bool],
-    settled: Callable[[bytes], int],
+    settled: SettledStamps,
 ) -> list[Told]:
     """Return what to fold in for many entries."""
     told: list[Told] = []
@@ -112,7 +151,7 @@ def _told(
     entry: ChangelogEntry,
     rows: RowStore,
     table_known: Callable[[int], bool],
-    settled: Callable[[bytes], int],
+    settled: SettledStamps,
 ) -> Sequence[Told]:
     """Return what to fold in for an entry.
 
@@ -127,8 +166,12 @@ def _told(
         stamp = tombstone_stamp(entry.headers)
         if stored is not None and header(stored)[4] > stamp:
             return []
-        if stamp <= settled(entry.key):
-            return [(entry.offset, entry.key, None)]  # Only what is deleted here, too.
+        lives = stored is not None and not header(stored)[1] & DELETED
+        if (partly := settled.passes_over(entry.key, stamp, lives=lives)) is not None:
+            notes = [(entry.offset, passed_over_key(name), b"") for name in partly]
+            return [*notes, (entry.offset, entry.key, None)]  # Only what is deleted here, too.
+    if entry.value is not None and (shard_id := settled.meet(entry.key, entry.value)):
+        return [(entry.offset, passed_over_key(shard_id), None), *_folded(entry)]
     return _folded(entry)
 
 

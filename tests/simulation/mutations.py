@@ -310,7 +310,7 @@ async def _recover_position_first(
 ) -> None:
     position = rows.changelog_position() or 0
     rows.set_changelog_position(await reader.end(), time.time())
-    settled = changelog_recovery.settled_stamps(rows, shards)
+    settled = changelog_recovery.SettledStamps(rows, shards)
     async for entries in reader.read(position):
         rows.apply_changelog(changelog_recovery._page(entries, rows, table_known, settled))
         await asyncio.sleep(0.05)

@@ -9,10 +9,15 @@ from unittest.mock import patch
 
 from rowtide.core import key, variant
 from rowtide.core.chunk import row_key
+from rowtide.core.mutation import DELETE
+from rowtide.stream.shards.copy import ShardCopy
 from rowtide.stream.slots.reshapes import SlotReshapes
 from tests.simulation.program import in_world
+from tests.simulation.scene import Scene
 from tests.simulation.tables import PLAIN, Place
 from tests.simulation.world import World
+
+A, B = 0, 1
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -73,3 +78,45 @@ def test_a_store_that_has_not_seen_a_copy_come_is_thrown_away_while_that_still_c
 
     with patch.object(SlotReshapes, "_catch_up", slow):
         in_world(program, workers=3, slots=2)
+
+
+def test_a_row_deleted_while_it_was_copied_is_deleted_for_who_had_a_part_of_the_copy() -> None:
+    """A worker was killed with a part of a copy. The rest had a delete, of which the changelog kept
+    the tombstone alone. It was passed over, as of a time before the copy, and the shard's mark, by
+    which the rest is here, was taken: the row was there again."""
+    copied, deleted = ShardCopy.delta, asyncio.Event()
+
+    async def held(self: ShardCopy) -> int:
+        await deleted.wait()
+        return await copied(self)
+
+    async def program(world: World) -> None:
+        await divided(world)
+        scene = Scene(world)
+        await scene.done(B)
+        world.move(0, 0, 0)  # Of slot 1, to slot 0.
+        slot = scene.worker(A).roster.slots[0]
+        await until(lambda: slot.received("s11") >= 1)
+        assert slot.rows is not None
+        assert slot.rows.flushed("s11") < 0
+        await scene.done(B, DELETE)
+        world.kill(A, 1000)
+        other = scene.worker(B)
+        world.shared.group.divide({0: other.address, 1: other.address})
+        slots = other.roster.slots
+        await until(lambda: 0 in slots and slots[0].received("s11") >= 1)
+        deleted.set()
+        await until(lambda: world.owner("s11") is not None)
+        for _ in range(3):
+            world.flush(B)
+            await scene.watch(1)
+        world.compact(10)
+        world.start(A)
+        await scene.watch(1)
+        world.shared.group.divide({0: scene.worker(A).address, 1: other.address})
+        await until(lambda: any(o.shard.shard_id == "s11" for o in scene.worker(A).open_shards()))
+        await scene.watch(1)
+        await world.settle()
+
+    with patch.object(ShardCopy, "delta", held):
+        in_world(program, workers=2, slots=2)

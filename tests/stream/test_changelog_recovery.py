@@ -18,7 +18,7 @@ from rowtide.core.schema import ShardRange
 from rowtide.core.shard_state import ShardState
 from rowtide.stream.logs.changelog import ChangelogEntry
 from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.slots.changelog_recovery import recover_rows
+from rowtide.stream.slots.changelog_recovery import StartPassed, recover_rows
 from tests.core.shard_model import address, table
 from tests.stream.test_changelog_flush import columns
 
@@ -135,3 +135,59 @@ async def test_of_two_marks_at_one_place_the_changelogs_holds(
     await recover_rows(rows, page, lambda _: True)
     kept = rows.get(mark_key("s7"))
     assert kept == encode_mark(told if taken else noted)
+
+
+def removal(stamp: int) -> ChangelogEntry:
+    """Return the tombstone of row ``a`` that was deleted at a stamp."""
+    return ChangelogEntry(0, ROW, None, [("stamp", b"%d" % stamp)])
+
+
+def mark_at(applied: int) -> ChangelogEntry:
+    """Return the mark of the copied shard as the changelog has it."""
+    state = ShardState(table().options, applied=applied, stamp=500)
+    return ChangelogEntry(0, mark_key("s7"), encode_mark(state), [])
+
+
+async def read(rows: RowStore, *entries: ChangelogEntry) -> None:
+    """Read a changelog further, which has the copied shard."""
+    page = OnePage([mark_at(0)] * (rows.changelog_position() or 0) + list(entries))
+    await recover_rows(rows, page, lambda _: True, [(table(), COPIED)])
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_row_deleted_before_it_came_is_removed_behind_the_mark_of_its_shard(
+    rows: RowStore, at_once: bool
+) -> None:
+    """It was read as of before; its delete came with the copy, and was compacted away since."""
+    write(rows, 300)
+    if at_once:
+        await read(rows, mark_at(3), removal(400))
+    else:
+        await read(rows, mark_at(3))
+        await read(rows, removal(400))
+    assert not row_exists(rows, ROW)
+
+
+async def test_rows_of_a_part_of_a_copy_are_thrown_away_where_the_changelog_has_the_whole(
+    rows: RowStore,
+) -> None:
+    """Its log alone told which removals were of a time before it, and is not read again."""
+    write(rows, 300, mark=500)
+    with pytest.raises(StartPassed, match="s7"):
+        await read(rows, removal(400), mark_at(4))
+
+
+async def test_so_they_are_where_it_is_read_in_two_parts(rows: RowStore) -> None:
+    write(rows, 300, mark=500)
+    await read(rows, removal(400))
+    with pytest.raises(StartPassed, match="s7"):
+        await read(rows, mark_at(4))
+
+
+@pytest.mark.parametrize(("stamp", "further"), [(500, 3), (501, 4)])
+async def test_rows_that_have_all_of_a_copy_go_on_beside_the_changelog(
+    rows: RowStore, stamp: int, further: int
+) -> None:
+    write(rows, 300, mark=stamp)
+    await read(rows, removal(301), mark_at(further))
+    assert row_exists(rows, ROW)
