@@ -2,7 +2,8 @@
 
 Three things may have happened to a log. It *ends early*: the broker lost its last entries. The rows
 here still have what these did, and keep it; readers of the stream never see them. Every chunk goes
-to the changelog again, then no-ops take the places of what is gone, so that positions stay true.
+to the changelog again, and what is noted beside them, then no-ops take the places of what is gone,
+so that positions stay true.
 It ended early and was *filled* since: others stand there now. The rows keep what they have, and
 take what the others did upon it.
 It *begins late*: entries were deleted that the rows had not applied. What these did is gone.
@@ -14,11 +15,15 @@ closed.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rowtide.core import record
 from rowtide.core.errors import Unavailable, invalid
+from rowtide.core.index import PROGRESS, build_key, feed_key, progress_of
 from rowtide.core.mark import encode_mark, entry_digest, mark_key
+from rowtide.core.source_position import positions_of
+from rowtide.core.transaction_id import COMMITS
 from rowtide.stream.shards.appender import read_known
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.slots.reclaimer import chunk_ranges
@@ -91,7 +96,24 @@ def hold_rows(owner: ShardOwner, loss: Loss) -> None:
         owner.rows.write([], [(mark_key(loss.shard), encode_mark(state))])
     for low, high in chunk_ranges(owner):
         owner.dirty.update(owner.rows.changed_since(low, high, 0))
+    owner.dirty.update(_noted(owner))
     owner.accounted = True
+
+
+def _noted(owner: ShardOwner) -> Iterator[bytes]:
+    """Yield the keys of what the shard may have noted beside its rows.
+
+    How far an index is that others keep up goes to the changelog with their rows alone: a feed that
+    it has passed is not folded again. Commits and positions may be others': they are as true.
+    """
+    shard, rows = owner.shard, owner.rows
+    number = shard.table.table_id
+    for low, high in (COMMITS, bytes((COMMITS[0] + 1,))), positions_of(number):
+        yield from (noted for noted, _ in rows.scan(low, high))
+    for noted, _ in rows.scan(PROGRESS, bytes((PROGRESS[0] + 1,))):
+        built = build_key(progress_of(noted), shard.shard_id)
+        if noted.startswith(feed_key(number, "")) or noted == built:
+            yield noted
 
 
 async def fill_log(owner: ShardOwner, loss: Loss, claim: int, writer: bytes) -> None:
