@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -46,6 +46,7 @@ _CELL = b"document"
 INSTANCE, ACCESS_KEY, TABLE, COUNTERS = "instance", "key", "table", "counters"
 RESHAPE, SECRET = "reshape", "secret"
 WORKER, RECLAIMER = "worker", "reclaimer"
+_NONE: tuple[Sequence[ShardRange], list[bytes]] = (), []
 REVOKED = "revoked"
 
 
@@ -106,7 +107,8 @@ class Catalog:
         self.reclaimer_paused = False
         self.next_table_id = 1
         self.next_shard = 1
-        self._begins: dict[int, list[bytes]] = {}
+        self._begins: dict[int, tuple[Sequence[ShardRange], list[bytes]]] = {}
+        """The shards of each table as it is now, and where they begin."""
         self._group: list[record.Body] = []
         """What was read of a change whose last record was not."""
 
@@ -122,11 +124,17 @@ class Catalog:
         return [t for (i, _), t in sorted(self.tables.items()) if i == wanted and not t.main]
 
     def shard_for(self, table: Table, encoded_key: bytes) -> ShardRange:
-        """Return the shard that holds a key."""
+        """Return the shard that holds a key, of those that ``table`` has.
+
+        Who took up the table before it was split has the shards of then: they may have ended.
+        """
         shards = table.shards
         if len(shards) == 1:
             return shards[0]
-        return shards[bisect_right(self._begins[table.table_id], encoded_key) - 1]
+        known, begins = self._begins.get(table.table_id, _NONE)
+        if known is not shards:
+            begins = [shard.begin for shard in shards]
+        return shards[bisect_right(begins, encoded_key) - 1]
 
     def documents(self) -> list[Document]:
         """Return everything as documents: a snapshot."""
@@ -222,7 +230,8 @@ class Catalog:
     def _add(self, table: Table) -> None:
         self.tables[table.instance.lower(), table.name] = table
         self.tables_by_id[table.table_id] = table
-        self._begins[table.table_id] = [shard.begin for shard in table.shards]
+        begins = [shard.begin for shard in table.shards]
+        self._begins[table.table_id] = table.shards, begins
         for shard in table.shards:
             self.shards[shard.shard_id] = (table, shard)
 

@@ -322,6 +322,11 @@ def test_what_a_seed_found_it_does_not_find_again(seed: int) -> None:
     simulate(seed)
 
 
+def test_a_row_of_a_table_that_is_split_meanwhile_goes_to_no_shard_that_lacks_its_key() -> None:
+    """Its request was taken a slice at a time; between two of them the table was split."""
+    simulate(3380394)
+
+
 def test_what_a_worker_kept_of_a_range_that_left_its_slot_and_came_back_is_thrown_away() -> None:
     simulate(40444)
 
