@@ -79,8 +79,9 @@ def test_probes_see_a_server_start_lose_its_broker_and_drain(server: Server, pro
     wait_until(ready, what="ready again", timeout_s=30)
 
     os.kill(server.pid, signal.SIGTERM)
-    wait_until(lambda: not ready(), what="not ready", timeout_s=3)
-    assert json.loads(seen[-1][1]) == {"ready": False, "reasons": ["draining"]}
+    # A broker that was just stopped may be late for a lease once more: that is told beside it.
+    wait_until(lambda: not ready() and "draining" in seen[-1][1], what="draining", timeout_s=3)
+    assert json.loads(seen[-1][1])["ready"] is False
     with server.client() as client:
         assert client.list_table() == []  # Whoever has not noticed yet is still served.
     assert server.wait() == 0
