@@ -211,12 +211,11 @@ class DeltaRows:
             column = self._layout.add(seen)
             noted = {_NAME: column.name, _KIND: column.kind}
             fields.append(deltalake.Field(column.place, _TYPES[KINDS[seen[1]]], metadata=noted))
-        try:
-            self._delta.alter.add_columns(fields)
-        except CommitFailedError:
-            self._version = -1  # The layout has columns that are not there: it is read anew.
-            raise
-        assert self._delta.version() == before + 1, "a conflict would have failed"
+        self._version = -1  # Until it is certain that the layout is that of the table.
+        self._delta.alter.add_columns(fields)
+        if self._delta.version() != before + 1:
+            # Rows that others only add are no conflict; what is known of rows is from before them.
+            raise CommitFailedError(f"{self.place}: others committed to it meanwhile")
         self._version = before + 1
 
     def _key_fields(self) -> list[Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from rowtide.connectors.columnar.layout import Seen
 from rowtide.connectors.lake.delta_sink import DeltaSettings, DeltaSink
 from rowtide.connectors.lake.delta_table import DeltaRows
 from rowtide.connectors.lake.parquet_sink import ParquetSettings, ParquetSink
@@ -72,6 +74,37 @@ def test_a_delta_table_that_two_compact_at_once_has_each_row_once(
     theirs.compact(keep_h=1)
     assert len(DeltaTable(tmp_path).file_uris()) == 1
     assert [row.columns for row in theirs.held(b"", b"", 9)] == [{"v": 3}, {"v": 1}, {"v": 2}]
+
+
+class Overtaken(DeltaRows):
+    """Rows beside which another process commits some, once, just before columns are added."""
+
+    other: DeltaRows
+    rows: list[SinkBatch]
+
+    def _add_columns(self, missing: Sequence[Seen]) -> None:
+        while self.rows:
+            self.other.commit([self.rows.pop()])
+        super()._add_columns(missing)
+
+
+@pytest.mark.parametrize("name", [0, 1], ids=["of a known row", "of a new row"])
+def test_columns_are_added_beside_another_processs_rows(tmp_path: Path, name: int) -> None:
+    ours, theirs = (
+        kind(str(tmp_path), {}, SHAPE, columns_max=9) for kind in (Overtaken, DeltaRows)
+    )
+    assert isinstance(ours, Overtaken)
+    ours.open()
+    theirs.open()
+    theirs.commit([batch_of(state(0, 0))])
+    # A commit that took no file away is no conflict: columns are added behind it.
+    ours.other, ours.rows = theirs, [batch_of(state(2, 2, key=name))]
+    older = state(1, "old", key=name)
+    assert ours.commit([batch_of(older, state(3, "text", key=2))]) == []
+    for rows in (ours, theirs):
+        held = {row.key_bytes: row.columns for row in rows.held(b"", b"", 9)}
+        named = row_of(older).key_bytes, row_of(state(3, "text", key=2)).key_bytes
+        assert [held[key] for key in named] == [{"v": 2}, {"v": "text"}]
 
 
 async def test_a_commit_of_delta_holds_the_batches_of_all_shards(tmp_path: Path) -> None:
