@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,15 @@ from typing import Any
 
 import psycopg2
 
-from demo.servers.server import HOST, NotStarted, Server, children, free_port, not_root
+from demo.servers.server import (
+    HOST,
+    NotStarted,
+    Server,
+    children,
+    free_port,
+    is_gone,
+    not_root,
+)
 
 __all__ = ["HOST", "PostgreSQL"]
 
@@ -27,6 +36,7 @@ SETTINGS = (
     *("wal_level=logical", "shared_buffers=64MB", "max_connections=40", "autovacuum=off"),
     *("max_replication_slots=10", "max_wal_senders=10", "listen_addresses=127.0.0.1"),
 )
+GONE_S_MAX = 10.0
 INSTALL = (*("-U", "postgres", "-A", "trust"), *("-E", "UTF8", "--locale=C", "--no-sync"))
 
 
@@ -72,11 +82,16 @@ class PostgreSQL(Server):
         """End it as a power cut would, with the processes that it has made."""
         if self._child is None:
             return
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGSTOP)  # It makes no more of them meanwhile.
         others = children(self.pid)
         super().kill()
         for other in others:
             with suppress(ProcessLookupError):
                 os.kill(other, signal.SIGKILL)
+        deadline = time.monotonic() + GONE_S_MAX
+        while not all(map(is_gone, others)) and time.monotonic() < deadline:
+            time.sleep(self.poll_s)  # They hold its shared memory until they are.
         # The pid in it may be another process's when the server starts again.
         (self.folder / "rows" / "postmaster.pid").unlink(missing_ok=True)
 

@@ -24,6 +24,7 @@ __all__ = [
     "children",
     "fetched",
     "free_port",
+    "is_gone",
     "not_root",
 ]
 
@@ -142,6 +143,22 @@ def children(pid: int) -> list[int]:
     except OSError:
         pass  # It ended meanwhile, or there is no /proc.
     return found
+
+
+def is_gone(pid: int) -> bool:
+    """Say whether a process has ended, be it that nobody has asked how.
+
+    Nobody does where pid 1 of a container does not reap.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return Path("/proc").is_dir()  # It ended meanwhile, where there is a /proc.
+    return told.rpartition(")")[2].split()[0] == "Z"
 
 
 def not_root(user: int) -> Sequence[str]:

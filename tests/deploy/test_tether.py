@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from demo.servers.server import is_gone
 from rowtide.deploy.kafka.tether import TetheredProcess
 
 OWNER = """
@@ -22,23 +23,9 @@ signal.pause()
 """
 
 
-def lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return not is_zombie(pid)
-
-
-def is_zombie(pid: int) -> bool:
-    """Ended, but nobody has asked for its status: where pid 1 of a container does not reap."""
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z"
-
-
 def wait_for_end(pid: int, timeout_s: float = 20.0) -> None:
     deadline = time.monotonic() + timeout_s
-    while lives(pid):
+    while not is_gone(pid):
         assert time.monotonic() < deadline, f"pid {pid} is still alive"
         time.sleep(0.01)
 
@@ -49,7 +36,7 @@ def test_a_child_does_not_outlive_an_owner_that_is_killed(tmp_path: Path) -> Non
     ) as owner:
         assert owner.stdout is not None
         child = int(owner.stdout.readline())
-        assert lives(child)
+        assert not is_gone(child)
         owner.send_signal(signal.SIGKILL)
         wait_for_end(child)
 
@@ -67,7 +54,7 @@ def test_a_child_ends_in_good_order_and_its_status_is_known(tmp_path: Path) -> N
     finally:
         if child.returncode() is None:
             child.kill()
-    assert not lives(child.pid)
+    assert is_gone(child.pid)
 
 
 def test_a_child_that_will_not_end_is_killed(tmp_path: Path) -> None:
