@@ -136,6 +136,11 @@ class Catalog:
             begins = [shard.begin for shard in shards]
         return shards[bisect_right(begins, encoded_key) - 1]
 
+    def precedes(self, shard_id: str) -> bool:
+        """Say whether, as far as it was read, it has not given out a shard's id yet."""
+        number = shard_id[1:]
+        return number.isdecimal() and int(number) >= self.next_shard
+
     def documents(self) -> list[Document]:
         """Return everything as documents: a snapshot."""
         found = [Document(INSTANCE, name, asdict(i)) for name, i in self.instances.items()]

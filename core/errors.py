@@ -13,6 +13,8 @@ HTTP status. Codes and texts are those of the service, as the official SDKs expe
 
 from __future__ import annotations
 
+from typing import Self
+
 __all__ = [
     "STATUS",
     "Elsewhere",
@@ -85,7 +87,17 @@ class StoreError(Exception):
 
 
 class Rejected(StoreError):
-    """Not applied, and the same request will fail again."""
+    """Not applied, and the same request will fail again.
+
+    ``beyond`` says that what is absent may be in the catalog, behind what was read of it here.
+    """
+
+    beyond = False
+
+    def unless(self, *, beyond: bool) -> Self:
+        """Return this failure, which holds unless the catalog goes on where it was not read."""
+        self.beyond = beyond
+        return self
 
 
 class Unavailable(StoreError):

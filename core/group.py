@@ -90,12 +90,13 @@ class Transaction:
             for index, change in enumerate(batch.changes):
                 batch.refused = index
                 outcomes.append(self.apply(shard, change, now_us))
-        except Rejected:
-            pending, count, self.size, self.held_bytes = before
-            self.view.restore(pending)
-            del self._changes[count:]
-            raise
-        batch.refused = None
+            batch.refused = None
+        finally:
+            # Refused, or a row could not be read: none of it is left either way.
+            if batch.refused is not None:
+                pending, count, self.size, self.held_bytes = before
+                self.view.restore(pending)
+                del self._changes[count:]
         return outcomes
 
     def evaluate(self, shard: Shard, now_us: int) -> list[Evaluated]:
@@ -105,7 +106,7 @@ class Transaction:
         for resolved in self._changes:
             evaluated = shard.logged(resolved, view, shard.take_stamp(now_us), now_us)
             if evaluated.body is None:
-                continue  # It deletes from a row that had expired, and was reclaimed meanwhile.
+                continue  # It deletes from a row that is not there.
             view.add(evaluated.writes)
             group.append(evaluated)
         group.append(commit_record(self.id, shard.take_stamp(now_us)))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["Range", "Ranges", "holds", "left_of", "within"]
+from rowtide.core.errors import Unavailable
+
+__all__ = ["Range", "Ranges", "holds", "left_of", "require", "within"]
 
 Range = tuple[bytes, bytes]
 Ranges = tuple[Range, ...]
@@ -13,6 +15,13 @@ Ranges = tuple[Range, ...]
 def holds(ranges: Ranges, key: bytes) -> bool:
     """Say whether a key is in one of the ranges."""
     return any(begin <= key and (not end or key < end) for begin, end in ranges)
+
+
+def require(keys: Range, key: bytes) -> None:
+    """Raise ``Unavailable`` unless a key is in the range: whoever asks knows other shards."""
+    begin, end = keys
+    if key < begin or (end and key >= end):
+        raise Unavailable("The partition is not available: it does not hold the key.")
 
 
 def within(ranges: Iterable[Range], outer: Range) -> Ranges:

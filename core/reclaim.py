@@ -22,6 +22,7 @@ from rowtide.core.chunk import CHUNK_BYTES, DELETED, HEADER_BYTES, Chunk, header
 from rowtide.core.fold import ChunkReader, RowAddress, Writes
 from rowtide.core.limits import INT64_MAX
 from rowtide.core.record import Reclaim
+from rowtide.core.schema import ShardRange
 
 __all__ = ["first_place", "last_place", "needs_reclaim", "reclaim", "reclaimed_range"]
 
@@ -61,8 +62,13 @@ def last_place(chunk_key: bytes, value: bytes) -> bytes:
     return (row + end)[:-1]
 
 
-def reclaimed_range(rows: ChunkReader, table_id: int, body: Reclaim) -> tuple[bytes, bytes]:
-    """Return the chunk keys (low <= key < high) of every row that a record may have changed."""
+def reclaimed_range(
+    rows: ChunkReader, table_id: int, body: Reclaim, place: ShardRange
+) -> tuple[bytes, bytes]:
+    """Return the chunk keys (low <= key < high) of every row that a record may have changed.
+
+    Its shard holds the keys of ``place``: the row before them is another's, which flushes it.
+    """
     prefix = chunks.table_prefix(table_id)
     low, high = prefix + body.first, prefix + body.last
     before = rows.floor(low, prefix)
@@ -71,7 +77,9 @@ def reclaimed_range(rows: ChunkReader, table_id: int, body: Reclaim) -> tuple[by
     behind = rows.floor(high, prefix)
     if behind is not None:
         high = max(high, chunks.row_end(_row_key(*behind)))
-    return low, high
+    if place.end:
+        high = min(high, prefix + place.end)
+    return max(low, prefix + place.begin), high
 
 
 def reclaim(rows: ChunkReader, table_id: int, body: Reclaim, stamp: int) -> Writes:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from rowtide.core import variant
 from rowtide.core.errors import invalid, invalid_key
+from rowtide.core.key_ranges import Range
 from rowtide.core.limits import INT32_MAX, Limits
 
 __all__ = [
@@ -189,6 +190,11 @@ class Table:
     def shard(self, shard_id: str) -> ShardRange | None:
         """Return the living shard of that id, or None."""
         return next((shard for shard in self.shards if shard.shard_id == shard_id), None)
+
+    def keys_of(self, shard_id: str) -> Range:
+        """Return the encoded keys that a living shard holds; every key for any other."""
+        shard = self.shard(shard_id)
+        return (b"", b"") if shard is None else (shard.begin, shard.end)
 
     def index(self, name: str) -> Index | None:
         """Return the index of that name, or None."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from rowtide.core import capacity, fold, key, plainbuffer, record, variant
+from rowtide.core import capacity, fold, key, key_ranges, plainbuffer, record, variant
 from rowtide.core.cell import DELETE_ONE, INCREMENT, Cell
 from rowtide.core.chunk import header, row_end, row_key
 from rowtide.core.chunk_merge import merge
@@ -119,6 +119,7 @@ class Shard:
     ) -> None:
         self.shard_id = shard_id
         self.table = table
+        self.keys = table.keys_of(shard_id)
         self.state = state
         self.view = Overlay(rows)
         self.next_offset = state.applied + 1
@@ -135,7 +136,8 @@ class Shard:
 
     def retable(self, table: Table) -> None:
         """Take over what of a table does not pass through the log: all but its options there."""
-        if table.indexes != self.table.indexes:
+        before, self.keys = self.keys, table.keys_of(self.shard_id)
+        if table.indexes != self.table.indexes or self.keys != before:  # It was moved here.
             self.indexes = ShardIndexes(self.shard_id, table, self.limits)
         self.table = self.sources.table = table
         self.state.options = replace(
@@ -153,8 +155,8 @@ class Shard:
     def evaluate(self, change: Change, now_us: int) -> Evaluated:
         """Decide a change against the newest evaluated state.
 
-        Raises ``Rejected``; then nothing has changed. An answer without a body changed nothing
-        either, and like a refusal holds only once everything evaluated before it is valid.
+        Raises what refuses it (``resolve``); then nothing has changed. An answer without a body
+        changed nothing either, and like a refusal holds only once all evaluated before is valid.
         """
         stamp = now_us if now_us > self._stamp else self._stamp + 1
         resolved = self.resolve(change, self.view, stamp, now_us)
@@ -179,8 +181,9 @@ class Shard:
         now_us: int,
         encoded: bytes | None = None,
     ) -> Resolved:
-        """Decide a change against ``view``; changes nothing. Raises ``Rejected``.
+        """Decide a change against ``view``; changes nothing.
 
+        Raises ``Rejected``, and ``Unavailable`` where the shard does not hold the key.
         ``encoded`` is the key, for who has it already; nothing is left to assign in it then.
         """
         now_ms = now_us // 1000
@@ -189,6 +192,7 @@ class Shard:
         key_values = [value for _, value in change_key]
         if encoded is None:
             encoded = key.encode(key_values)
+        key_ranges.require(self.keys, encoded)
         piece, state = plainbuffer.key_piece(change_key)
         at = RowAddress(row_key(self.table.table_id, encoded), piece, state)
         read_units = 0
@@ -253,14 +257,15 @@ class Shard:
             stamp = max(stamp, body.stream.enabled_at_us)
         writes: Writes = []
         if isinstance(body, record.Reclaim):
-            # The options may have changed since the rows were looked at.
-            body = self.reclaim_body(body.first, body.last, now_us)
+            body = self.reclaim_body(body.first, body.last, now_us)  # By the options of now.
             writes = reclaim(self.view, self.table.table_id, body, stamp)
             if not writes:
                 return Evaluated(outcome, self._stamp)
             self.view.add(writes)
         elif isinstance(body, record.IndexBuild):
             body = self.indexes.built(self.view, body, self.state.options, now_us)
+        elif isinstance(body, record.IndexFeed):
+            body = self.indexes.fed(self.view, body)
         if isinstance(body, record.IndexBuild | record.IndexFeed):
             writes = self.indexes.learned(self.view, body, stamp)
             self.view.add(writes)
@@ -416,7 +421,7 @@ class Shard:
     def written_ranges(self, log_key: bytes, body: record.Body) -> list[tuple[bytes, bytes]]:
         """Return the keys (low <= key < high) among which a record wrote."""
         if isinstance(body, record.Reclaim):
-            return [reclaimed_range(self.view, self.table.table_id, body)]
+            return [reclaimed_range(self.view, self.table.table_id, body, self.indexes.place())]
         if isinstance(body, record.Copy):
             return [_place_of(entry) for entry in body.entries]
         found = self.indexes.written_ranges(body)

@@ -137,12 +137,22 @@ class ShardIndexes:
                 return []  # It was dropped since, and what it had is swept.
             writes = self.local_writes(view, body.indexes, stamp)
             return [*writes, (place, value)] if value >= before else writes
-        if value < before:
-            return []  # Said again, and less: the rows have gone on since.
-        writes = [(place, value)]
+        # Of a rebuild the changelog may have told already that it is further; rows take what is
+        # newer by their stamps.
+        writes = [(place, value)] if value >= before else []
         for write in body.indexes:
             writes += index_writes(view, self._table, write, stamp)
         return writes
+
+    def fed(self, view: RangeReader, asked: IndexFeed) -> IndexFeed:
+        """Return the record of what was learned: of nothing where it is said again, and less.
+
+        The rows have gone on since.
+        """
+        place, value = self.progress(asked)
+        if value < (view.get(place) or b""):
+            return IndexFeed(asked.source, asked.following, asked.stamp, ())
+        return asked
 
     def progress(self, body: IndexBuild | IndexFeed) -> tuple[bytes, bytes]:
         """Return the key and the value that say how far an index is after its record."""
@@ -169,8 +179,10 @@ class ShardIndexes:
         return {c.name: c for c in visible_cells(stored, options, _NEWEST, now_us // 1000)}
 
     def place(self) -> ShardRange:
-        """Return the keys that this shard holds."""
-        return self._table.shard(self._shard_id) or ShardRange(self._shard_id, 0)
+        """Return the keys that this shard holds, or held until it ended."""
+        known = (*self._table.shards, *self._table.ended)
+        own = (shard for shard in known if shard.shard_id == self._shard_id)
+        return next(own, ShardRange(self._shard_id, 0))
 
 
 def _row_range(table_id: int, write: IndexWrite) -> tuple[bytes, bytes]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rowtide.core import key, record, source_row
+from rowtide.core import key, key_ranges, record, source_row
 from rowtide.core.chunk import table_prefix
 from rowtide.core.errors import Rejected, StoreError, Unavailable, invalid
 from rowtide.core.fold import Writes
@@ -75,7 +75,10 @@ class SourceBatch:
         self.outcomes: list[Outcome | StoreError] = []
 
     def evaluate(self, shard: Shard, now_us: int) -> list[Evaluated]:
-        """Return the records: the rows', then that of the position."""
+        """Return the records: the rows', then that of the position.
+
+        Raises ``Unavailable`` where the shard does not hold one of the keys.
+        """
         self.outcomes = []
         reached = shard.sources.reached(shard.view, self.source)
         if not self.earlier.is_held(shard.sources.keys(), reached):
@@ -83,6 +86,9 @@ class SourceBatch:
             return []
         view = Overlay(shard.view)
         keys = [_encoded(change) for change in self.changes]
+        if keys:
+            key_ranges.require(shard.keys, min(keys))
+            key_ranges.require(shard.keys, max(keys))
         prefix = table_prefix(shard.table.table_id)
         rows = [prefix + encoded for encoded in keys]
         view.read_ahead(rows)

@@ -96,7 +96,8 @@ class StreamOperations:
         table, stream = self._stream(identity, request.stream_id)
         shard = next((s for s in _shards(table, stream) if s.shard_id == request.shard_id), None)
         if shard is None:
-            raise _no_stream()
+            beyond = self._directory.catalog.precedes(request.shard_id)
+            raise _no_stream().unless(beyond=beyond)
         owner = self._owner(shard, stream)
         first = await horizon(owner, stream, self._directory.clock_us())
         if request.HasField("timestamp"):
@@ -139,14 +140,15 @@ class StreamOperations:
 
     async def _readable_from(self, identity: Identity, position: Position) -> ShardOwner:
         """Return the shard of a position that is still readable."""
-        found = self._directory.catalog.shards.get(position.shard_id)
+        catalog = self._directory.catalog
+        found = catalog.shards.get(position.shard_id)
         if found is None or found[0].instance.lower() != identity.instance:
-            raise LogTrimmed()
+            raise LogTrimmed().unless(beyond=catalog.precedes(position.shard_id))
         table, shard = found
         _check_name(table)
         stream = table.stream
         if stream is None or stream.enabled_at_us != position.enabled_at_us:
-            raise LogTrimmed()
+            raise LogTrimmed().unless(beyond=position.enabled_at_us > catalog.stamp)
         owner = self._owner(shard, stream)
         if position.offset < owner.end and position.offset < await self._first(owner, stream):
             raise LogTrimmed()

@@ -69,9 +69,10 @@ def find_session(directory: Directory, identity: Identity, text: str) -> Session
     Raises OTSParameterInvalid, OTSSessionNotExist, ``Unavailable``.
     """
     transaction_id = parse_id(text)
-    found = directory.catalog.shards.get(transaction_id.shard_id)
+    catalog = directory.catalog
+    found = catalog.shards.get(transaction_id.shard_id)
     if found is None or found[0].instance != identity.instance:
-        raise session_missing()
+        raise session_missing().unless(beyond=catalog.precedes(transaction_id.shard_id))
     table, shard = found
     if shard.sealed_us:
         # What was open ended with the shard; what was committed is remembered wherever its rows

@@ -439,6 +439,11 @@ class _Link:
             self.lost = True
             caller.close()
             raise Unreached from failure
+        except asyncio.CancelledError:
+            caller.given_up = True
+            caller.trusted.cancel()
+            caller.close()
+            raise
         self.caller = caller
         caller.sweep()
         return caller
@@ -461,6 +466,8 @@ class _Caller(_Frames):
         self._theirs: bytes | None = None
         self._loop = asyncio.get_running_loop()
         self.trusted: asyncio.Future[None] = self._loop.create_future()
+        self.given_up = False
+        """Whether who made it did not wait for it: others make another of the link."""
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         """Who waits for the answer to which call, in the calls' order."""
         self._number = 0
@@ -537,7 +544,8 @@ class _Caller(_Frames):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
-        self._link.lost = True
+        if not self.given_up:
+            self._link.lost = True
         if not self.trusted.done():
             self.trusted.set_exception(Unavailable())
         if self._sweeper is not None:

@@ -10,15 +10,16 @@ What the catalog says must be as young: a table that was dropped or made again c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import Elsewhere, Rejected, StoreError, invalid
-from rowtide.core.schema import ShardRange
+from rowtide.core.schema import LOCAL, ShardRange, Table
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog.owner import CatalogOwner
 from rowtide.stream.http.tally import BoundedHandler, Handler
+from rowtide.stream.measures.clock import lease_clock
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.operations.row import RowOperations
@@ -28,7 +29,7 @@ from rowtide.stream.slots.slot import Slot
 from rowtide.stream.slots.standby import Standby
 from rowtide.stream.slots.standby_shard import StandbyShard
 
-__all__ = ["BoundedReads", "staleness_s"]
+__all__ = ["BoundedReads", "Copies", "staleness_s"]
 
 STALENESS_MS_MAX = 3_600_000
 STALENESS_S_MIN = 0.02
@@ -58,12 +59,26 @@ class Copies(Directory):
         slots: Mapping[int, Slot],
         standbys: Mapping[int, Standby],
         age_s_max: float,
+        built_age_s: Callable[[int], float],
     ) -> None:
         super().__init__(strong.catalog, slots, strong.limits, strong.clock_us, strong.consumption)
         self._standbys = standbys
         self._age_s_max = age_s_max
+        self._built_age_s = built_age_s
         self.used: dict[str, StandbyShard] = {}
         """The copies that were found young enough: they are for as long as the request takes."""
+
+    def check_index_read(self, table: Table, *, within_transaction: bool = False) -> None:
+        """Do the same; a copy of before a local index was built lacks rows of any age in it."""
+        super().check_index_read(table, within_transaction=within_transaction)
+        main = self.catalog.tables_by_id.get(table.main)
+        index = None if main is None else main.index(table.name)
+        if index is None or index.kind != LOCAL:
+            return
+        age_s = self._built_age_s(index.table_id)
+        if age_s < self._age_s_max:
+            self._age_s_max = age_s
+            self.used.clear()  # They may be too old for what is read from here on.
 
     def shard(self, shard: ShardRange) -> ShardOwner:
         """Return who can be read: the open shard, or a copy that is young enough.
@@ -92,7 +107,11 @@ class BoundedReads:
         standbys: Mapping[int, Standby],
         catalog: CatalogOwner,
         counts: Counts,
+        clock_s: Callable[[], float] = lease_clock,
     ) -> None:
+        self._clock_s = clock_s
+        self._built_s: dict[int, float] = {}
+        """Since when local indexes, by number, have been known here to have all rows."""
         self._directory = directory
         self._slots = slots
         self._standbys = standbys
@@ -131,10 +150,23 @@ class BoundedReads:
         self._counts.bounded_owner += 1
         return strong(identity, body)
 
+    def copies(self, age_s_max: float) -> Copies:
+        """Return the directory for one request, with copies that are no older."""
+        standbys, built_age_s = self._standbys, self._built_age_s
+        return Copies(self._directory, self._slots, standbys, age_s_max, built_age_s)
+
+    def _built_age_s(self, number: int) -> float:
+        """Return for how long a local index has been known to be built; 0: it is asked of first."""
+        now_s = self._clock_s()
+        if number not in self._built_s:
+            known = self._directory.catalog.tables_by_id
+            self._built_s = {n: s for n, s in self._built_s.items() if n in known}
+        return now_s - self._built_s.setdefault(number, now_s)
+
     def _answer(
         self, name: str, strong: Handler, identity: Identity, body: bytes, age_s_max: float
     ) -> Awaitable[bytes] | bytes:
-        copies = Copies(self._directory, self._slots, self._standbys, age_s_max)
+        copies = self.copies(age_s_max)
         try:
             answer = _answer_from(copies, name, identity, body)
         except StoreError:
@@ -172,5 +204,6 @@ def _require_here(copies: Copies, identity: Identity, request: pb.BatchGetRowReq
         table = copies.catalog.table(identity.instance, wanted.table_name)
         if table is None:
             raise Rejected("OTSObjectNotExist", "It may be heard of elsewhere.")
+        copies.check_index_read(table)
         for buffer in wanted.primary_key:
             copies.owner(table, read_key(buffer, table, copies.limits)).require_readable()

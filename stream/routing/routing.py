@@ -10,7 +10,9 @@ it serves the catalog under a lease that holds, and does not change it just then
 catalog that it knows first, and reads only where something is missing there: a refusal changed
 nothing, so the request is tried again. A batch tells row by row that a table is missing, when
 others may be written: there the tables are looked for before. Who lists streams, or a stream's
-shards, reads first.
+shards, reads first. Of a shard whose id was not given out, as far as was read, the end of the
+catalog is proven: a leader that was deposed tells an old one, and who hears that a transaction or
+a stream's position is gone does not ask again.
 """
 
 from __future__ import annotations
@@ -238,7 +240,7 @@ class Router:
         except Rejected as error:
             if error.code not in ABSENT:
                 raise
-            return self._current(handler, identity, body)
+            return self._current(handler, identity, body, proven=error.beyond)
         if isinstance(result, bytes | asyncio.Future):
             return result
         return self._tried_later(result, handler, identity, body)
@@ -251,10 +253,13 @@ class Router:
         except Rejected as error:
             if error.code not in ABSENT:
                 raise
-        return await self._current(handler, identity, body)
+            proven = error.beyond
+        return await self._current(handler, identity, body, proven=proven)
 
-    async def _current(self, handler: Handler, identity: Identity, body: bytes) -> bytes:
-        """Answer by the catalog as it is now, or later."""
-        await self._catalog.refresh()
+    async def _current(
+        self, handler: Handler, identity: Identity, body: bytes, *, proven: bool = False
+    ) -> bytes:
+        """Answer by the catalog as it is now, or later; as any leader has it where ``proven``."""
+        await (self._catalog.prove() if proven else self._catalog.refresh())
         result = handler(identity, body)
         return result if isinstance(result, bytes) else await result

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+from weakref import WeakSet
 
 from rowtide.core import key, record
 from rowtide.core.errors import Elsewhere, LogTrimmed, OutcomeUnknown, Unavailable
@@ -98,6 +99,8 @@ class IndexFeeder:
         """Sources that were trimmed above where they were to begin: read from their starts."""
         self._stuck: dict[str, Stuck] = {}
         self._wake = asyncio.Event()
+        self._heard = WeakSet[ShardOwner]()
+        """Sources that wake us."""
         self._stopped = False
 
     def stop(self) -> None:
@@ -107,6 +110,13 @@ class IndexFeeder:
 
     async def run(self) -> None:
         """Feed until the shard closes."""
+        try:
+            await self._follow()
+        finally:
+            for source in self._heard:
+                source.followers.discard(self._wake)
+
+    async def _follow(self) -> None:
         while not (self._stopped or self._owner.closed):
             self._wake.clear()
             busy = False
@@ -153,8 +163,8 @@ class IndexFeeder:
         ]
 
     def _has_ended(self, source: ShardRange) -> bool:
-        at = self._position(source.shard_id)
-        return at is not None and at.following > source.sealed_at
+        """Say whether a log was followed to its end, and that is noted: it is not kept for us."""
+        return _is_behind(fed_position(self._owner, source.shard_id), source)
 
     async def begin(self, source: str, offset: int) -> None:
         """Begin to follow a source at an offset, unless it is followed already."""
@@ -197,6 +207,10 @@ class IndexFeeder:
         """Take the next slice of a source's log; return whether there was one."""
         source_id = source.shard_id
         at = self._position(source_id)
+        if at is not None and _is_behind(at, source):
+            # Its end was read before the catalog told that it is one.
+            await self._owner.submit_hidden(IndexFeed(source_id, at.following, at.stamp, ()))
+            return True
         entries = await self._entries(source_id, None if source_id in self._anew else at)
         if not entries or self._stopped:
             return False
@@ -204,7 +218,7 @@ class IndexFeeder:
         writes, following, stamp = _found(entries, self._owner)
         reached = Fed(following, max(stamp, at.stamp if at is not None else 0))
         noted = fed_position(self._owner, source_id)
-        ended = source.sealed_us and following > source.sealed_at
+        ended = _is_behind(reached, source)
         if writes or noted is None or ended or following - noted.following >= NOTED_EVERY:
             body = IndexFeed(source_id, reached.following, reached.stamp, latest(writes))
             await self._owner.submit_hidden(body)
@@ -218,6 +232,7 @@ class IndexFeeder:
         except Elsewhere:
             return await self._entries_elsewhere(source_id, at)
         source.followers.add(self._wake)
+        self._heard.add(source)
         offset = (await source.log.bounds())[0] if at is None else at.following
         end = source.end
         if offset >= end:
@@ -236,6 +251,11 @@ class IndexFeeder:
         if offset >= end:
             return []
         return (await log.read(offset, bytes_max=READ_BYTES))[:ENTRIES_MAX]
+
+
+def _is_behind(at: Fed | None, source: ShardRange) -> bool:
+    """Say whether a place is behind the end of a log that has one, as far as the catalog tells."""
+    return source.sealed_us > 0 and at is not None and at.following > source.sealed_at
 
 
 def _found(entries: Sequence[Entry], owner: ShardOwner) -> tuple[list[IndexWrite], int, int]:

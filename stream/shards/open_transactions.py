@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from rowtide.core import key
+from rowtide.core.chunk import row_end
 from rowtide.core.errors import StoreError, Unavailable
 from rowtide.core.group import AtomicBatch, Transaction, conflict
 from rowtide.core.limits import Limits
@@ -78,6 +80,21 @@ class OpenTransactions:
         if self._live(held):
             raise conflict()
         self.end(held)
+
+    def unheld(self, first: bytes, last: bytes) -> list[tuple[bytes, bytes]]:
+        """Return what lies between two places (encoded keys) of rows that no transaction holds."""
+        self.sweep()
+        left: list[tuple[bytes, bytes]] = []
+        at = first
+        for held in sorted(key.encode([partition_key]) for partition_key in self.locks):
+            if at < held < last:
+                left.append((at, held))
+            at = max(at, row_end(held)) if held < last else at
+        return [*left, (at, last)] if at <= last else left
+
+    def holds(self, first: bytes, last: bytes) -> bool:
+        """Say whether a transaction holds rows between two places."""
+        return self.unheld(first, last) != [(first, last)]
 
     def begin(self, transaction_id: TransactionId, partition_key: bytes) -> Held:
         """Hold a partition key from now on. Raises OTSRowOperationConflict, OTSServerBusy."""

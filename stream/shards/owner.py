@@ -222,9 +222,9 @@ class ShardOwner:
             held.committing.append(tell)
         else:
             self._require_room()
-            held.committing = [tell]
             told = partial(self._committed, held)
             self._enqueue(Waiting(told, self._loop.time(), group=held.transaction))
+            held.committing = [tell]  # Only now: where a row can't be read nothing is queued.
 
     def abort(self, transaction_id: TransactionId) -> None:
         """Forget a transaction. Raises OTSSessionNotExist, ``Unavailable``."""
@@ -540,20 +540,26 @@ class ShardOwner:
         now_us = self._clock_us()
         try:
             if waiting.hidden is not None:
-                waiting.evaluated = self.shard.control(waiting.hidden, now_us)
+                waiting.evaluated = self._control(waiting.hidden, now_us)
             elif waiting.change is not None:
                 waiting.evaluated = self.shard.evaluate(waiting.change, now_us)
             else:
                 assert waiting.group is not None, "somebody waits for something"
                 waiting.many = waiting.group.evaluate(self.shard, now_us)
                 waiting.evaluated = Evaluated(NOTHING, 0)
-        except Rejected as error:
+        except (Rejected, Unavailable) as error:
             waiting.error = error
         if waiting.hidden is not None:
             return
         if waiting.logged is None and not waiting.many and not self._readable():
             # What changes nothing answers from what it saw: that needs the lease, as a read does.
             waiting.error = Unavailable()
+
+    def _control(self, body: record.Body, now_us: int) -> Evaluated:
+        if isinstance(body, record.Reclaim) and self.transactions.holds(body.first, body.last):
+            # What one has decided stands in chunks that begin and end where those below them do.
+            return Evaluated(NOTHING, 0)
+        return self.shard.control(body, now_us)
 
     def _noop(self, at: int) -> tuple[bytes, bytes]:
         shard = self.shard

@@ -11,6 +11,8 @@ no-op's little: who fences a log has not read the stamps before.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
 from rowtide.core import record
@@ -55,14 +57,40 @@ async def horizon(owner: ShardOwner, stream: StreamSettings, now_us: int) -> int
     oldest_us = now_us - stream.expiration_hours * HOUR_US
     if stream.enabled_at_us >= oldest_us:
         return first
-    _, stamp = await _stamp_from(owner, first, owner.end)
-    if stamp is None or stamp >= oldest_us:
-        return first
-    return await find_stamp(owner, oldest_us, first)
+    return await _beyond_trims(owner, first, partial(_unexpired, owner, oldest_us))
 
 
 async def find_stamp(owner: ShardOwner, stamp_us: int, low: int) -> int:
-    """Return the first offset from ``low`` on whose record is not older than ``stamp_us``."""
+    """Return the first offset from ``low`` on whose record is not older than ``stamp_us``.
+
+    Where the log is trimmed beyond ``low`` it is from its beginning on.
+    """
+    return await _beyond_trims(owner, low, partial(_search, owner, stamp_us))
+
+
+async def _beyond_trims(owner: ShardOwner, low: int, find: Callable[[int], Awaitable[int]]) -> int:
+    """Return what is found from ``low`` on, or from where the log begins by then.
+
+    What is trimmed meanwhile had expired: nobody who asks for what is left is refused for it.
+    """
+    while True:
+        try:
+            return await find(low)
+        except LogTrimmed:
+            start, _ = await owner.log.bounds()
+            if start <= low:
+                raise
+            low = start
+
+
+async def _unexpired(owner: ShardOwner, oldest_us: int, first: int) -> int:
+    _, stamp = await _stamp_from(owner, first, owner.end)
+    if stamp is None or stamp >= oldest_us:
+        return first
+    return await _search(owner, oldest_us, first)
+
+
+async def _search(owner: ShardOwner, stamp_us: int, low: int) -> int:
     high = owner.end
     while low < high:
         middle = (low + high) // 2

@@ -42,13 +42,16 @@ async def recover_rows(
 
     ``shards`` are the slot's, ended ones too. The rows are brought to the changelog's present end,
     or to ``until``, an end of before. Raises ``StartPassed`` where entries that were never read are
-    gone, and as ``SettledStamps.meet``; ``Unavailable``, and what ``require_read`` raises of
-    entries that are about to be folded.
+    gone, where a shard was forgotten that tells what to pass over, and as ``SettledStamps.meet``;
+    ``Unavailable``, and what ``require_read`` raises of entries that are about to be folded.
     """
+    shards = list(shards)
     position = rows.changelog_position()
     start = await reader.start()
     if position is not None and position < start:
         raise StartPassed(f"changelog position {position} is below its start {start}")
+    if forgotten := _forgotten(rows, shards):
+        raise StartPassed(f"{forgotten} is forgotten, and was not read of in the changelog")
     settled = SettledStamps(rows, shards)
     async for entries in reader.read(max(start, position or 0), until):
         if require_read is not None:
@@ -58,6 +61,18 @@ async def recover_rows(
         rows.apply_changelog(told, read=(reader.position, time.time()))
         await asyncio.sleep(0)
     rows.set_changelog_position(reader.position, time.time())
+
+
+def _forgotten(rows: RowStore, shards: Sequence[tuple[Table, ShardRange]]) -> str:
+    """Return a shard whose log is folded here, beside rows that came to the slot, or "".
+
+    It is one that the catalog has forgotten, and of which no mark was read in the changelog yet.
+    What is removed there may be of a time before these rows came, and nothing tells any more.
+    """
+    known = {shard.shard_id for _, shard in shards}
+    parents = {name for _, shard in shards if shard.came for name in shard.parents}
+    gone = (name for name in sorted(parents - known) if rows.get(mark_key(name)) is not None)
+    return next((name for name in gone if rows.flushed(name) < 0), "")
 
 
 class SettledStamps:

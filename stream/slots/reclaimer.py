@@ -156,7 +156,8 @@ class Reclaimer:
                 work_bytes_max=WORK_BYTES,
             )
             if found.last:
-                await owner.submit_hidden(Reclaim(found.first, found.last, 0, 0))
+                for first, last in owner.transactions.unheld(found.first, found.last):
+                    await owner.submit_hidden(Reclaim(first, last, 0, 0))
             if found.graves:
                 await self._bury(owner, found.graves)
             done.add(found)

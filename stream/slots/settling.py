@@ -64,6 +64,8 @@ class ShardSettling:
 
     def begin(self, tasks: asyncio.TaskGroup, gone: Collection[str]) -> None:
         """Begin to bring in line what is not. ``gone`` are the shards to be removed."""
+        # Of what closed meanwhile the next opening has the rows of dropped indexes swept.
+        self._dropped.intersection_update(self._shards.values())
         for shard_id, owner in list(self._shards.items()):
             if owner not in self._under_way and (shard_id in gone or self._lags(owner)):
                 work = self._settle(owner)

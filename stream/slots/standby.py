@@ -101,6 +101,8 @@ class Standby:
         self._kept_s = surroundings.settings.changelog_kept_s
         self._opened = False
         """Whether the changelog has been read to what was its end at the beginning."""
+        self._failure: StoreFailed | None = None
+        """Why this life can't go on, as somebody met it who only told us of something."""
         self._touched_s = 0.0
         self._lacking_rounds = 0
         self._roomy: set[str] = set()
@@ -140,9 +142,32 @@ class Standby:
         return shard if self._clock_s() - shard.fresh_s <= age_s_max else None
 
     def settle(self) -> None:
-        """Follow what the catalog has now; called whenever it has changed."""
-        if self.rows is None or not self._opened:
+        """Follow what the catalog has now; called whenever it has changed.
+
+        Where the rows can't be read the copy begins again: who follows the catalog goes on.
+        """
+        if self.rows is None or not self._opened or self._failure is not None:
             return
+        try:
+            self._settle(self.rows)
+        except StoreFailed as error:
+            self._failure = error
+            for shard in self.shards.values():
+                shard.leave()
+            self._moved.set()
+            self._wake.set()
+
+    def _require_settled(self) -> None:
+        """Do the same; raise what keeps the rows from being read, now or as somebody met it."""
+        self.settle()
+        self._require_going()
+
+    def _require_going(self) -> None:
+        """Raise what keeps the rows from being read, as somebody met it."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _settle(self, rows: RowStore) -> None:
         wanted = {shard.shard_id: (table, shard) for table, shard in self._tables(self.number)}
         for shard_id in [name for name in self.shards if name not in wanted]:
             self.shards.pop(shard_id).leave()
@@ -151,7 +176,7 @@ class Standby:
             if followed is not None:
                 followed.retable(table)
             elif not any(self._goes_on(parent) for parent in shard.parents if parent in wanted):
-                self.shards[shard_id] = self._follow(table, shard, self.rows)
+                self.shards[shard_id] = self._follow(table, shard, rows)
 
     def _goes_on(self, parent: str) -> bool:
         """Say whether a shard's end has still to be read: what it became begins behind that.
@@ -219,13 +244,14 @@ class Standby:
             # Those that come from here on are made room for; see ``_make_room``.
             raise StoreBehind(f"{self._path} has not seen these come: {', '.join(came)}")
         self._opened = True
-        self.settle()
+        self._require_settled()
         logger.info("slot %d is kept warm here, %d shards", self.number, len(self.shards))
         for count in range(1, 1 << 62):
             with suppress(TimeoutError):
                 async with asyncio.timeout(ROUND_S):
                     await self._wake.wait()
             self._wake.clear()
+            self._require_going()
             # What is mended and lacks something again at once is not mended all the time.
             await asyncio.sleep(min(LACKING_S * 2**self._lacking_rounds, LACKING_S_MAX))
             if rows.damaged:  # As somebody met who reads here.
@@ -256,9 +282,10 @@ class Standby:
         if until > (rows.changelog_position() or 0) or lacking:
             asked_s = self._clock_s()
             await self._catalog_read()
-            self.settle()
+            self._require_settled()
             if not await self._read_since(asked_s):
                 return
+            self._require_going()
             for shard in [shard for shard in self.shards.values() if shard.lacks]:
                 await self._make_room(shard, rows)
             try:
@@ -316,13 +343,15 @@ class Standby:
     async def _read_since(self, asked_s: float) -> bool:
         """Wait until every log is read to an end asked for since; False where that takes long.
 
-        Those that need the changelog, or the catalog, to go on are not waited for.
+        Those that need the changelog, or the catalog, to go on are not waited for. Raises what was
+        met meanwhile that keeps the rows from being read: no log is read any more then.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(FRESH_S_MAX):
                 while not all(shard.read_since(asked_s) for shard in self.shards.values()):
                     self._moved.clear()
                     await self._moved.wait()
+                    self._require_going()
                 return True
         return False
 
@@ -340,6 +369,7 @@ class Standby:
         self.shards.clear()
         self._roomy.clear()
         self._opened = False
+        self._failure = None
         if self.rows is not None:
             rows, self.rows = self.rows, None
             try:

@@ -191,3 +191,28 @@ async def test_rows_that_have_all_of_a_copy_go_on_beside_the_changelog(
     write(rows, 300, mark=stamp)
     await read(rows, removal(301), mark_at(further))
     assert row_exists(rows, ROW)
+
+
+CHILD = ShardRange("s8", 0, parents=("s7",), floor_us=600, came=True)
+"""What the copied shard became, which the catalog has forgotten since."""
+
+
+async def test_rows_are_thrown_away_where_a_shard_is_forgotten_that_the_changelog_had_not_told_of(
+    rows: RowStore,
+) -> None:
+    """It told that a removal was of before it. The row was gone until the changelog had it again,
+    and what was logged meanwhile made another one of it, without its other columns.
+    """
+    write(rows, 300, mark=600)
+    with pytest.raises(StartPassed, match="s7 is forgotten"):
+        await removed_at(rows, 301, CHILD)
+    assert row_exists(rows, ROW)
+
+
+async def test_rows_go_on_without_a_forgotten_shard_of_which_the_changelog_had_told(
+    rows: RowStore,
+) -> None:
+    write(rows, 300, mark=600)
+    await read(rows, mark_at(3))
+    rows.set_changelog_position(0, 0.0)
+    assert not await removed_at(rows, 299, CHILD)

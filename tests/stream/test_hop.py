@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -221,6 +222,52 @@ async def test_a_stranger_that_says_nothing_is_cut_off_and_a_worker_is_not(
         await asyncio.sleep(0.1)
         assert await client.call(other.address, ANN, "GetRow", b"") == b"told"
         assert len(other.server.connections) == 1, "the worker's"
+
+
+async def test_who_gives_up_while_it_connects_leaves_no_connection_behind(
+    client: HopClient,
+) -> None:
+    """Workers that were stopped kept one of each change of the catalog; and their ends, once they
+    went on, took the connection along that others had made meanwhile."""
+    connected, ended = asyncio.Event(), asyncio.Event()
+
+    async def stopped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        await reader.read()  # To the connection's end.
+        ended.set()
+        writer.close()
+
+    server = await asyncio.start_server(stopped, "127.0.0.1", 0)
+    async with server, asyncio.TaskGroup() as tasks, asyncio.timeout(5):
+        host, port = server.sockets[0].getsockname()
+        address = f"{host}:{port}"
+        asked = tasks.create_task(client.call(address, ANN, "RowtideSettle", b""), name="asked")
+        await connected.wait()
+        link = client._links[address]
+        asked.cancel()
+        await ended.wait()
+        assert not link.lost, "who asks next makes another connection of it"
+
+
+async def test_who_gives_up_as_the_other_proves_itself_takes_no_connection_of_others_along(
+    client: HopClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = hop._Caller.taken
+    asked: list[asyncio.Task[bytes]] = []
+
+    def given_up(self: hop._Caller, frame: bytes) -> None:
+        taken(self, frame)
+        if asked and self.trusted.done():
+            asked.pop().cancel()
+
+    monkeypatch.setattr(hop._Caller, "taken", given_up)
+    async with worker(lambda _identity, _name, body: body) as other, asyncio.TaskGroup() as tasks:
+        call = partial(client.call, other.address, ANN, "GetRow")
+        asked.append(tasks.create_task(call(b"first"), name="first"))
+        second = tasks.create_task(call(b"second"), name="second")
+        assert await second == b"second"
+        assert await call(b"third") == b"third"
+        assert len(other.server.connections) == 1
 
 
 async def test_more_than_may_wait_is_refused_at_once(

@@ -119,6 +119,26 @@ def test_operators_are_told_why_an_index_stands_still() -> None:
     assert (lag["behind"], lag["failed"]) == (1, "the log is trimmed")
 
 
+async def test_a_feeder_that_ends_leaves_nothing_at_the_shards_that_it_followed(
+    tmp_path: Path,
+) -> None:
+    """They outlive it: an index is dropped, and the slot of an index is opened again."""
+    async with running(tmp_path / "index") as owned, running(tmp_path / "table") as source:
+        assert await source.write("P a=1") == "ok"
+        feeder = IndexFeeder(
+            owned.owner,
+            lambda: [SOURCE],
+            lambda _shard_id: source.owner,
+            lambda _shard_id: source.log,
+        )
+        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(feeder.run())
+            await followed(feeder, "s9", 1)
+            assert source.owner.followers
+            run.cancel()
+        assert not source.owner.followers
+
+
 class LostLog(MemoryLog):
     """A log that lacks, while it ``is_lost``, what stands behind its beginning."""
 
@@ -136,6 +156,27 @@ async def followed(feeder: IndexFeeder, source: str, offset: int) -> None:
     """Return once a log was followed up to an offset."""
     while feeder.followed()[source].following < offset:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
+
+
+async def test_an_end_that_was_read_before_the_catalog_told_of_it_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read of a log is noted now and then, and its end always: else it is kept for us."""
+    monkeypatch.setattr(index_feed, "IDLE_S", 0.001)
+    log = MemoryLog()
+    await log.append([logged(at) for at in range(2)], deadline_s=1.0)
+    sources = [SOURCE]
+    async with running(tmp_path) as owned:
+        feeder = IndexFeeder(owned.owner, lambda: sources, elsewhere, lambda _shard_id: log)
+        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(feeder.run())
+            await followed(feeder, "s9", 2)
+            await log.append([logged(at) for at in range(2, 4)], deadline_s=1.0)
+            await followed(feeder, "s9", 4)
+            sources[:] = [replace(SOURCE, sealed_at=3, sealed_us=NOW_US + 3)]
+            while feeder.followed()["s9"].noted < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            run.cancel()
 
 
 async def test_a_log_that_has_ended_is_kept_for_an_index_that_is_made_after() -> None:

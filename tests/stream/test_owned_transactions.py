@@ -1,10 +1,11 @@
 """An owner's transactions on a log in memory: locks, unknown outcomes, restarts, bounds."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -13,11 +14,12 @@ from rowtide.core.errors import OutcomeUnknown, StoreError
 from rowtide.core.group import AtomicBatch
 from rowtide.core.limits import Limits
 from rowtide.core.record import SINGLE, Envelope, encode_body, encode_record
+from rowtide.core.schema import Table
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState, options_body
 from rowtide.core.transaction_id import TransactionId
 from rowtide.stream.shards.owner import ShardOwner, ShardSettings
-from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.shards.row_store import RowStore, StoreFailed
 from rowtide.stream.shards.waiting import Reply, Tell
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US, change, shown_rows, table
@@ -98,11 +100,13 @@ async def running(
     *,
     limits: Limits = OPEN,
     settings: ShardSettings | None = None,
+    of: Table | None = None,
 ) -> AsyncIterator[Owned]:
-    """Open a shard from its log and serve it."""
+    """Open a shard from its log and serve it: the one of a table, or one ``of`` another."""
     log = log or MemoryLog()
     rows = RowStore(path)
-    shard = Shard("s1", table(), rows, ShardState(table().options), limits=limits)
+    of = of or table()
+    shard = Shard("s1", of, rows, ShardState(of.options), limits=limits)
     shard.claimed(1, b"ownerid8")
     clock = iter(range(NOW_US, NOW_US + 10**9, 1000))
     owned = Owned(None, log)  # type: ignore[arg-type]  # The owner asks it for its lease.
@@ -219,6 +223,49 @@ async def test_a_transaction_begins_when_what_was_written_before_stands(tmp_path
         owned.apply(1, "U a+1")
         await owned.commit(1)
         assert owned.rows == "a=2"
+
+
+@contextmanager
+def unreadable(owned: Owned, name: str) -> Iterator[None]:
+    """Let a row not be read for a while, as where a process has too many files open."""
+    rows = owned.owner.rows
+    read = rows.get
+
+    def reading(key: bytes) -> bytes | None:
+        if name.encode() in key:
+            raise StoreFailed("Too many open files")
+        return read(key)
+
+    with patch.object(rows, "get", reading):
+        yield
+
+
+async def test_a_commit_that_could_not_read_a_row_may_be_tried_again(tmp_path: Path) -> None:
+    """It was taken for one under way: its partition key was held for good, and nobody told."""
+    async with running(tmp_path) as owned:
+        await owned.write("P row=1")
+        await owned.begin(1)
+        owned.apply(1, "U row+1")
+        with unreadable(owned, "row"), pytest.raises(StoreFailed):
+            await owned.commit(1)
+        assert await owned.write("P row=9") == "OTSRowOperationConflict", "it is still open"
+        async with asyncio.timeout(5):
+            assert await owned.commit(1) == "ok"
+        assert owned.rows == "row=2"
+
+
+async def test_a_batch_that_could_not_read_a_row_leaves_nothing_in_its_transaction(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as owned:
+        await owned.write("P row=1")
+        await owned.begin(1)
+        batch = AtomicBatch([change("P other=5"), change("U row+1")])
+        with unreadable(owned, "row"), pytest.raises(StoreFailed):
+            owned.owner.apply_all(name(1), batch)
+        owned.apply(1, "P third=3")
+        assert await owned.commit(1) == "ok"
+        assert owned.rows == "row=1 third=3"
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_ANSWER, Fault.DELAYED])

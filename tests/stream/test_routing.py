@@ -45,6 +45,20 @@ class CountingLog(MemoryLog):
         return await super().bounds()
 
 
+class DeposedLog(CountingLog):
+    """A log whose reader is told an end of before, ``told``, until it appends."""
+
+    told: int | None = None
+
+    async def bounds(self) -> tuple[int, int]:
+        start, end = await super().bounds()
+        return start, end if self.told is None else self.told
+
+    async def append(self, entries: Sequence[tuple[bytes, bytes]], *, deadline_s: float) -> int:
+        self.told = None
+        return await super().append(entries, deadline_s=deadline_s)
+
+
 class Follower:
     """A worker that follows the catalog of ``first``, and asks no other worker."""
 
@@ -219,6 +233,23 @@ async def test_no_shard_is_called_trimmed_before_the_catalog_was_read(follower: 
     with pytest.raises(LogTrimmed):
         await follower.asked("GetStreamRecord", stream_request("sc"))
     assert follower.tail.asked == before + 1
+
+
+async def test_no_shard_is_called_trimmed_by_what_a_deposed_leader_tells() -> None:
+    log = DeposedLog()
+    follower = Follower(log)
+    await follower.first.open(1)
+    await follower.create("a")
+    await follower.owner.refresh()
+    assert isinstance(follower.tail, DeposedLog)
+    _, follower.tail.told = await follower.tail.bounds()
+    await follower.first.change(lambda _c, _s: _table("b", ShardRange("s7", SLOT)))
+    await follower.owner.refresh()
+    assert "s7" not in follower.owner.catalog.shards
+    with pytest.raises(Elsewhere):
+        await follower.asked("GetStreamRecord", stream_request("s7"))
+    with pytest.raises(LogTrimmed):
+        await follower.asked("GetStreamRecord", stream_request("s9"))
 
 
 async def test_tables_are_listed_by_the_catalog_as_it_is_now(follower: Follower) -> None:
