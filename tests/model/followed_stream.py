@@ -98,7 +98,7 @@ class FollowedStream:
             own: Rows = {}
             for entry in entries:
                 if isinstance(entry, Reclaimed):
-                    own = reclaimed(own, entry.options, entry.now_ms)
+                    own = reclaimed(own, entry.options, entry.now_ms, entry.held)
                     continue
                 record = next(records)
                 row_key = _values(record.row.key)

@@ -113,10 +113,14 @@ class Entry(NamedTuple):
 
 
 class Reclaimed(NamedTuple):
-    """A place in the history, shown to nobody, where hidden versions were removed."""
+    """A place in the history, shown to nobody, where hidden versions were removed.
+
+    Rows of the partition keys ``held`` kept theirs.
+    """
 
     options: Options
     now_ms: int
+    held: frozenset[str]
 
 
 class Refused(Exception):

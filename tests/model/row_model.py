@@ -6,7 +6,7 @@ A row is {column: {version: value}}. Times are milliseconds. ``table_model`` has
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rowtide.cli.wire_row import Change, Delete, Put
 from tests.model.requests import Combined, Compare, Found, Key, Options, Page, Read, Test, Value
@@ -25,13 +25,15 @@ def kept(versions: dict[int, Value], options: Options, now_ms: int) -> dict[int,
     }
 
 
-def reclaimed(rows: Rows, options: Options, now_ms: int) -> Rows:
-    """Return rows without hidden versions. A row that loses its last cell so is gone."""
+def reclaimed(
+    rows: Rows, options: Options, now_ms: int, held: Collection[str] = frozenset()
+) -> Rows:
+    """Return rows without hidden versions, but of ``held`` partition keys; empty ones are gone."""
     left: Rows = {}
     for key, row in rows.items():
-        visible = {n: seen for n, cells in row.items() if (seen := kept(cells, options, now_ms))}
-        if visible or not row:
-            left[key] = visible
+        seen = {n: some for n, cells in row.items() if (some := kept(cells, options, now_ms))}
+        if seen or not row or key[0] in held:
+            left[key] = row if key[0] in held else seen
     return left
 
 

@@ -196,13 +196,11 @@ class TableModel:
         self.held = {p: held for p, held in self.held.items() if passed_s < held.until_s}
 
     def reclaim(self, now_ms: int) -> None:
-        """Remove what nobody sees."""
-        self.rows = row_model.reclaimed(self.rows, self.options, now_ms)
-        for held in self.held.values():
-            own = {w.key: held.rows[w.key] for w in held.decided if w.key in held.rows}
-            held.rows = {**row_model.reclaimed(held.rows, self.options, now_ms), **own}
+        """Remove what nobody sees, but of rows whose partition keys are held."""
+        held = frozenset(self.held)
+        self.rows = row_model.reclaimed(self.rows, self.options, now_ms, held)
         for history in self.history:
-            history.append(Reclaimed(self.options, now_ms))
+            history.append(Reclaimed(self.options, now_ms, held))
 
     def define(self, more: Sequence[tuple[str, type]]) -> None:
         """Define columns."""

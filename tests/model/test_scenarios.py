@@ -33,7 +33,7 @@ def table(world: World) -> Iterator[str]:
     world.client.delete_table(name)
 
 
-def test_a_transaction_commits_over_a_row_that_was_reclaimed_meanwhile(
+def test_a_row_is_reclaimed_once_no_transaction_holds_its_partition_key(
     world: World, table: str
 ) -> None:
     ask(world.client, put(table, ROW, [Put("c", 1)]))
@@ -42,7 +42,7 @@ def test_a_transaction_commits_over_a_row_that_was_reclaimed_meanwhile(
     transaction_id = ask(world.client, begin).transaction_id
     ask(world.client, update(table, ROW, [Delete("c")], transaction_id=transaction_id))
     world.client.call_json("RowtideReclaim", {"table": table})
-    assert stored(world.client, table, ROW) is None
+    assert stored(world.client, table, ROW) is not None
     commit = pb.CommitTransactionRequest(transaction_id=transaction_id)
     assert refusal(world.client, commit) == OK
     assert refusal(world.client, put(table, ROW, [Put("c", 2)])) == OK, "the key is free again"

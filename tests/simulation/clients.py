@@ -35,12 +35,12 @@ from rowtide.core.schema import ShardRange
 from rowtide.stream.shards.owner import ShardOwner
 from tests.simulation.broker import Partition
 from tests.simulation.network import Network
-from tests.simulation.row_model import MARK, Columns, TableModel
+from tests.simulation.row_model import MARK, Columns, Newest, TableModel, newest_of
 from tests.simulation.simulated_worker import TOPICS, SimulatedWorker
 from tests.simulation.tables import INSTANCE, MAX_VERSIONS, PLACES, TABLES, Place
 from tests.simulation.trace import Trace
 
-__all__ = ["Attempt", "Clients"]
+__all__ = ["Attempt", "Clients", "some_cells"]
 
 COLUMNS = tuple(b"c%d" % number for number in range(6))
 LARGE = b"x" * 12_000
@@ -86,18 +86,25 @@ class Clients:
         default_factory=lambda: {table: TableModel(MAX_VERSIONS) for table in TABLES}
     )
     shards: dict[str, tuple[str, ShardRange]] = field(default_factory=dict)
-    """Every shard that any catalog ever had, by id, with its table."""
+    """Every shard that the catalog ever had, by id, with its table."""
+    catalog: Catalog = field(default_factory=Catalog)
+    """As of its log's end."""
     acknowledged: dict[Place, int] = field(default_factory=lambda: dict.fromkeys(PLACES, 0))
     """The highest stamp of an acknowledged change, by row."""
     told: dict[Place, list[tuple[float, int]]] = field(
         default_factory=lambda: {place: [] for place in PLACES}
     )
     """When that was told, and what it became then, by row."""
+    hidden: set[bytes] = field(default_factory=set)
+    """Marks that a transaction wrote and wrote over: nobody may see them."""
 
-    def learn(self, catalog: Catalog) -> None:
-        """Learn of the shards of a catalog."""
-        for shard_id, (table, shard) in catalog.shards.items():
-            self.shards[shard_id] = (table.name, shard)
+    def _learn(self) -> None:
+        """Learn of the shards that the catalog's log has, whoever knows of them."""
+        everything = self.network.broker.log((TOPICS.catalog, 0)).everything
+        for entry in everything[self.catalog.applied + 1 :]:
+            self.catalog.replay(entry.offset, entry.value)
+            for shard_id, (table, shard) in self.catalog.shards.items():
+                self.shards[shard_id] = (table.name, shard)
 
     def log(self, shard_id: str) -> Partition:
         """Return a shard's log at the broker."""
@@ -105,6 +112,7 @@ class Clients:
 
     def model(self, table: str) -> TableModel:
         """Return the model of a table as of its logs' ends."""
+        self._learn()
         model = self.models[table]
         # Ids of shards increase, so parents come before their children.
         for shard_id in sorted(self.shards, key=lambda name: int(name[1:])):
@@ -120,16 +128,13 @@ class Clients:
 
     def write(self, worker: SimulatedWorker, place: Place, chance: random.Random) -> None:
         """Ask a worker for some change of a row."""
-        self.ask(worker, place, *self._change(chance, place))
+        self.ask(worker, place, *self.change(chance, place))
 
     def ask(
         self, worker: SimulatedWorker, place: Place, change: Change, mark: str | None
     ) -> Attempt:
         """Ask a worker for a change of a row."""
-        now_s = asyncio.get_running_loop().time()
-        low = self.model(place.table).last(place.name)
-        attempt = Attempt(place, mark, change, low, worker, now_s)
-        self.attempts.append(attempt)
+        attempt = self.attempt(worker, place, change, mark)
 
         def ask() -> None:
             heard = partial(self._answered, attempt)
@@ -139,6 +144,16 @@ class Clients:
                 heard(error)
 
         self.send(worker, ask)
+        return attempt
+
+    def attempt(
+        self, worker: SimulatedWorker, place: Place, change: Change, mark: str | None
+    ) -> Attempt:
+        """Note a change that is asked for now."""
+        now_s = asyncio.get_running_loop().time()
+        low = self.model(place.table).last(place.name)
+        attempt = Attempt(place, mark, change, low, worker, now_s)
+        self.attempts.append(attempt)
         return attempt
 
     def way_s(self) -> float:
@@ -151,9 +166,10 @@ class Clients:
         loop.call_later(self.way_s(), ask, context=worker.process.context)
 
     def _answered(self, attempt: Attempt, told: Outcome | StoreError) -> None:
-        self.network.later(self.way_s(), self._heard, attempt, told)
+        self.network.later(self.way_s(), self.heard, attempt, told)
 
-    def _heard(self, attempt: Attempt, told: Outcome | StoreError) -> None:
+    def heard(self, attempt: Attempt, told: Outcome | StoreError) -> None:
+        """Take in what a client is told, and hold it to the log."""
         assert attempt.told is None, f"answered twice: {attempt}"
         attempt.told, attempt.told_s = told, asyncio.get_running_loop().time()
         self.trace.add("told", f"{attempt.mark} {type(told).__name__}")
@@ -207,14 +223,21 @@ class Clients:
             f"a strong read of {place} from {worker.address} shows what never was since stamp "
             f"{low}: {shown(row)}"
         )
+        self.check_whole(place, newest_of(row))
 
-    def _change(self, chance: random.Random, place: Place) -> tuple[Change, str | None]:
+    def check_whole(self, place: Place, row: Newest | None) -> None:
+        """Nobody sees a row between two changes of one transaction."""
+        if row is not None:
+            assert row[MARK] not in self.hidden, f"half a transaction of {place}: {row[MARK]!r}"
+
+    def change(self, chance: random.Random, place: Place) -> tuple[Change, str | None]:
+        """Return some change of a row, and its mark unless it deletes."""
         kind = chance.choice((PUT, UPDATE, UPDATE, UPDATE, DELETE))
         row = place.key
         if kind == DELETE:
             return Change(kind, row, [], IGNORE), None
         mark = f"{len(self.attempts)}"
-        cells = [*_cells(chance, updates=kind == UPDATE), _put(MARK, mark.encode())]
+        cells = [*some_cells(chance, updates=kind == UPDATE), _put(MARK, mark.encode())]
         expectation = chance.choice((IGNORE, EXPECT_PRESENT, EXPECT_ABSENT))
         return Change(kind, row, cells, expectation), mark
 
@@ -226,7 +249,7 @@ def _owner(worker: SimulatedWorker, place: Place) -> ShardOwner:
     return worker.directory.owner(table, place.key)
 
 
-def _cells(chance: random.Random, *, updates: bool) -> Iterator[Cell]:
+def some_cells(chance: random.Random, *, updates: bool) -> Iterator[Cell]:
     """Yield some cells: small, large, deleted, counted."""
     for name in COLUMNS:
         choice = chance.choice(("none", "none", "small", "large", "delete"))

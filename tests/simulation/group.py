@@ -7,6 +7,7 @@ stopped learns it when it goes on. Nothing that is safe may rest on either.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,6 +25,8 @@ BEAT_S = 0.5
 SESSION_S = 4.0
 TELL_S_MAX = 1.5
 ANSWER_S = 10.0
+CUT_OFTEN = 0.05
+"""Part of the calls whose connection is cut, where any is: before the question, or the answer."""
 
 
 class Peer(Protocol):
@@ -164,13 +167,21 @@ class Hop:
     def __init__(self, network: Network) -> None:
         self.network = network
         self.peers: dict[str, Peer] = {}
+        self.cuts: random.Random | None = None
+        """Decides which calls' connections are cut; none are without it."""
 
     async def call(self, address: str, identity: Identity, operation: str, body: bytes) -> bytes:
         """Have the worker at ``address`` answer; see ``HopClient.call``."""
         loop, network = asyncio.get_running_loop(), self.network
         future: asyncio.Future[bytes] = loop.create_future()
 
+        cut = self.cuts is not None and self.cuts.random() < CUT_OFTEN
+        unasked = cut and self.cuts is not None and self.cuts.random() < 0.5
+
         def arrive() -> None:
+            if unasked:
+                resolve(future, OutcomeUnknown(f"{operation}: no answer"))
+                return
             peer = self.peers.get(address)
             if peer is None:
                 resolve(future, Unavailable("The partition is not available."))
@@ -192,10 +203,15 @@ class Hop:
                 told = await peer.answer(identity, operation, body)
             except StoreError as error:
                 told = error
+            if cut:
+                told = OutcomeUnknown(f"{operation}: no answer")
             network.later(network.latency_s(), resolve, future, told)
 
         network.later(network.latency_s(), arrive)
         return await future
+
+    ask = call
+    """As ``HopClient.ask``."""
 
 
 Handlers = dict[str, Callable[[Identity, bytes], Awaitable[bytes]]]

@@ -32,7 +32,7 @@ from rowtide.stream.shards.stream_reader import find_stamp, read_page
 from rowtide.stream.slots.standby_shard import StandbyShard
 from tests.simulation.clients import Attempt, Clients, row_in, shown
 from tests.simulation.memory_rows import Disk, MemoryRows
-from tests.simulation.row_model import MARK, Columns, TableModel
+from tests.simulation.row_model import MARK, Columns, TableModel, newest_of
 from tests.simulation.simulated_worker import TOPICS, SimulatedWorker
 from tests.simulation.tables import INDEX, INDEXED, INSTANCE, PLACES, TABLES, Place, places_in
 
@@ -44,8 +44,6 @@ WAIT_S_MAX = 12.5
 
 def check_now(clients: Clients, workers: Sequence[SimulatedWorker], now_s: float) -> None:
     """Hold what holds at every moment."""
-    for worker in workers:
-        clients.learn(worker.catalog)
     for table in TABLES:
         clients.model(table)
     serving: dict[str, str] = {}
@@ -84,19 +82,26 @@ def _check_rows(
     where = f"{shard.shard_id} at {where}, applied {shard.state.applied}"
     expected = {place: model.at(place.name, stamp) for place in places}
     assert difference(rows, expected) == [], where
+    for at, row in expected.items():
+        clients.check_whole(at, newest_of(row))
     if table == INDEXED:
         assert index_rows_in(rows, places) == index_rows_of(expected), where
     return places
 
 
 def _check_open(clients: Clients, worker: SimulatedWorker, owner: ShardOwner) -> None:
-    """An open shard has the rows of its log; a readable one has all that is acknowledged."""
+    """An open shard has the rows of its log; a readable one has all that is acknowledged.
+
+    What it goes over by itself, to reclaim or to build an index, are its own keys.
+    """
+    place = owner.shard.indexes.place()
+    assert (place.begin, place.end) == owner.shard.keys, f"{owner.shard.shard_id} goes over others'"
     stamp = owner.shard.state.stamp
     places = _check_rows(clients, worker.address, owner.shard, owner.rows, stamp)
-    for place in places if _readable(owner) else ():
-        missed = clients.acknowledged[place]
+    for at in places if _readable(owner) else ():
+        missed = clients.acknowledged[at]
         where = f"{owner.shard.shard_id} at {worker.address}"
-        assert missed <= stamp, f"{where}: a strong read of {place} misses {missed}"
+        assert missed <= stamp, f"{where}: a strong read of {at} misses {missed}"
 
 
 def _check_copy(clients: Clients, worker: SimulatedWorker, copy: StandbyShard) -> None:
@@ -251,9 +256,9 @@ def index_rows_of(rows: Mapping[Place, Columns | None]) -> IndexRows:
     """Return the rows that the index must have: of each column the newest version."""
     found: IndexRows = {}
     for place, columns in rows.items():
-        if columns is None:
+        newest = newest_of(columns)
+        if newest is None:
             continue
-        newest = {column: versions[max(versions)] for column, versions in columns.items()}
         kept = {c.encode() for c in INDEX.columns}
         row_key = (variant.encode(place.name), newest[MARK], variant.encode(1))
         found[row_key] = {c: value for c, value in newest.items() if c in kept}

@@ -88,6 +88,24 @@ were found where a read brought a whole log, and stay what they were."""
 SHORT_READS = (1, 1, 300, 1000, 4000)
 """Bytes; one reads entry by entry."""
 
+EDGE_FROM = 6_000_000
+"""In runs of seeds from here on clients ask at workers' edges, too."""
+EDGE_ACTIONS: tuple[Action, ...] = (
+    ("transaction", ()),
+    ("transaction", ()),
+    ("scan", ()),
+    ("scan", ()),
+    ("request", (1,)),
+    ("request", (1,)),
+    ("request", (2,)),
+    ("request", (4,)),
+)
+EDGE_OFTEN = 0.5
+
+RECLAIM_FROM = 7_000_000
+"""In runs of seeds from here on versions are reclaimed that nobody sees any more."""
+RECLAIM_OFTEN = 0.15
+
 WAITS_S = (0.0, 0.0, 0.001, 0.005, 0.02, 0.1, 0.3, 1.0, 2.0)
 STEPS = 120
 
@@ -140,10 +158,13 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
     sourced = random.Random(f"sources {seed}") if seed % 2 == 0 else None
     copied = random.Random(f"copies {seed}") if seed >= COPIES_FROM else None
     deposed = random.Random(f"deposed {seed}") if seed >= DEPOSED_FROM else None
+    at_edge = random.Random(f"edge {seed}") if seed >= EDGE_FROM else None
+    reclaimed = random.Random(f"reclaim {seed}") if seed >= RECLAIM_FROM else None
     async with world_of(seed, workers=workers, slots=slots) as world:
         worlds.append(world)
         world.shared.copies = copied is not None
         await world.begin()
+        world.shared.hop.cuts = at_edge
         if seed >= SHORT_READS_FROM:
             pieces = random.Random(f"reads {seed}")
             world.network.read_bytes_max = pieces.choice(SHORT_READS)
@@ -164,6 +185,11 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
                 await perform(world, ("stand_by", (copied.randrange(workers), copied.randrange(8))))
             if deposed is not None and deposed.random() < DEPOSED_OFTEN:
                 await perform(world, _deposing(deposed, workers))
+            if at_edge is not None and at_edge.random() < EDGE_OFTEN:
+                await perform(world, at_edge.choice(EDGE_ACTIONS))
+            if reclaimed is not None and reclaimed.random() < RECLAIM_OFTEN:
+                of = reclaimed.randrange(workers), reclaimed.randint(1, 3)
+                await perform(world, ("reclaim", of))
             await asyncio.sleep(chance.choice(WAITS_S))
             world.check()
         await world.settle()

@@ -13,14 +13,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rowtide.core import record, variant
+from rowtide.core import key, record, variant
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, Cell
+from rowtide.core.chunk import border
 from rowtide.stream.logs.log import Entry
 
-__all__ = ["MARK", "Changing", "Columns", "TableModel", "Valid", "changed", "mark_of", "name_of"]
+__all__ = [
+    "MARK",
+    "Changing",
+    "Columns",
+    "Newest",
+    "TableModel",
+    "Valid",
+    "changed",
+    "mark_of",
+    "name_of",
+    "newest_of",
+]
 
 Columns = dict[bytes, dict[int, bytes]]
 """Values by column and version."""
+
+Newest = dict[bytes, bytes]
+"""Of each column the newest value."""
 
 MARK = b"mark"
 """A column whose value no two changes share."""
@@ -112,8 +127,19 @@ class TableModel:
             before = log.positions.get(body.source, b"")
             assert before < body.position, f"{shard_id} goes back to {body} from {before!r}"
             log.positions[body.source] = body.position
+        elif isinstance(body, record.Reclaim):
+            for name in self._history:
+                self._reclaim(name, body, envelope.stamp)
         elif isinstance(body, Changing):
             self._take(log, Valid(shard_id, envelope.at, envelope.stamp, body))
+
+    def _reclaim(self, name: str, body: record.Reclaim, stamp: int) -> None:
+        """Remove of a row what the record of its shard says; it covers no other shard's rows."""
+        before = self.at(name, stamp)
+        after = None if before is None else reclaimed(name, before, body)
+        if after != before:
+            assert self.last(name) < stamp, f"stamps of row {name} don't increase: {body}"
+            self._history[name].append((stamp, after))
 
     def at(self, name: str, stamp: int) -> Columns | None:
         """Return a row as of a stamp, inclusive; None: absent."""
@@ -125,6 +151,10 @@ class TableModel:
         """Return the stamp of a row's last change."""
         history = self._history.get(name)
         return history[-1][0] if history else 0
+
+    def before(self, name: str, stamp: int) -> int:
+        """Return the stamp of a row's last change below a stamp."""
+        return max((known for known, _ in self._history.get(name, []) if known < stamp), default=0)
 
     def since(self, name: str, low: int) -> list[Columns | None]:
         """Return what a row was as of ``low`` and of every stamp after; None: absent."""
@@ -163,3 +193,25 @@ def changed(before: Columns, cells: Sequence[Cell], max_versions: int) -> Column
         newest = sorted(columns[name], reverse=True)[:max_versions]
         columns[name] = {version: columns[name][version] for version in newest}
     return {name: versions for name, versions in columns.items() if versions}
+
+
+def newest_of(columns: Columns | None) -> Newest | None:
+    """Return of each column of a row the newest value; None where the row is absent."""
+    if columns is None:
+        return None
+    return {column: versions[max(versions)] for column, versions in columns.items()}
+
+
+def reclaimed(name: str, before: Columns, body: record.Reclaim) -> Columns:
+    """Return a row without what is hidden in the columns that a record covers.
+
+    A place is the encoded key with the border of a column behind it (docs/formats/record.md).
+    """
+    row = key.encode([variant.encode(name), variant.encode(1)])
+    columns = dict(before)
+    for column, versions in before.items():
+        if body.first <= row + border(column) <= body.last:
+            newest = sorted(versions, reverse=True)[: body.max_versions]
+            kept = [version for version in newest if version >= body.version_cutoff_ms]
+            columns[column] = {version: versions[version] for version in kept}
+    return {column: versions for column, versions in columns.items() if versions}

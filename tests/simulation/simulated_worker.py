@@ -2,7 +2,8 @@
 
 Real are leases, take-over, roster, slots, shards, catalog, placement, tables and indexes, and what
 they are made of. Doubles are Kafka (``memory_cluster.py``), RocksDB (``memory_rows.py``), the group
-and the hop (``group.py``). There is no HTTP: clients call what handlers call.
+and the hop (``group.py``). There is no HTTP: clients call what handlers call, or hand their
+requests to the router (``edge.py``).
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from rowtide.stream.slots.surroundings import SlotLinks, Surroundings
 from rowtide.stream.workers.handover import HAND_OVER, LEAVING, Handover
 from rowtide.stream.workers.roster import Roster
 from rowtide.stream.workers.takeover import Takeover
+from tests.simulation.edge import router_of
 from tests.simulation.group import Group, Hop, SimulatedMembership
 from tests.simulation.memory_cluster import MemoryCluster
 from tests.simulation.memory_rows import Disk, MemoryRows
@@ -156,6 +158,7 @@ class SimulatedWorker:
         try:
             async with asyncio.TaskGroup() as self.tasks:
                 self._assemble()
+                self._assemble_edge()
                 self.assembled = True
                 self.tasks.create_task(self.leases.run(), name="leases")
                 self.tasks.create_task(self.leases.watch(shared.group.slots), name="others' leases")
@@ -229,6 +232,18 @@ class SimulatedWorker:
             ready=self.catalog_owner.ready.is_set,
         )
 
+    def _assemble_edge(self) -> None:
+        """Build what clients' requests pass through."""
+        self.router = router_of(
+            self.directory,
+            self.catalog_owner,
+            cast(HopClient, self.shared.hop),
+            self.owners,
+            self.roster.slots,
+            address=self.address,
+        )
+        self.edge = self.router.routed()
+
     # What the parts ask of each other.
 
     @property
@@ -254,7 +269,16 @@ class SimulatedWorker:
             HAND_OVER: self.handover.hand_over_request,
             LEAVING: self.handover.leaving_request,
         }
-        return handlers[operation](identity, body)
+        handler = handlers.get(operation)
+        return (
+            self._passed_on(identity, operation, body)
+            if handler is None
+            else handler(identity, body)
+        )
+
+    async def _passed_on(self, identity: Identity, operation: str, body: bytes) -> bytes:
+        told = self.router.passed_on(identity, operation, body)
+        return told if isinstance(told, bytes) else await told
 
     async def _received(self, identity: Identity, body: bytes) -> bytes:
         return self.reshapes.received_request(identity, body)

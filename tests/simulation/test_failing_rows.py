@@ -12,10 +12,11 @@ import pytest
 
 from rowtide.core.errors import Unavailable
 from rowtide.core.mutation import PUT, UPDATE
-from rowtide.stream.shards.row_store import RowStore, StoreDamaged
+from rowtide.stream.shards.row_store import RowStore, StoreDamaged, StoreFailed
 from rowtide.stream.slots.openings import PATIENCE_S
 from rowtide.stream.slots.slot import BACKOFF_S, BACKOFF_S_MAX, Slot
 from rowtide.stream.slots.standby import ROUND_S
+from rowtide.stream.slots.standby_shard import StandbyShard
 from rowtide.stream.workers.handover import ASK_S_MAX
 from tests.simulation.memory_rows import Disk, MemoryRows
 from tests.simulation.scene import Scene, play
@@ -163,6 +164,55 @@ def test_a_copy_is_rebuilt_of_which_a_reader_alone_met_what_cannot_be_read() -> 
             async with asyncio.timeout(2 * ROUND_S):
                 await scene.until(lambda: UNREADABLE not in disk.kept)
         await scene.until(lambda: any(not c.lag for c in scene.worker(B).copied_shards()))
+
+    play(story, copies=True)
+
+
+def too_many_files(_key: bytes) -> bytes | None:
+    raise StoreFailed("IO error: Too many open files")
+
+
+def test_a_copy_that_cannot_read_where_a_new_shard_is_begins_again_and_its_worker_lives() -> None:
+    """The catalog is followed by one task, and with it the worker ended."""
+
+    async def story(scene: Scene) -> None:
+        await scene.done(A)
+        worker = scene.worker(B)
+        await scene.until(lambda: bool(list(worker.copied_shards())))
+        rows = worker.roster.standbys[0].rows
+        with patch.object(rows, "get", too_many_files), patch.object(scene.world, "check"):
+            scene.world.split(0, 1)
+            await scene.until(lambda: any(s.parents for _, s in worker.catalog.shards.values()))
+            await scene.until(lambda: worker.roster.standbys[0].rows is not rows)
+        living = {s.shard_id for _, s in worker.catalog.shards.values() if not s.sealed_us}
+        await scene.until(lambda: {c.place.shard_id for c in worker.copied_shards()} >= living)
+
+    play(story, copies=True)
+
+
+def test_a_copy_that_waits_for_its_logs_meanwhile_begins_again_at_once() -> None:
+    """None of them is followed any more: nothing that it waits for comes."""
+
+    async def story(scene: Scene) -> None:
+        await scene.done(A)
+        worker = scene.worker(B)
+        await scene.until(lambda: bool(list(worker.copied_shards())))
+        standby = worker.roster.standbys[0]
+        rows = standby.rows
+        asked: list[float] = []
+
+        def behind(_self: StandbyShard, asked_s: float) -> bool:
+            asked.append(asked_s)
+            return False
+
+        with patch.object(scene.world, "check"), patch.object(StandbyShard, "read_since", behind):
+            await scene.done(A)
+            await scene.until(lambda: bool(asked))
+            with patch.object(rows, "get", too_many_files):
+                scene.world.split(0, 1)
+                await scene.until(lambda: any(s.parents for _, s in worker.catalog.shards.values()))
+                async with asyncio.timeout(ROUND_S):
+                    await scene.until(lambda: standby.rows is not rows)
 
     play(story, copies=True)
 

@@ -327,6 +327,11 @@ def test_a_row_of_a_table_that_is_split_meanwhile_goes_to_no_shard_that_lacks_it
     simulate(3380394)
 
 
+def test_no_commit_is_called_unknown_by_a_catalog_of_before() -> None:
+    """Its shard was new, and a deposed leader of the catalog told one worker an end of before."""
+    simulate(6540014)
+
+
 def test_what_a_worker_kept_of_a_range_that_left_its_slot_and_came_back_is_thrown_away() -> None:
     simulate(40444)
 

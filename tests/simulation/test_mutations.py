@@ -12,6 +12,7 @@ import pytest
 from tests.simulation import test_deposed as deposed
 from tests.simulation import test_found as found
 from tests.simulation import test_interleavings as stories
+from tests.simulation.edge_mutations import EDGE, RECLAIMING
 from tests.simulation.mutations import (
     COPIES,
     DEPOSED,
@@ -72,7 +73,8 @@ def first_found(mutation: Mutation) -> int | None:
 
 def cases(*, quick: bool) -> list[Mutation]:
     """Return the faults that are found soon, or the others."""
-    planted_ones = [m for m in (*MUTATIONS, *RESHAPING, *SOURCES, *COPIES) if m.name not in STORIES]
+    every = (*MUTATIONS, *RESHAPING, *SOURCES, *COPIES, *EDGE, *RECLAIMING)
+    planted_ones = [m for m in every if m.name not in STORIES]
     return [m for m in planted_ones if (m.seeds_max <= QUICK) == quick]
 
 

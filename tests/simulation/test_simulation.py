@@ -12,15 +12,26 @@ import pytest
 from tests.simulation.program import (
     COPIES_FROM,
     DEPOSED_FROM,
+    EDGE_FROM,
     IGNORANT_FROM,
     LATE_READS_FROM,
+    RECLAIM_FROM,
     SHORT_READS_FROM,
     simulate,
 )
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 56
-KINDS = 0, SHORT_READS_FROM, COPIES_FROM, LATE_READS_FROM, DEPOSED_FROM, IGNORANT_FROM
+SEEDS = 42
+KINDS = (
+    0,
+    SHORT_READS_FROM,
+    COPIES_FROM,
+    LATE_READS_FROM,
+    DEPOSED_FROM,
+    IGNORANT_FROM,
+    EDGE_FROM,
+    RECLAIM_FROM,
+)
 FIRST = int(os.environ.get("ROWTIDE_SEED", "1"))
 
 

@@ -25,6 +25,7 @@ from rowtide.stream.slots.slot import Slot
 from tests.simulation.broker import Broker, Pairs
 from tests.simulation.broker import Place as LogPlace
 from tests.simulation.clients import Clients
+from tests.simulation.edge_writes import write, write_batch
 from tests.simulation.group import Group, Hop
 from tests.simulation.invariants import (
     check_lineage,
@@ -35,10 +36,12 @@ from tests.simulation.invariants import (
 )
 from tests.simulation.memory_rows import Disk
 from tests.simulation.network import FAULTS, Network, Weather
+from tests.simulation.ranges import Ranges
 from tests.simulation.simulated_worker import TOPICS, Machine, Shared, SimulatedWorker
 from tests.simulation.sources import Sources
 from tests.simulation.tables import ADMIN, INSTANCE, PLACES, TABLES, Place, cut, documents
 from tests.simulation.trace import Trace
+from tests.simulation.transactions import Transactions
 
 __all__ = ["WHERE_DEPOSED", "World"]
 
@@ -64,6 +67,9 @@ class World:
         self.shared = Shared(self.network, Group(self.network, slots), Hop(self.network))
         self.clients = Clients(self.network, self.trace)
         self.sources = Sources(self.clients, random.Random(seed + 2))
+        self.at_edge = random.Random(seed + 5)
+        self.transactions = Transactions(self.clients, tasks, random.Random(seed + 3), self.live)
+        self.ranges = Ranges(self.clients, tasks, random.Random(seed + 4), self.live)
         self.machines = [Machine(number) for number in range(workers)]
         self.workers: list[SimulatedWorker | None] = [None] * workers
         self.copies: dict[int, dict[int, Disk]] = {}
@@ -308,6 +314,12 @@ class World:
         for slot in list(worker.roster.slots.values()) if worker is not None else ():
             self._ask(worker, _trimmed(slot))
 
+    def reclaim(self, number: int, max_versions: int) -> None:
+        """Have a worker keep so many versions of a column, and remove the others of all rows."""
+        worker = self.worker(number)
+        for slot in list(worker.roster.slots.values()) if worker is not None else ():
+            self._ask(worker, _reclaimed(slot, max_versions))
+
     def options(self, number: int, max_versions: int) -> None:
         """Have a worker log other options: a barrier for the changes that come after."""
         worker = self.worker(number)
@@ -392,6 +404,23 @@ class World:
         """Let another process be a source, which goes on from an earlier place."""
         self.sources.restart(which)
 
+    def request(self, count: int) -> None:
+        """Ask any worker for changes, at its edge: of one row, or of several in a batch."""
+        workers, chance = self.live(), self.at_edge
+        if workers and count == 1:
+            write(self.clients, chance.choice(workers), chance.choice(PLACES), chance)
+        elif workers:
+            places = chance.sample(PLACES, count)
+            write_batch(self.clients, chance.choice(workers), places, chance)
+
+    def transaction(self) -> None:
+        """Let a client run a local transaction, asking whom it likes."""
+        self.transactions.begin()
+
+    def scan(self) -> None:
+        """Let a client read a whole table, page by page, asking whom it likes."""
+        self.ranges.begin()
+
     def read(self, number: int) -> None:
         """Ask every worker for some row, whoever it takes for its owner."""
         place = self.chance.choice(PLACES)
@@ -414,11 +443,13 @@ class World:
         self.network.weather = QUIET
         self.network.away = False
         self.network.lateness = None
+        self.shared.hop.cuts = None
         for number in range(len(self.machines)):
             self.kill(number, 0)
         while self.network.held:
             self.network.land_held()
         await asyncio.sleep(5)  # What is delayed has landed by then.
+        await self.transactions.end()
         for number in range(len(self.machines)):
             await self._settle_on(number)
         self.compact(10)
@@ -441,6 +472,8 @@ class World:
         self.check()
         check_outcomes(self.clients)
         self.sources.check()
+        self.transactions.check()
+        await self.transactions.check_remembered(worker)
         self.settled_catalog = worker.catalog
         for owner in worker.followed():
             limits = (1, 3, 1000) if number == 0 else (1000,)
@@ -475,6 +508,13 @@ async def _flushed(slot: Slot) -> None:
     with suppress(StoreError, Fenced, StoreFailed, TimeoutError):
         async with asyncio.timeout(1):
             await slot.flush()
+
+
+async def _reclaimed(slot: Slot, max_versions: int) -> None:
+    with suppress(StoreError, StoreFailed, Fenced):
+        for owner in list(slot.shards.values()):
+            await owner.submit_hidden(record.Options(-1, max_versions, None))
+            await slot.reclaimer.reclaim_now(owner)
 
 
 async def _trimmed(slot: Slot) -> None:

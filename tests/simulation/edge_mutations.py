@@ -1,0 +1,123 @@
+"""Faults planted in what requests pass through (transactions, ranges), and in the reclaimer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from rowtide.core import group, record
+from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.fold import Writes
+from rowtide.core.record import CopyEntry
+from rowtide.core.schema import Table
+from rowtide.core.shard import Evaluated, Shard
+from rowtide.core.transaction_id import COMMITS, TransactionId, session_missing
+from rowtide.stream.operations import row
+from rowtide.stream.routing import fan_out
+from rowtide.stream.shards.copy import ShardCopy
+from rowtide.stream.shards.open_transactions import OpenTransactions
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.waiting import Tell
+from tests.simulation.mutations import Mutation
+from tests.simulation.program import EDGE_FROM, RECLAIM_FROM
+
+__all__ = ["EDGE", "RECLAIMING"]
+
+_refolded = Shard._refolded
+_retable = Shard.retable
+_slice = ShardCopy._slice
+_commit = ShardOwner.commit
+_grouped = group.grouped
+_kept = fan_out._kept
+
+
+def _refolded_no_commit(
+    self: Shard, body: record.Body, offset: int, stamp: int
+) -> tuple[bytes, Writes]:
+    log_key, writes = _refolded(self, body, offset, stamp)
+    return log_key, [] if isinstance(body, record.Commit) else writes
+
+
+def _slice_no_commits(
+    self: ShardCopy, at: bytes, high: bytes
+) -> tuple[list[CopyEntry], bytes | None]:
+    entries, following = _slice(self, at, high)
+    return [entry for entry in entries if entry[0][:1] != COMMITS], following
+
+
+def _commit_not_looked_for(self: ShardOwner, transaction_id: TransactionId, tell: Tell) -> None:
+    if self.transactions.get(transaction_id) is None:
+        raise session_missing()  # It may be one that was committed.
+    _commit(self, transaction_id, tell)
+
+
+def _free(self: OpenTransactions, partition_key: bytes) -> None:
+    """Hold nobody up."""
+
+
+def _one_by_one(records: list[Evaluated], shard: Shard) -> list[Evaluated]:
+    found = _grouped(records, shard)
+    for one in found:
+        one.group = record.SINGLE
+    return found
+
+
+def _known_anyhow(*_asked: object) -> None:
+    """Ask for nothing."""
+
+
+async def _kept_as_failed(answer: Awaitable[bytes]) -> bytes | StoreError:
+    told = await _kept(answer)
+    return Unavailable() if isinstance(told, OutcomeUnknown) else told
+
+
+def _retable_keeps_keys(self: Shard, table: Table) -> None:
+    indexes, same = self.indexes, table.indexes == self.table.indexes
+    _retable(self, table)
+    if same:
+        self.indexes = indexes  # With the keys of the table that it was begun under.
+
+
+def _all_unheld(_self: OpenTransactions, first: bytes, last: bytes) -> list[tuple[bytes, bytes]]:
+    return [(first, last)]
+
+
+def _holds_nothing(_self: OpenTransactions, _first: bytes, _last: bytes) -> bool:
+    return False
+
+
+def mutation(
+    name: str, owner: object, method: str, instead: Callable[..., object], seeds_max: int = 10
+) -> Mutation:
+    """Return a fault that some seeds find where clients ask at workers' edges."""
+    return Mutation(name, [(owner, method, instead)], seeds_max, behind=EDGE_FROM)
+
+
+EDGE = [
+    mutation("forget on recovery what was committed", Shard, "_refolded", _refolded_no_commit),
+    mutation("copy no commits", ShardCopy, "_slice", _slice_no_commits),
+    mutation("look for no earlier commit", ShardOwner, "commit", _commit_not_looked_for),
+    mutation("let others write what is held", OpenTransactions, "require_free", _free),
+    mutation("log a transaction one by one", group, "grouped", _one_by_one, 120),
+    mutation("tell a part without an answer as failed", fan_out, "_kept", _kept_as_failed, 120),
+    mutation("answer a range by other shards", row, "require_known", _known_anyhow, 120),
+]
+"""Each in runs of seeds from ``EDGE_FROM`` on."""
+
+RECLAIMING = [
+    Mutation(
+        "reclaim rows of other shards",
+        [(Shard, "retable", _retable_keeps_keys)],
+        10,
+        behind=RECLAIM_FROM,
+    ),
+    Mutation(
+        "reclaim what a transaction holds",
+        [
+            (OpenTransactions, "unheld", _all_unheld),
+            (OpenTransactions, "holds", _holds_nothing),
+        ],
+        10,
+        behind=RECLAIM_FROM,
+    ),
+]
+"""Each in runs of seeds from ``RECLAIM_FROM`` on."""
