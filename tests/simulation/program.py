@@ -106,6 +106,11 @@ RECLAIM_FROM = 7_000_000
 """In runs of seeds from here on versions are reclaimed that nobody sees any more."""
 RECLAIM_OFTEN = 0.15
 
+FOLLOWED_FROM = 8_000_000
+"""In runs of seeds from here on the tables have global indexes, one more comes and goes."""
+INDEX_ACTIONS: tuple[Action, ...] = ("create_index", ()), ("create_index", ()), ("drop_index", ())
+INDEX_OFTEN = 0.06
+
 WAITS_S = (0.0, 0.0, 0.001, 0.005, 0.02, 0.1, 0.3, 1.0, 2.0)
 STEPS = 120
 
@@ -160,8 +165,10 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
     deposed = random.Random(f"deposed {seed}") if seed >= DEPOSED_FROM else None
     at_edge = random.Random(f"edge {seed}") if seed >= EDGE_FROM else None
     reclaimed = random.Random(f"reclaim {seed}") if seed >= RECLAIM_FROM else None
+    indexed = random.Random(f"index {seed}") if seed >= FOLLOWED_FROM else None
     async with world_of(seed, workers=workers, slots=slots) as world:
         worlds.append(world)
+        world.followed = indexed is not None
         world.shared.copies = copied is not None
         await world.begin()
         world.shared.hop.cuts = at_edge
@@ -190,6 +197,8 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
             if reclaimed is not None and reclaimed.random() < RECLAIM_OFTEN:
                 of = reclaimed.randrange(workers), reclaimed.randint(1, 3)
                 await perform(world, ("reclaim", of))
+            if indexed is not None and indexed.random() < INDEX_OFTEN:
+                await perform(world, indexed.choice(INDEX_ACTIONS))
             await asyncio.sleep(chance.choice(WAITS_S))
             world.check()
         await world.settle()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from rowtide.core import key, variant
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, AccessKey, Catalog, Document, table_content, table_id
 from rowtide.core.schema import (
+    GLOBAL,
     INTEGER,
     LOCAL,
     STRING,
@@ -22,9 +24,11 @@ from rowtide.stream.operations.admin import key_document
 
 __all__ = [
     "ADMIN",
+    "ANYWHERE",
     "INDEX",
     "INDEXED",
     "INSTANCE",
+    "KEPT",
     "PLACES",
     "PLAIN",
     "TABLES",
@@ -42,6 +46,10 @@ KEY = (KeyColumn("name", STRING), KeyColumn("number", INTEGER))
 KEPT = ("c0", "c1", "c2", "c3")
 INDEX = Index("by_mark", 3, LOCAL, ("name", "mark", "number"), KEPT, 0)
 """A local index. Every change gives its row another mark, so that the index's row moves."""
+
+
+ANYWHERE = ("mark", "name", "number")
+"""The key of a global index: rows of all shards, in the order of their marks."""
 
 
 def cut(name: str) -> bytes:
@@ -103,8 +111,21 @@ def places_in(table_id: int, shard: ShardRange) -> list[Place]:
     return [place for place in PLACES if place.table_id == table_id and place.within(shard)]
 
 
-def documents(slots: int, catalog: Catalog) -> list[Document]:
-    """Return what makes the tables exist, and somebody who may change them."""
-    made = [Document(TABLE, table_id(t), table_content(t)) for t in tables(slots)]
+def everywhere(slots: int) -> tuple[Table, Table]:
+    """Return the tables with a global index each."""
+    plain, indexed = tables(slots)
+    first = Index("marks", 4, GLOBAL, ANYWHERE, KEPT, 0, shards=(ShardRange("s4", 0),))
+    second = Index("others", 5, GLOBAL, ANYWHERE, KEPT, 0, shards=(ShardRange("s5", 1 % slots),))
+    one = replace(plain.options, max_versions=1)  # Others have no index made of their rows.
+    return (
+        replace(plain, options=one, defined_columns=indexed.defined_columns, indexes=(first,)),
+        replace(indexed, indexes=(*indexed.indexes, second)),
+    )
+
+
+def documents(slots: int, catalog: Catalog, *, followed: bool = False) -> list[Document]:
+    """Return what makes the tables exist, with global indexes or not, and who may change them."""
+    wanted = everywhere(slots) if followed else tables(slots)
+    made = [Document(TABLE, table_id(t), table_content(t)) for t in wanted]
     admin = AccessKey(ADMIN.access_key_id, "secret", None, True, True, 0)
     return [*made, key_document(admin), catalog.counters(tables=10, shards=10)]

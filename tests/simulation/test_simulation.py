@@ -13,6 +13,7 @@ from tests.simulation.program import (
     COPIES_FROM,
     DEPOSED_FROM,
     EDGE_FROM,
+    FOLLOWED_FROM,
     IGNORANT_FROM,
     LATE_READS_FROM,
     RECLAIM_FROM,
@@ -21,7 +22,7 @@ from tests.simulation.program import (
 )
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 42
+SEEDS = 36
 KINDS = (
     0,
     SHORT_READS_FROM,
@@ -31,6 +32,7 @@ KINDS = (
     IGNORANT_FROM,
     EDGE_FROM,
     RECLAIM_FROM,
+    FOLLOWED_FROM,
 )
 FIRST = int(os.environ.get("ROWTIDE_SEED", "1"))
 

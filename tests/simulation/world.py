@@ -26,6 +26,7 @@ from tests.simulation.broker import Broker, Pairs
 from tests.simulation.broker import Place as LogPlace
 from tests.simulation.clients import Clients
 from tests.simulation.edge_writes import write, write_batch
+from tests.simulation.global_indexes import check_followed, created, dropped, until_followed
 from tests.simulation.group import Group, Hop
 from tests.simulation.invariants import (
     check_lineage,
@@ -37,9 +38,10 @@ from tests.simulation.invariants import (
 from tests.simulation.memory_rows import Disk
 from tests.simulation.network import FAULTS, Network, Weather
 from tests.simulation.ranges import Ranges
+from tests.simulation.row_model import TableModel
 from tests.simulation.simulated_worker import TOPICS, Machine, Shared, SimulatedWorker
 from tests.simulation.sources import Sources
-from tests.simulation.tables import ADMIN, INSTANCE, PLACES, TABLES, Place, cut, documents
+from tests.simulation.tables import ADMIN, INSTANCE, PLACES, PLAIN, TABLES, Place, cut, documents
 from tests.simulation.trace import Trace
 from tests.simulation.transactions import Transactions
 
@@ -74,6 +76,8 @@ class World:
         self.workers: list[SimulatedWorker | None] = [None] * workers
         self.copies: dict[int, dict[int, Disk]] = {}
         self._every: list[tuple[SimulatedWorker, asyncio.Task[None]]] = []
+        self.followed = False
+        """Whether the tables have global indexes."""
         self.settled_catalog = Catalog()
         """As of the last worker that served alone."""
         self._tasks = tasks
@@ -113,9 +117,11 @@ class World:
         async with asyncio.timeout(SETTLED_S):
             while not (owning := [w for w in self.live() if w.catalog_owner.owning]):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        worker = owning[0]
+        if self.followed:
+            self.clients.models[PLAIN] = TableModel(1)
+        worker, slots = owning[0], self.shared.group.slots
         await worker.catalog_owner.change(
-            lambda catalog, _stamp: documents(self.shared.group.slots, catalog)
+            lambda catalog, _stamp: documents(slots, catalog, followed=self.followed)
         )
         async with asyncio.timeout(SETTLED_S):
             while any(self.owner(shard_id) is None for shard_id in ("s1", "s2", "s3")):  # noqa: ASYNC110
@@ -358,6 +364,18 @@ class World:
             asked = {"table": of, "shard": shard_id, "slot": slot % self.shared.group.slots}
             self._reshape(worker, "move", asked)
 
+    def create_index(self) -> None:
+        """Have a global index made of the rows there are, unless there is one of that name."""
+        worker = self._of_catalog()
+        if worker is not None:
+            self._ask(worker, created(worker))
+
+    def drop_index(self) -> None:
+        """Have that index dropped."""
+        worker = self._of_catalog()
+        if worker is not None:
+            self._ask(worker, dropped(worker))
+
     def _of_catalog(self) -> SimulatedWorker | None:
         owning = [worker for worker in self.live() if worker.catalog_owner.owning]
         return owning[0] if owning else None
@@ -469,6 +487,9 @@ class World:
         except TimeoutError:
             closed = [slot.closed for slot in worker.roster.slots.values()]
             raise AssertionError(f"{worker.address} opens not all: {closed}") from None
+        if self.followed:
+            await until_followed(worker)
+            check_followed(self.clients, worker)
         self.check()
         check_outcomes(self.clients)
         self.sources.check()
@@ -476,6 +497,8 @@ class World:
         await self.transactions.check_remembered(worker)
         self.settled_catalog = worker.catalog
         for owner in worker.followed():
+            if owner.shard.table.main:
+                continue
             limits = (1, 3, 1000) if number == 0 else (1000,)
             read = check_stream(self.clients, owner, limits)
             await worker_context(worker, self._tasks, read)

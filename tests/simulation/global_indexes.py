@@ -1,0 +1,160 @@
+"""Global indexes in a simulated cluster: made and dropped, and what their rows must be.
+
+An index's shard says, in the same write as its rows, how far it has followed the log of each shard
+of its table. So its rows are known at every moment: those that the table had as of these places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+from rowtide.core import key, record, variant
+from rowtide.core.chunk import table_prefix
+from rowtide.core.errors import StoreError
+from rowtide.core.fold import stored_cells
+from rowtide.core.index import decode_fed, feed_key
+from rowtide.core.read import read_range
+from rowtide.core.schema import GLOBAL, Index, Table
+from rowtide.core.shard import Shard
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.row_store import RowStore
+from tests.simulation.clients import Clients
+from tests.simulation.row_model import MARK, Columns, TableModel, newest_of
+from tests.simulation.simulated_worker import SimulatedWorker
+from tests.simulation.tables import ADMIN, ANYWHERE, KEPT, PLAIN
+
+__all__ = ["check_followed", "check_index", "created", "dropped", "until_followed"]
+
+NAME = "again"
+"""The index that comes and goes."""
+
+FOLLOWED_S = 120.0
+
+IndexRows = dict[tuple[bytes, ...], dict[bytes, bytes]]
+"""Values of the columns kept, by the key of the index's row."""
+
+
+async def created(worker: SimulatedWorker) -> None:
+    """Create an index of the rows there are."""
+    request = pb.CreateIndexRequest(main_table_name=PLAIN, include_base_data=True)
+    request.index_meta.name = NAME
+    request.index_meta.primary_key.extend(ANYWHERE)
+    request.index_meta.defined_column.extend(KEPT)
+    request.index_meta.index_update_mode = pb.IUM_ASYNC_INDEX
+    request.index_meta.index_type = pb.IT_GLOBAL_INDEX
+    with suppress(StoreError):
+        await worker.indexes.create_index(ADMIN, request.SerializeToString())
+
+
+async def dropped(worker: SimulatedWorker) -> None:
+    """Drop it."""
+    request = pb.DropIndexRequest(main_table_name=PLAIN, index_name=NAME)
+    with suppress(StoreError):
+        await worker.indexes.drop_index(ADMIN, request.SerializeToString())
+
+
+async def until_followed(worker: SimulatedWorker) -> None:
+    """Wait until every global index has followed every log of its table to its end."""
+    try:
+        async with asyncio.timeout(FOLLOWED_S):
+            while behind := _behind(worker):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"{worker.address} does not follow: {behind}") from None
+
+
+def _behind(worker: SimulatedWorker) -> list[str]:
+    """Return which indexes have not followed which logs, or are still being built."""
+    ends = {owner.shard.shard_id: owner.end for owner in worker.open_shards()}
+    behind: list[str] = []
+    for _table, index in _indexes(worker.catalog.tables_by_id):
+        behind += [index.name] * index.building
+        [shard] = index.shards
+        feeder = worker.roster.slots[shard.slot].feeders[shard.shard_id]
+        for source, at in feeder.followed().items():
+            if source in ends and at.following < ends[source]:
+                behind.append(f"{index.name} of {source}")
+    return behind
+
+
+def check_followed(clients: Clients, worker: SimulatedWorker) -> None:
+    """An index that has followed everything has the rows of its table, and no others."""
+    open_shards = {owner.shard.shard_id: owner for owner in worker.open_shards()}
+    for table, index in _indexes(worker.catalog.tables_by_id):
+        owner: ShardOwner = open_shards[index.shards[0].shard_id]
+        model = clients.model(table.name)
+        expected = _expected({name: model.at(name, model.last(name)) for name in _names(model)})
+        assert _found(owner.rows, index.table_id) == expected, f"{index.name} in the end"
+
+
+def check_index(clients: Clients, where: str, shard: Shard, rows: RowStore) -> None:
+    """An index has the rows of its table, as of where its log says that it has followed each log.
+
+    Beside the rows may stand that it is further: a copy reads the changelog as it comes.
+    """
+    number = shard.table.table_id
+    known = [pair for pair in _indexes(clients.catalog.tables_by_id) if pair[1].table_id == number]
+    if not known or known[0][1].created_us:
+        return  # It is dropped, or may not have all that was there before.
+    [(table, index)] = known
+    where = f"{index.name} in {shard.shard_id} at {where}, applied {shard.state.applied}"
+    model, stamps = clients.model(table.name), dict[str, int]()
+    places = _places(clients, shard.shard_id, shard.state.applied)
+    for source, followed in places.items():
+        value = rows.get(feed_key(number, source))
+        assert value is not None, f"{where} does not know that it follows {source}"
+        assert followed <= decode_fed(value).following, f"{where} has {source} to come again"
+        for valid in model.logs[source].changes:
+            if valid.offset < followed:
+                name, _ = valid.told
+                stamps[name] = max(stamps.get(name, 0), valid.stamp)
+    expected = _expected({name: model.at(name, stamp) for name, stamp in stamps.items()})
+    assert _found(rows, number) == expected, where
+
+
+def _places(clients: Clients, shard_id: str, applied: int) -> dict[str, int]:
+    """Return how far an index has followed each log, by the entries of its own."""
+    places: dict[str, int] = {}
+    for entry in clients.log(shard_id).everything[: applied + 1]:
+        envelope, body = record.decode_record(entry.value)
+        if envelope.at == entry.offset and isinstance(body, record.IndexFeed):
+            places[body.source] = max(places.get(body.source, 0), body.following)
+    return places
+
+
+def _indexes(tables: Mapping[int, Table]) -> list[tuple[Table, Index]]:
+    return [
+        (table, index)
+        for table in tables.values()
+        for index in table.indexes
+        if index.kind == GLOBAL
+    ]
+
+
+def _names(model: TableModel) -> set[str]:
+    return {valid.told[0] for log in model.logs.values() for valid in log.changes}
+
+
+def _found(rows: RowStore, number: int) -> IndexRows:
+    low, high = table_prefix(number), table_prefix(number + 1)
+    found: IndexRows = {}
+    for stored in read_range(rows, low, high, backward=False):
+        cells = stored_cells(rows, stored.row_key) or ()
+        of = tuple(key.decode(stored.row_key[len(low) :]))
+        found[of] = {cell.name: cell.variant for cell in cells}
+    return found
+
+
+def _expected(rows: Mapping[str, Columns | None]) -> IndexRows:
+    """Return the rows that an index must have: of each column the newest version."""
+    kept = {column.encode() for column in KEPT}
+    found: IndexRows = {}
+    for name, columns in rows.items():
+        newest = newest_of(columns)
+        if newest is not None:
+            row_key = newest[MARK], variant.encode(name), variant.encode(1)
+            found[row_key] = {column: newest[column] for column in kept & newest.keys()}
+    return found

@@ -1,0 +1,70 @@
+"""Faults planted in what keeps a global index up with its table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rowtide.core import record
+from rowtide.core.overlay import RangeReader
+from rowtide.core.record import IndexBuild, IndexWrite
+from rowtide.core.schema import ShardRange, TableOptions
+from rowtide.core.shard_index import ShardIndexes
+from rowtide.stream.logs.log import Entry
+from rowtide.stream.operations.index import IndexOperations
+from rowtide.stream.shards import index_feed
+from rowtide.stream.shards.index_feed import IndexFeeder
+from rowtide.stream.shards.owner import ShardOwner
+from tests.simulation.mutations import Mutation
+from tests.simulation.program import FOLLOWED_FROM
+
+__all__ = ["FOLLOWING"]
+
+
+async def _pin_nothing(_self: IndexOperations, _owner: ShardOwner) -> int | None:
+    return None
+
+
+def _all_in_turn(self: IndexFeeder) -> list[ShardRange]:
+    return list(self._sources())  # Children beside their parents.
+
+
+def _first(writes: Iterable[IndexWrite]) -> list[IndexWrite]:
+    every = {(write.table, *write.key): write for write in reversed(list(writes))}
+    return list(every.values())
+
+
+def _built_at_once(
+    _self: ShardIndexes, _view: RangeReader, asked: IndexBuild, _by: TableOptions, _now_us: int
+) -> IndexBuild:
+    return IndexBuild(asked.table, None, ())
+
+
+def _found_anywhere(
+    entries: Sequence[Entry], owner: ShardOwner
+) -> tuple[list[IndexWrite], int, int]:
+    number = owner.shard.table.table_id
+    writes: list[IndexWrite] = []
+    stamp = 0
+    for entry in entries:
+        envelope, body = record.decode_record(entry.value)
+        stamp = max(stamp, envelope.stamp)  # Whether or not it stands where it was to.
+        if isinstance(body, record.Put | record.Update | record.Delete | record.IndexBuild):
+            writes += [write for write in body.indexes if write.table == number]
+    return writes, entries[-1].offset + 1, stamp
+
+
+def mutation(
+    name: str, owner: object, method: str, instead: Callable[..., object], seeds_max: int = 10
+) -> Mutation:
+    """Return a fault that some seeds find where tables have global indexes."""
+    return Mutation(name, [(owner, method, instead)], seeds_max, behind=FOLLOWED_FROM)
+
+
+FOLLOWING = [
+    mutation("trim what an index still needs", IndexOperations, "pin", _pin_nothing),
+    mutation("follow children beside their parents", IndexFeeder, "_in_turn", _all_in_turn, 24),
+    mutation("learn the first of several changes", index_feed, "latest", _first),
+    mutation("learn nothing of rows there were", ShardIndexes, "built", _built_at_once),
+    mutation("learn of what does not stand", index_feed, "_found", _found_anywhere),
+]
+"""Each in runs of seeds from ``FOLLOWED_FROM`` on."""
