@@ -137,9 +137,11 @@ class Catalog:
         return shards[bisect_right(begins, encoded_key) - 1]
 
     def precedes(self, shard_id: str) -> bool:
-        """Say whether, as far as it was read, it has not given out a shard's id yet."""
-        number = shard_id[1:]
-        return number.isdecimal() and int(number) >= self.next_shard
+        """Say whether a shard that it lacks may come in what was not read of it yet.
+
+        Any may, also one whose id was given out: that is done before its shard is made.
+        """
+        return shard_id[1:].isdecimal() and shard_id not in self.shards
 
     def documents(self) -> list[Document]:
         """Return everything as documents: a snapshot."""

@@ -211,8 +211,17 @@ class IndexFeeder:
             # Its end was read before the catalog told that it is one.
             await self._owner.submit_hidden(IndexFeed(source_id, at.following, at.stamp, ()))
             return True
-        entries = await self._entries(source_id, None if source_id in self._anew else at)
-        if not entries or self._stopped:
+        if source_id in self._anew:
+            at = None
+        began, entries = await self._entries(source_id, at)
+        if self._stopped:
+            return False
+        if at is None and not entries and _is_behind(Fed(began, 0), source):
+            # All of it was trimmed before the index was there: nothing of it is for us.
+            self._anew.discard(source_id)
+            await self._owner.submit_hidden(IndexFeed(source_id, began, 0, ()))
+            return True
+        if not entries:
             return False
         self._anew.discard(source_id)
         writes, following, stamp = _found(entries, self._owner)
@@ -225,8 +234,8 @@ class IndexFeeder:
         self._positions[source_id] = reached
         return True
 
-    async def _entries(self, source_id: str, at: Fed | None) -> list[Entry]:
-        """Return acknowledged entries of a source from where we are, or from its start."""
+    async def _entries(self, source_id: str, at: Fed | None) -> tuple[int, list[Entry]]:
+        """Return acknowledged entries of a source from where we are, or its start; and that."""
         try:
             source = self._find(source_id)
         except Elsewhere:
@@ -236,12 +245,12 @@ class IndexFeeder:
         offset = (await source.log.bounds())[0] if at is None else at.following
         end = source.end
         if offset >= end:
-            return []
+            return offset, []
         held = source.recent.read(offset, ENTRIES_MAX)
         entries = held or await source.log.read(offset, bytes_max=READ_BYTES)
-        return [entry for entry in entries[:ENTRIES_MAX] if entry.offset < end]
+        return offset, [entry for entry in entries[:ENTRIES_MAX] if entry.offset < end]
 
-    async def _entries_elsewhere(self, source_id: str, at: Fed | None) -> list[Entry]:
+    async def _entries_elsewhere(self, source_id: str, at: Fed | None) -> tuple[int, list[Entry]]:
         """Return entries of another worker's shard: what is valid in its log is so for good."""
         log = self._logs.get(source_id)
         if log is None:
@@ -249,8 +258,8 @@ class IndexFeeder:
         start, end = await log.bounds()
         offset = start if at is None else at.following
         if offset >= end:
-            return []
-        return (await log.read(offset, bytes_max=READ_BYTES))[:ENTRIES_MAX]
+            return offset, []
+        return offset, (await log.read(offset, bytes_max=READ_BYTES))[:ENTRIES_MAX]
 
 
 def _is_behind(at: Fed | None, source: ShardRange) -> bool:

@@ -98,12 +98,16 @@ class SlotChangelog:
             self._counts.flush_entries += written
             return written
 
-    async def bury(self, owner: ShardOwner, graves: Mapping[bytes, int]) -> None:
-        """Let the next flush send tombstones for deleted rows that the changelog has, stamped."""
+    async def bury(self, scope: Callable[[], FlushScope], graves: Mapping[bytes, int]) -> None:
+        """Let the next flush send tombstones for deleted rows that the changelog has, stamped.
+
+        It lacks those that ``scope`` says are still to be flushed, by whatever shard: a parent may
+        have deleted what its child goes over.
+        """
         async with self._writing:
             if self._flush is not None:
-                clean = {key: stamp for key, stamp in graves.items() if key not in owner.dirty}
-                self._flush.bury(clean)
+                unflushed = scope()
+                self._flush.bury({k: at for k, at in graves.items() if not unflushed.lacks(k)})
 
     async def remove(self, keys: Sequence[bytes], stamps: Mapping[bytes, int]) -> None:
         """Remove chunks from the changelog, then from the rows; see ``ChangelogFlush.remove``."""

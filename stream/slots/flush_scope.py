@@ -28,6 +28,12 @@ class FlushScope(NamedTuple):
     shards: list[ShardOwner]
     left: list[Range]
 
+    def lacks(self, chunk_key: bytes) -> bool:
+        """Say whether the changelog may not have yet what became of a chunk."""
+        if any(chunk_key in owner.dirty for owner in self.shards):
+            return True
+        return any(low <= chunk_key < high for low, high in self.left)
+
     @property
     def dirty(self) -> int:
         """How many chunks are to be written."""

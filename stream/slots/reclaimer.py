@@ -28,7 +28,7 @@ __all__ = ["ReclaimSettings", "Reclaimed", "Reclaimer", "chunk_ranges"]
 
 logger = logging.getLogger(__name__)
 
-Bury = Callable[[ShardOwner, dict[bytes, int]], Awaitable[None]]
+Bury = Callable[[dict[bytes, int]], Awaitable[None]]
 """Sends the tombstones of deleted rows that the changelog has, where they are such."""
 
 SLICE_CHUNKS = 500
@@ -159,7 +159,7 @@ class Reclaimer:
                 for first, last in owner.transactions.unheld(found.first, found.last):
                     await owner.submit_hidden(Reclaim(first, last, 0, 0))
             if found.graves:
-                await self._bury(owner, found.graves)
+                await self._bury(found.graves)
             done.add(found)
             self._total.add(found)
             following = found.following

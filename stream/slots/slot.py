@@ -123,7 +123,7 @@ class Slot:
         )
         self.reclaimer = Reclaimer(
             self.shards.values,
-            self._changelog.bury,
+            partial(self._changelog.bury, self._flush_scope),
             clock_us=self._clock_us,
             settings=self._settings.reclaim,
         )

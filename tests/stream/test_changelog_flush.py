@@ -342,7 +342,7 @@ async def test_graves_of_an_earlier_life_are_found(tmp_path: Path) -> None:
         assert len(shop.written.chunks()) == 1
     async with opened(tmp_path / "a", shop.log, shop.written) as again:
 
-        async def bury(_owner: ShardOwner, graves: dict[bytes, int]) -> None:
+        async def bury(graves: dict[bytes, int]) -> None:
             again.flushes.bury(graves)
 
         reclaimer = Reclaimer(
@@ -363,7 +363,7 @@ async def test_what_is_reclaimed_is_flushed_and_rebuilt(tmp_path: Path) -> None:
         later_us = NOW_US + 90_000 * 10**6
         shop.owner._clock_us = lambda: later_us
 
-        async def bury(_owner: ShardOwner, graves: dict[bytes, int]) -> None:
+        async def bury(graves: dict[bytes, int]) -> None:
             shop.flushes.bury(graves)
 
         reclaimer = Reclaimer(

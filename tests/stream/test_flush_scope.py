@@ -126,3 +126,11 @@ def test_a_sample_tells_how_much_is_to_be_flushed(
         owners.append(Owner(dirty={*left, *gone}, sizes=left))
     scope = FlushScope(cast(list[ShardOwner], owners), [])
     assert at_least <= scope.dirty_bytes <= at_most
+
+
+def test_the_changelog_lacks_what_any_shard_has_still_to_flush() -> None:
+    """A child goes over rows that its parent deleted, and flushes after it."""
+    parent, child = Owner(dirty={b"deleted"}), Owner(dirty={b"changed"})
+    scope = FlushScope([cast(ShardOwner, parent), cast(ShardOwner, child)], [(b"m", b"p")])
+    asked = (b"deleted", b"changed", b"m", b"none", b"p", b"z")
+    assert [key for key in asked if scope.lacks(key)] == [b"deleted", b"changed", b"m", b"none"]

@@ -196,3 +196,22 @@ async def test_a_log_that_has_ended_is_kept_for_an_index_that_is_made_after() ->
     operations = IndexOperations(around, around, around, around, around, around)
     ended: Any = SimpleNamespace(shard=SimpleNamespace(table=before, shard_id="s9"))
     assert await operations.pin(ended) == 0
+
+
+async def test_an_index_passes_over_a_log_that_ended_and_was_trimmed_whole_before_it(
+    tmp_path: Path,
+) -> None:
+    log = MemoryLog()
+    await log.append([logged(at) for at in range(4)], deadline_s=1.0)
+    await log.trim(4)
+    ended = replace(SOURCE, sealed_at=3, sealed_us=NOW_US + 3)
+    child = ShardRange("s10", 1, parents=("s9",))
+    logs = {"s9": log, "s10": MemoryLog()}
+    await logs["s10"].append([logged(at) for at in range(2)], deadline_s=1.0)
+    async with running(tmp_path) as owned:
+        feeder = IndexFeeder(owned.owner, lambda: [ended, child], elsewhere, logs.__getitem__)
+        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(feeder.run())
+            await followed(feeder, "s10", 2)
+            run.cancel()
+        assert feeder.followed()["s9"].noted == 4

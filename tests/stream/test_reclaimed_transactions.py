@@ -54,7 +54,7 @@ async def let_expire(owned: Owned) -> None:
 async def reclaim(owned: Owned) -> None:
     """Go through the shard's rows."""
 
-    async def bury(_owner: object, _graves: object) -> None:
+    async def bury(_graves: object) -> None:
         """Keep no changelog."""
 
     owner, settings = owned.owner, ReclaimSettings()

@@ -1,0 +1,25 @@
+"""Runs that broke an invariant after thousands that did not, each with what it came of."""
+
+from __future__ import annotations
+
+from tests.simulation.program import simulate
+
+
+def test_a_row_that_its_parent_shard_deleted_keeps_its_stamped_delete_until_that_is_flushed() -> (
+    None
+):
+    """The reclaimer of the child handed it to the flush: the changelog had but its tombstone.
+
+    A worker that had read that, and died as it read the parent's log again, had the row for good.
+    """
+    simulate(7720113)
+
+
+def test_a_commit_stands_whose_shard_is_behind_what_was_read_of_the_catalog() -> None:
+    """Its id was given out in what was read, and the shard was made behind it."""
+    simulate(7720008)
+
+
+def test_an_index_follows_the_children_of_a_shard_whose_whole_log_was_trimmed_before_it() -> None:
+    """The index waited for the parent's end, of which there was nothing to read: for ever."""
+    simulate(8720109)
