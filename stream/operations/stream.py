@@ -219,14 +219,14 @@ def _answer(
 async def _more(owner: ShardOwner, wait_s: float) -> None:
     """Return once more of the log is acknowledged, its end is known, or after a while."""
     more = asyncio.Event()
-    owner.followers.add(more)
+    owner.followers[more] = None
     try:
         async with asyncio.timeout(wait_s):
             await more.wait()
     except TimeoutError:
         pass
     finally:
-        owner.followers.discard(more)
+        del owner.followers[more]
 
 
 def _places(page: Page) -> bytes:

@@ -114,7 +114,7 @@ class IndexFeeder:
             await self._follow()
         finally:
             for source in self._heard:
-                source.followers.discard(self._wake)
+                source.followers.pop(self._wake, None)
 
     async def _follow(self) -> None:
         while not (self._stopped or self._owner.closed):
@@ -240,7 +240,7 @@ class IndexFeeder:
             source = self._find(source_id)
         except Elsewhere:
             return await self._entries_elsewhere(source_id, at)
-        source.followers.add(self._wake)
+        source.followers[self._wake] = None
         self._heard.add(source)
         offset = (await source.log.bounds())[0] if at is None else at.following
         end = source.end

@@ -102,8 +102,8 @@ class ShardOwner:
         self._unflushed: dict[tuple[bytes, bytes], int] = {}
         self.watches: list[set[bytes]] = []
         """Each has the store keys written since somebody began to copy the rows."""
-        self.followers: set[asyncio.Event] = set()
-        """Set whenever more of the log is acknowledged."""
+        self.followers: dict[asyncio.Event, None] = {}
+        """Set, in the order in which they came, whenever more of the log is acknowledged."""
         self.failed: Exception | None = None
         self.closed = False
         self.retired = False

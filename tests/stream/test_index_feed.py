@@ -53,7 +53,7 @@ async def test_a_log_that_is_trimmed_meanwhile_is_read_from_its_new_beginning(
     await log.append([logged(at) for at in range(4)], deadline_s=1.0)
     async with running(tmp_path) as owned:
         noted = asyncio.Event()
-        owned.owner.followers.add(noted)
+        owned.owner.followers[noted] = None
         feeder = IndexFeeder(owned.owner, lambda: [SOURCE], elsewhere, lambda _shard_id: log)
         async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
