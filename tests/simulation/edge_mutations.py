@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from rowtide.core import group, record
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
@@ -20,7 +21,7 @@ from rowtide.stream.shards.waiting import Tell
 from tests.simulation.mutations import Mutation
 from tests.simulation.program import EDGE_FROM, RECLAIM_FROM
 
-__all__ = ["EDGE", "RECLAIMING"]
+__all__ = ["EDGE", "RECLAIMING", "planted_behind"]
 
 _refolded = Shard._refolded
 _retable = Shard.retable
@@ -85,30 +86,34 @@ def _holds_nothing(_self: OpenTransactions, _first: bytes, _last: bytes) -> bool
     return False
 
 
-def mutation(
-    name: str, owner: object, method: str, instead: Callable[..., object], seeds_max: int = 10
+def planted_behind(
+    behind: int,
+    name: str,
+    owner: object,
+    method: str,
+    instead: Callable[..., object],
+    seeds_max: int = 10,
 ) -> Mutation:
-    """Return a fault that some seeds find where clients ask at workers' edges."""
-    return Mutation(name, [(owner, method, instead)], seeds_max, behind=EDGE_FROM)
+    """Return a fault of one method that some of the first seeds from ``behind`` on find."""
+    return Mutation(name, [(owner, method, instead)], seeds_max, behind=behind)
 
+
+at_the_edge = partial(planted_behind, EDGE_FROM)
 
 EDGE = [
-    mutation("forget on recovery what was committed", Shard, "_refolded", _refolded_no_commit),
-    mutation("copy no commits", ShardCopy, "_slice", _slice_no_commits),
-    mutation("look for no earlier commit", ShardOwner, "commit", _commit_not_looked_for),
-    mutation("let others write what is held", OpenTransactions, "require_free", _free),
-    mutation("log a transaction one by one", group, "grouped", _one_by_one, 120),
-    mutation("tell a part without an answer as failed", fan_out, "_kept", _kept_as_failed, 120),
-    mutation("answer a range by other shards", row, "require_known", _known_anyhow, 120),
+    at_the_edge("forget on recovery what was committed", Shard, "_refolded", _refolded_no_commit),
+    at_the_edge("copy no commits", ShardCopy, "_slice", _slice_no_commits),
+    at_the_edge("look for no earlier commit", ShardOwner, "commit", _commit_not_looked_for),
+    at_the_edge("let others write what is held", OpenTransactions, "require_free", _free),
+    at_the_edge("log a transaction one by one", group, "grouped", _one_by_one, 120),
+    at_the_edge("tell a part without an answer as failed", fan_out, "_kept", _kept_as_failed, 120),
+    at_the_edge("answer a range by other shards", row, "require_known", _known_anyhow, 120),
 ]
 """Each in runs of seeds from ``EDGE_FROM`` on."""
 
 RECLAIMING = [
-    Mutation(
-        "reclaim rows of other shards",
-        [(Shard, "retable", _retable_keeps_keys)],
-        10,
-        behind=RECLAIM_FROM,
+    planted_behind(
+        RECLAIM_FROM, "reclaim rows of other shards", Shard, "retable", _retable_keeps_keys
     ),
     Mutation(
         "reclaim what a transaction holds",

@@ -10,19 +10,17 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
-from rowtide.core import key, record, variant
-from rowtide.core.chunk import table_prefix
+from rowtide.core import record
 from rowtide.core.errors import StoreError
-from rowtide.core.fold import stored_cells
 from rowtide.core.index import decode_fed, feed_key
-from rowtide.core.read import read_range
 from rowtide.core.schema import GLOBAL, Index, Table
 from rowtide.core.shard import Shard
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore
 from tests.simulation.clients import Clients
-from tests.simulation.row_model import MARK, Columns, TableModel, newest_of
+from tests.simulation.index_rows import index_rows_in, index_rows_of
+from tests.simulation.row_model import TableModel
 from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import ADMIN, ANYWHERE, KEPT, PLAIN
 
@@ -32,9 +30,6 @@ NAME = "again"
 """The index that comes and goes."""
 
 FOLLOWED_S = 120.0
-
-IndexRows = dict[tuple[bytes, ...], dict[bytes, bytes]]
-"""Values of the columns kept, by the key of the index's row."""
 
 
 async def created(worker: SimulatedWorker) -> None:
@@ -86,8 +81,9 @@ def check_followed(clients: Clients, worker: SimulatedWorker) -> None:
     for table, index in _indexes(worker.catalog.tables_by_id):
         owner: ShardOwner = open_shards[index.shards[0].shard_id]
         model = clients.model(table.name)
-        expected = _expected({name: model.at(name, model.last(name)) for name in _names(model)})
-        assert _found(owner.rows, index.table_id) == expected, f"{index.name} in the end"
+        last = {name: model.at(name, model.last(name)) for name in _names(model)}
+        found = index_rows_in(owner.rows, index)
+        assert found == index_rows_of(last, index), f"{index.name} in the end"
 
 
 def check_index(clients: Clients, where: str, shard: Shard, rows: RowStore) -> None:
@@ -111,8 +107,8 @@ def check_index(clients: Clients, where: str, shard: Shard, rows: RowStore) -> N
             if valid.offset < followed:
                 name, _ = valid.told
                 stamps[name] = max(stamps.get(name, 0), valid.stamp)
-    expected = _expected({name: model.at(name, stamp) for name, stamp in stamps.items()})
-    assert _found(rows, number) == expected, where
+    followed_rows = {name: model.at(name, stamp) for name, stamp in stamps.items()}
+    assert index_rows_in(rows, index) == index_rows_of(followed_rows, index), where
 
 
 def _places(clients: Clients, shard_id: str, applied: int) -> dict[str, int]:
@@ -136,25 +132,3 @@ def _indexes(tables: Mapping[int, Table]) -> list[tuple[Table, Index]]:
 
 def _names(model: TableModel) -> set[str]:
     return {valid.told[0] for log in model.logs.values() for valid in log.changes}
-
-
-def _found(rows: RowStore, number: int) -> IndexRows:
-    low, high = table_prefix(number), table_prefix(number + 1)
-    found: IndexRows = {}
-    for stored in read_range(rows, low, high, backward=False):
-        cells = stored_cells(rows, stored.row_key) or ()
-        of = tuple(key.decode(stored.row_key[len(low) :]))
-        found[of] = {cell.name: cell.variant for cell in cells}
-    return found
-
-
-def _expected(rows: Mapping[str, Columns | None]) -> IndexRows:
-    """Return the rows that an index must have: of each column the newest version."""
-    kept = {column.encode() for column in KEPT}
-    found: IndexRows = {}
-    for name, columns in rows.items():
-        newest = newest_of(columns)
-        if newest is not None:
-            row_key = newest[MARK], variant.encode(name), variant.encode(1)
-            found[row_key] = {column: newest[column] for column in kept & newest.keys()}
-    return found

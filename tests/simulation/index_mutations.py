@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from rowtide.core import record
 from rowtide.core.overlay import RangeReader
@@ -14,7 +15,7 @@ from rowtide.stream.operations.index import IndexOperations
 from rowtide.stream.shards import index_feed
 from rowtide.stream.shards.index_feed import IndexFeeder
 from rowtide.stream.shards.owner import ShardOwner
-from tests.simulation.mutations import Mutation
+from tests.simulation.edge_mutations import planted_behind
 from tests.simulation.program import FOLLOWED_FROM
 
 __all__ = ["FOLLOWING"]
@@ -53,18 +54,15 @@ def _found_anywhere(
     return writes, entries[-1].offset + 1, stamp
 
 
-def mutation(
-    name: str, owner: object, method: str, instead: Callable[..., object], seeds_max: int = 10
-) -> Mutation:
-    """Return a fault that some seeds find where tables have global indexes."""
-    return Mutation(name, [(owner, method, instead)], seeds_max, behind=FOLLOWED_FROM)
-
+where_followed = partial(planted_behind, FOLLOWED_FROM)
 
 FOLLOWING = [
-    mutation("trim what an index still needs", IndexOperations, "pin", _pin_nothing),
-    mutation("follow children beside their parents", IndexFeeder, "_in_turn", _all_in_turn, 24),
-    mutation("learn the first of several changes", index_feed, "latest", _first),
-    mutation("learn nothing of rows there were", ShardIndexes, "built", _built_at_once),
-    mutation("learn of what does not stand", index_feed, "_found", _found_anywhere),
+    where_followed("trim what an index still needs", IndexOperations, "pin", _pin_nothing),
+    where_followed(
+        "follow children beside their parents", IndexFeeder, "_in_turn", _all_in_turn, 24
+    ),
+    where_followed("learn the first of several changes", index_feed, "latest", _first),
+    where_followed("learn nothing of rows there were", ShardIndexes, "built", _built_at_once),
+    where_followed("learn of what does not stand", index_feed, "_found", _found_anywhere),
 ]
 """Each in runs of seeds from ``FOLLOWED_FROM`` on."""

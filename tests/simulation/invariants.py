@@ -12,15 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from rowtide.core import key, record, variant
+from rowtide.core import record, variant
 from rowtide.core.catalog import Catalog
-from rowtide.core.chunk import table_prefix
 from rowtide.core.errors import Unavailable
-from rowtide.core.fold import stored_cells
 from rowtide.core.limits import INT64_MAX, Limits
 from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.overlay import RangeReader
-from rowtide.core.read import read_range
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState
@@ -32,8 +29,9 @@ from rowtide.stream.shards.stream_reader import find_stamp, read_page
 from rowtide.stream.slots.standby_shard import StandbyShard
 from tests.simulation.clients import Attempt, Clients, row_in, shown
 from tests.simulation.global_indexes import check_index
+from tests.simulation.index_rows import index_rows_in, index_rows_of
 from tests.simulation.memory_rows import Disk, MemoryRows
-from tests.simulation.row_model import MARK, Columns, TableModel, newest_of
+from tests.simulation.row_model import Columns, TableModel, newest_of
 from tests.simulation.simulated_worker import TOPICS, SimulatedWorker
 from tests.simulation.tables import INDEX, INDEXED, INSTANCE, PLACES, TABLES, Place, places_in
 
@@ -89,7 +87,11 @@ def _check_rows(
     for at, row in expected.items():
         clients.check_whole(at, newest_of(row))
     if table == INDEXED:
-        assert index_rows_in(rows, places) == index_rows_of(expected), where
+        by_name = {at.name: row for at, row in expected.items()}
+        names = {variant.encode(name) for name in by_name}
+        found = index_rows_in(rows, INDEX)
+        found = {of: row for of, row in found.items() if of[0] in names}
+        assert found == index_rows_of(by_name, INDEX), where
     return places
 
 
@@ -239,33 +241,3 @@ def difference(rows: RangeReader, expected: Mapping[Place, Columns | None]) -> l
         for place, row in expected.items()
         if found[place] != row
     ]
-
-
-IndexRows = dict[tuple[bytes, ...], dict[bytes, bytes]]
-"""Values of the columns kept, by the key of the index's row."""
-
-
-def index_rows_in(rows: RangeReader, places: Iterable[Place]) -> IndexRows:
-    """Return the rows of the table's local index that are of some rows."""
-    low, high = table_prefix(INDEX.table_id), table_prefix(INDEX.table_id + 1)
-    names = {variant.encode(place.name) for place in places}
-    found: IndexRows = {}
-    for stored in read_range(rows, low, high, backward=False):
-        cells = stored_cells(rows, stored.row_key) or ()
-        of = tuple(key.decode(stored.row_key[len(low) :]))
-        if of[0] in names:
-            found[of] = {c.name: c.variant for c in cells}
-    return found
-
-
-def index_rows_of(rows: Mapping[Place, Columns | None]) -> IndexRows:
-    """Return the rows that the index must have: of each column the newest version."""
-    found: IndexRows = {}
-    for place, columns in rows.items():
-        newest = newest_of(columns)
-        if newest is None:
-            continue
-        kept = {c.encode() for c in INDEX.columns}
-        row_key = (variant.encode(place.name), newest[MARK], variant.encode(1))
-        found[row_key] = {c: value for c, value in newest.items() if c in kept}
-    return found

@@ -1,0 +1,42 @@
+"""The rows of an index, local or global: those that it has, and those that it must have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rowtide.core import key, variant
+from rowtide.core.chunk import table_prefix
+from rowtide.core.fold import stored_cells
+from rowtide.core.overlay import RangeReader
+from rowtide.core.read import read_range
+from rowtide.core.schema import Index
+from tests.simulation.row_model import MARK, Columns, newest_of
+
+__all__ = ["IndexRows", "index_rows_in", "index_rows_of"]
+
+IndexRows = dict[tuple[bytes, ...], dict[bytes, bytes]]
+"""Values of the columns kept, by the key of the index's row."""
+
+
+def index_rows_in(rows: RangeReader, index: Index) -> IndexRows:
+    """Return the rows that an index has."""
+    low, high = table_prefix(index.table_id), table_prefix(index.table_id + 1)
+    found: IndexRows = {}
+    for stored in read_range(rows, low, high, backward=False):
+        cells = stored_cells(rows, stored.row_key) or ()
+        of = tuple(key.decode(stored.row_key[len(low) :]))
+        found[of] = {cell.name: cell.variant for cell in cells}
+    return found
+
+
+def index_rows_of(rows: Mapping[str, Columns | None], index: Index) -> IndexRows:
+    """Return the rows that an index of rows, by name, must have: each column's newest version."""
+    kept = {column.encode() for column in index.columns}
+    found: IndexRows = {}
+    for name, columns in rows.items():
+        newest = newest_of(columns)
+        if newest is not None:
+            at = {"name": variant.encode(name), "mark": newest[MARK], "number": variant.encode(1)}
+            row_key = tuple(at[column] for column in index.key)
+            found[row_key] = {column: newest[column] for column in kept & newest.keys()}
+    return found
