@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from rowtide.core import group, record
+from rowtide.core.chunk import DELETED
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.core.fold import Writes
+from rowtide.core.fold import ChunkReader, Writes
+from rowtide.core.reclaim import _Row
 from rowtide.core.record import CopyEntry
 from rowtide.core.schema import Table
 from rowtide.core.shard import Evaluated, Shard
@@ -18,10 +21,12 @@ from rowtide.stream.shards.copy import ShardCopy
 from rowtide.stream.shards.open_transactions import OpenTransactions
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.waiting import Tell
+from rowtide.stream.slots.changelog import SlotChangelog
+from rowtide.stream.slots.flush_scope import FlushScope
 from tests.simulation.mutations import Mutation
-from tests.simulation.program import EDGE_FROM, RECLAIM_FROM
+from tests.simulation.program import EDGE_FROM, EXPIRING_FROM, RECLAIM_FROM
 
-__all__ = ["EDGE", "RECLAIMING", "planted_behind"]
+__all__ = ["EDGE", "EXPIRING", "RECLAIMING", "planted_behind"]
 
 _refolded = Shard._refolded
 _retable = Shard.retable
@@ -29,6 +34,7 @@ _slice = ShardCopy._slice
 _commit = ShardOwner.commit
 _grouped = group.grouped
 _kept = fan_out._kept
+_writes = _Row.writes
 
 
 def _refolded_no_commit(
@@ -86,6 +92,29 @@ def _holds_nothing(_self: OpenTransactions, _first: bytes, _last: bytes) -> bool
     return False
 
 
+def _refolded_surplus_only(
+    self: Shard, body: record.Body, offset: int, stamp: int
+) -> tuple[bytes, Writes]:
+    if isinstance(body, record.Reclaim):
+        body = replace(body, version_cutoff_ms=0)  # Not what had expired then.
+    return _refolded(self, body, offset, stamp)
+
+
+def _writes_unstamped(self: _Row, rows: ChunkReader) -> Writes:
+    return [
+        (chunk_key, None if value is not None and value[1] & DELETED else value)
+        for chunk_key, value in _writes(self, rows)
+    ]
+
+
+async def _bury_anyhow(
+    self: SlotChangelog, _scope: Callable[[], FlushScope], graves: Mapping[bytes, int]
+) -> None:
+    async with self._writing:
+        if self._flush is not None:
+            self._flush.bury(graves)  # Be they another's, who has not sent their deletes yet.
+
+
 def planted_behind(
     behind: int,
     name: str,
@@ -126,3 +155,12 @@ RECLAIMING = [
     ),
 ]
 """Each in runs of seeds from ``RECLAIM_FROM`` on."""
+
+while_expiring = partial(planted_behind, EXPIRING_FROM)
+
+EXPIRING = [
+    while_expiring("keep on recovery what expired", Shard, "_refolded", _refolded_surplus_only),
+    while_expiring("let rows expire unstamped", _Row, "writes", _writes_unstamped),
+    while_expiring("bury what others deleted", SlotChangelog, "bury", _bury_anyhow, 120),
+]
+"""Each in runs of seeds from ``EXPIRING_FROM`` on."""

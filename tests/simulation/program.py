@@ -111,6 +111,12 @@ FOLLOWED_FROM = 8_000_000
 INDEX_ACTIONS: tuple[Action, ...] = ("create_index", ()), ("create_index", ()), ("drop_index", ())
 INDEX_OFTEN = 0.06
 
+EXPIRING_FROM = 9_000_000
+"""In runs of seeds from here on versions expire, and rows with them; there are no global indexes:
+tables with one keep all versions."""
+EXPIRING_OFTEN = 0.15
+LIVES_S = (0, 1, 5, 30, 3600)
+
 WAITS_S = (0.0, 0.0, 0.001, 0.005, 0.02, 0.1, 0.3, 1.0, 2.0)
 STEPS = 120
 
@@ -165,7 +171,9 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
     deposed = random.Random(f"deposed {seed}") if seed >= DEPOSED_FROM else None
     at_edge = random.Random(f"edge {seed}") if seed >= EDGE_FROM else None
     reclaimed = random.Random(f"reclaim {seed}") if seed >= RECLAIM_FROM else None
-    indexed = random.Random(f"index {seed}") if seed >= FOLLOWED_FROM else None
+    followed = FOLLOWED_FROM <= seed < EXPIRING_FROM
+    indexed = random.Random(f"index {seed}") if followed else None
+    expiring = random.Random(f"expiring {seed}") if seed >= EXPIRING_FROM else None
     async with world_of(seed, workers=workers, slots=slots) as world:
         worlds.append(world)
         world.followed = indexed is not None
@@ -199,6 +207,9 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
                 await perform(world, ("reclaim", of))
             if indexed is not None and indexed.random() < INDEX_OFTEN:
                 await perform(world, indexed.choice(INDEX_ACTIONS))
+            if expiring is not None and expiring.random() < EXPIRING_OFTEN:
+                lasting = expiring.randrange(workers), expiring.choice(LIVES_S)
+                await perform(world, ("expire", lasting))
             await asyncio.sleep(chance.choice(WAITS_S))
             world.check()
         await world.settle()

@@ -13,7 +13,7 @@ from rowtide.core import plainbuffer, variant
 from rowtide.core.wire import ots_pb2 as pb
 from tests.simulation.clients import Clients
 from tests.simulation.requests import Workers, ask, rows_of, wire_key
-from tests.simulation.row_model import newest_of
+from tests.simulation.row_model import seen_of
 from tests.simulation.tables import PLACES, TABLES
 
 __all__ = ["Ranges"]
@@ -75,7 +75,7 @@ class Ranges:
                 place = left.pop(0)
                 row = rows.pop(place.name, None)
                 known = self._clients.model(table).since(place.name, low[place])
-                shown = [newest_of(columns) for columns in known]
+                shown = [seen for columns in known for seen in seen_of(columns)]
                 assert row in shown, f"a range shows of {place} what never was: {row}"
                 self._clients.check_whole(place, row)
             assert not rows, f"a range of {table} has rows beyond it, or twice: {sorted(rows)}"

@@ -29,6 +29,7 @@ __all__ = [
     "mark_of",
     "name_of",
     "newest_of",
+    "seen_of",
 ]
 
 Columns = dict[bytes, dict[int, bytes]]
@@ -202,10 +203,23 @@ def newest_of(columns: Columns | None) -> Newest | None:
     return {column: versions[max(versions)] for column, versions in columns.items()}
 
 
-def reclaimed(name: str, before: Columns, body: record.Reclaim) -> Columns:
-    """Return a row without what is hidden in the columns that a record covers.
+def seen_of(columns: Columns | None) -> list[Newest | None]:
+    """Return what readers may see of a row, of each column the newest value: old ones expire."""
+    seen = [newest_of(columns)]
+    left = columns or {}
+    while left:
+        oldest = min(version for versions in left.values() for version in versions)
+        kept = {c: {at: v for at, v in of.items() if at > oldest} for c, of in left.items()}
+        left = {column: versions for column, versions in kept.items() if versions}
+        seen.append(newest_of(left))
+    return seen
 
-    A place is the encoded key with the border of a column behind it (docs/formats/record.md).
+
+def reclaimed(name: str, before: Columns, body: record.Reclaim) -> Columns | None:
+    """Return a row without what is hidden in the columns that a record covers; None: it is gone.
+
+    A place is the encoded key with the border of a column behind it (docs/formats/record.md). A row
+    that loses its last cell so is gone; one that had none stays.
     """
     row = key.encode([variant.encode(name), variant.encode(1)])
     columns = dict(before)
@@ -214,4 +228,5 @@ def reclaimed(name: str, before: Columns, body: record.Reclaim) -> Columns:
             newest = sorted(versions, reverse=True)[: body.max_versions]
             kept = [version for version in newest if version >= body.version_cutoff_ms]
             columns[column] = {version: versions[version] for version in kept}
-    return {column: versions for column, versions in columns.items() if versions}
+    left = {column: versions for column, versions in columns.items() if versions}
+    return left if left or not before else None

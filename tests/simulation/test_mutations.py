@@ -12,7 +12,7 @@ import pytest
 from tests.simulation import test_deposed as deposed
 from tests.simulation import test_found as found
 from tests.simulation import test_interleavings as stories
-from tests.simulation.edge_mutations import EDGE, RECLAIMING
+from tests.simulation.edge_mutations import EDGE, EXPIRING, RECLAIMING
 from tests.simulation.index_mutations import FOLLOWING
 from tests.simulation.mutations import (
     COPIES,
@@ -74,7 +74,7 @@ def first_found(mutation: Mutation) -> int | None:
 
 def cases(*, quick: bool) -> list[Mutation]:
     """Return the faults that are found soon, or the others."""
-    every = (*MUTATIONS, *RESHAPING, *SOURCES, *COPIES, *EDGE, *RECLAIMING, *FOLLOWING)
+    every = (*MUTATIONS, *RESHAPING, *SOURCES, *COPIES, *EDGE, *RECLAIMING, *FOLLOWING, *EXPIRING)
     planted_ones = [m for m in every if m.name not in STORIES]
     return [m for m in planted_ones if (m.seeds_max <= QUICK) == quick]
 

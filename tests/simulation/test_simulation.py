@@ -13,6 +13,7 @@ from tests.simulation.program import (
     COPIES_FROM,
     DEPOSED_FROM,
     EDGE_FROM,
+    EXPIRING_FROM,
     FOLLOWED_FROM,
     IGNORANT_FROM,
     LATE_READS_FROM,
@@ -33,6 +34,7 @@ KINDS = (
     EDGE_FROM,
     RECLAIM_FROM,
     FOLLOWED_FROM,
+    EXPIRING_FROM,
 )
 FIRST = int(os.environ.get("ROWTIDE_SEED", "1"))
 

@@ -41,7 +41,17 @@ from tests.simulation.ranges import Ranges
 from tests.simulation.row_model import TableModel
 from tests.simulation.simulated_worker import TOPICS, Machine, Shared, SimulatedWorker
 from tests.simulation.sources import Sources
-from tests.simulation.tables import ADMIN, INSTANCE, PLACES, PLAIN, TABLES, Place, cut, documents
+from tests.simulation.tables import (
+    ADMIN,
+    INSTANCE,
+    MAX_VERSIONS,
+    PLACES,
+    PLAIN,
+    TABLES,
+    Place,
+    cut,
+    documents,
+)
 from tests.simulation.trace import Trace
 from tests.simulation.transactions import Transactions
 
@@ -322,9 +332,19 @@ class World:
 
     def reclaim(self, number: int, max_versions: int) -> None:
         """Have a worker keep so many versions of a column, and remove the others of all rows."""
+        self._reclaim(number, record.Options(-1, max_versions, None))
+
+    def expire(self, number: int, time_to_live_s: int) -> None:
+        """Have a worker keep versions for so long, and remove the others, and rows with them.
+
+        Only of the table that has no index.
+        """
+        self._reclaim(number, record.Options(time_to_live_s, MAX_VERSIONS, None))
+
+    def _reclaim(self, number: int, options: record.Options) -> None:
         worker = self.worker(number)
         for slot in list(worker.roster.slots.values()) if worker is not None else ():
-            self._ask(worker, _reclaimed(slot, max_versions))
+            self._ask(worker, _reclaimed(slot, options))
 
     def options(self, number: int, max_versions: int) -> None:
         """Have a worker log other options: a barrier for the changes that come after."""
@@ -533,11 +553,12 @@ async def _flushed(slot: Slot) -> None:
             await slot.flush()
 
 
-async def _reclaimed(slot: Slot, max_versions: int) -> None:
+async def _reclaimed(slot: Slot, options: record.Options) -> None:
     with suppress(StoreError, StoreFailed, Fenced):
         for owner in list(slot.shards.values()):
-            await owner.submit_hidden(record.Options(-1, max_versions, None))
-            await slot.reclaimer.reclaim_now(owner)
+            if options.time_to_live < 0 or owner.shard.table.name == PLAIN:
+                await owner.submit_hidden(options)
+                await slot.reclaimer.reclaim_now(owner)
 
 
 async def _trimmed(slot: Slot) -> None:
