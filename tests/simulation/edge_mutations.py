@@ -141,6 +141,7 @@ EDGE = [
 """Each in runs of seeds from ``EDGE_FROM`` on."""
 
 RECLAIMING = [
+    planted_behind(RECLAIM_FROM, "bury what others deleted", SlotChangelog, "bury", _bury_anyhow),
     planted_behind(
         RECLAIM_FROM, "reclaim rows of other shards", Shard, "retable", _retable_keeps_keys
     ),
@@ -161,6 +162,5 @@ while_expiring = partial(planted_behind, EXPIRING_FROM)
 EXPIRING = [
     while_expiring("keep on recovery what expired", Shard, "_refolded", _refolded_surplus_only),
     while_expiring("let rows expire unstamped", _Row, "writes", _writes_unstamped),
-    while_expiring("bury what others deleted", SlotChangelog, "bury", _bury_anyhow, 120),
 ]
 """Each in runs of seeds from ``EXPIRING_FROM`` on."""

@@ -11,6 +11,7 @@ import pytest
 
 from tests.simulation import test_deposed as deposed
 from tests.simulation import test_found as found
+from tests.simulation import test_found_late as found_late
 from tests.simulation import test_interleavings as stories
 from tests.simulation.edge_mutations import EDGE, EXPIRING, RECLAIMING
 from tests.simulation.index_mutations import FOLLOWING
@@ -57,6 +58,9 @@ STORIES: dict[str, Callable[[], None]] = {
     "read the changelog further than a log": (
         deposed.test_a_copy_does_not_read_the_changelog_further_than_its_log
     ),
+    "bury what others deleted": (
+        found_late.test_a_row_that_its_parent_shard_deleted_keeps_its_stamped_delete_until_that_is_flushed
+    ),
 }
 """Faults that random runs find too seldom, and what catches them."""
 
@@ -92,6 +96,6 @@ def test_a_planted_fault_is_found(mutation: Mutation) -> None:
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_planted_fault_is_caught_by_a_story(name: str) -> None:
-    [mutation] = [m for m in (*MUTATIONS, *RESHAPING, *DEPOSED) if m.name == name]
+    [mutation] = [m for m in (*MUTATIONS, *RESHAPING, *DEPOSED, *RECLAIMING) if m.name == name]
     with planted(mutation), pytest.raises((AssertionError, TimeoutError)):
         STORIES[name]()
