@@ -28,7 +28,8 @@ __all__ = ["Record", "StreamFailed", "Tail", "follow", "read_shard", "shards_of"
 Answered = TypeVar("Answered", bound=Message)
 
 RETRIED = UNAVAILABLE | {"OTSTimeout"}
-TRY_S_MAX = 60.0
+TRY_S_MAX = 150.0
+"""As long as the longest strike, and as a slot then has until it is served again."""
 PAUSE_S = 0.02
 LOOK_S = 2.0
 """Between two looks for shards that are new."""
