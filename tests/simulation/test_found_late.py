@@ -23,3 +23,9 @@ def test_a_commit_stands_whose_shard_is_behind_what_was_read_of_the_catalog() ->
 def test_an_index_follows_the_children_of_a_shard_whose_whole_log_was_trimmed_before_it() -> None:
     """The index waited for the parent's end, of which there was nothing to read: for ever."""
     simulate(8720109)
+
+
+def test_a_stream_that_is_trimmed_while_it_is_read_to_its_end_is_read_anew() -> None:
+    """The simulation itself read on from where the log had begun a moment before."""
+    simulate(8900036)
+    simulate(8900184)
