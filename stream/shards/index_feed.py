@@ -128,14 +128,23 @@ class IndexFeeder:
                     logger.debug("index %s: %s", self._owner.shard.table.name, error)
                     await asyncio.sleep(RETRY_S)
                 except (LogTrimmed, record.CorruptRecord) as error:
-                    if isinstance(error, LogTrimmed) and not self._has_learned(shard.shard_id):
-                        # A trim from before the index was there: it begins later now.
-                        self._anew.add(shard.shard_id)
+                    if isinstance(error, LogTrimmed) and self._begin_anew(shard.shard_id):
                         busy = True
                         continue
                     self._rest(shard.shard_id, str(error))
             if not busy:
                 await self._idle()
+
+    def _begin_anew(self, source: str) -> bool:
+        """Begin where a source's log begins by now, unless that is tried already, or is a loss.
+
+        Where nothing was learned the trim was decided before the index was there: a later one
+        leaves what was not noted.
+        """
+        if source in self._anew or self._has_learned(source):
+            return False
+        self._anew.add(source)
+        return True
 
     def _rest(self, source: str, reason: str) -> None:
         """Leave a source alone for a while, and its children with it.
@@ -192,7 +201,7 @@ class IndexFeeder:
         return self._positions.get(source) or fed_position(self._owner, source)
 
     def _has_learned(self, source: str) -> bool:
-        """Say whether anything of a source was read: from then on its log waits for us."""
+        """Say whether a source had anything for the index so far: all that follows is needed."""
         at = self._known(source)
         return at is not None and at.stamp > 0
 
@@ -224,8 +233,9 @@ class IndexFeeder:
         if not entries:
             return False
         self._anew.discard(source_id)
-        writes, following, stamp = _found(entries, self._owner)
-        reached = Fed(following, max(stamp, at.stamp if at is not None else 0))
+        before = at.stamp if at is not None else 0
+        writes, following, stamp = _found(entries, self._owner, learned=before > 0)
+        reached = Fed(following, max(stamp, before))
         noted = fed_position(self._owner, source_id)
         ended = _is_behind(reached, source)
         if writes or noted is None or ended or following - noted.following >= NOTED_EVERY:
@@ -267,8 +277,13 @@ def _is_behind(at: Fed | None, source: ShardRange) -> bool:
     return source.sealed_us > 0 and at is not None and at.following > source.sealed_at
 
 
-def _found(entries: Sequence[Entry], owner: ShardOwner) -> tuple[list[IndexWrite], int, int]:
-    """Return what entries hold for an index's shard, the next offset and the last stamp."""
+def _found(
+    entries: Sequence[Entry], owner: ShardOwner, *, learned: bool
+) -> tuple[list[IndexWrite], int, int]:
+    """Return what entries hold for an index's shard, the next offset and the last stamp.
+
+    The stamp is 0 where nothing was learned before, and nothing is about the index here.
+    """
     number = owner.shard.table.table_id
     place = owner.shard.indexes.place()
     writes: list[IndexWrite] = []
@@ -277,9 +292,13 @@ def _found(entries: Sequence[Entry], owner: ShardOwner) -> tuple[list[IndexWrite
         envelope, body = record.decode_record(entry.value)
         if envelope.at != entry.offset:
             continue
-        stamp = max(stamp, envelope.stamp)
         if isinstance(body, record.Put | record.Update | record.Delete | record.IndexBuild):
-            writes += [w for w in body.indexes if w.table == number and _within(place, w)]
+            ours = [write for write in body.indexes if write.table == number]
+            writes += [write for write in ours if _within(place, write)]
+            learned = learned or bool(ours)
+        learned = learned or (isinstance(body, record.IndexBuild) and body.table == number)
+        if learned:
+            stamp = max(stamp, envelope.stamp)
     return writes, entries[-1].offset + 1, stamp
 
 

@@ -29,3 +29,8 @@ def test_a_stream_that_is_trimmed_while_it_is_read_to_its_end_is_read_anew() -> 
     """The simulation itself read on from where the log had begun a moment before."""
     simulate(8900036)
     simulate(8900184)
+
+
+def test_an_index_goes_on_where_a_log_was_trimmed_above_what_it_had_read_in_vain() -> None:
+    """The trim had been decided before there was an index: it took the log for lost."""
+    simulate(8901028)

@@ -12,7 +12,15 @@ import pytest
 
 from rowtide.core.errors import Elsewhere, LogTrimmed, Unavailable
 from rowtide.core.limits import Limits
-from rowtide.core.record import SINGLE, Envelope, NoOp, encode_body, encode_record
+from rowtide.core.record import (
+    SINGLE,
+    Body,
+    Envelope,
+    IndexBuild,
+    NoOp,
+    encode_body,
+    encode_record,
+)
 from rowtide.core.schema import GLOBAL, Index, ShardRange
 from rowtide.stream.logs.log import Entry
 from rowtide.stream.operations.index import IndexOperations, State
@@ -36,10 +44,14 @@ class TrimmedLog(MemoryLog):
         return bounds
 
 
-def logged(at: int) -> tuple[bytes, bytes]:
-    """Return a record of the table's log that has nothing for the index."""
+def logged(at: int, body: Body | None = None) -> tuple[bytes, bytes]:
+    """Return a record of the table's log that has nothing for the index, or the one given."""
     envelope = Envelope(at, 1, b"ownerid9", NOW_US + at, SINGLE)
-    return b"", encode_record(envelope, encode_body(NoOp()))
+    return b"", encode_record(envelope, encode_body(body or NoOp()))
+
+
+ABOUT = IndexBuild(table().table_id, None, ())
+"""That the table has gone through its rows for the index, which had nothing to learn of them."""
 
 
 def elsewhere(_shard_id: str) -> ShardOwner:
@@ -79,15 +91,34 @@ async def test_an_index_follows_a_log_that_was_trimmed_above_where_it_was_to_beg
             run.cancel()
 
 
+async def test_an_index_follows_a_log_that_was_trimmed_above_what_it_has_read_in_vain(
+    tmp_path: Path,
+) -> None:
+    """The trim had been decided before there was an index, and was done as it was followed."""
+    log = MemoryLog()
+    await log.append([logged(0)], deadline_s=1.0)
+    async with running(tmp_path) as owned:
+        for end, trimmed in ((1, 0), (4, 3)):
+            await log.trim(trimmed)
+            feeder = IndexFeeder(owned.owner, lambda: [SOURCE], elsewhere, lambda _shard_id: log)
+            async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+                run = tasks.create_task(feeder.run())
+                await followed(feeder, "s9", end)
+                run.cancel()
+            await log.append([logged(at) for at in range(end, 4)] or [logged(4)], deadline_s=1.0)
+
+
+@pytest.mark.parametrize("body", [ABOUT, NoOp()], ids=["learned", "nothing for it yet"])
 async def test_an_index_that_lost_a_log_says_why_and_goes_on_with_others_and_once_it_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, body: Body
 ) -> None:
     """A broker has lost what stood in the log; the deposed one that told so may be gone later."""
     monkeypatch.setattr(index_feed, "STUCK_S", 0.01)
     monkeypatch.setattr(index_feed, "IDLE_S", 0.001)
     lost, other = LostLog(), MemoryLog()
     for log in (lost, other):
-        await log.append([logged(at) for at in range(4)], deadline_s=1.0)
+        entries = [logged(0), logged(1, body), logged(2), logged(3)]
+        await log.append(entries, deadline_s=1.0)
     logs = {"s9": lost, "s10": other}
     async with running(tmp_path) as owned:
         sources = [SOURCE, ShardRange("s10", 1)]
