@@ -42,6 +42,7 @@ test-all: format-check lint types ## The gate with the long fault and property r
 	$(call SPLIT,)
 	@$(MAKE) --no-print-directory test-wheel
 
+# Simulated runs are the same there, and two thirds of the time.
 test-wheel: $(TEST) ## Tests on the built wheel, from an empty folder
 	rm -rf $(WHEEL)
 	$(BIN)/python -m build --wheel --no-isolation --outdir $(WHEEL)/dist . > /dev/null
@@ -51,7 +52,8 @@ test-wheel: $(TEST) ## Tests on the built wheel, from an empty folder
 	$(PIP) -q --python $(WHEEL)/venv/bin/python install --no-deps --ignore-installed $(WHEEL)/dist/*.whl
 	mkdir $(WHEEL)/empty
 	cd $(WHEEL)/empty && ../venv/bin/python -m pytest -q -c $(CURDIR)/pyproject.toml \
-		--rootdir $(CURDIR) -p no:cacheprovider -n auto -m "not slow and not ($(ALONE))" $(CURDIR)/tests
+		--rootdir $(CURDIR) -p no:cacheprovider -n auto -m "not slow and not ($(ALONE))" \
+		--ignore $(CURDIR)/tests/simulation $(CURDIR)/tests
 
 bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json")
 	$(BIN)/python -m tests.bench.codec
