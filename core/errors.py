@@ -19,6 +19,7 @@ __all__ = [
     "STATUS",
     "Elsewhere",
     "LogTrimmed",
+    "NotBuilt",
     "OutcomeUnknown",
     "Rejected",
     "StoreError",
@@ -98,6 +99,16 @@ class Rejected(StoreError):
         """Return this failure, which holds unless the catalog goes on where it was not read."""
         self.beyond = beyond
         return self
+
+
+class NotBuilt(Rejected):
+    """A local index can't be read: it does not have all rows yet, as far as the catalog was read.
+
+    Nobody is answered when it has them: who was told so elsewhere may ask where it is not known.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("OTSParameterInvalid", "Disallow read local index")
 
 
 class Unavailable(StoreError):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rowtide.core import key
 from rowtide.core.catalog import Catalog
-from rowtide.core.errors import Elsewhere, Unavailable, invalid, no_table
+from rowtide.core.errors import Elsewhere, NotBuilt, Unavailable, invalid, no_table
 from rowtide.core.limits import Limits
 from rowtide.core.schema import LOCAL, ShardRange, Table, check_table_name
 from rowtide.stream.measures.consumption import Consumption
@@ -73,7 +73,9 @@ class Directory:
         index = self.catalog.tables_by_id[table.main].index(table.name)
         if index is None or index.kind != LOCAL:
             return
-        if within_transaction or index.building:
+        if index.building:
+            raise NotBuilt
+        if within_transaction:
             raise invalid("Disallow read local index")
 
     def owner(self, table: Table, row: Sequence[tuple[bytes, bytes]]) -> ShardOwner:

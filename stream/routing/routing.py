@@ -5,14 +5,14 @@ says, unread. Everything else is tried here first: where a shard is another work
 raises ``Elsewhere``, having done nothing, and the request goes there as it came. Whoever was asked
 by another worker does not pass on again.
 
-No worker says that something is absent before it has read the catalog to its present end, unless
-it serves the catalog under a lease that holds, and does not change it just then. It answers by the
-catalog that it knows first, and reads only where something is missing there: a refusal changed
-nothing, so the request is tried again. A batch tells row by row that a table is missing, when
-others may be written: there the tables are looked for before. Who lists streams, or a stream's
-shards, reads first. Of a shard whose id was not given out, as far as was read, the end of the
-catalog is proven: a leader that was deposed tells an old one, and who hears that a transaction or
-a stream's position is gone does not ask again.
+No worker says that something is absent, or a local index not built, before it has read the catalog
+to its present end, unless it serves the catalog under a lease that holds, and does not change it
+just then. It answers by the catalog that it knows first, and reads only where something is missing
+there: a refusal changed nothing, so the request is tried again. A batch tells row by row that a
+table is missing, when others may be written: there the tables are looked for before. Who lists
+streams, or a stream's shards, reads first. Of a shard whose id was not given out, as far as was
+read, the end of the catalog is proven: a leader that was deposed tells an old one, and who hears
+that a transaction or a stream's position is gone does not ask again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from rowtide.core.authentication import Identity
-from rowtide.core.errors import Elsewhere, Rejected, Unavailable, invalid
+from rowtide.core.errors import Elsewhere, NotBuilt, Rejected, Unavailable, invalid
 from rowtide.stream.catalog.owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.http.edge import Handler
 from rowtide.stream.peers.hop import HopClient
@@ -60,6 +60,7 @@ CATALOG_OPERATIONS = frozenset(
 
 ABSENT = frozenset({"OTSObjectNotExist", "OTSSessionNotExist", "OTSTrimmedDataAccess"})
 """Codes that say that something is not there. What is not known of a shard is taken for trimmed."""
+
 
 LISTINGS = frozenset({"ListStream", "DescribeStream"})
 """What tells all that there is of something: what is missing in it is called absent, too."""
@@ -238,7 +239,7 @@ class Router:
         try:
             result = handler(identity, body)
         except Rejected as error:
-            if error.code not in ABSENT:
+            if not _may_be_read_of(error):
                 raise
             return self._current(handler, identity, body, proven=error.beyond)
         if isinstance(result, bytes | asyncio.Future):
@@ -251,7 +252,7 @@ class Router:
         try:
             return await result
         except Rejected as error:
-            if error.code not in ABSENT:
+            if not _may_be_read_of(error):
                 raise
             proven = error.beyond
         return await self._current(handler, identity, body, proven=proven)
@@ -263,3 +264,8 @@ class Router:
         await (self._catalog.prove() if proven else self._catalog.refresh())
         result = handler(identity, body)
         return result if isinstance(result, bytes) else await result
+
+
+def _may_be_read_of(error: Rejected) -> bool:
+    """Say whether a refusal is by what the catalog does not tell, as far as it was read."""
+    return error.code in ABSENT or isinstance(error, NotBuilt)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,15 @@ from rowtide.core.catalog import (
 from rowtide.core.errors import Elsewhere, LogTrimmed, Rejected, no_table
 from rowtide.core.limits import Limits
 from rowtide.core.position import Position, encode_position
-from rowtide.core.schema import KeyColumn, ShardRange, StreamSettings, Table, TableOptions
+from rowtide.core.schema import (
+    LOCAL,
+    Index,
+    KeyColumn,
+    ShardRange,
+    StreamSettings,
+    Table,
+    TableOptions,
+)
 from rowtide.core.transaction_id import session_missing
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog.owner import CatalogOwner
@@ -68,12 +77,13 @@ class Follower:
         self.owner = CatalogOwner(log.twin(), self.tail, owner=b"ownerid2", clock_us=lambda: 1)
         self.serving = False
         self.handlers: dict[str, Handler] = {
+            "GetRow": self.get_row,
             "PutRow": self.put_row,
             "BatchWriteRow": self.batch_write_row,
             "ListTable": self.list_table,
             "CommitTransaction": self.commit,
         }
-        directory = Directory(self.owner.catalog, {}, Limits(), lambda: 1)
+        self.directory = directory = Directory(self.owner.catalog, {}, Limits(), lambda: 1)
         streams = StreamOperations(directory)
         self.handlers["GetStreamRecord"] = streams.get_stream_record
         self.handlers["ListStream"] = streams.list_stream
@@ -99,6 +109,10 @@ class Follower:
         if self.owner.catalog.table(identity.instance, body.decode()) is None:
             raise no_table()
         return b"put"
+
+    def get_row(self, identity: Identity, body: bytes) -> bytes:
+        self.directory.check_index_read(self.directory.table(identity.instance, body.decode()))
+        return b"row"
 
     def get_range(self, identity: Identity, body: bytes, shards: frozenset[str]) -> bytes:
         name = pb.GetRangeRequest.FromString(body).table_name
@@ -138,7 +152,12 @@ class Follower:
 
 
 def _table(name: str, shard: ShardRange | None = None) -> list[Document]:
-    table = Table(
+    table = _table_named(name, shard)
+    return [Document(TABLE, table_id(table), table_content(table))]
+
+
+def _table_named(name: str, shard: ShardRange | None = None) -> Table:
+    return Table(
         instance=ANN.instance,
         name=name,
         table_id=ord(name[0]),
@@ -152,7 +171,13 @@ def _table(name: str, shard: ShardRange | None = None) -> list[Document]:
         shards=(shard or ShardRange(f"s{name}", SLOT),),
         split_points=(),
     )
-    return [Document(TABLE, table_id(table), table_content(table))]
+
+
+def _indexed(*, building: bool) -> list[Document]:
+    """Return the table ``c`` with a local index ``d``."""
+    index = Index("d", 100, LOCAL, ("PK1", "n"), (), 0, building=building)
+    changed = replace(_table_named("c"), indexes=(index,), defined_columns=(("n", 1),))
+    return [Document(TABLE, table_id(changed), table_content(changed))]
 
 
 def batch(names: Iterable[str]) -> bytes:
@@ -250,6 +275,19 @@ async def test_no_shard_is_called_trimmed_by_what_a_deposed_leader_tells() -> No
         await follower.asked("GetStreamRecord", stream_request("s7"))
     with pytest.raises(LogTrimmed):
         await follower.asked("GetStreamRecord", stream_request("s9"))
+
+
+async def test_no_local_index_is_refused_before_the_catalog_was_read(follower: Follower) -> None:
+    """Who reads of a table that its index is built may have been told so by another worker."""
+    await follower.first.change(lambda _catalog, _stamp: _indexed(building=True))
+    await follower.owner.refresh()
+    before = follower.tail.asked
+    with pytest.raises(Rejected, match="Disallow read local index"):
+        await follower.asked("GetRow", b"d")
+    assert follower.tail.asked == before + 1
+    await follower.first.change(lambda _catalog, _stamp: _indexed(building=False))
+    assert await follower.asked("GetRow", b"d") == (b"row", 1)
+    assert await follower.asked("GetRow", b"d") == (b"row", 0)
 
 
 async def test_tables_are_listed_by_the_catalog_as_it_is_now(follower: Follower) -> None:
