@@ -34,7 +34,7 @@ from rowtide.stream.shards.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.slots.changelog_recovery import StartPassed, recover_rows
 from rowtide.stream.slots.failures import StoreBehind, logged
 from rowtide.stream.slots.local_rows import begun, known_shards, local_rows, unseen
-from rowtide.stream.slots.standby_reach import Reach
+from rowtide.stream.slots.standby_reach import Reach, Removed
 from rowtide.stream.slots.standby_shard import StandbyShard, Unflushed
 from rowtide.stream.slots.surroundings import Surroundings
 
@@ -105,6 +105,8 @@ class Standby:
         """Why this life can't go on, as somebody met it who only told us of something."""
         self._touched_s = 0.0
         self._lacking_rounds = 0
+        self._misled = False
+        """Whether what the changelog tells is known to be ahead of what the catalog was read to."""
         self._roomy: set[str] = set()
         """Shards for which room has been made."""
         self._wake = asyncio.Event()
@@ -174,7 +176,7 @@ class Standby:
         for shard_id, (table, shard) in wanted.items():
             followed = self.shards.get(shard_id)
             if followed is not None:
-                followed.retable(table)
+                followed.retable(table, shard)
             elif not any(self._goes_on(parent) for parent in shard.parents if parent in wanted):
                 self.shards[shard_id] = self._follow(table, shard, rows)
 
@@ -281,7 +283,8 @@ class Standby:
         self._lacking_rounds = min(self._lacking_rounds + 1, 20) if lacking else 0
         if until > (rows.changelog_position() or 0) or lacking:
             asked_s = self._clock_s()
-            await self._catalog_read()
+            await (self._catalog_proven() if self._misled else self._catalog_read())
+            self._misled = False
             self._require_settled()
             if not await self._read_since(asked_s):
                 return
@@ -290,6 +293,9 @@ class Standby:
                 await self._make_room(shard, rows)
             try:
                 await self._recover(rows, until)
+            except Removed as error:
+                self._hide(error.shards)
+                return
             except Unavailable as error:
                 # Of shards that lack something nothing is shown: they wait for the next round.
                 logger.info("standby of slot %d reads on later: %s", self.number, error)
@@ -302,6 +308,16 @@ class Standby:
         else:
             return
         self._touched_s = self._clock_s()
+
+    def _hide(self, shards: Collection[StandbyShard]) -> None:
+        """Show shards no more whose rows go: they are elsewhere, which the catalog did not tell."""
+        self._misled = True
+        for shard in shards:
+            if shard.ended:
+                shard.leave()
+            else:
+                shard.lack("its rows are removed, as of one that is another slot's by now")
+        self._wake.set()
 
     async def _mend(self, lacking: Collection[StandbyShard], until: int) -> None:
         """Let shards go on that have what the changelog has of them, which was read ``until``.

@@ -3,14 +3,16 @@
 A copy reads the changelog only as far as it has read the logs, so its entries bring nothing new. A
 log is read to the end that its broker tells, and one that was deposed, and does not know it, tells
 an old one. So entries are looked at before they are folded: those that are ahead of a log's fold
-would show a part of what came later.
+would show a part of what came later. Nor does a copy show a shard whose rows are removed without a
+word in its log: they went to another slot, which neither the log's end nor the catalog may have
+told, both as deposed brokers have them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from rowtide.core.chunk import header
+from rowtide.core.chunk import DELETED, header
 from rowtide.core.errors import Unavailable
 from rowtide.core.mark import mark_key, mark_position
 from rowtide.stream.logs.changelog import ChangelogEntry
@@ -18,7 +20,15 @@ from rowtide.stream.shards.copy import row_ranges
 from rowtide.stream.slots.changelog_flush import tombstone_stamp
 from rowtide.stream.slots.standby_shard import StandbyShard
 
-__all__ = ["Reach"]
+__all__ = ["Reach", "Removed"]
+
+
+class Removed(Unavailable):
+    """Rows that ``shards`` show are removed, and not by what is in their logs."""
+
+    def __init__(self, shards: Collection[StandbyShard]) -> None:
+        super().__init__()
+        self.shards = shards
 
 
 class Reach:
@@ -34,7 +44,10 @@ class Reach:
         ]
 
     def require(self, entries: Sequence[ChangelogEntry]) -> None:
-        """Raise ``Unavailable`` where an entry tells of more than was read of its shard's log."""
+        """Raise ``Unavailable`` where an entry tells of more than was read of its shard's log.
+
+        Raises ``Removed`` where shards are not to be shown any more before it is folded.
+        """
         for entry in entries:
             if entry.key[:1] == b"r":
                 ahead = self._is_later(entry)
@@ -42,6 +55,8 @@ class Reach:
                 ahead = entry.value is not None and self._is_further(entry.key, entry.value)
             if ahead:
                 raise Unavailable(f"the changelog at {entry.offset} is ahead of a log")
+            if entry.value is None:
+                self._require_gone(entry)
 
     def _is_further(self, mark: bytes, value: bytes) -> bool:
         shard = self._marks.get(mark)
@@ -55,3 +70,17 @@ class Reach:
         if not having or any(shard.lacks or shard.broken for shard in having):
             return False  # Nobody shows it.
         return stamp > max(max(s.shard.state.stamp, s.place.floor_us) for s in having)
+
+    def _require_gone(self, entry: ChangelogEntry) -> None:
+        """Raise where a row is removed that lives in what was read of its shard's log."""
+        stamp = tombstone_stamp(entry.headers)
+        within = [shard for low, high, shard in self._ranges if low <= entry.key < high]
+        shown = [shard for shard in within if shard.fresh_s is not None]
+        if not stamp or not shown:
+            return
+        stored = shown[0].rows.get(entry.key)
+        if stored is None:
+            return
+        found = header(stored)
+        if not found[1] & DELETED and found[4] <= stamp:
+            raise Removed(shown)

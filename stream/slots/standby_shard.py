@@ -91,8 +91,11 @@ class StandbyShard:
 
     @property
     def lag(self) -> int:
-        """Entries that the log had more than the rows, when it last told."""
-        return max(0, self.end - 1 - self.shard.state.applied)
+        """Entries that the log had more than the rows, when it last told.
+
+        Up to its seal at least, once the catalog has that: a deposed broker tells an end of before.
+        """
+        return max(0, max(self.end - 1, self.place.sealed_at) - self.shard.state.applied)
 
     def begin(self, topic: str, lacks: str = "") -> None:
         """Follow the log, from what the rows have on; first ``mend`` where they lack something."""
@@ -113,8 +116,9 @@ class StandbyShard:
             self._tails.leave(self._tail)
             self._tail = None
 
-    def retable(self, table: Table) -> None:
-        """Take over the table as the catalog has it now."""
+    def retable(self, table: Table, place: ShardRange) -> None:
+        """Take over the table, and the shard, as the catalog has them now."""
+        self.place = place
         if table != self.shard.table:
             self.shard.retable(table)
 
@@ -145,7 +149,7 @@ class StandbyShard:
 
     def trimmed(self) -> None:
         """Wait for the changelog, which has what is gone from the log."""
-        self._lack("its log was trimmed, the changelog has the rows")
+        self.lack("its log was trimmed, the changelog has the rows")
 
     def _fold(self, entries: Sequence[Entry]) -> None:
         shard = self.shard
@@ -153,12 +157,12 @@ class StandbyShard:
         try:
             writes, _ = replay(shard, entries)
             if shard.indexes.passed_over - self._dropped:
-                self._lack("it has an index that the catalog had not yet")
+                self.lack("it has an index that the catalog had not yet")
                 return
             take(shard, self.rows, writes)
             self._note(writes, entries[-1].offset)
         except StoreFailed as error:
-            self._lack(str(error))
+            self.lack(str(error))
         except record.CorruptRecord as error:
             logger.critical("shard %s is not kept warm: %s", shard.shard_id, error)
             self.broken = str(error)
@@ -180,7 +184,7 @@ class StandbyShard:
         """Return what a slot that opens on these rows need not look up."""
         return Unflushed(self._since, self.shard.state.applied, self._written.keys())
 
-    def _lack(self, what: str) -> None:
+    def lack(self, what: str) -> None:
         """Show nothing until ``mend``: what was folded since the last write is forgotten."""
         logger.info("shard %s is not followed for a moment: %s", self.place.shard_id, what)
         self._dropped |= self.shard.indexes.passed_over

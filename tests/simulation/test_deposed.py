@@ -110,6 +110,40 @@ def test_a_copy_does_not_read_the_changelog_further_than_its_log() -> None:
     play(story, copies=True)
 
 
+def test_a_copy_does_not_show_a_shard_whose_rows_are_removed_from_its_slot() -> None:
+    """A shard was moved to another slot, and its rows were removed from the former one's changelog.
+
+    Deposed leaders told neither its seal nor, of the catalog, the move: the copy showed it as new,
+    without rows.
+    """
+
+    async def program(world: World) -> None:
+        world.shared.group.tell_s_max = 0.01
+        world.shared.copies = True
+        await world.begin()
+        first, second, third = world.live()
+        scene = Scene(world)
+        world.shared.group.divide({0: third.address, 1: first.address})
+        await scene.until(lambda: served(first) == {SHARD} and "s2" in served(third))
+        await scene.done(A, UPDATE)
+        world.flush(A)
+        await scene.watch(0.5)
+        # So that the log goes on behind the row: what is later than all of it is waited for.
+        world.shared.group.divide({0: first.address, 1: third.address})
+        await scene.until(lambda: served(third) == {SHARD} and "s2" in served(first))
+        await scene.until(lambda: any(c.place.shard_id == SHARD for c in second.copied_shards()))
+        for where in (CATALOG, EVERY_SHARD):
+            world.depose(B, where, 0, 8000)
+        world.move(0, 0, 0)
+        await scene.until(lambda: len(served(first)) == 3)
+        third.roster.slots[1]._swept.set()  # As it is every 30 s; here before the next flush.
+        await scene.watch(12)
+        assert not served(third)
+        await world.settle()
+
+    in_world(program, workers=3, slots=2)
+
+
 def a_shard_is_not_closed_by_a_changelog_of_before(where: int = CHANGELOG) -> None:
     """What the changelog had beyond the end that was told, and the log no more, was told as lost:
     the shard stayed closed, and an operator might have accepted that. Where only the log's end is

@@ -34,3 +34,8 @@ def test_a_stream_that_is_trimmed_while_it_is_read_to_its_end_is_read_anew() -> 
 def test_an_index_goes_on_where_a_log_was_trimmed_above_what_it_had_read_in_vain() -> None:
     """The trim had been decided before there was an index: it took the log for lost."""
     simulate(8901028)
+
+
+def test_a_copy_does_not_show_a_shard_as_new_that_went_to_another_slot() -> None:
+    """Deposed leaders told its log's end before its seal; its rows had been removed by then."""
+    simulate(4910319)

@@ -137,6 +137,22 @@ async def test_a_transaction_is_there_whole_or_not_at_all(tmp_path: Path) -> Non
             assert seen == ["-", "a=1 b=1", "a=1 b=1", "a=1 b=1", "a=2 b=2 c=2"]
 
 
+async def test_a_shard_that_has_ended_is_not_shown_as_new_before_its_seal_was_read(
+    tmp_path: Path,
+) -> None:
+    """The catalog tells of the seal; a deposed broker may tell an end of the log before it."""
+    async with opened(tmp_path / "a") as shop:
+        with copied(tmp_path / "b") as copy:
+            await atomically(shop, "P a=1", "P b=1")
+            await copy.read(shop, asked_s=1.0)
+            assert copy.shard.fresh_s == 1.0
+            ended = replace(copy.shard.place, sealed_us=1, sealed_at=5)
+            copy.shard.retable(copy.shard.shard.table, ended)
+            await copy.read(shop, asked_s=2.0)
+            assert (copy.shard.fresh_s, copy.shard.lag) == (1.0, 4)
+            assert not copy.shard.read_since(1.5)
+
+
 async def test_a_view_is_as_young_as_the_question_whose_end_it_reached(tmp_path: Path) -> None:
     async with opened(tmp_path / "a") as shop:
         with copied(tmp_path / "b") as copy:
@@ -201,7 +217,7 @@ async def test_an_index_that_is_not_heard_of_yet_is_waited_for(tmp_path: Path) -
             copy.shard.take(entries, 2, 1.0)
             assert copy.shard.lacks
             assert copy.rows.get(mark_key("s1")) is None
-            copy.shard.retable(indexed)
+            copy.shard.retable(indexed, copy.shard.place)
             copy.shard.mend(lambda number: number == 9)
             await copy.read(shop)
             assert canonical(copy.rows) == canonical(shop.rows)
