@@ -266,6 +266,8 @@ class ReshapeOperations:
             change = catalog.reshapes.get(told["id"])
             if change is None:
                 raise Unavailable(f"Nothing is planned for shard {told['id']} any more.")
+            if told["claim"] < change.copier:  # A former owner, which has not heard of it.
+                raise Unavailable(f"A later owner copies shard {told['id']}.")
             shard_id, count = change.children[0].shard_id, 0
             if change.copier >= 0:
                 left[:] = [shard_id]

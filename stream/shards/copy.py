@@ -26,8 +26,9 @@ from rowtide.core.transaction_id import COMMITS
 from rowtide.stream.logs.log import Log
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.replay import Range
 
-__all__ = ["CopyLost", "ShardCopy", "is_complete", "row_ranges"]
+__all__ = ["CopyLost", "Range", "ShardCopy", "came_back", "is_complete", "row_ranges"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,14 +42,20 @@ PATIENCE_S = 600.0
 RETRY_S = 0.05
 RETRY_S_MAX = 1.0
 
-Range = tuple[bytes, bytes]
-"""Keys of the store: low <= key < high."""
-
 
 def row_ranges(table: Table, shard: ShardRange) -> list[Range]:
     """Return where a shard's rows are stored, those of its table's local indexes among them."""
     local = (index.table_id for index in table.indexes if index.kind == LOCAL)
     return [_range(number, shard) for number in (table.table_id, *local)]
+
+
+def came_back(table: Table, shard: ShardRange, others: Iterable[ShardRange]) -> list[Range]:
+    """Return keys that went elsewhere after a shard ended, and came back with one of ``others``.
+
+    That one's copy tells what is there; what is read of the former one only now is of long before.
+    """
+    later = [o for o in others if o.copied and 0 < shard.sealed_us <= o.floor_us]
+    return [keys for other in later for keys in row_ranges(table, other)]
 
 
 def _range(number: int, shard: ShardRange) -> Range:

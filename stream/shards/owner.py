@@ -34,7 +34,7 @@ from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.appender import Appender, BatchRefused, LogShortened
 from rowtide.stream.shards.open_transactions import Held, Nothing, OpenTransactions
 from rowtide.stream.shards.recent_entries import RecentEntries
-from rowtide.stream.shards.replay import replay, take
+from rowtide.stream.shards.replay import Range, among, replay, take
 from rowtide.stream.shards.row_store import RowStore, StoreFailed
 from rowtide.stream.shards.waiting import Reply, Tell, Waiting, answer, fail
 
@@ -99,7 +99,9 @@ class ShardOwner:
         """Store keys written since the last flush to the changelog."""
         self.accounted = False
         """Whether ``dirty`` has all that the rows hold of this shard and the changelog may lack."""
-        self._unflushed: dict[tuple[bytes, bytes], int] = {}
+        self._unflushed: dict[Range, int] = {}
+        self.others: Callable[[], Sequence[Range]] = tuple
+        """Keys that are another shard's here by now: what the log did to them is passed over."""
         self.watches: list[set[bytes]] = []
         """Each has the store keys written since somebody began to copy the rows."""
         self.followers: dict[asyncio.Event, None] = {}
@@ -500,15 +502,17 @@ class ShardOwner:
 
     def find_unflushed(self) -> None:
         """Make the noted chunks dirty: those of each place that are no older than its entry."""
+        others = self.others()
         for (low, high), stamp in self._unflushed.items():
             if low[:1] == ROWS:
-                self.dirty.update(self.rows.changed_since(low, high, stamp))
+                changed = self.rows.changed_since(low, high, stamp)
+                self.dirty.update(key for key in changed if not among(key, others))
             else:
                 self.dirty.add(low)
         self._unflushed.clear()
 
     def _write(self, writes: Writes) -> None:
-        take(self.shard, self.rows, writes)
+        writes = take(self.shard, self.rows, writes, self.others())
         self.dirty.update(map(_key_of, writes))
         for watch in self.watches:
             watch.update(map(_key_of, writes))

@@ -14,7 +14,10 @@ from rowtide.core.shard_state import ShardState
 from rowtide.stream.logs.log import Entry
 from rowtide.stream.shards.row_store import RowStore
 
-__all__ = ["replay", "shard_at_mark", "take"]
+__all__ = ["Range", "among", "replay", "shard_at_mark", "take"]
+
+Range = tuple[bytes, bytes]
+"""Keys of the store: low <= key < high."""
 
 
 def shard_at_mark(table: Table, shard: ShardRange, rows: RowStore, limits: Limits) -> Shard:
@@ -49,7 +52,18 @@ def replay(shard: Shard, entries: Sequence[Entry]) -> tuple[Writes, int]:
     return writes, claim
 
 
-def take(shard: Shard, rows: RowStore, writes: Writes) -> None:
-    """Write what a shard's entries did, and its mark with it: all of that or nothing."""
-    rows.take(writes, [(mark_key(shard.shard_id), encode_mark(shard.state))])
+def take(shard: Shard, rows: RowStore, writes: Writes, others: Sequence[Range] = ()) -> Writes:
+    """Write what a shard's entries did, and its mark with it: all of that or nothing.
+
+    What lies in ``others`` is left out: those keys went elsewhere and came back with another shard,
+    which has told by its copy what is there. Returns what was written.
+    """
+    taken = [w for w in writes if not among(w[0], others)] if others else writes
+    rows.take(taken, [(mark_key(shard.shard_id), encode_mark(shard.state))])
     shard.applied(writes)
+    return taken
+
+
+def among(key: bytes, ranges: Sequence[Range]) -> bool:
+    """Say whether a key is in one of the ranges."""
+    return any(low <= key < high for low, high in ranges)

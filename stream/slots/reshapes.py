@@ -15,15 +15,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from rowtide.core import record
-from rowtide.core.errors import StoreError, Unavailable
+from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.reshape import MOVE, Reshape, Sealed, plan_of
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.logs.log import Log
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.appender import LogShortened
-from rowtide.stream.shards.copy import ShardCopy, is_complete, row_ranges
+from rowtide.stream.shards.copy import Range, ShardCopy, came_back, is_complete, row_ranges
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore
 from rowtide.stream.slots.closed_shards import ClosedShards
@@ -117,7 +118,8 @@ class SlotReshapes:
                 for table, shard in left:
                     try:
                         self._require_whole(shard)
-                        owner = await self._opener.open_ended(table, shard, rows)
+                        others = partial(self._others, table, shard)
+                        owner = await self._opener.open_ended(table, shard, rows, others)
                     except (LogShortened, record.CorruptRecord) as error:
                         self._closed.close(shard.shard_id, error)
                     except StoreError as error:
@@ -187,6 +189,15 @@ class SlotReshapes:
         """Return the shards that have ended and are not ``known`` here, parents first."""
         return [pair for pair in self._links.ended(self._number) if pair[1].shard_id not in known]
 
+    def _others(self, table: Table, shard: ShardRange) -> list[Range]:
+        """Return the keys of which a shard that has ended tells nothing any more."""
+        number = table.table_id
+        held = self._links.held(self._number, number)
+        ended = [s for of, s in self._links.ended(self._number) if of.table_id == number]
+        coming = [s for s in held if s.copied and self._links.is_arriving(s)]
+        found = came_back(table, shard, [*held, *ended])
+        return [*found, *(keys for s in coming for keys in row_ranges(table, s))]
+
     def _require_whole(self, shard: ShardRange) -> None:
         """Raise ``LogShortened`` where a shard came from one that can't be read."""
         for parent in shard.parents:
@@ -220,27 +231,36 @@ class SlotReshapes:
     async def _carry(self, reshape_id: str, claim: int) -> None:
         """Carry one change through, whatever it takes, until the catalog plans it no more."""
         wait_s = RETRY_S
-        carried = self._carried
+        carried, again = self._carried, False
         try:
             while (reshape := self._links.plan(reshape_id)) is not None:
                 logger.info("%s of %s", reshape.kind, ", ".join(reshape.parents))
                 try:
-                    await self._through(reshape, claim)
+                    await self._through(reshape, claim, again=again)
                 except StoreError as error:
                     logger.info("%s of %s goes on later: %s", reshape.kind, reshape_id, error)
+                again = True
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_S_MAX)
         finally:
             carried.discard(reshape_id)
 
-    async def _through(self, reshape: Reshape, claim: int) -> None:
+    async def _through(self, reshape: Reshape, claim: int, *, again: bool) -> None:
         owners = self._parents(reshape)
         if reshape.kind == MOVE:
             await self._move(reshape, owners[0], claim)
             return
         await self._links.prepare(reshape)
         await self._quiet(owners)
+        if again or len(owners) > 1:
+            await self._require_appending(owners)
         await self._finish(reshape, owners)
+
+    async def _require_appending(self, owners: Sequence[ShardOwner]) -> None:
+        """Raise what keeps a log from taking its seal, while all of them are still served."""
+        for owner in owners:
+            if owner.shard.shard_id not in self.ended:
+                await owner.submit_hidden(record.NoOp())
 
     async def _finish(self, reshape: Reshape, owners: Sequence[ShardOwner]) -> None:
         seals = {owner.shard.shard_id: await self._sealed(owner, reshape) for owner in owners}
@@ -253,7 +273,13 @@ class SlotReshapes:
             # What was copied, or waited for, was the former owner's.
             raise Unavailable(f"shard {shard_id} was opened again meanwhile")
         if shard_id not in self.ended:
-            await self._seal(owner, plan_of(reshape))
+            try:
+                await self._seal(owner, plan_of(reshape))
+            except StoreError:
+                await owner.drain()  # Until it is known whether the seal stands.
+                if not owner.closed and owner.shard.state.seal is None:
+                    owner.open()  # It is served until it is tried again.
+                raise
             # Before anybody else runs: a flush finds it among the open or the ended.
             self.ended[shard_id] = owner
         seal = owner.shard.state.seal
@@ -290,12 +316,7 @@ class SlotReshapes:
             try:
                 await self._sealed(owner, reshape)
             except StoreError as error:
-                await owner.drain()  # Until it is known whether the seal stands.
-                if owner.closed:
-                    raise
-                if owner.shard.state.seal is None:
-                    owner.open()
-                if not left:
+                if owner.closed or not left:
                     raise
                 logger.info("shard %s ends later: %s", owner.shard.shard_id, error)
                 await asyncio.sleep(SEAL_AGAIN_S)
@@ -306,19 +327,29 @@ class SlotReshapes:
         """Copy what is written meanwhile until little is left, there too.
 
         A slot that folds nothing might never open the child: it is waited for. Raises
-        ``Unavailable`` where the move is planned no more.
+        ``Unavailable`` where the move is planned no more, or copied anew by somebody else.
         """
         before, rounds = -1, 0
         while rounds < ROUNDS_MAX:
             copied = await copy.delta()
-            received = await self._links.received(child)
-            if copied <= LEFT_ENTRIES and copy.end - received <= LEFT_RECORDS:
+            received = await self._received(child)
+            little = copied <= LEFT_ENTRIES and copy.end - received <= LEFT_RECORDS
+            if little and received >= 0:  # Of a small shard nothing may have been folded yet.
                 return
             rounds += received > before or received >= copy.end - 1
             before = max(before, received)
             await asyncio.sleep(ROUND_S)
-            if self._links.plan(reshape.id) is None:
-                raise Unavailable(f"the move of {reshape.id} is planned no more")
+            planned = self._links.plan(reshape.id)
+            if planned is None or planned.children != reshape.children:
+                raise Unavailable(f"the move of {reshape.id} is planned no more as it was begun")
+
+    async def _received(self, child: ShardRange) -> int:
+        """Return how far the other slot is; whoever can't be asked is waited for, too."""
+        try:
+            return await self._links.received(child)
+        except (Unavailable, OutcomeUnknown) as error:
+            logger.debug("nobody tells how far shard %s is: %s", child.shard_id, error)
+            return -1
 
     def _parents(self, reshape: Reshape) -> list[ShardOwner]:
         """Return the parents, open or ended. Raises ``Unavailable``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from rowtide.core.errors import StoreError, Unavailable
@@ -19,7 +19,7 @@ from rowtide.core.shard_state import in_force, options_body
 from rowtide.stream.logs.log import Entry
 from rowtide.stream.shards.appender import LogShortened, read_known
 from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.shards.replay import shard_at_mark
+from rowtide.stream.shards.replay import Range, shard_at_mark
 from rowtide.stream.shards.row_store import RowStore
 from rowtide.stream.slots.standby_shard import Unflushed
 from rowtide.stream.slots.surroundings import Surroundings
@@ -90,12 +90,20 @@ class ShardOpener:
         """Return the owner-to-be of a shard whose log somebody else still writes."""
         return self._owner_of(table, shard, rows)
 
-    async def open_ended(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
+    async def open_ended(
+        self,
+        table: Table,
+        shard: ShardRange,
+        rows: RowStore,
+        others: Callable[[], Sequence[Range]] = tuple,
+    ) -> ShardOwner:
         """Return the owner of a shard that was sealed, its rows complete up to its seal.
 
-        Its log is read where the rows or the changelog lack something of it. Raises as ``open``.
+        Its log is read where the rows or the changelog lack something of it; what it did to keys
+        among ``others`` is passed over. Raises as ``open``.
         """
         owner = self._owner_of(table, shard, rows)
+        owner.others = others
         state = owner.shard.state
         async with _answering(owner):
             start, end = await owner.log.bounds()
@@ -156,7 +164,9 @@ class ShardOpener:
         async with _answering(owner):
             end = await owner.appender.fence()
         shard.claimed(-1, self._owner)
-        first = owner.end if warm or self._knows(owner) else rows.flushed(shard.shard_id) + 1
+        # A warm one that reads again what an earlier life folded does not know yet what is dirty.
+        known = (warm and owner.accounted) or self._knows(owner)
+        first = owner.end if known else rows.flushed(shard.shard_id) + 1
         replayed = await self._replay(owner, max(start, min(owner.end, first)), end)
         owner.accounted = True
         self.starts[shard.shard_id] = start

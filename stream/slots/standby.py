@@ -29,7 +29,7 @@ from rowtide.core.errors import StoreError, Unavailable
 from rowtide.core.mark import decode_mark, mark_key
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.kafka.tails import LogTails
-from rowtide.stream.shards.copy import row_ranges
+from rowtide.stream.shards.copy import came_back, row_ranges
 from rowtide.stream.shards.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.slots.changelog_recovery import StartPassed, recover_rows
 from rowtide.stream.slots.failures import StoreBehind, logged
@@ -179,6 +179,10 @@ class Standby:
                 followed.retable(table, shard)
             elif not any(self._goes_on(parent) for parent in shard.parents if parent in wanted):
                 self.shards[shard_id] = self._follow(table, shard, rows)
+        for followed in self.shards.values():
+            table = followed.shard.table
+            beside = [shard for of, shard in wanted.values() if of.table_id == table.table_id]
+            followed.others = came_back(table, followed.place, beside)
 
     def _goes_on(self, parent: str) -> bool:
         """Say whether a shard's end has still to be read: what it became begins behind that.

@@ -20,7 +20,7 @@ from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.kafka.tails import LogTails, Tail
 from rowtide.stream.logs.log import Entry
-from rowtide.stream.shards.replay import replay, shard_at_mark, take
+from rowtide.stream.shards.replay import Range, replay, shard_at_mark, take
 from rowtide.stream.shards.row_store import RowStore, StoreFailed
 
 __all__ = ["StandbyShard", "Unflushed"]
@@ -72,6 +72,8 @@ class StandbyShard:
         """The log's next offset, as last told."""
         self.lacks = ""
         self.broken = ""
+        self.others: Sequence[Range] = ()
+        """Keys that came back to the slot with another shard after this one had ended."""
         self._tails = tails
         self._learned = learned
         self._limits = limits
@@ -159,8 +161,8 @@ class StandbyShard:
             if shard.indexes.passed_over - self._dropped:
                 self.lack("it has an index that the catalog had not yet")
                 return
-            take(shard, self.rows, writes)
-            self._note(writes, entries[-1].offset)
+            taken = take(shard, self.rows, writes, self.others)
+            self._note(taken, entries[-1].offset)
         except StoreFailed as error:
             self.lack(str(error))
         except record.CorruptRecord as error:

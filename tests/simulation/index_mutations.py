@@ -41,7 +41,7 @@ def _built_at_once(
 
 
 def _found_anywhere(
-    entries: Sequence[Entry], owner: ShardOwner
+    entries: Sequence[Entry], owner: ShardOwner, *, learned: bool
 ) -> tuple[list[IndexWrite], int, int]:
     number = owner.shard.table.table_id
     writes: list[IndexWrite] = []

@@ -66,12 +66,17 @@ STORIES: dict[str, Callable[[], None]] = {
 
 
 def first_found(mutation: Mutation) -> int | None:
-    """Return the first seed that finds a fault."""
+    """Return the first seed that finds a fault.
+
+    A name or an argument that is no more is a fault of this file, and finds nothing.
+    """
     for seed in range(mutation.every, mutation.seeds_max + 1, mutation.every):
         try:
             with planted(mutation):
                 simulate(mutation.behind + seed)
-        except Found:
+        except Found as found:
+            if isinstance(found.__cause__, TypeError | AttributeError | NameError):
+                raise
             return seed
     return None
 

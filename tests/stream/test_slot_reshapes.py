@@ -47,7 +47,9 @@ class Around:
     def knows(self, shard_id: str) -> bool:
         return any(shard.shard_id == shard_id for shard in self.shards)
 
-    async def open_ended(self, of: Table, shard: ShardRange, _rows: RowStore) -> ShardOwner:
+    async def open_ended(
+        self, of: Table, shard: ShardRange, _rows: RowStore, _others: object
+    ) -> ShardOwner:
         if shard.shard_id in self.away:
             raise Unavailable(f"{shard.shard_id} has no leader")
         self.read.append(shard.shard_id)
