@@ -20,10 +20,11 @@ TEST := $(VENV)/.test
 # The wheel is tested from an empty folder in an environment of its own: it borrows the installed
 # dependencies of .venv by a plain path, so that .venv's link to the source tree does not follow.
 WHEEL := build/wheel
-# Tests that start no server run on all processors, the others one after another.
+# Tests that start no server run on all processors, the others one after another. What is skipped
+# is told with its reason: a tool that is missing must not pass for a check that was made.
 ALONE := kafka or system
-SPLIT = $(BIN)/python -m pytest -q -n auto -m "$(1)not ($(ALONE))"; alone=$$?; \
-	$(BIN)/python -m pytest -q -m "$(1)($(ALONE))" && exit $$alone
+SPLIT = $(BIN)/python -m pytest -q -rs -n auto -m "$(1)not ($(ALONE))"; alone=$$?; \
+	$(BIN)/python -m pytest -q -rs -m "$(1)($(ALONE))" && exit $$alone
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -51,7 +52,7 @@ test-wheel: $(TEST) ## Tests on the built wheel, from an empty folder
 		> "$$($(WHEEL)/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
 	$(PIP) -q --python $(WHEEL)/venv/bin/python install --no-deps --ignore-installed $(WHEEL)/dist/*.whl
 	mkdir $(WHEEL)/empty
-	cd $(WHEEL)/empty && ../venv/bin/python -m pytest -q -c $(CURDIR)/pyproject.toml \
+	cd $(WHEEL)/empty && ../venv/bin/python -m pytest -q -rs -c $(CURDIR)/pyproject.toml \
 		--rootdir $(CURDIR) -p no:cacheprovider -n auto -m "not slow and not ($(ALONE))" \
 		--ignore $(CURDIR)/tests/simulation $(CURDIR)/tests
 

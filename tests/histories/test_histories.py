@@ -1,8 +1,9 @@
 """Eight clients, three worker processes and a real broker, struck: every answer can be explained.
 
-Three short runs with two faults each; ``python -m tests.histories.run`` makes long ones, with every
-fault. The seed is printed; ROWTIDE_SEED repeats a run's operations and strikes. What a run brought
-is then spoilt in copies, a third of the ways each, and each spoiling is to be found.
+Three short runs with two faults each, and a slow one whose worker stands still for half a minute;
+``python -m tests.histories.run`` makes long ones, with every fault. The seed is printed;
+ROWTIDE_SEED repeats a run's operations and strikes. What a short run brought is then spoilt in
+copies, a third of the ways each, and each spoiling is to be found.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.histories.campaign import Plan, run
+from tests.histories.campaign import Plan, Report, run
 from tests.histories.faults import Strike, drawn
-from tests.histories.judgement import judge
+from tests.histories.judgement import Evidence, judge
 from tests.histories.planted import PLANTED, planted
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 
 WORKERS = 3
 HOLD_S_MAX = 4.0
+PAUSE_S = 30.0
 OPTIONS = ("--lease-s", "1.5", "--flush-s", "1")
 
 COPIED = "a worker without a broker, a broker killed"
@@ -44,12 +46,8 @@ def schedule(faults: Sequence[str], seed: int) -> list[Strike]:
     ]
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_every_answer_can_be_explained(
-    name: str, seed: int, tmp_path: Path, cache_dir: Path
-) -> None:
-    standbys = int(name == COPIED)
-    plan = Plan(name, seed, schedule(RUNS[name], seed), WORKERS, OPTIONS, standbys=standbys)
+def played(plan: Plan, tmp_path: Path, cache_dir: Path) -> tuple[Report, Evidence]:
+    """Make a run that shows anything, and in which nothing was wrong."""
     folder = tmp_path / "run"
     folder.mkdir()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -57,9 +55,33 @@ def test_every_answer_can_be_explained(
     print(report.line())  # noqa: T201  # Shown with -s, and when the test fails.
     assert report.anomalies == []
     assert report.told["ok"] > 1000, "a run that shows anything"
+    return report, evidence
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_answer_can_be_explained(
+    name: str, seed: int, tmp_path: Path, cache_dir: Path
+) -> None:
+    standbys = int(name == COPIED)
+    plan = Plan(name, seed, schedule(RUNS[name], seed), WORKERS, OPTIONS, standbys=standbys)
+    report, evidence = played(plan, tmp_path, cache_dir)
     assert bool(report.copied) is (name == COPIED), "copies answer where there are some"
     chance = random.Random(seed)
     for fault in list(PLANTED)[list(RUNS).index(name) :: len(RUNS)]:
         found_as = PLANTED[fault].found_as
         anomalies = judge(planted(fault, evidence, chance)).anomalies
         assert found_as in {found.partition(":")[0] for found in anomalies}, fault
+
+
+@pytest.mark.slow
+def test_an_owner_that_stood_still_for_30_s_tells_nothing_old(
+    seed: int, tmp_path: Path, cache_dir: Path
+) -> None:
+    chance = random.Random(seed)
+    strike = Strike("pause-worker", chance.randrange(WORKERS), gap_s=1.0, hold_s=PAUSE_S)
+    report, _ = played(Plan("paused", seed, [strike], WORKERS, OPTIONS), tmp_path, cache_dir)
+    [told] = report.strikes
+    assert told["seconds"] >= PAUSE_S
+    assert told["hit"], "it served shards when it was stopped"
+    # Writes went on at its successors: what it goes on with is of before.
+    assert all(pause is not None and pause < PAUSE_S for pause in told["writes"].values())

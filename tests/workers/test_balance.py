@@ -1,16 +1,19 @@
-"""A shard that is written much ends on several workers by itself."""
+"""Shards change by themselves: hot ones spread, large ones are split, cold ones are merged."""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
 from rowtide.cli.client import Client
 from tests.api.calls import ask, batch_write, key, put, puts
-from tests.api.test_reshape import all_rows, shards
+from tests.api.test_reshape import all_rows, living, shards, split
 from tests.workers.conftest import SERVED_S_MAX, Retrying, Workers, repeated
 from tests.workers.test_forwarding import create
 
@@ -18,6 +21,11 @@ pytestmark = pytest.mark.system
 
 NAMES = [f"{letter}{number}" for letter in "abcdefghijklmnop" for number in range(4)]
 SPLIT_WRITES_PER_S = 100
+
+SPLIT_BYTES = 4 << 20
+ROW_BYTES = 256 << 10
+LARGE = [f"{letter}{number}" for letter in "abcdefghijkl" for number in range(8)]
+"""Names of 24 MiB of rows: RocksDB keeps the last 16 MiB in memory, which is no size on disk."""
 
 
 def write_on(client: Client, stop: threading.Event, failures: list[BaseException]) -> None:
@@ -75,3 +83,41 @@ def test_a_hot_shard_is_split_and_its_parts_spread(workers: Workers) -> None:
     assert not failures
     assert len(set(all_rows(clients[0], "moved").values())) == 1
     assert all_rows(clients[0], "moved").keys() == set(NAMES)
+
+
+def fill(client: Client, chance: random.Random) -> None:
+    """Write rows that don't compress, of which a part ends on disk."""
+    for at in range(0, len(LARGE), 8):
+        rows: list[object] = [
+            put("moved", key(name, 1), puts(n=1, filler=chance.randbytes(ROW_BYTES)))
+            for name in LARGE[at : at + 8]
+        ]
+        repeated(partial(all_written, client, rows))
+
+
+def changed(client: Client, table: str, *, enough: Callable[[int], bool]) -> list[dict[str, Any]]:
+    """Return the open shards of a table once there are as many as is waited for."""
+    until = time.monotonic() + SERVED_S_MAX
+    while True:
+        told = [shard for shard in shards(client, table) if shard["state"] == "open"]
+        if enough(len(told)):
+            return told
+        assert time.monotonic() < until, told
+        time.sleep(0.1)  # There is nothing to wait on from outside.
+
+
+def test_small_cold_parts_are_merged_and_a_large_shard_is_split(
+    workers: Workers, seed: int
+) -> None:
+    client = workers.start("--split-bytes", str(SPLIT_BYTES), "--merge-after-s", "1")
+    workers.settled()
+    repeated(partial(ask, client, create("moved")))
+    for name in LARGE:
+        repeated(partial(ask, client, put("moved", key(name, 1), puts(n=0))))
+    parts = split(client, "moved", *living(client, "moved"))
+    [whole] = changed(client, "moved", enough=lambda count: count == 1)
+    assert whole["parents"] == parts
+    assert all_rows(client, "moved") == dict.fromkeys(LARGE, 0)
+    fill(client, random.Random(seed))
+    changed(client, "moved", enough=lambda count: count > 1)
+    assert all_rows(client, "moved") == dict.fromkeys(LARGE, 1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.deploy.up import NotReady
@@ -148,6 +150,26 @@ def test_a_worker_opens_its_rows_for_no_other_cluster(workers: Workers) -> None:
     assert "not of the cluster that Kafka holds" in (workers.folder / "output0").read_text()
     up.options = ours
     assert shown(stored(workers.again(0), "kept", key("a", 1))) == {"n": 1}
+
+
+async def test_a_worker_does_not_start_where_a_topic_could_lose_a_write(
+    workers: Workers, broker: str
+) -> None:
+    """Somebody else made the topic of leases, whose entries are flushed now and then."""
+    leases = NewTopic(
+        f"{workers.folder.name}.lease", SLOTS, 1, topic_configs={"flush.messages": "1000"}
+    )
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker)
+    await admin.start()
+    try:
+        await admin.create_topics([leases])
+    finally:
+        await admin.close()
+    with pytest.raises(NotReady, match="ended with exit code 1"):
+        await asyncio.to_thread(workers.start)
+    told = (workers.folder / "output0").read_text()
+    assert ".lease is not fsync" in told
+    assert "flush.messages is 1000, must be 1" in told
 
 
 @pytest.mark.parametrize("more", [-1, 3])
