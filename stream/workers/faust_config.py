@@ -42,8 +42,9 @@ class MembershipConfig:
     """Partitions of ``rows``; fixed when the changelog topic was created."""
 
     session_timeout_ms: int = 6000
-    """How long a killed worker keeps its slots. Brokers refuse less than their
-    ``group.min.session.timeout.ms`` (6000 unless set); more delays every take-over."""
+    """After this long without a sign the group divides a killed worker's slots. Others have taken
+    them over by then, as its leases tell; more delays that they are level again. Brokers refuse
+    less than their ``group.min.session.timeout.ms`` (6000 unless set)."""
 
     standbys: int = 0
     """Copies of each slot kept warm on other workers. All workers of a group need the same."""

@@ -47,7 +47,7 @@ class Strike:
 class Fault(NamedTuple):
     """What a strike does, for how long, and what it needs of the cluster.
 
-    ``planned`` is what operators do every day; the longest pause of those is bounded.
+    ``planned`` is what operators do every day: told with each strike. No pause is held to a bound.
     """
 
     do: Callable[[Cluster, Strike], Awaitable[None]]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import random
+import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
 from rowtide.deploy.ports import free_ports, is_free
 from rowtide.deploy.up import Ready, Up
 
-__all__ = ["Retrying", "Workers", "free_port", "repeated", "workers"]
+__all__ = ["Retrying", "Workers", "answered", "free_port", "repeated", "workers"]
 
 HOST = "127.0.0.1"
 SLOTS = 6
@@ -120,10 +122,39 @@ class Workers:
             time.sleep(0.1)  # There is nothing to wait on from outside.
 
 
-def repeated(attempt: Callable[[], object]) -> float:
-    """Do what SDKs repeat until it succeeds; return how long that took, in seconds.
+T = TypeVar("T")
 
-    What is there already was made by an attempt of ours that had no answer, if there was one.
+
+def answered(clients: Sequence[Client], attempt: Callable[[Client], T]) -> T:
+    """Return what clients are answered that repeat what SDKs do, and no more.
+
+    They are of workers behind a balancer: where one can't be reached the next one is asked. A write
+    whose outcome is unknown is not repeated: it fails whoever tests, as does every error.
+    """
+    began = time.monotonic()
+    for client in cycle(clients):
+        let_go(client)
+        try:
+            return attempt(client)
+        except NotConnected:
+            if time.monotonic() - began > SERVED_S_MAX:
+                raise
+        time.sleep(0.02)  # As SDKs do between two attempts.
+    raise AssertionError("there is a worker")
+
+
+def let_go(client: Client) -> None:
+    """Forget a connection that the worker has closed meanwhile, as the pools of SDKs do."""
+    idle = client._connection.sock
+    if idle is not None and select.select([idle], [], [], 0)[0]:
+        client.close()
+
+
+def repeated(attempt: Callable[[], object]) -> float:
+    """Do it until it succeeds, whatever becomes of workers; return how long that took, in seconds.
+
+    Also what SDKs do not repeat, for it may have been done: workers are killed, and attempts are
+    harmless. What is there already was made by one of ours that had no answer, if there was one.
     """
     began = time.monotonic()
     unknown = False

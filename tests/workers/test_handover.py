@@ -2,29 +2,71 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from rowtide.cli.client import Client
+from rowtide.cli.wire_row import Row
 from tests.api.calls import ask, key, put, puts, shown, stored
-from tests.workers.conftest import Workers, repeated
+from tests.workers.conftest import SERVED_S_MAX, Workers, answered, repeated
 from tests.workers.test_forwarding import create
 
 pytestmark = pytest.mark.system
 
 TABLES = [f"t{number}" for number in range(6)]
 
-
 LONG = ("--lease-ms", "120000")
 """Longer than a write is repeated: nobody who leaves in peace leaves others to wait for a lease."""
 
 
-def write_all(client: Client, number: int) -> float:
-    """Write a row of each table; return the longest wait, in seconds."""
-    requests = [put(name, key("a", number), puts(n=number)) for name in TABLES]
-    return max(repeated(partial(ask, client, request)) for request in requests)
+SESSION_MS = 4000 * int(SERVED_S_MAX)
+"""Longer than a write is repeated: whoever waits for the group to miss a worker waits in vain."""
+
+OF_LONG_SESSIONS = f"""\
+#!{sys.executable}
+from functools import partial
+from rowtide.cli.main import main
+from rowtide.stream.workers import worker
+worker.MembershipConfig = partial(worker.MembershipConfig, session_timeout_ms={SESSION_MS})
+main()
+"""
+"""A ``rowtide`` whose group takes a worker for dead only then."""
+
+
+@pytest.fixture
+def long_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the workers of the test be of long sessions."""
+    program = tmp_path / "bin" / "rowtide"
+    program.parent.mkdir()
+    program.write_text(OF_LONG_SESSIONS, encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program.with_name("python")))
+
+
+def write_all(clients: Sequence[Client], number: int) -> None:
+    """Write a row of each table and read it; nothing but what SDKs repeat may come between."""
+    for at, name in enumerate(TABLES):
+        first = (number + at) % len(clients)
+        asked = [*clients[first:], *clients[:first]]
+        request = put(name, key("a", number), puts(n=number))
+        answered(asked, partial(ask, request=request))
+        assert shown(answered(asked[::-1], partial(row, name, number))) == {"n": number}
+
+
+def write_all_though_killed(client: Client, number: int) -> None:
+    """Write a row of each table, again where it may have been written."""
+    for name in TABLES:
+        repeated(partial(ask, client, put(name, key("a", number), puts(n=number))))
+
+
+def row(name: str, number: int, client: Client) -> Row | None:
+    """Return a row that was written."""
+    return stored(client, name, key("a", number))
 
 
 def check_all(client: Client, numbers: range) -> None:
@@ -37,10 +79,10 @@ def test_a_worker_that_joins_takes_its_share(workers: Workers) -> None:
     first = workers.start(*LONG)
     for name in TABLES:
         repeated(partial(ask, first, create(name)))
-    write_all(first, 0)
+    write_all([first], 0)
     second = workers.start(*LONG)
     for number in range(1, 50):
-        write_all(first if number % 2 else second, number)
+        write_all([first, second], number)
     workers.settled()
     check_all(first, range(50))
     check_all(second, range(50))
@@ -54,7 +96,7 @@ def test_what_a_worker_served_others_serve_at_once_and_the_group_divides_later(
     workers.settled()
     for name in TABLES:
         repeated(partial(ask, clients[0], create(name)))  # Slots may still move.
-    write_all(clients[1], 0)
+    write_all(clients, 0)
     leaving, left = workers.running[2], clients[:2]
     if how == "killed":
         leaving.kill()
@@ -64,9 +106,26 @@ def test_what_a_worker_served_others_serve_at_once_and_the_group_divides_later(
     number = 0
     while number < 20 or not workers.divided():
         number += 1
-        write_all(left[number % 2], number)
+        if how == "killed":
+            write_all_though_killed(left[number % 2], number)
+        else:
+            write_all(left, number)
     for client in left:
         check_all(client, range(number + 1))
+
+
+def test_a_dead_workers_slots_are_taken_over_as_its_leases_tell_not_the_groups_session(
+    workers: Workers, long_session: None
+) -> None:
+    survivor = workers.start()
+    workers.start()
+    workers.settled()
+    for name in TABLES:
+        repeated(partial(ask, survivor, create(name)))
+    workers.running[1].kill()
+    write_all_though_killed(survivor, 0)
+    check_all(survivor, range(1))
+    workers.running[0].kill()  # To leave it would wait for a division, which waits for the dead.
 
 
 def test_a_rolling_restart_is_seen_by_nobody_who_retries(workers: Workers) -> None:
@@ -75,7 +134,7 @@ def test_a_rolling_restart_is_seen_by_nobody_who_retries(workers: Workers) -> No
     workers.settled()
     for name in TABLES:
         repeated(partial(ask, workers.clients[0], create(name)))
-    write_all(workers.clients[0], 0)
+    write_all(workers.clients, 0)
     number = 0
 
     def restart(which: int) -> None:
@@ -84,11 +143,10 @@ def test_a_rolling_restart_is_seen_by_nobody_who_retries(workers: Workers) -> No
 
     with ThreadPoolExecutor(1) as operator:
         for which in range(3):
-            others = [client for n, client in enumerate(workers.clients) if n != which]
             restarted = operator.submit(restart, which)
             while not restarted.done():
                 number += 1
-                write_all(others[number % 2], number)
+                write_all(workers.clients, number)
             restarted.result()
             workers.settled()
     assert number > 3

@@ -47,7 +47,7 @@ def test_a_drained_worker_gives_its_slots_away_and_answers_all_the_same(workers:
     workers.settled()
     for name in TABLES:
         repeated(partial(ask, first, create(name)))
-    write_all(first, 0)
+    write_all([first], 0)
     address = second.call_json("RowtideStatus", {})["address"]
     assert first.call_json("RowtideDrain", {"worker": address})["drained"]
     assert slots(second) == []
@@ -56,7 +56,7 @@ def test_a_drained_worker_gives_its_slots_away_and_answers_all_the_same(workers:
         (True, False),
         (False, True),
     ]
-    write_all(second, 1)
+    write_all([second], 1)
     check_all(second, range(2))
     with pytest.raises(ServerError, match="No other worker"):
         first.call_json("RowtideDrain", {})
@@ -71,7 +71,7 @@ def test_a_drained_worker_gives_its_slots_away_and_answers_all_the_same(workers:
         assert known.list_table() == TABLES
     assert not second.call_json("RowtideUndrain", {})["drained"]
     until(workers.divided)
-    write_all(second, 2)
+    write_all([second], 2)
     check_all(first, range(3))
 
 
