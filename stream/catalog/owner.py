@@ -256,9 +256,11 @@ class CatalogOwner:
     async def _take(self, offset: int, wait_s: float) -> bool:
         """Fold what stands from ``offset`` on; return whether there was anything."""
         entries = await self._tail.read(offset, bytes_max=READ_BYTES, wait_s=wait_s)
+        if not entries:
+            return False  # A change that waits for its log keeps nobody from hearing so.
         async with self._changing:
             self._fold([entry for entry in entries if entry.offset > self.catalog.applied])
-        return bool(entries)
+        return True
 
     async def _restart(self) -> None:
         """Go on at the log's start: what was trimmed is in the snapshot there."""

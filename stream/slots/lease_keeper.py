@@ -28,6 +28,7 @@ from rowtide.core.lease import (
     CorruptLease,
     Lease,
     LeaseView,
+    Ownership,
     encode_lease,
 )
 from rowtide.stream.logs.cluster import Appends, LogCluster
@@ -117,6 +118,8 @@ class Watched:
     due_s: float = 0.0
     """When they are read again after a failure."""
     looked: asyncio.Event = field(default_factory=asyncio.Event)
+    met: int = -1
+    """The last claim of another worker for which a claim of ours was given up."""
 
 
 class LeaseKeeper:
@@ -332,12 +335,14 @@ class LeaseKeeper:
         """Claim ``slot``, wait until every earlier owner has stopped reading; return the claim.
 
         Raises ``Unavailable`` or ``OutcomeUnknown``: then nothing is held and a new try is safe.
+        So it does where it meets a claim of which the watch had not heard: whoever got the slot
+        just now is to be asked for it. Over that claim's head the next try goes, if need be.
         """
         log = self._cluster.log(self._topic, slot)
         # What was watched was read earlier: the wait for it began then.
         watched = self._watched.get(slot)
         view = LeaseView() if watched is None else watched.view.copy()
-        claim, sent_s = await self._append_claim(log, view)
+        claim, sent_s = await self._append_claim(log, view, watched)
         # Reads of the lease partition wait no longer than the log does, so ``view`` is complete
         # up to our claim: the append rule made sure of it.
         held = self._held[slot] = Held(claim, log, view, sent_s)
@@ -514,10 +519,14 @@ class LeaseKeeper:
         lease = Lease(at, kind, claim, self.owner, self._address, self._settings.lease_ms)
         return encode_lease(lease)
 
-    async def _append_claim(self, log: Log, view: LeaseView) -> tuple[int, float]:
+    async def _append_claim(
+        self, log: Log, view: LeaseView, watched: Watched | None
+    ) -> tuple[int, float]:
         """Append a claim until one stands; return its offset and when it was sent."""
+        known = view.last
         if view.end <= 0:  # Nothing was watched yet, or what was watched is trimmed away.
             await self._read_to_end(log, view)
+            self._yield_to_newer(watched, known, view)
         while True:
             # Tried first where the watch has read to: a claim that does not stand there is void.
             at = view.end
@@ -534,6 +543,24 @@ class LeaseKeeper:
                 view.read(at, record, self._clock_s())
                 return at, sent_s
             await self._read_to_end(log, view)
+            self._yield_to_newer(watched, known, view)
+
+    def _yield_to_newer(
+        self, watched: Watched | None, known: Ownership | None, view: LeaseView
+    ) -> None:
+        """Raise ``Unavailable`` where another worker has claimed a slot since its leases were read.
+
+        Over its head we would wait for its lease, in which nobody has the slot. Each claim is
+        yielded to once: the watch may be behind for long, as where a deposed broker answers it.
+        """
+        last = view.last
+        if watched is None or not watched.looked.is_set() or last is None:
+            return
+        if last.released or last.owner in self._ended:
+            return
+        if last.claim > max(watched.met, -1 if known is None else known.claim):
+            watched.met = last.claim
+            raise Unavailable(f"{watched.log.name}: {last.address} has claimed it just now")
 
     async def _read_to_end(self, log: Log, view: LeaseView) -> None:
         end = await log.end()

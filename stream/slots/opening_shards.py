@@ -26,7 +26,8 @@ MISSING_S = 60.0
 class Opening:
     """One shard that is open or about to be. ``task`` opens and serves it.
 
-    ``tried`` is set after the first attempt, ``served`` once it is open, or never will be.
+    ``tried`` is set after the first attempt, ``served`` once it is open, or never will be, or
+    nobody opens it any more.
     """
 
     clock_s: Callable[[], float]
@@ -36,6 +37,17 @@ class Opening:
     why: str = ""
     """Why the last attempt failed; empty where it did not."""
     missing_since_s: float | None = None
+    lost: bool = False
+    """Whether its task ended, as when the slot closes, before it was decided whether it opens."""
+
+    def run_by(self, task: asyncio.Task[None]) -> None:
+        """Note which task opens and serves it."""
+        self.task = task
+        task.add_done_callback(self._ended)  # It may end before it has begun.
+
+    def _ended(self, _task: asyncio.Task[None]) -> None:
+        self.lost = not self.served.is_set()
+        self.served.set()
 
     def decided(self) -> None:
         """Note that the shard is open, or never will be."""
@@ -83,10 +95,15 @@ class OpeningShards(dict[str, Opening]):
             await opening.tried.wait()
 
     async def served(self, shard_ids: Collection[str], *, within_s: float) -> None:
-        """Return once it is decided of these shards whether they open. Raises ``Unavailable``."""
+        """Return once it is decided of these shards whether they open.
+
+        Raises ``Unavailable`` where that is not so in time, or the slot closes first.
+        """
         try:
             async with asyncio.timeout(within_s):
                 for opening in [self[shard_id] for shard_id in shard_ids if shard_id in self]:
                     await opening.served.wait()
+                    if opening.lost:
+                        raise Unavailable
         except TimeoutError as error:
             raise Unavailable(f"of {', '.join(shard_ids)} not all are open") from error

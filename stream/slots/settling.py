@@ -139,5 +139,5 @@ class ShardSettling:
             logger.warning("shard %s of a dropped table is not sealed: %r", shard_id, error)
             self._shards.pop(shard_id, None)
             if opening is not None and opening.task is not None:
-                opening.task.cancel()  # Whoever waits there is told what is known.
+                opening.task.cancel()  # Whose change waits there is told what is known.
         self._left()

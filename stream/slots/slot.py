@@ -252,7 +252,7 @@ class Slot:
         assert self._tasks is not None, "shards are opened in a slot that runs"
         opening = Opening(asyncio.get_running_loop().time)
         work = self._serve(shard, opening)
-        opening.task = self._tasks.create_task(work, name=f"shard[{shard.shard_id}]")
+        opening.run_by(self._tasks.create_task(work, name=f"shard[{shard.shard_id}]"))
         self._begun[shard.shard_id] = opening
 
     def begin_settling(self) -> None:

@@ -34,6 +34,9 @@ KEPT_S = 3.0
 """Whoever asks for a slot may have heard of the group's division earlier than we, by so much."""
 
 
+OPENED_LOOK_S = 0.02
+
+
 @dataclass(slots=True)
 class Place:
     """Whether a slot is ours, or a copy of it. ``due`` is set when it is to be drained, ``ended``
@@ -137,18 +140,18 @@ class Roster:
         return place is not None and place.wanted.is_set()
 
     async def opened(self) -> None:
-        """Wait until every slot that runs now is open, or is no longer ours."""
+        """Wait until every slot that runs now is open, is no longer ours, or is left to another
+        worker, which serves it: its rows may never open here, and nobody waits for them."""
         for number, slot in list(self.slots.items()):
-            unwanted = self._places[number].unwanted
-            async with asyncio.TaskGroup() as tasks:
-                # One that goes before it is open never opens: its next life is another slot.
-                ends = [
-                    tasks.create_task(slot.opened.wait(), name=f"opened[{number}]"),
-                    tasks.create_task(unwanted.wait(), name=f"unwanted[{number}]"),
-                ]
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                for end in ends:
-                    end.cancel()
+            while not slot.opened.is_set() and self._opens(number, slot):  # noqa: ASYNC110
+                await asyncio.sleep(OPENED_LOOK_S)  # Of another's lease nobody tells.
+
+    def _opens(self, number: int, slot: Slot) -> bool:
+        """Say whether a slot is still to be opened here."""
+        # One that goes before it is open never opens: its next life is another slot.
+        if self.slots.get(number) is not slot or self._places[number].unwanted.is_set():
+            return False
+        return slot.openings.failure is None or not slot.served_elsewhere()
 
     # Giving them away.
 

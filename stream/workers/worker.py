@@ -429,7 +429,7 @@ class Worker:
         raise _GroupLost("the worker's place in the group is not kept any more")
 
     async def _start(self) -> None:
-        """Join the group, wait until every slot of ours is open, let clients in."""
+        """Join the group, wait for our slots (see ``Roster.opened``), let clients in."""
         await self._owner.ready.wait()
         self._own.belong(self.catalog.hop_secret)  # Before the rows that are left here are opened.
         await self._handover.join()

@@ -65,6 +65,25 @@ def test_a_slot_whose_rows_do_not_open_is_taken_over_and_comes_back_when_they_do
     play(story)
 
 
+def test_a_worker_that_starts_waits_for_no_slot_that_another_one_serves_in_its_stead() -> None:
+    """One slot did not open on its disk, and it let nobody in for any other one, for ever."""
+
+    async def story(scene: Scene) -> None:
+        await scene.done(A)
+        async with failing_disk(scene, A):
+            slot, roster = slot_at(scene, A), scene.worker(A).roster
+            await scene.until(lambda: slot.openings.failure is not None)
+            opened = scene.begin(A, roster.opened())
+            while not slot.served_elsewhere():
+                assert not opened.done()
+                await scene.watch(0.02)
+            await scene.until(opened.done)
+            assert not slot.opened.is_set()
+        await scene.until(lambda: scene.serves(A))
+
+    play(story)
+
+
 def test_a_slot_whose_rows_are_rebuilt_is_taken_over_meanwhile() -> None:
     async def story(scene: Scene) -> None:
         slot = slot_at(scene, A)

@@ -1,4 +1,4 @@
-"""A slot that goes to a worker whose rows of it can't be used: its owner serves meanwhile."""
+"""A slot that goes to other workers is served all the while: by its former owner until then."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable
 from unittest.mock import patch
 
+import pytest
+
 from rowtide.stream.slots.failures import StoreBehind
 from tests.simulation.program import in_world
+from tests.simulation.scene import SHARD, Scene, play
 from tests.simulation.simulated_worker import SimulatedSlot, SimulatedWorker
 from tests.simulation.world import World
 
@@ -55,3 +58,29 @@ def serves(worker: SimulatedWorker, number: int) -> bool:
     """Say whether a worker serves a slot."""
     slot = worker.roster.slots.get(number)
     return slot is not None and slot.opened.is_set() and slot.readable()
+
+
+@pytest.mark.parametrize("apart_ms", [10, 20, 30, 40, 100])
+def test_a_slot_that_is_given_to_two_workers_in_turn_is_handed_over_twice(apart_ms: int) -> None:
+    """Two workers join, one right after the other. The second asked the first owner, which had the
+    slot no more, and claimed it over the head of the one that had just got it: nobody had it for as
+    long as a lease."""
+    first, last = 1, 2
+
+    async def story(scene: Scene) -> None:
+        await scene.done(0)
+        clock, group = asyncio.get_running_loop().time, scene.world.shared.group
+        group.divide({0: scene.worker(first).address})
+        await asyncio.sleep(apart_ms / 1000)
+        group.divide({0: scene.worker(last).address})
+        longest_s, since_s, until_s = 0.0, clock(), clock() + 5.0
+        while clock() < until_s:
+            found = scene.world.owner(SHARD)
+            if found is not None and found[1]._open:
+                since_s = clock()
+            longest_s = max(longest_s, clock() - since_s)
+            await asyncio.sleep(0.005)
+        assert scene.serves(last)
+        assert longest_s < 0.5, f"nobody had it for {longest_s:.2f} s"
+
+    play(story, workers=3)

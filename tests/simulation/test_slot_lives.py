@@ -267,3 +267,39 @@ def test_what_is_much_to_flush_does_not_wait_for_its_time(bound: str) -> None:
     for most in (0, 10**9):
         run(partial(program, most=most))
     assert waited[0] < 15 < 80 < waited[10**9]
+
+
+@pytest.mark.parametrize("end", [claim_by_rival, take_away])
+def test_who_waits_for_a_new_shard_hears_at_once_that_its_slot_closes(
+    end: Callable[[World], None],
+) -> None:
+    """A CreateTable in a rolling restart waited 10 s for a shard that nobody opened any more."""
+    really_open = ShardOpener.open
+
+    async def slow(self: ShardOpener, table: Table, *of: Any, **more: Any) -> ShardOwner:
+        if table.name == "made":
+            await asyncio.sleep(5)
+            raise Unavailable("its log has no leader yet")
+        return await really_open(self, table, *of, **more)
+
+    def made(catalog: Catalog, _stamp: int) -> list[Document]:
+        [table] = [t for t in catalog.tables_by_id.values() if t.name == PLAIN]
+        number, shard = catalog.next_table_id, ShardRange(f"s{catalog.next_shard}", 0)
+        table = replace(table, name="made", table_id=number, shards=(shard,), indexes=())
+        document = Document(TABLE, table_id(table), table_content(table))
+        return [document, catalog.counters(tables=1, shards=1)]
+
+    async def program(world: World) -> None:
+        [worker] = world.live()
+        slot = slot_of(world)
+        await slot.opened.wait()
+        number = worker.catalog.next_table_id
+        with patch.object(ShardOpener, "open", slow):
+            await worker.catalog_owner.change(made)
+            slot.begin_settling()
+            asyncio.get_running_loop().call_later(0.2, end, world)
+            async with asyncio.timeout(2):
+                with pytest.raises(Unavailable):
+                    await slot.settled({number})
+
+    run(program)

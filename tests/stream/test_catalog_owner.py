@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 
 import pytest
 
+from rowtide.core.authentication import KNOWN_S_MAX
 from rowtide.core.catalog import Catalog, Document, Instance
 from rowtide.core.errors import Elsewhere, OutcomeUnknown, Unavailable
 from rowtide.stream.catalog.owner import CatalogOwner
 from rowtide.stream.logs.log import Entry
 from rowtide.stream.operations.admin import instance_document
-from tests.contract.memory_log import Fault, MemoryLog
+from tests.contract.memory_log import Fault, MemoryLog, Pairs
+from tests.simulation.virtual_time import in_virtual_time
 
 CLAIM = 1
 
@@ -366,3 +368,54 @@ async def test_a_follower_knows_how_long_nobody_told_it_that_it_knows_everything
         following.cancel()
     await follower.open(CLAIM)
     assert follower.told_age_s() == 0.0, "it read up to a record of its own"
+
+
+class FullLog(MemoryLog):
+    """A log that loses its replicas with an append: that one's outcome is unknown, nothing else is
+    taken, and what there is can be read."""
+
+    full = False
+
+    async def append(self, entries: Pairs, *, deadline_s: float) -> int:
+        if self.full:
+            raise Unavailable("too few replicas in sync")
+        if self.fault is not None:
+            self.full = True
+            await asyncio.sleep(deadline_s)
+        return await super().append(entries, deadline_s=deadline_s)
+
+
+def followed(
+    story: Callable[[FullLog, CatalogOwner, asyncio.TaskGroup], Awaitable[None]],
+) -> None:
+    """Tell a story of an owner that follows its log, whose next append fills it."""
+
+    async def whole() -> None:
+        log, clock_s = FullLog(), asyncio.get_running_loop().time
+        owner = CatalogOwner(
+            log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1, clock_s=clock_s
+        )
+        await owner.open(CLAIM)
+        log.fault = Fault.LOST_REQUEST
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(owner.follow(), name="follow")
+            await story(log, owner, tasks)
+            following.cancel()
+
+    in_virtual_time(whole())
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_who_waits_for_a_full_log_hears_that_nothing_is_new(*, taken_over: bool) -> None:
+    """A broker told it so each second, but after 30 s nobody was let in, at any slot: keys of
+    before could be revoked by now."""
+
+    async def story(_log: FullLog, owner: CatalogOwner, tasks: asyncio.TaskGroup) -> None:
+        work = owner.open(2) if taken_over else owner.change(lambda _c, _s: [instance(1)])
+        waiting = tasks.create_task(work, name="waits")
+        await asyncio.sleep(2 * KNOWN_S_MAX)
+        assert not waiting.done()
+        assert owner.told_age_s() < KNOWN_S_MAX
+        waiting.cancel()
+
+    followed(story)

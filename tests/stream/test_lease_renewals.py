@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import cast
 
+import pytest
+
+from rowtide.core.errors import Unavailable
 from rowtide.core.lease import CLAIM, RENEW
 from rowtide.stream.logs.cluster import Appends, LogCluster
 from rowtide.stream.logs.log import Log
-from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.slots.lease_keeper import UNREAD, LeaseKeeper, LeaseSettings, Watched
 from tests.contract.memory_log import Fault, MemoryLog
+from tests.simulation.virtual_time import in_virtual_time
 
 SLOT, LEASE_S = 0, 1.0
 
@@ -138,3 +142,32 @@ async def test_what_is_trimmed_leaves_a_former_owner_something_to_find_the_later
     assert (start, end) == (2, 4), "a renewal, and one that is void"
     assert not await first.still_last(SLOT)
     assert first.lost(SLOT)
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_claim_yields_to_one_that_was_not_heard_of_but_the_next_one_does_not(
+    *, trimmed: bool
+) -> None:
+    """Whoever got the slot just now is asked for it. The watch, which is to tell so, may be behind:
+    where it is, as behind a deposed broker, the slot can be claimed all the same."""
+
+    async def program() -> None:
+        cluster, now_s = Cluster(), [10.0]
+        first, second, third = (keeper_of(cluster, b"ownerid%d" % n, now_s) for n in range(3))
+        watched = second._watched[SLOT] = Watched(cluster.partition.twin())
+        await third.claim(SLOT)
+        entries = await watched.log.read(0, bytes_max=1000)
+        watched.view.end = 0
+        second._learn(SLOT, watched, entries, now_s[0])
+        await first.claim(SLOT)
+        if trimmed:
+            await cluster.partition.trim(1)
+            watched.view.end = UNREAD
+        with pytest.raises(Unavailable):
+            await second.claim(SLOT)
+        assert second.age_s(SLOT) is None
+        assert first.readable(SLOT)
+        assert await second.claim(SLOT) > first._held[SLOT].claim
+        assert not await first.still_last(SLOT)
+
+    in_virtual_time(program())

@@ -10,6 +10,7 @@ from typing import ClassVar, cast
 import pytest
 
 from rowtide.core.errors import Unavailable
+from rowtide.stream.slots.openings import Openings
 from rowtide.stream.slots.slot import Slot
 from rowtide.stream.slots.standby import Standby
 from rowtide.stream.workers import roster as roster_module
@@ -24,6 +25,7 @@ class Counted:
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()
+        self.openings = Openings()
         self.foreign = False
         self.drained = False
 
@@ -32,6 +34,9 @@ class Counted:
         if Counted.opens:
             self.opened.set()
         await asyncio.Event().wait()
+
+    def served_elsewhere(self) -> bool:
+        return self.foreign
 
     async def drain(self) -> None:
         self.drained = True
