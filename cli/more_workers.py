@@ -33,6 +33,9 @@ RUN = "from rowtide.cli.main import main; main()"
 START_S_MAX = 60.0
 STOP_S_MAX = 40.0
 RESTART_S = 1.0
+RESTART_S_MAX = 30.0
+"""Between attempts to start a worker where the machine has no process to give, or no space."""
+
 POLL_S = 0.05
 WATCH_S = 0.5
 
@@ -71,8 +74,18 @@ class MoreWorkers:
         while True:
             status = await self._children[number].wait()
             logger.warning("worker %d ended with status %s, starts again", number, status)
-            await asyncio.sleep(RESTART_S)
-            await self._start(number)
+            await self._start_again(number)
+
+    async def _start_again(self, number: int) -> None:
+        """Start a worker, however often that is refused: it must not end those that serve."""
+        pause_s = RESTART_S
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                return await self._start(number)
+            except OSError as error:
+                logger.warning("worker %d can't be started now: %s", number, error)
+                pause_s = min(pause_s * 2, RESTART_S_MAX)
 
     async def stop(self) -> None:
         """Let them drain and stop."""
