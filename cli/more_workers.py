@@ -30,7 +30,9 @@ PARENT = "ROWTIDE_PARENT"
 
 RUN = "from rowtide.cli.main import main; main()"
 
-START_S_MAX = 60.0
+SLOW_S = 60.0
+"""Between warnings of a slow start: a worker that rebuilds many rows takes minutes."""
+
 STOP_S_MAX = 40.0
 RESTART_S = 1.0
 RESTART_S_MAX = 30.0
@@ -136,20 +138,17 @@ class MoreWorkers:
         return command
 
     async def _endpoint(self, number: int) -> str:
-        """Return where a worker serves, once it does."""
-        ready = self._folder(number) / "ready.json"
-        try:
-            async with asyncio.timeout(START_S_MAX):
-                while not ready.exists():
-                    if self._children[number].returncode is not None:
-                        break
-                    await asyncio.sleep(POLL_S)
-                else:
-                    return str(json.loads(ready.read_text())["endpoint"])
-        except TimeoutError:
-            pass
-        output = self._folder(number) / "output"
-        raise ChildProcessError(f"worker {number} does not start; see {output}")
+        """Return where a worker serves, once it does. Raises ``ChildProcessError`` if it ends."""
+        ready, output = self._folder(number) / "ready.json", self._folder(number) / "output"
+        slow_s = asyncio.get_running_loop().time() + SLOW_S
+        while not ready.exists():
+            if self._children[number].returncode is not None:
+                raise ChildProcessError(f"worker {number} does not start; see {output}")
+            if asyncio.get_running_loop().time() > slow_s:
+                slow_s += SLOW_S
+                logger.warning("worker %d takes long to start; see %s", number, output)
+            await asyncio.sleep(POLL_S)
+        return str(json.loads(ready.read_text())["endpoint"])
 
 
 def but_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from asyncio.subprocess import PIPE, Process
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from rowtide.cli import connector_process, more_workers
 from rowtide.cli.connector_process import ConnectorProcess
-from rowtide.cli.credentials import Credentials, write_endpoint
+from rowtide.cli.credentials import Credentials, write_endpoint, write_private
 from rowtide.cli.more_workers import MoreWorkers
 from rowtide.cli.settings import Settings
 
@@ -26,12 +27,10 @@ def workers(tmp_path: Path, **more: Any) -> MoreWorkers:
     return MoreWorkers(settings, MADE, "127.0.0.1:1", None)
 
 
-async def child(program: str) -> asyncio.subprocess.Process:
+async def child(program: str) -> Process:
     """Return a process that runs, once it has told that it does."""
     told = f"print('runs', flush=True); {program}"
-    made = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", told, stdout=asyncio.subprocess.PIPE
-    )
+    made = await asyncio.create_subprocess_exec(sys.executable, "-c", told, stdin=PIPE, stdout=PIPE)
     assert made.stdout is not None
     await made.stdout.readline()
     return made
@@ -87,3 +86,33 @@ async def test_connectors_that_cannot_be_started_now_end_no_worker(
     monkeypatch.setattr(asyncio, "create_subprocess_exec", refusing)
     async with asyncio.TaskGroup() as tasks:
         await refusing.withstood(tasks.create_task(beside.run(), name="connectors"))
+
+
+async def test_a_worker_that_opens_its_slots_for_long_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It rebuilds its rows, or reads those that it is given for the first time: more than 60 s. The
+    first worker, which served, was ended for it without a drain, and so it went at every start."""
+    monkeypatch.setattr(more_workers, "SLOW_S", 0.0)
+    monkeypatch.setattr(more_workers, "POLL_S", 0.001)
+    more = workers(tmp_path)
+    more._folder(1).mkdir(parents=True)
+    more._children[1] = living = await child("input()")
+    said = asyncio.Event()
+    monkeypatch.setattr(more_workers.logger, "warning", lambda *_told: said.set())
+    async with asyncio.TaskGroup() as tasks:
+        endpoint = tasks.create_task(more._endpoint(1), name="endpoint")
+        async with asyncio.timeout(WITHIN_S):
+            await said.wait()
+        write_private(more._folder(1) / "ready.json", {"endpoint": "http://127.0.0.1:1"})
+        assert await endpoint == "http://127.0.0.1:1"
+    living.kill()
+    await living.wait()
+
+
+async def test_a_worker_that_ends_as_it_starts_is_not_waited_for(tmp_path: Path) -> None:
+    more = workers(tmp_path)
+    more._children[1] = ended = await child("pass")
+    await ended.wait()
+    with pytest.raises(ChildProcessError, match="worker 1 does not start; see"):
+        await more._endpoint(1)
