@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 LOOK_S = 0.5
 """How long a declaration, or an end, may go unseen."""
 
+AGAIN_S = 5.0
+"""Until it is tried again where the machine has no process to give."""
+
 STOP_S_MAX = 25.0
 """More than a source may take to come to a place from which nothing is repeated."""
 
@@ -55,11 +58,17 @@ class ConnectorProcess:
         """Keep it running, once there is something to run, until cancelled or stopped."""
         while not self._stopping:
             await asyncio.sleep(LOOK_S)
-            if not self._declared() or read_endpoint(self._settings.data_dir) is None:
+            if self._stopping or not self._declared():
+                continue
+            if read_endpoint(self._settings.data_dir) is None:
                 continue  # The worker may serve before it tells where.
-            await self._start()
-            assert self._child is not None, "it was started"
-            status = await self._child.wait()
+            try:
+                child = await self._start()
+            except OSError as error:
+                logger.warning("connectors can't be started now: %s", error)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            status = await child.wait()
             if not self._stopping:
                 logger.warning("connectors ended with status %s, start again", status)
 
@@ -76,7 +85,7 @@ class ConnectorProcess:
         except TimeoutError:
             child.kill()
 
-    async def _start(self) -> None:
+    async def _start(self) -> Process:
         names = {"ROWTIDE_" + name for name in _CONNECTION}
         environment = {n: v for n, v in but_settings(os.environ).items() if n not in names}
         self._child = await asyncio.create_subprocess_exec(
@@ -86,6 +95,7 @@ class ConnectorProcess:
             # Ctrl-C of a terminal reaches it through us alone, once.
             start_new_session=True,
         )
+        return self._child
 
     def _command(self) -> list[str]:
         # Whoever runs this has a worker.

@@ -30,9 +30,14 @@ PARENT = "ROWTIDE_PARENT"
 
 RUN = "from rowtide.cli.main import main; main()"
 
-START_S_MAX = 60.0
+SLOW_S = 60.0
+"""Between warnings of a slow start: a worker that rebuilds many rows takes minutes."""
+
 STOP_S_MAX = 40.0
 RESTART_S = 1.0
+RESTART_S_MAX = 30.0
+"""Between attempts to start a worker where the machine has no process to give, or no space."""
+
 POLL_S = 0.05
 WATCH_S = 0.5
 
@@ -71,8 +76,18 @@ class MoreWorkers:
         while True:
             status = await self._children[number].wait()
             logger.warning("worker %d ended with status %s, starts again", number, status)
-            await asyncio.sleep(RESTART_S)
-            await self._start(number)
+            await self._start_again(number)
+
+    async def _start_again(self, number: int) -> None:
+        """Start a worker, however often that is refused: it must not end those that serve."""
+        pause_s = RESTART_S
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                return await self._start(number)
+            except OSError as error:
+                logger.warning("worker %d can't be started now: %s", number, error)
+                pause_s = min(pause_s * 2, RESTART_S_MAX)
 
     async def stop(self) -> None:
         """Let them drain and stop."""
@@ -123,20 +138,17 @@ class MoreWorkers:
         return command
 
     async def _endpoint(self, number: int) -> str:
-        """Return where a worker serves, once it does."""
-        ready = self._folder(number) / "ready.json"
-        try:
-            async with asyncio.timeout(START_S_MAX):
-                while not ready.exists():
-                    if self._children[number].returncode is not None:
-                        break
-                    await asyncio.sleep(POLL_S)
-                else:
-                    return str(json.loads(ready.read_text())["endpoint"])
-        except TimeoutError:
-            pass
-        output = self._folder(number) / "output"
-        raise ChildProcessError(f"worker {number} does not start; see {output}")
+        """Return where a worker serves, once it does. Raises ``ChildProcessError`` if it ends."""
+        ready, output = self._folder(number) / "ready.json", self._folder(number) / "output"
+        slow_s = asyncio.get_running_loop().time() + SLOW_S
+        while not ready.exists():
+            if self._children[number].returncode is not None:
+                raise ChildProcessError(f"worker {number} does not start; see {output}")
+            if asyncio.get_running_loop().time() > slow_s:
+                slow_s += SLOW_S
+                logger.warning("worker %d takes long to start; see %s", number, output)
+            await asyncio.sleep(POLL_S)
+        return str(json.loads(ready.read_text())["endpoint"])
 
 
 def but_settings(environment: Mapping[str, str]) -> dict[str, str]:

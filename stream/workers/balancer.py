@@ -2,7 +2,8 @@
 
 Every worker tells how far the logs of its shards are and how much their rows take on disk; two
 looks make a rate. What follows from that is ``core/balance.py``'s; how it is done is
-``stream/operations/reshape.py``'s. A look that fails is left out.
+``stream/operations/reshape.py``'s. A look that fails is left out. Rows that
+can't be read are their slot's to rebuild, as after any other read of them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from rowtide.stream.operations.split_point import Forward
 from rowtide.stream.peers.hop import NOBODY
 from rowtide.stream.peers.placement import Placement
 from rowtide.stream.shards.copy import row_ranges
+from rowtide.stream.shards.row_store import StoreFailed
 
 __all__ = ["LOADS", "WRITTEN_MIDDLE", "Balancer"]
 
@@ -81,6 +83,8 @@ class Balancer:
                 await self._look()
             except StoreError as error:
                 logger.debug("loads are looked at later: %s", error)
+            except StoreFailed as error:
+                logger.warning("loads are looked at later: %s", error)
 
     async def _look(self) -> None:
         loads = await self._loads()
@@ -91,8 +95,9 @@ class Balancer:
             logger.info("%s of %s by itself", wanted.kind, ", ".join(wanted.shards))
             try:
                 await self._change(table, wanted)
-            except StoreError as error:
-                logger.info("%s of %s is not done: %s", wanted.kind, wanted.shards[0], error)
+            except (StoreError, StoreFailed) as error:
+                level = logging.INFO if isinstance(error, StoreError) else logging.WARNING
+                logger.log(level, "%s of %s is not done: %s", wanted.kind, wanted.shards[0], error)
                 if wanted.kind == SPLIT:
                     self._balance.refused(wanted, time.monotonic())
 

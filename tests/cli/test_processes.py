@@ -1,0 +1,118 @@
+"""The further processes of one start: none of them ends the one that has started them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rowtide.cli import connector_process, more_workers
+from rowtide.cli.connector_process import ConnectorProcess
+from rowtide.cli.credentials import Credentials, write_endpoint, write_private
+from rowtide.cli.more_workers import MoreWorkers
+from rowtide.cli.settings import Settings
+
+MADE = Credentials("rtid", "secret", "demo")
+ATTEMPTS = 3
+WITHIN_S = 10.0
+
+
+def workers(tmp_path: Path, **more: Any) -> MoreWorkers:
+    settings = replace(Settings(data_dir=tmp_path, workers=2, port=0), **more)
+    return MoreWorkers(settings, MADE, "127.0.0.1:1", None)
+
+
+async def child(program: str) -> Process:
+    """Return a process that runs, once it has told that it does."""
+    told = f"print('runs', flush=True); {program}"
+    made = await asyncio.create_subprocess_exec(sys.executable, "-c", told, stdin=PIPE, stdout=PIPE)
+    assert made.stdout is not None
+    await made.stdout.readline()
+    return made
+
+
+class Refusing:
+    """A machine that has no process to give."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.often = asyncio.Event()
+
+    async def __call__(self, *_asked: Any, **_more: Any) -> Any:
+        self.attempts += 1
+        if self.attempts >= ATTEMPTS:
+            self.often.set()
+        raise OSError(12, "Cannot allocate memory")
+
+    async def withstood(self, task: asyncio.Task[None]) -> None:
+        """Return once a task was refused again and again, and has not ended; end it."""
+        async with asyncio.timeout(WITHIN_S):
+            await self.often.wait()
+        assert not task.done()
+        task.cancel()
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Refusing:
+    monkeypatch.setattr(more_workers, "RESTART_S", 0.001)
+    monkeypatch.setattr(connector_process, "LOOK_S", 0.001)
+    monkeypatch.setattr(connector_process, "AGAIN_S", 0.001)
+    return Refusing()
+
+
+async def test_a_worker_that_cannot_be_started_again_now_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusing: Refusing
+) -> None:
+    """It was killed for want of memory, and there was none to fork: all workers, and the broker,
+    ended with their parent."""
+    more = workers(tmp_path)
+    more._children[1] = await child("pass")
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refusing)
+    async with asyncio.TaskGroup() as tasks:
+        await refusing.withstood(tasks.create_task(more.watch(), name="watch"))
+
+
+async def test_connectors_that_cannot_be_started_now_end_no_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusing: Refusing
+) -> None:
+    """They are a task of the process that serves."""
+    write_endpoint(tmp_path, "http://127.0.0.1:1")
+    beside = ConnectorProcess(Settings(data_dir=tmp_path), "127.0.0.1:1", None, lambda: True)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refusing)
+    async with asyncio.TaskGroup() as tasks:
+        await refusing.withstood(tasks.create_task(beside.run(), name="connectors"))
+
+
+async def test_a_worker_that_opens_its_slots_for_long_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It rebuilds its rows, or reads those that it is given for the first time: more than 60 s. The
+    first worker, which served, was ended for it without a drain, and so it went at every start."""
+    monkeypatch.setattr(more_workers, "SLOW_S", 0.0)
+    monkeypatch.setattr(more_workers, "POLL_S", 0.001)
+    more = workers(tmp_path)
+    more._folder(1).mkdir(parents=True)
+    more._children[1] = living = await child("input()")
+    said = asyncio.Event()
+    monkeypatch.setattr(more_workers.logger, "warning", lambda *_told: said.set())
+    async with asyncio.TaskGroup() as tasks:
+        endpoint = tasks.create_task(more._endpoint(1), name="endpoint")
+        async with asyncio.timeout(WITHIN_S):
+            await said.wait()
+        write_private(more._folder(1) / "ready.json", {"endpoint": "http://127.0.0.1:1"})
+        assert await endpoint == "http://127.0.0.1:1"
+    living.kill()
+    await living.wait()
+
+
+async def test_a_worker_that_ends_as_it_starts_is_not_waited_for(tmp_path: Path) -> None:
+    more = workers(tmp_path)
+    more._children[1] = ended = await child("pass")
+    await ended.wait()
+    with pytest.raises(ChildProcessError, match="worker 1 does not start; see"):
+        await more._endpoint(1)
