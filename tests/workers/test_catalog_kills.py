@@ -1,8 +1,9 @@
-"""Workers are killed while tables are made and deleted: what was answered holds, nothing is left.
+"""Workers are killed while tables, instances and access keys are made and removed: what was
+answered holds, nothing is left.
 
-Each table is one thread's, which asks any worker and repeats nothing by itself. So the next answer
-about the table must fit what the thread was told before: *unavailable* changed nothing, and only
-after an *unknown* outcome may either be so.
+Each is one thread's, which asks any worker and repeats nothing by itself. So the next answer about
+it must fit what the thread was told before: *unavailable* changed nothing, and only after an
+*unknown* outcome may either be so.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from functools import partial
 
 import pytest
 
-from rowtide.cli.client import Client, NoAnswer, ServerError
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.cli.client import Access, Client, NoAnswer, ServerError
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.config import KafkaConfig
 from rowtide.stream.kafka.topics import TopicNames
@@ -36,7 +36,7 @@ ABSENT, PRESENT = "OTSObjectNotExist", "OTSObjectAlreadyExist"
 
 
 class Maker:
-    """Makes a table and deletes it, again and again. ``there`` is None while that is unknown."""
+    """Makes something and removes it, again and again. ``there`` is None while that is unknown."""
 
     def __init__(self, workers: Workers, name: str) -> None:
         self.name = name
@@ -59,10 +59,27 @@ class Maker:
     def stop(self) -> None:
         self._stop.set()
 
+    def make(self, client: Client) -> None:
+        raise NotImplementedError
+
+    def remove(self, client: Client) -> None:
+        raise NotImplementedError
+
+    def told(self, client: Client) -> bool:
+        """Return whether the catalog's owner says that it is there, whoever is asked."""
+        raise NotImplementedError
+
+    def seen(self, client: Client) -> set[bool]:
+        """Return all that a worker that serves slots lets one see of whether it is there."""
+        raise NotImplementedError
+
+    def _makes(self) -> bool:
+        """Say whether to make it next, or else to remove it."""
+        return not self.there
+
     def _step(self) -> None:
-        made = not self.there
-        request = create(self.name) if made else pb.DeleteTableRequest(table_name=self.name)
-        code = self._code(lambda client: ask(client, request))
+        made = self._makes()
+        code = self._code(self.make if made else self.remove)
         if code == "":
             self.there = made
             self.done += 1
@@ -71,13 +88,18 @@ class Maker:
             self.there = made
         elif code not in UNAVAILABLE:
             assert code in ("OTSTimeout", "OTSInternalServerError", NoAnswer.__name__), code
-            self.there = None
+            self._lost(made=made)
+
+    def _lost(self, *, made: bool) -> None:
+        """Take note that the outcome is unknown."""
+        self.there = None
 
     def _look(self) -> None:
         """See whether any worker tells what we know."""
-        code = self._code(lambda client: client.describe_table(self.name))
-        if code in ("", ABSENT) and self.there is not None:
-            assert self.there == (code == ""), f"{self.name}: {code or 'there'}, but it is not so"
+        found: list[bool] = []
+        self._code(lambda client: found.append(self.told(client)))
+        if found and self.there is not None:
+            assert found == [self.there], f"{self.name}: it is told that that is not so"
 
     def _code(self, attempt: Callable[[Client], object]) -> str:
         """Ask any worker; return what it refused with, if it did."""
@@ -94,10 +116,120 @@ class Maker:
         return ""
 
 
+class TableMaker(Maker):
+    """Of a table."""
+
+    def make(self, client: Client) -> None:
+        ask(client, create(self.name))
+
+    def remove(self, client: Client) -> None:
+        client.delete_table(self.name)
+
+    def told(self, client: Client) -> bool:
+        try:
+            client.describe_table(self.name)
+        except ServerError as error:
+            if error.code != ABSENT:
+                raise
+            return False
+        return True
+
+    def seen(self, client: Client) -> set[bool]:
+        return {self.told(client), self.name in client.list_table()}
+
+
+class UserMaker(Maker):
+    """Of what decides who is let in: looks at that, too, once it was told.
+
+    A worker that has no slots yet, for it was killed, may hear of it a moment later.
+    """
+
+    def access(self, client: Client) -> Access:
+        """Return whom to come as, which is let in while it is there."""
+        raise NotImplementedError
+
+    def lets_in(self, client: Client) -> bool:
+        """Say whether a worker lets that one in."""
+        instance, key_id, secret = self.access(client)
+        with type(client)(
+            client.endpoint, instance=instance, access_key_id=key_id, access_key_secret=secret
+        ) as user:
+            try:
+                user.list_table()
+            except ServerError as error:
+                if error.code != "OTSAuthFailed":
+                    raise
+                return False
+        return True
+
+    def seen(self, client: Client) -> set[bool]:
+        return {self.told(client), self.lets_in(client)}
+
+    def _look(self) -> None:
+        super()._look()
+        deadline = time.monotonic() + UNTIL_S_MAX
+        found: list[bool] = [not self.there]
+        while self.there is not None and found[-1] != self.there:
+            assert time.monotonic() < deadline, f"{self.name}: let in: {found[-1]}"
+            self._code(lambda client: found.append(self.lets_in(client)))
+
+
+class InstanceMaker(UserMaker):
+    """Of an instance."""
+
+    def make(self, client: Client) -> None:
+        client.call_json("RowtideCreateInstance", {"name": self.name})
+
+    def remove(self, client: Client) -> None:
+        client.call_json("RowtideDeleteInstance", {"name": self.name})
+
+    def told(self, client: Client) -> bool:
+        found = client.call_json("RowtideListInstances", {})["instances"]
+        return self.name in [instance["name"] for instance in found]
+
+    def access(self, client: Client) -> Access:
+        return client.access._replace(instance=self.name)
+
+
+class KeyMaker(UserMaker):
+    """Of access keys, one after another; it is about the last one whose making was answered.
+
+    Of one whose making was not answered nobody knows the id. What may be revoked is revoked again.
+    """
+
+    key_id, secret = "none", "none"
+
+    def make(self, client: Client) -> None:
+        made = client.call_json("RowtideCreateKey", {})
+        self.key_id, self.secret = made["access_key_id"], made["access_key_secret"]
+
+    def remove(self, client: Client) -> None:
+        client.call_json("RowtideRevokeKey", {"access_key_id": self.key_id})
+
+    def told(self, client: Client) -> bool:
+        return self.key_id in keys(client)
+
+    def access(self, client: Client) -> Access:
+        return Access(client.access.instance, self.key_id, self.secret)
+
+    def _makes(self) -> bool:
+        return self.there is False
+
+    def _lost(self, *, made: bool) -> None:
+        self.there = False if made else None
+
+
+def keys(client: Client) -> frozenset[str]:
+    """Return the ids of all access keys."""
+    found = client.call_json("RowtideListKeys", {})["keys"]
+    return frozenset(key["access_key_id"] for key in found)
+
+
 @contextmanager
 def making(workers: Workers) -> Iterator[list[Maker]]:
-    """Make and delete tables meanwhile."""
-    makers = [Maker(workers, name) for name in TABLES]
+    """Make and remove everything meanwhile."""
+    makers: list[Maker] = [TableMaker(workers, name) for name in TABLES]
+    makers += [InstanceMaker(workers, "made"), KeyMaker(workers, "key")]
     running = [threading.Thread(target=maker.run) for maker in makers]
     for thread in running:
         thread.start()
@@ -134,13 +266,19 @@ def kill_owners(workers: Workers, chance: random.Random) -> None:
         workers.again(victim)
 
 
-def check_and_delete(workers: Workers, makers: list[Maker]) -> None:
-    """Hold what there is to what was told; then delete it."""
+def check(workers: Workers, makers: list[Maker]) -> None:
+    """Hold what every worker tells to what was told, or else to what the others tell."""
+    for maker in makers:
+        seen = set[bool]().union(*(maker.seen(client) for client in workers.clients))
+        assert len(seen) == 1, f"{maker.name}: is, and is not"
+        assert maker.there is None or seen == {maker.there}, maker.name
+    assert len({keys(client) for client in workers.clients}) == 1
+
+
+def use_and_delete(workers: Workers) -> None:
+    """Hold that the tables that are left can be used; then delete them."""
     with workers.one(Retrying) as client:
-        listed = client.list_table()
-        for maker in makers:
-            assert maker.there is None or maker.there == (maker.name in listed)
-        for name in listed:
+        for name in client.list_table():
             repeated(partial(ask, client, put(name, key("k", 1), puts(n=1))))
             assert shown(stored(client, name, key("k", 1))) == {"n": 1}
             repeated(partial(delete, client, name))
@@ -155,7 +293,7 @@ def delete(client: Client, name: str) -> None:
             raise
 
 
-async def test_what_was_answered_of_a_table_holds_when_workers_are_killed(
+async def test_what_was_answered_of_the_catalog_holds_when_workers_are_killed(
     workers: Workers, broker: str
 ) -> None:
     for _ in range(3):
@@ -164,7 +302,9 @@ async def test_what_was_answered_of_a_table_holds_when_workers_are_killed(
     with making(workers) as makers:
         kill_owners(workers, random.Random(5))
     assert all(maker.done for maker in makers), "each did something"
-    check_and_delete(workers, makers)
+    workers.settled()
+    check(workers, makers)
+    use_and_delete(workers)
     # Whoever takes the catalog over next removes what is left of tables half made or deleted.
     for worker in workers.running:
         worker.stop()
