@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from rowtide.core import record
 from rowtide.core.catalog import Catalog, Document, document_body, snapshot_body
@@ -47,6 +47,9 @@ BACKOFF_S = 0.2
 
 PROOF_S = 5.0
 """How long it is tried to prove the log's end; one append waits half as long for its answer."""
+
+TURN_S = 10.0
+"""For so long a change waits for those before it: each has its answer in milliseconds, if any."""
 
 NOWHERE = -1
 """The offset that a record names which is to be void wherever it stands."""
@@ -273,10 +276,11 @@ class CatalogOwner:
         ``decide`` may raise ``Rejected``; then nothing has changed. Its documents are applied
         together or not at all. Decides again where another worker's change came between. Raises
         ``Elsewhere`` where another worker owns the catalog, ``Unavailable`` where its log lacks
-        what was acknowledged, ``OutcomeUnknown`` where that, or a later owner's trim, keeps what
-        became of the change from being told.
+        what was acknowledged, or an earlier change waits for it too long, ``OutcomeUnknown`` where
+        a log that lacks something, or a later owner's trim, keeps what became of the change from
+        being told.
         """
-        async with self._changing:
+        async with self._turn():
             while True:
                 if self.lost:
                     raise Unavailable(self.lost)
@@ -288,6 +292,19 @@ class CatalogOwner:
                     break
             if self.owning and self.catalog.applied - self._snapshot_at > SNAPSHOT_EVERY:
                 await self._snapshot()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait for who changes the catalog now. Raises ``Unavailable``: nothing was decided."""
+        try:
+            async with asyncio.timeout(TURN_S):
+                await self._changing.acquire()
+        except TimeoutError as error:
+            raise Unavailable("An earlier change waits for the catalog's log.") from error
+        try:
+            yield
+        finally:
+            self._changing.release()
 
     async def reserve_shards(self, count: int) -> list[str]:
         """Take shard ids that nobody ever used; a crash before their use leaves a gap.

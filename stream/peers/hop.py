@@ -24,9 +24,10 @@ import secrets
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import lru_cache
 from struct import Struct, error
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import (
@@ -51,6 +52,9 @@ UNREAD_BYTES_MAX = 512 * 1024 * 1024
 CONNECT_S = 2.0
 TRUST_S = 10.0
 """Who has connected, and has not proven by then that it knows the secret, is cut off."""
+
+CLOSE_S, CLOSE_LOOK_S = 2.0, 0.01
+"""For so long a worker that ends sends answers which were made."""
 
 ANSWER_S = 30
 """After this long without an answer the outcome is unknown. The owner answers in 10 s."""
@@ -251,6 +255,10 @@ class HopServer:
         self.secret = secret
         self.answer = answer
         self.tasks = tasks
+        self.draining = False
+        """Whether nothing more is begun."""
+        self.running: set[asyncio.Future[Any]] = set()
+        """The calls that are not answered yet."""
         self._server: asyncio.Server | None = None
         self.connections: set[asyncio.Transport] = set()
 
@@ -258,6 +266,31 @@ class HopServer:
         """Accept workers on a socket that is bound already."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Served(self), sock=listener)
+
+    def runs(self, call: asyncio.Future[Any]) -> None:
+        """Keep in mind a call that was begun, until it is answered."""
+        self.running.add(call)
+        call.add_done_callback(self.running.discard)
+
+    async def drain(self, deadline_s: float) -> int:
+        """Begin nothing more, answer what was begun; return how many calls that was too short for.
+
+        What comes meanwhile is told to come later. In the end every connection is closed.
+        """
+        self.draining = True
+        if self._server is not None:
+            self._server.close()
+        left: set[asyncio.Future[Any]] = set()
+        if self.running:
+            _, left = await asyncio.wait(self.running, timeout=deadline_s)
+        for transport in list(self.connections):
+            transport.close()  # Once what it has is sent.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                while self.connections:  # noqa: ASYNC110 - They tell nobody.
+                    await asyncio.sleep(CLOSE_LOOK_S)
+        self.close()
+        return len(left)
 
     def close(self) -> None:
         """Stop accepting, and cut what is open."""
@@ -323,6 +356,9 @@ class _Served(_Frames):
         if call.number == LIVES:
             self.send(encode_answer(LIVES, b""))
             return
+        if self._hop.draining:
+            self.send(encode_answer(call.number, Unavailable()))
+            return
         try:
             result = self._hop.answer(call.identity, call.operation, call.body)
         except Exception as failure:  # noqa: BLE001 - Told to the caller; logged in _told.
@@ -332,11 +368,12 @@ class _Served(_Frames):
             self.send(encode_answer(call.number, result))
         elif isinstance(result, asyncio.Future):
             result.add_done_callback(lambda done: self._settled(call.number, done))
+            self._hop.runs(result)
         else:
             name = f"hop[{call.operation}]"
             running = self._run(call.number, result)
             try:
-                self._hop.tasks.create_task(running, name=name)
+                self._hop.runs(self._hop.tasks.create_task(running, name=name))
             except RuntimeError:  # The worker is ending: nothing was begun.
                 running.close()
                 self.send(encode_answer(call.number, Unavailable()))

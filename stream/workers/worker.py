@@ -446,9 +446,9 @@ class Worker:
             tasks.create_task(self._end_clients(), name="clients end")
             # Who comes meanwhile is answered by the slots' next workers, through us.
             tasks.create_task(self._handover.leave(), name="slots leave")
+        await self._end_hops()
         await self._consumption.flush()
         self._roster.stop()
-        self._hop_server.close()
         self._hop.close()
 
     async def _end_clients(self) -> None:
@@ -456,6 +456,11 @@ class Worker:
         cut = await self._edge.drain(DRAIN_S, notice_s=notice_s, grace_s=GRACE_S)
         if cut:
             logger.warning("%d requests were cut off", cut)
+
+    async def _end_hops(self) -> None:
+        """Answer what others have passed on, as what our own clients ask."""
+        if cut := await self._hop_server.drain(DRAIN_S):
+            logger.warning("%d requests of other workers were cut off", cut)
 
     # Slots.
 

@@ -419,3 +419,20 @@ def test_who_waits_for_a_full_log_hears_that_nothing_is_new(*, taken_over: bool)
         waiting.cancel()
 
     followed(story)
+
+
+def test_a_change_behind_one_that_waits_for_its_log_is_not_made_and_says_so() -> None:
+    """It waited for as long as that one, and was made long after whoever asked for it had gone."""
+
+    async def story(log: FullLog, owner: CatalogOwner, tasks: asyncio.TaskGroup) -> None:
+        first = tasks.create_task(owner.change(lambda _c, _s: [instance(1)]), name="first")
+        await asyncio.sleep(1)
+        async with asyncio.timeout(30):
+            with pytest.raises(Unavailable):
+                await owner.change(lambda _c, _s: [instance(2)])
+        log.full = False
+        await first
+        await owner.change(lambda _c, _s: [instance(3)])
+        assert owner.catalog.instances.keys() == {"instance1", "instance3"}
+
+    followed(story)

@@ -167,6 +167,57 @@ async def test_what_was_asked_and_not_answered_is_unknown_what_was_not_is_not(
             await client.call(other.address, ANN, "PutRow", b"")
 
 
+@pytest.mark.parametrize("as_future", [False, True])
+async def test_what_was_begun_is_answered_before_a_worker_ends_and_nothing_else_is_begun(
+    client: HopClient, *, as_future: bool
+) -> None:
+    """It was cut off: a CreateTable that another worker had passed on had an unknown outcome, in
+    each rolling restart. The answer is larger than what the kernel takes at once."""
+    made: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    asked = asyncio.Event()
+
+    async def awaited() -> bytes:
+        return await made
+
+    def answer(_identity: Identity, _operation: str, _body: bytes) -> Awaitable[bytes]:
+        asked.set()
+        return made if as_future else awaited()
+
+    async with worker(answer) as other, asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(client.call(other.address, ANN, "CreateTable", b""), name="call")
+        await asked.wait()
+        drain = tasks.create_task(other.server.drain(5.0), name="drain")
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable):
+            await client.call(other.address, ANN, "CreateTable", b"")
+        assert not drain.done()
+        made.set_result(b"made" * (4 << 20))
+        assert await call == b"made" * (4 << 20)
+        assert await drain == 0
+
+
+async def test_what_is_never_answered_keeps_no_worker_from_ending(client: HopClient) -> None:
+    asked, never = asyncio.Event(), asyncio.Event()
+
+    async def answer(_identity: Identity, _operation: str, _body: bytes) -> bytes:
+        asked.set()
+        await never.wait()
+        return b""
+
+    async with worker(answer) as other, asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(cut_off(client, other.address), name="call")
+        await asked.wait()
+        assert await other.server.drain(0.05) == 1
+        await call
+        never.set()
+
+
+async def cut_off(client: HopClient, address: str) -> None:
+    """Ask a worker that ends before it answers."""
+    with pytest.raises(OutcomeUnknown):
+        await client.call(address, ANN, "CreateTable", b"")
+
+
 async def test_a_worker_that_came_back_is_asked_again(client: HopClient) -> None:
     def answer(_identity: Identity, _operation: str, body: bytes) -> bytes:
         return body
