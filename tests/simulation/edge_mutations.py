@@ -151,7 +151,7 @@ RECLAIMING = [
             (OpenTransactions, "unheld", _all_unheld),
             (OpenTransactions, "holds", _holds_nothing),
         ],
-        10,
+        60,
         behind=RECLAIM_FROM,
     ),
 ]

@@ -59,7 +59,7 @@ STORIES: dict[str, Callable[[], None]] = {
         deposed.test_a_copy_does_not_read_the_changelog_further_than_its_log
     ),
     "bury what others deleted": (
-        found_late.test_a_row_that_its_parent_shard_deleted_keeps_its_stamped_delete_until_that_is_flushed
+        found_late.test_no_grave_is_flushed_of_a_row_that_another_shard_has_still_to_flush
     ),
 }
 """Faults that random runs find too seldom, and what catches them."""
