@@ -40,7 +40,7 @@ def status(client: Client, output: Output) -> None:
 _worker_argument = click.argument("worker", default="")
 
 
-@cluster.command("drain", cls=ClientCommand)
+@cluster.command("drain", cls=ClientCommand, writes=True)
 @_worker_argument
 def drain(client: Client, worker: str, output: Output) -> None:
     """Let WORKER give all its slots to the others, and take none.
@@ -54,7 +54,7 @@ def drain(client: Client, worker: str, output: Output) -> None:
     _tell(found, f"{found['worker']} has no slots, and takes none.", output)
 
 
-@cluster.command("undrain", cls=ClientCommand)
+@cluster.command("undrain", cls=ClientCommand, writes=True)
 @_worker_argument
 def undrain(client: Client, worker: str, output: Output) -> None:
     """Let WORKER, which was drained, take slots again."""
@@ -62,7 +62,7 @@ def undrain(client: Client, worker: str, output: Output) -> None:
     _tell(found, f"{found['worker']} takes slots again.", output)
 
 
-@cluster.command("forget", cls=ClientCommand)
+@cluster.command("forget", cls=ClientCommand, writes=True)
 @click.argument("worker")
 def forget(client: Client, worker: str, output: Output) -> None:
     """Ask WORKER no more: it has died, and will not come back.

@@ -2,7 +2,8 @@
 
 Each is ``rowtide up`` against the same Kafka, in a folder of its own below the data directory, with
 the same key. It ends with its parent: told so by a signal, or by itself when the parent is gone.
-One that ends before is started again.
+One that ends before is started again. All are told at once: who leaves early gives its slots to who
+has not begun to, and the last ones wait for nobody (``stream/workers/handover.py``).
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ RUN = "from rowtide.cli.main import main; main()"
 SLOW_S = 60.0
 """Between warnings of a slow start: a worker that rebuilds many rows takes minutes."""
 
-STOP_S_MAX = 40.0
+STOP_S_MAX = 60.0
+"""What a worker is given to drain, beside its notice; the time its connectors need among it."""
+
 RESTART_S = 1.0
 RESTART_S_MAX = 30.0
 """Between attempts to start a worker where the machine has no process to give, or no space."""
@@ -58,6 +61,8 @@ class MoreWorkers:
         self._bootstrap = bootstrap
         self._config = config
         self._children: dict[int, Process] = {}
+        self._killed_at_s: float | None = None
+        """When those that were told to stop are killed, by the event loop's clock."""
 
     async def start(self) -> list[str]:
         """Start them all; return their endpoints once they serve. Raises ``ChildProcessError``."""
@@ -89,19 +94,28 @@ class MoreWorkers:
                 logger.warning("worker %d can't be started now: %s", number, error)
                 pause_s = min(pause_s * 2, RESTART_S_MAX)
 
+    def tell_to_stop(self) -> None:
+        """Let them begin to drain; nobody may be starting or watching them any more."""
+        if self._killed_at_s is not None:
+            return  # A second signal would end them at once.
+        now_s = asyncio.get_running_loop().time()
+        self._killed_at_s = now_s + self._settings.drain_notice_s + STOP_S_MAX
+        for child in self._running():
+            child.send_signal(signal.SIGTERM)
+
     async def stop(self) -> None:
         """Let them drain and stop."""
-        running = [child for child in self._children.values() if child.returncode is None]
-        for child in running:
-            child.send_signal(signal.SIGTERM)
+        self.tell_to_stop()
         try:
-            async with asyncio.timeout(STOP_S_MAX):
-                for child in running:
+            async with asyncio.timeout_at(self._killed_at_s):
+                for child in self._running():
                     await child.wait()
         except TimeoutError:
-            for child in running:
-                if child.returncode is None:
-                    child.kill()
+            for child in self._running():
+                child.kill()
+
+    def _running(self) -> list[Process]:
+        return [child for child in self._children.values() if child.returncode is None]
 
     def _folder(self, number: int) -> Path:
         return self._settings.data_dir / "workers" / str(number)

@@ -206,11 +206,13 @@ async def _run_worker(serving: Serving, broker: EmbeddedBroker | None, stop: asy
     more = MoreWorkers(settings, serving.credentials, bootstrap, serving.config)
     logger.info("starting the worker")
     async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(_run_more(serving, more, worker, served), name="more workers")
+        stopping = _stop_in_turn(connectors, more, watching, stop, worker_stop)
         beside = [
-            tasks.create_task(_run_more(serving, more, worker, served), name="more workers"),
+            watching,
             tasks.create_task(watch_parent(stop), name="parent"),
             tasks.create_task(_run_connectors(connectors, served), name="connectors"),
-            tasks.create_task(_stop_in_turn(connectors, stop, worker_stop), name="stopping"),
+            tasks.create_task(stopping, name="stopping"),
         ]
         if broker is not None:
             report = partial(_report, worker.counts)
@@ -241,10 +243,17 @@ async def _run_connectors(connectors: ConnectorProcess, served: asyncio.Event) -
 
 
 async def _stop_in_turn(
-    connectors: ConnectorProcess, stop: asyncio.Event, worker_stop: asyncio.Event
+    connectors: ConnectorProcess,
+    more: MoreWorkers,
+    watching: asyncio.Task[None],
+    stop: asyncio.Event,
+    worker_stop: asyncio.Event,
 ) -> None:
-    """Let connectors stop while the worker still answers them, then the worker."""
+    """Let all workers stop at once, and connectors while their own worker still answers them."""
     await stop.wait()
+    watching.cancel()  # It would start again whatever ends.
+    await asyncio.wait([watching])
+    more.tell_to_stop()
     await connectors.stop()
     worker_stop.set()
 

@@ -583,3 +583,5 @@ class ShardOwner:
         self._in_flight = []
         self._waiting.clear()
         self._idle.set()
+        for follower in self.followers:  # It goes on elsewhere: they are to ask again.
+            follower.set()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import Catalog, Document, reclaimer_document, worker_document
 from rowtide.core.errors import Rejected, Unavailable, invalid
+from rowtide.core.limits import INT64_MAX
 from rowtide.core.metering import Taken
 from rowtide.stream.http.edge import Handler
 from rowtide.stream.measures.consumption import hours, packed, unpacked
@@ -107,6 +108,8 @@ class ClusterOperations:
         bounds = fields.get("from"), fields.get("to")
         if any(bound is not None and type(bound) is not int for bound in bounds):
             raise invalid("The from and to must be whole numbers of seconds.")
+        if any(bound is not None and abs(bound) > INT64_MAX for bound in bounds):
+            raise invalid(f"The from and to must lie within {INT64_MAX} s of 1970.")
         if table is not None and not isinstance(table, str):
             raise invalid("The table must be a name.")
         return Wanted(instance, table, *bounds)

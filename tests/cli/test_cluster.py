@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
 
+from rowtide.cli.client import Client, ServerError
 from rowtide.cli.cluster import show
+from rowtide.cli.exits import OutcomeUnknown
 from rowtide.cli.main import main
 
 RECLAIMER = {"paused": False, "shard": None, "passes": 3, "rows": 10, "ranges": 1}
@@ -137,3 +140,17 @@ def test_a_server_tells_of_its_workers(data_dir: Path) -> None:
     result = CliRunner().invoke(main, asked, prog_name="rowtide")
     assert result.exit_code == 0
     assert f"{only['address']}  ready" in result.output
+
+
+@pytest.mark.parametrize("command", ["drain", "undrain", "forget"])
+def test_a_drain_of_unknown_outcome_is_not_told_as_one_that_changed_nothing(
+    command: str, tmp_path: Path
+) -> None:
+    def unknown(*_asked: object) -> Any:
+        raise ServerError("OTSTimeout", "Operation timeout.", 503, "r1")
+
+    given = ["--endpoint", "http://127.0.0.1:1", "--instance", "demo"]
+    given += ["--access-key-id", "a", "--access-key-secret", "b", "--data-dir", str(tmp_path)]
+    with patch.object(Client, "call_json", unknown):
+        told = CliRunner().invoke(main, ["cluster", command, "worker:1", *given])
+    assert told.exit_code == OutcomeUnknown.exit_code

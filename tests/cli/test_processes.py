@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -27,9 +29,9 @@ def workers(tmp_path: Path, **more: Any) -> MoreWorkers:
     return MoreWorkers(settings, MADE, "127.0.0.1:1", None)
 
 
-async def child(program: str) -> Process:
-    """Return a process that runs, once it has told that it does."""
-    told = f"print('runs', flush=True); {program}"
+async def child(program: str, prepared: str = "pass") -> Process:
+    """Return a process that runs, once it is prepared and has told so."""
+    told = f"{prepared}; print('runs', flush=True); {program}"
     made = await asyncio.create_subprocess_exec(sys.executable, "-c", told, stdin=PIPE, stdout=PIPE)
     assert made.stdout is not None
     await made.stdout.readline()
@@ -116,3 +118,51 @@ async def test_a_worker_that_ends_as_it_starts_is_not_waited_for(tmp_path: Path)
     await ended.wait()
     with pytest.raises(ChildProcessError, match="worker 1 does not start; see"):
         await more._endpoint(1)
+
+
+async def draining() -> Process:
+    """Return a worker whose drain takes until something is written to it."""
+    drains = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(int(input())))"
+    return await child("signal.pause()", prepared=drains)
+
+
+async def test_further_workers_have_the_time_of_their_notice_to_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were killed in the midst of the notice that was set."""
+    monkeypatch.setattr(more_workers, "STOP_S_MAX", 0.0)
+    more = workers(tmp_path, drain_notice_s=WITHIN_S)
+    more._children[1] = last = await draining()
+    assert last.stdin is not None
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(more.stop(), name="stop")
+        last.stdin.write(b"0\n")
+    assert last.returncode == 0
+
+
+async def test_a_further_worker_that_does_not_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(more_workers, "STOP_S_MAX", 0.01)
+    more = workers(tmp_path)
+    more._children[1] = last = await draining()
+    await more.stop()
+    assert await last.wait() == -signal.SIGKILL
+
+
+async def test_workers_that_were_told_to_stop_are_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second signal ends a worker undrained: ``rowtide up`` tells them as it begins to stop, and
+    waits for them once it has stopped itself."""
+    told: list[int] = []
+    more = workers(tmp_path)
+    more._children[1] = ended = await child("pass")
+    monkeypatch.setattr(
+        MoreWorkers,
+        "_running",
+        lambda _: [cast(Any, SimpleNamespace(send_signal=told.append, wait=ended.wait))],
+    )
+    more.tell_to_stop()
+    await more.stop()
+    assert told == [signal.SIGTERM]
