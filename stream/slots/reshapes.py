@@ -237,7 +237,7 @@ class SlotReshapes:
                 logger.info("%s of %s", reshape.kind, ", ".join(reshape.parents))
                 try:
                     await self._through(reshape, claim, again=again)
-                except StoreError as error:
+                except (StoreError, record.CorruptRecord) as error:
                     logger.info("%s of %s goes on later: %s", reshape.kind, reshape_id, error)
                 again = True
                 await asyncio.sleep(wait_s)

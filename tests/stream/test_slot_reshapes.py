@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from itertools import chain, count, repeat
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from rowtide.core.errors import Unavailable
+from rowtide.core.record import CorruptRecord
 from rowtide.core.reshape import Reshape, Sealed
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.measures.counts import Counts
@@ -186,3 +188,27 @@ def test_what_a_forgotten_shard_left_is_in_the_changelog_or_was_not_read(
     open_ = [(table(), ShardRange("s3", 0, parents=parents))]
     of = reshapes(Around(*map(ended, known)))
     assert of.rest_on_changelog(rows, open_) is expected
+
+
+class Unreadable:
+    """A move that is planned for two looks, into a log that nobody can read."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def plan(self, _of: str) -> Reshape | None:
+        self.looks += 1
+        return replace(MOVED, copier=5) if self.looks < 3 else None
+
+    async def prepare(self, _of: Reshape) -> None:
+        raise CorruptRecord("bytes of another version")
+
+
+async def test_a_move_whose_log_can_not_be_read_ends_no_worker() -> None:
+    """The slot's tasks ended by it, and with them each worker that took the slot over."""
+    links = Unreadable()
+    of = reshapes(cast(Around, links))
+    of.ended["s1"] = owner_of("s1")
+    with patch.multiple(slot_reshapes, RETRY_S=0.0):
+        await of._carry("s1", 7)
+    assert links.looks == 3
