@@ -136,7 +136,7 @@ EDGE = [
     at_the_edge("let others write what is held", OpenTransactions, "require_free", _free),
     at_the_edge("log a transaction one by one", group, "grouped", _one_by_one, 120),
     at_the_edge("tell a part without an answer as failed", fan_out, "_kept", _kept_as_failed, 120),
-    at_the_edge("answer a range by other shards", row, "require_known", _known_anyhow, 120),
+    at_the_edge("answer a range by other shards", row, "require_known", _known_anyhow, 400),
 ]
 """Each in runs of seeds from ``EDGE_FROM`` on."""
 

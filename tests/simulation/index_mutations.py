@@ -59,7 +59,7 @@ where_followed = partial(planted_behind, FOLLOWED_FROM)
 FOLLOWING = [
     where_followed("trim what an index still needs", IndexOperations, "pin", _pin_nothing),
     where_followed(
-        "follow children beside their parents", IndexFeeder, "_in_turn", _all_in_turn, 24
+        "follow children beside their parents", IndexFeeder, "_in_turn", _all_in_turn, 60
     ),
     where_followed("learn the first of several changes", index_feed, "latest", _first),
     where_followed("learn nothing of rows there were", ShardIndexes, "built", _built_at_once),

@@ -483,7 +483,7 @@ MUTATIONS = [
         10,
     ),
     Mutation("drop the stamped deletes", [(ChangelogFlush, "_chunks", _chunks_no_deletes)], 10),
-    Mutation("flush chunks newer than the mark", [(ChangelogFlush, "_chunks", _chunks_live)]),
+    Mutation("flush chunks newer than the mark", [(ChangelogFlush, "_chunks", _chunks_live)], 200),
     Mutation("forget what a failed flush took", [(ChangelogFlush, "flush", _flush_forgets)], 10),
     Mutation("note a flush before it stands", [(ChangelogFlush, "flush", _flush_early_mark)], 10),
     Mutation(
