@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import Client, NoAnswer, ServerError
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand, complete_table
+from rowtide.cli.exits import OutcomeUnknown
 from rowtide.cli.output import Output, emit_json, emit_table, time_text
 from rowtide.cli.shard_repair import repair
 
@@ -97,10 +100,13 @@ def merge(client: Client, table: str, left: str, right: str, output: Output) -> 
     slots = {s["shard"]: s["slot"] for s in living}
     pairs = [{a["shard"], b["shard"]} for a, b in pairwise(living)]
     # What can't be merged is not moved either: the merge says why.
-    if {left, right} in pairs and slots[left] != slots[right]:
-        fields = {"table": table, "shard": right, "slot": slots[left]}
-        right = _done(client, "RowtideMoveShard", fields)["children"][0]
-    _change(client, "RowtideMergeShards", {"table": table, "shards": [left, right]}, output)
+    if {left, right} not in pairs or slots[left] == slots[right]:
+        _change(client, "RowtideMergeShards", {"table": table, "shards": [left, right]}, output)
+        return
+    fields = {"table": table, "shard": right, "slot": slots[left]}
+    moved = _done(client, "RowtideMoveShard", fields)["children"][0]
+    with _begun(f"Shard {right} was moved to slot {slots[left]} as {moved}, not merged yet"):
+        _change(client, "RowtideMergeShards", {"table": table, "shards": [left, moved]}, output)
 
 
 @shard.command("move", cls=ClientCommand, writes=True)
@@ -130,19 +136,32 @@ def _change(client: Client, operation: str, fields: dict[str, Any], output: Outp
 def _done(client: Client, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
     """Ask for a change and wait until it is done."""
     told = client.call_json(operation, fields)
-    until = time.monotonic() + DONE_S
-    while not told["done"]:
-        if time.monotonic() > until:
-            raise click.ClickException(
-                f"The {told['kind']} of {', '.join(told['parents'])} goes on; 'rowtide shard list' "
-                f"shows when it is done."
-            )
-        time.sleep(LOOK_S)
-        found, parents = _shards(client, fields["table"]), set(told["parents"])
-        told["done"] = all(s["state"] == "ended" for s in found if s["shard"] in parents)
-        if told["done"]:
-            told["children"] = [s["shard"] for s in found if parents <= set(s["parents"])]
+    if not told["done"]:
+        with _begun(f"The {told['kind']} of {', '.join(told['parents'])} goes on"):
+            told["children"] = _children(client, fields["table"], set(told["parents"]))
+        told["done"] = True
     return told
+
+
+def _children(client: Client, table: str, parents: set[str]) -> list[str]:
+    """Wait until a change that goes on is done; return what became of its ``parents``."""
+    until = time.monotonic() + DONE_S
+    while time.monotonic() < until:
+        time.sleep(LOOK_S)
+        found = _shards(client, table)
+        if all(s["state"] == "ended" for s in found if s["shard"] in parents):
+            return [s["shard"] for s in found if parents <= set(s["parents"])]
+    raise NoAnswer(f"it was not done within {DONE_S:.0f} s")
+
+
+@contextmanager
+def _begun(what: str) -> Iterator[None]:
+    """Tell of a failure that comes after something was changed that it was."""
+    try:
+        yield
+    except (ServerError, NoAnswer) as error:
+        hint = "`rowtide shard list` shows what became of it."
+        raise OutcomeUnknown(f"{what}: {error}", hint) from error
 
 
 def _branch(found: list[dict[str, Any]], node: dict[str, Any], indent: str) -> None:
