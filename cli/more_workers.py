@@ -34,7 +34,7 @@ RUN = "from rowtide.cli.main import main; main()"
 SLOW_S = 60.0
 """Between warnings of a slow start: a worker that rebuilds many rows takes minutes."""
 
-STOP_S_MAX = 60.0
+STOP_S_MAX = 75.0
 """What a worker is given to drain, beside its notice; the time its connectors need among it."""
 
 RESTART_S = 1.0

@@ -205,9 +205,14 @@ async def _run_worker(serving: Serving, broker: EmbeddedBroker | None, stop: asy
     connectors = _connectors(serving, worker, bootstrap)
     more = MoreWorkers(settings, serving.credentials, bootstrap, serving.config)
     logger.info("starting the worker")
+
+    def leave() -> None:
+        if served.is_set():
+            worker.leave()
+
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(_run_more(serving, more, worker, served), name="more workers")
-        stopping = _stop_in_turn(connectors, more, watching, stop, worker_stop)
+        stopping = _stop_in_turn(connectors, more, watching, stop, leave, worker_stop)
         beside = [
             watching,
             tasks.create_task(watch_parent(stop), name="parent"),
@@ -247,10 +252,12 @@ async def _stop_in_turn(
     more: MoreWorkers,
     watching: asyncio.Task[None],
     stop: asyncio.Event,
+    leave: Callable[[], None],
     worker_stop: asyncio.Event,
 ) -> None:
     """Let all workers stop at once, and connectors while their own worker still answers them."""
     await stop.wait()
+    leave()
     watching.cancel()  # It would start again whatever ends.
     await asyncio.wait([watching])
     more.tell_to_stop()

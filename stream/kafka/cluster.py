@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.admin import (
@@ -25,10 +25,11 @@ from rowtide.stream.kafka.changelog import KafkaChangelogReader, KafkaChangelogW
 from rowtide.stream.kafka.config import (
     APPEND_TIME,
     TIME_OF,
+    VERIFIED,
     KafkaConfig,
     TopicSpec,
-    required_settings,
     topic_settings,
+    verified_settings,
 )
 from rowtide.stream.kafka.errors import BrokerError, NotDurable, code_name
 from rowtide.stream.kafka.fetch import Partition
@@ -42,10 +43,12 @@ __all__ = ["Cluster", "KafkaConfig", "TopicSpec"]
 logger = logging.getLogger(__name__)
 
 TOPIC_EXISTS = 36
-AT_LEAST = ("min.insync.replicas", "max.message.bytes")
+AT_LEAST = ("delete.retention.ms", "max.message.bytes", "min.insync.replicas")
 """Settings that may be larger than asked for; every other must be equal."""
 ALTERED_MAX = 1000
 """Topics in one request: a controller takes up to 10,000 changes at once."""
+WRONG_MAX = 3
+"""Topics that a message names."""
 
 
 class Cluster:
@@ -113,11 +116,7 @@ class Cluster:
     async def topics(self) -> dict[str, int]:
         """Return the topics of our prefix with their numbers of partitions."""
         prefix = self.config.topic("")
-
-        async def once() -> Sequence[TopicFound]:
-            return await self.brokers.metadata(None)
-
-        found = await self.brokers.until_deadline(self.config.bootstrap, once)
+        found = await self._all_topics()
         return {
             topic.name: len(topic.partitions) for topic in found if topic.name.startswith(prefix)
         }
@@ -132,7 +131,10 @@ class Cluster:
         return all(told.error != UNKNOWN_TOPIC for told in found)
 
     async def create_topics(self, specs: Sequence[TopicSpec]) -> None:
-        """Create topics where they are missing, and wait until each has its leaders."""
+        """Create topics where they are missing, and wait until each has its leaders.
+
+        Raises ``NotDurable`` where one exists by which a write could be lost.
+        """
         if not specs:
             return
         replicas = self.config.replication_factor
@@ -141,9 +143,11 @@ class Cluster:
             for spec in specs
         ]
         request = CreateTopicsRequest(wanted, int(self.config.request_s * 1000), False)
-        await self._administer("create topic", request, TOPIC_EXISTS)
+        existed = await self._administer("create topic", request, TOPIC_EXISTS)
         for spec in specs:
             await self._await_leaders(spec)
+            if spec.name in existed:
+                await self.verify_durability(spec)
 
     async def create_topic(
         self, name: str, *, partitions: int, replicas: int, settings: Mapping[str, str]
@@ -177,25 +181,56 @@ class Cluster:
         await self._administer("delete topic", request, UNKNOWN_TOPIC)
         self.brokers.forget_topics(names)
 
-    async def verify_durability(self, topic: str) -> None:
-        """Raise ``NotDurable`` naming each setting by which ``topic`` could lose a write.
+    async def verify_durability(self, spec: TopicSpec) -> None:
+        """Raise ``NotDurable`` naming each setting by which a topic could lose a write.
 
         Raises ``Unavailable`` where that can't be told now.
         """
-        found = await self.settings(topic)
-        wanted = required_settings(self.config)
-        wanted["max.message.bytes"] = str(self.config.batch_bytes_max)
-        if "delete" in found["cleanup.policy"]:
-            wanted |= {"retention.ms": "-1", "retention.bytes": "-1"}
-        wrong = [
+        wrong = self._wrong_settings(await self.settings(spec.name), spec)
+        wrong += self._wrong_replicas(await self._partitions(spec.name))
+        if wrong:
+            self._refuse({spec.name: wrong})
+
+    async def verify_logs(self, topics: Sequence[str]) -> None:
+        """Verify many logs as ``verify_durability`` does one; those that are no more are passed.
+
+        Leaders of theirs are not taken over: most are other workers'.
+        """
+        faults: dict[str, list[str]] = {}
+        partitions = {topic.name: topic.partitions for topic in await self._all_topics()}
+        for at in range(0, len(topics), ALTERED_MAX):
+            some = topics[at : at + ALTERED_MAX]
+            settings = await self._settings_of(some)
+            for topic in some:
+                if topic in settings and partitions.get(topic):
+                    wrong = self._wrong_settings(settings[topic], TopicSpec(topic))
+                    wrong += self._wrong_replicas(partitions[topic])
+                    faults |= {topic: wrong} if wrong else {}
+                elif await self.exists(topic):  # Who was asked had not heard of it yet.
+                    await self.verify_durability(TopicSpec(topic))
+        if faults:
+            self._refuse(faults)
+
+    def _refuse(self, faults: Mapping[str, Sequence[str]]) -> NoReturn:
+        kind = self.config.durability
+        told = [f"topic {topic} is not {kind}: {'; '.join(it)}" for topic, it in faults.items()]
+        more = [f"{len(told) - WRONG_MAX} more topics"] if len(told) > WRONG_MAX else []
+        raise NotDurable(". ".join(told[:WRONG_MAX] + more))
+
+    def _wrong_settings(self, found: Mapping[str, str], spec: TopicSpec) -> list[str]:
+        return [
             f"{name} is {found.get(name)}, must be {value}"
-            for name, value in wanted.items()
+            for name, value in verified_settings(self.config, spec).items()
             if not _meets(name, found.get(name), value)
         ]
-        wrong += await self._replica_faults(topic)
-        if wrong:
-            what = "; ".join(wrong)
-            raise NotDurable(f"topic {topic} is not {self.config.durability}: {what}")
+
+    def _wrong_replicas(self, partitions: Sequence[PartitionFound]) -> list[str]:
+        needed = self.config.replication_factor
+        return [
+            f"partition {one.partition} has {one.replicas} replicas, must have {needed}"
+            for one in partitions
+            if one.replicas < needed
+        ]
 
     async def use_append_time(self, topics: Sequence[str]) -> None:
         """Have brokers give records of existing topics their times, whatever ours are.
@@ -232,6 +267,19 @@ class Cluster:
         except BrokerError as error:
             raise Unavailable(str(error)) from error
 
+    async def _settings_of(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Return the settings that are verified, of those of the topics that exist."""
+
+        def check(response: Any) -> dict[str, dict[str, str]]:
+            return {
+                topic: {entry[0]: entry[1] for entry in entries}
+                for code, _message, _kind, topic, entries in response.resources
+                if not code
+            }
+
+        asked = [(TOPIC_RESOURCE, topic, list(VERIFIED)) for topic in topics]
+        return await self.brokers.ask_any(DescribeConfigsRequest(asked), check)
+
     async def _with_writer_time(self, topics: Collection[str]) -> list[str]:
         """Return those of the topics that exist and keep the times which writers give."""
 
@@ -259,16 +307,19 @@ class Cluster:
 
         return await self.brokers.ask_any(AlterTopics(topics, TIME_OF, APPEND_TIME), check)
 
-    async def _administer(self, action: str, request: Any, harmless: int) -> None:
-        def check(response: Any) -> None:
+    async def _administer(self, action: str, request: Any, harmless: int) -> set[str]:
+        """Have something done; return the topics of which it was ``harmless``, not done."""
+
+        def check(response: Any) -> set[str]:
             codes = getattr(response, "topic_errors", None) or response.topic_error_codes
             for name, code, *message in codes:
                 if code not in (0, harmless):
                     detail = message[0] if message and message[0] else ""
                     raise BrokerError(code, f"{action} {name} {detail}".rstrip())
+            return {name for name, code, *_ in codes if code}
 
         try:
-            await self.brokers.ask_any(request, check)
+            return await self.brokers.ask_any(request, check)
         except BrokerError as error:
             raise Unavailable(str(error)) from error
 
@@ -276,20 +327,20 @@ class Cluster:
         for partition in range(spec.partitions):
             await Partition(self.brokers, spec.name, partition).start()
 
-    async def _replica_faults(self, topic: str) -> list[str]:
-        needed = self.config.replication_factor
-
+    async def _partitions(self, topic: str) -> Sequence[PartitionFound]:
         async def once() -> Sequence[PartitionFound]:
             [found] = await self.brokers.metadata([topic])
             if not found.partitions:  # A broker that has just started knows of no topic yet.
                 raise BrokerError(UNKNOWN_TOPIC, topic)
             return found.partitions
 
-        return [
-            f"partition {one.partition} has {one.replicas} replicas, must have {needed}"
-            for one in await self.brokers.until_deadline(topic, once)
-            if one.replicas < needed
-        ]
+        return await self.brokers.until_deadline(topic, once)
+
+    async def _all_topics(self) -> Sequence[TopicFound]:
+        async def once() -> Sequence[TopicFound]:
+            return await self.brokers.metadata(None)
+
+        return await self.brokers.until_deadline(self.config.bootstrap, once)
 
 
 def _meets(name: str, found: str | None, wanted: str) -> bool:

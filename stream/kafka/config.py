@@ -18,8 +18,8 @@ __all__ = [
     "Security",
     "TopicKind",
     "TopicSpec",
-    "required_settings",
     "topic_settings",
+    "verified_settings",
 ]
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -31,6 +31,18 @@ TIME_OF = "message.timestamp.type"
 APPEND_TIME = "LogAppendTime"
 """Records get the broker's time. A writer's own would have to be near it: Kafka refuses what is an
 hour ahead of its clock, and a worker's clock may be anywhere. Nobody here reads either."""
+
+VERIFIED = (
+    "cleanup.policy",
+    "delete.retention.ms",
+    "flush.messages",
+    "max.message.bytes",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+    "unclean.leader.election.enable",
+)
+"""What a topic must have, whoever made it. Its other settings cost time or space at most."""
 
 TopicKind = Literal["log", "compacted"]
 
@@ -163,7 +175,7 @@ class TopicSpec:
             raise ValueError(f"topic {self.name} must have a partition, not {self.partitions}")
 
 
-def required_settings(config: KafkaConfig) -> dict[str, str]:
+def _durable_settings(config: KafkaConfig) -> dict[str, str]:
     """Return the settings without which an acknowledged write could be lost."""
     if config.durability == "fsync":
         return {"flush.messages": "1", "min.insync.replicas": str(config.min_insync)}
@@ -175,7 +187,7 @@ def required_settings(config: KafkaConfig) -> dict[str, str]:
 
 def topic_settings(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
     """Return every setting that a new topic gets."""
-    settings = required_settings(config) | {
+    settings = _durable_settings(config) | {
         "max.message.bytes": str(config.batch_bytes_max),
         # What the client wrote is what a reader gets: no broker recompresses a batch.
         "compression.type": "producer",
@@ -196,3 +208,9 @@ def topic_settings(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
         # Only closed segments are compacted; a small one closes early.
         "segment.bytes": str(128 << 20),
     }
+
+
+def verified_settings(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
+    """Return the settings without which what stands in a topic could be lost, or not read."""
+    settings = topic_settings(config, spec)
+    return {name: settings[name] for name in VERIFIED if name in settings}

@@ -120,6 +120,10 @@ class Worker:
         finally:
             await self._cluster.stop()
 
+    def leave(self) -> None:
+        """Let probes send new clients elsewhere from now on: a worker that serves is to stop."""
+        self._edge.leaving = True
+
     async def _serve(
         self,
         tasks: asyncio.TaskGroup,
@@ -182,8 +186,9 @@ class Worker:
         wanted = topics.system(existing.get(topics.lease, self.config.slots))
         await self._cluster.create_topics([spec for spec in wanted if spec.name not in existing])
         for spec in wanted:
-            await self._cluster.verify_durability(spec.name)
+            await self._cluster.verify_durability(spec)
         logs = [name for name in existing if name.startswith(topics.shard(""))]
+        await self._cluster.verify_logs(logs)
         await self._cluster.use_append_time([*(spec.name for spec in wanted), *logs])
         return topics
 

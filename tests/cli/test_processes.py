@@ -17,6 +17,7 @@ from rowtide.cli import connector_process, more_workers
 from rowtide.cli.connector_process import ConnectorProcess
 from rowtide.cli.credentials import Credentials, write_endpoint, write_private
 from rowtide.cli.more_workers import MoreWorkers
+from rowtide.cli.serving import _stop_in_turn
 from rowtide.cli.settings import Settings
 
 MADE = Credentials("rtid", "secret", "demo")
@@ -148,6 +149,24 @@ async def test_a_further_worker_that_does_not_end_is_killed(
     more._children[1] = last = await draining()
     await more.stop()
     assert await last.wait() == -signal.SIGKILL
+
+
+async def test_probes_hear_of_a_stop_before_connectors_are_waited_for(tmp_path: Path) -> None:
+    """They may take 25 s; new clients came to a worker that was to end meanwhile."""
+    stop, left, worker_stop, place = (asyncio.Event() for _ in range(4))
+    connectors = cast(Any, SimpleNamespace(stop=place.wait))
+    more = workers(tmp_path)
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(more.watch(), name="watching")
+        stopping = _stop_in_turn(connectors, more, watching, stop, left.set, worker_stop)
+        tasks.create_task(stopping, name="stopping")
+        stop.set()
+        async with asyncio.timeout(WITHIN_S):
+            await left.wait()
+        assert not worker_stop.is_set()
+        place.set()
+        async with asyncio.timeout(WITHIN_S):
+            await worker_stop.wait()
 
 
 async def test_workers_that_were_told_to_stop_are_told_once(

@@ -19,6 +19,7 @@ from rowtide.stream.kafka.config import KafkaConfig, Security, TopicSpec
 from rowtide.stream.kafka.errors import NOT_WRITTEN, NotDurable, append_outcome
 from rowtide.stream.kafka.log import append_many
 from rowtide.stream.logs.log import Log
+from tests.changed_topics import change_topic
 
 ENTRY = [(b"key", b"value")]
 UNKNOWN_CODES = [-1, 5, 7, 20, 45, 46, 47, 56, 999]
@@ -115,7 +116,7 @@ async def test_topics_are_created_once_and_deleted_once(cluster: Cluster, topic:
         await cluster.create_topics(specs)
     assert {topic: 3, topic + ".c": 1}.items() <= (await cluster.topics()).items()
     for spec in specs:
-        await cluster.verify_durability(spec.name)
+        await cluster.verify_durability(spec)
     for _ in range(2):
         await cluster.delete_topics([topic, topic + ".c"])
 
@@ -126,8 +127,31 @@ async def test_a_topic_with_other_settings_is_found_out(cluster: Cluster, topic:
     async with Cluster(small) as other:
         await other.create_topics([TopicSpec(topic)])
     with pytest.raises(NotDurable, match=r"max\.message\.bytes is \d+, must be \d+"):
-        await cluster.verify_durability(topic)
+        await cluster.verify_durability(TopicSpec(topic))
     await cluster.delete_topics([topic])
+
+
+@pytest.mark.kafka
+async def test_a_log_that_somebody_else_made_or_changed_is_found_out(
+    cluster: Cluster, topic: str
+) -> None:
+    logs = [f"{topic}.{number}" for number in range(5)]
+    await cluster.create_topics([TopicSpec(log) for log in logs])
+    await cluster.verify_logs([*logs, f"{topic}.deleted"])
+    for log in logs[1:]:
+        await change_topic(cluster, log, "cleanup.policy", "compact")
+    with pytest.raises(
+        NotDurable, match=r"1 is not fsync: cleanup\.policy is compact, must be del"
+    ):
+        await cluster.verify_durability(TopicSpec(logs[1]))
+    with pytest.raises(NotDurable) as told:
+        await cluster.verify_logs([*logs, f"{topic}.deleted"])
+    assert [log in str(told.value) for log in logs] == [False, True, True, True, False]
+    assert str(told.value).endswith("must be delete. 1 more topics")
+    # Whoever wants to have it made gets no log that could lose a write.
+    with pytest.raises(NotDurable):
+        await cluster.create_topics([TopicSpec(logs[0]), TopicSpec(logs[1])])
+    await cluster.delete_topics(logs)
 
 
 @pytest.mark.kafka

@@ -8,11 +8,12 @@ import pytest
 
 from rowtide.stream.kafka.brokers import UNKNOWN_TOPIC, Brokers
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig, required_settings
+from rowtide.stream.kafka.config import KafkaConfig, TopicSpec, topic_settings
 from rowtide.stream.kafka.errors import NotDurable
 from rowtide.stream.kafka.metadata import PartitionFound, TopicFound
 
 CONFIG = KafkaConfig("one:9092", durability="replicated", replication_factor=3, min_insync=2)
+LEASES = TopicSpec("leases")
 TOLD_LATE = TopicFound(UNKNOWN_TOPIC, "leases", [])
 """By a broker that has just started, or was cut off when the topic was made."""
 
@@ -35,8 +36,7 @@ class Settled(Cluster):
 
     async def settings(self, topic: str) -> dict[str, str]:
         """Return them."""
-        fit = {"max.message.bytes": str(CONFIG.batch_bytes_max), "cleanup.policy": "compact"}
-        return required_settings(CONFIG) | fit
+        return topic_settings(CONFIG, LEASES)
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
@@ -45,6 +45,6 @@ async def test_replicas_are_counted_by_a_broker_that_knows_the_topic(replicas: i
     cluster.brokers = Told(replicas)
     if replicas < CONFIG.replication_factor:
         with pytest.raises(NotDurable, match="has 1 replicas, must have 3"):
-            await cluster.verify_durability("leases")
+            await cluster.verify_durability(LEASES)
     else:
-        await cluster.verify_durability("leases")
+        await cluster.verify_durability(LEASES)

@@ -13,7 +13,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.deploy.up import NotReady
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.config import KafkaConfig
 from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.changed_topics import change_topic
 from tests.workers.conftest import SLOTS, Workers, repeated
 from tests.workers.test_forwarding import create
 from tests.workers.test_handover import LONG, TABLES, check_all, write_all
@@ -170,6 +173,29 @@ async def test_a_worker_does_not_start_where_a_topic_could_lose_a_write(
     told = (workers.folder / "output0").read_text()
     assert ".lease is not fsync" in told
     assert "flush.messages is 1000, must be 1" in told
+
+
+def test_a_worker_does_not_start_on_a_shards_log_that_somebody_changed(
+    workers: Workers, broker: str
+) -> None:
+    """Its entries are in the broker's memory alone now, where a power cut would find them."""
+    client = workers.start(*LONG)
+    repeated(partial(ask, client, create("kept")))
+    ask(client, put("kept", key("a", 1), puts(n=1)))
+    [shard] = client.call_json("RowtideListShards", {"table": "kept"})["shards"]
+    log = f"{workers.folder.name}.shard.{shard['shard']}"
+    workers.running[0].stop()
+    asyncio.run(changed(broker, log, "flush.messages", "1000"))
+    with pytest.raises(NotReady, match="ended with exit code 1"):
+        workers.again(0)
+    assert f"{log} is not fsync: flush.messages is 1000" in (workers.folder / "output0").read_text()
+    asyncio.run(changed(broker, log, "flush.messages", "1"))
+    assert shown(stored(workers.again(0), "kept", key("a", 1))) == {"n": 1}
+
+
+async def changed(broker: str, topic: str, name: str, value: str) -> None:
+    async with Cluster(KafkaConfig(broker)) as cluster:
+        await change_topic(cluster, topic, name, value)
 
 
 @pytest.mark.parametrize("more", [-1, 3])

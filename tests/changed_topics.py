@@ -1,0 +1,19 @@
+"""Changes a topic's setting, as an administrator of Kafka does behind rowtide's back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rowtide.stream.kafka.alter_configs import AlterTopics
+from rowtide.stream.kafka.cluster import Cluster
+
+__all__ = ["change_topic"]
+
+
+async def change_topic(cluster: Cluster, topic: str, name: str, value: str) -> None:
+    """Give a topic another value of one setting."""
+
+    def check(response: Any) -> None:
+        assert [code for code, *_ in response.resources] == [0]
+
+    await cluster.brokers.ask_any(AlterTopics([topic], name, value), check)
