@@ -62,6 +62,7 @@ class Connection(asyncio.Protocol):
         "_receiving",
         "_receiving_since",
         "_stalled_since",
+        "_surplus",
         "_transport",
         "_unparsed",
     )
@@ -74,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._unparsed = NOTHING
         self._paused = False
         self._ended = False  # The client has sent all it will send.
+        self._surplus = False  # Beyond the limit: it is told so, unless it asks for a page.
         self._receiving: Request | None = None  # The request that _receiving_since times.
         # Loop times in seconds; None: not in that state.
         self._idle_since = edge.now()
@@ -88,9 +90,7 @@ class Connection(asyncio.Protocol):
         connected = transport.get_extra_info("socket")
         if connected is not None:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not self._edge.admit(self) and not transport.is_closing():
-            self._reader.stop(Unavailable("Server is busy.", code="OTSServerBusy"))
-            self._pump()
+        self._surplus = not self._edge.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -151,6 +151,9 @@ class Connection(asyncio.Protocol):
             if now_s - self._receiving_since > limits.receive_timeout_s:
                 self._reader.stop(Rejected("OTSRequestTimeout", "Request timeout."))
                 self._pump()
+        elif self._surplus and now_s - self._idle_since > limits.linger_s:
+            self._reader.stop(_busy())
+            self._pump()
         elif now_s - self._idle_since > limits.idle_timeout_s:
             self._close(linger=False)
 
@@ -215,12 +218,18 @@ class Connection(asyncio.Protocol):
     def _judge(self, request: Request) -> None:
         """Decide by its headers who answers a request, or refuse it."""
         edge = self._edge
+        if request.method in (b"GET", b"HEAD"):
+            request.page = edge.pages.get(request.path)
+        if self._surplus:  # Probes are answered all the same: who is merely full is not dead.
+            request.last = True
+            if request.page is None:
+                request.failure = _busy()
+                return
         request.request_id = edge.request_ids()
+        if request.page is not None:
+            return
         try:
             if request.method != b"POST":
-                request.page = edge.pages.get(request.path)
-                if request.page is not None and request.method in (b"GET", b"HEAD"):
-                    return
                 raise Rejected("OTSMethodNotAllowed", "Only POST method for requests is supported.")
             if not edge.admitting:
                 raise Unavailable("The server is starting.", code="OTSServerUnavailable")
@@ -452,6 +461,10 @@ class Connection(asyncio.Protocol):
 def _unsupported(path: bytes) -> Rejected:
     operation = path[1 : OPERATION_SHOWN_MAX + 1].decode("utf-8", "replace")
     return invalid(f"Unsupported operation: {operation}.")
+
+
+def _busy() -> StoreError:
+    return Unavailable("Server is busy.", code="OTSServerBusy")
 
 
 def _internal() -> StoreError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rowtide.stream.http.limits import HttpLimits
+from rowtide.stream.http.pages import PageAnswer
 
 if TYPE_CHECKING:
     from tests.stream.http.conftest import Client, Running
@@ -438,7 +439,43 @@ async def test_a_connection_beyond_the_limit_is_told_so(
         first.send(request_bytes())
         assert (await first.answer()).status == 200
         async with await live.connect() as second:
+            second.send(request_bytes())
             await assert_refused_and_closed(second, BUSY)
+
+
+async def test_a_connection_beyond_the_limit_that_asks_nothing_is_told_so_soon(
+    running: Running, request_bytes: RequestBytes
+) -> None:
+    limits = HttpLimits(connections_max=1, linger_s=0.1)
+    async with running(limits=limits) as live, await live.connect() as first:
+        first.send(request_bytes())
+        assert (await first.answer()).status == 200
+        async with await live.connect() as second:
+            await assert_refused_and_closed(second, BUSY)
+
+
+async def test_a_full_server_answers_probes_and_nothing_behind_them(
+    running: Running, request_bytes: RequestBytes
+) -> None:
+    """Who asks whether it lives would kill it, and send its clients to the next one."""
+
+    async def alive() -> PageAnswer:
+        return PageAnswer(200, b"text/plain", b"ok\n")
+
+    async with running(limits=HttpLimits(connections_max=1)) as live:
+        live.edge.pages[b"/healthz"] = alive
+        async with await live.connect() as first:
+            first.send(request_bytes())
+            assert (await first.answer()).status == 200
+            async with await live.connect() as probe:
+                probe.send(b"GET /healthz HTTP/1.1\r\nhost: here\r\n\r\n" + request_bytes())
+                told = await probe.answer()
+                assert (told.status, told.body) == (200, b"ok\n")
+                assert told.headers["connection"] == "close"
+                probe.writer.write_eof()
+                assert await probe.rest() == b""
+            first.send(request_bytes())
+            assert (await first.answer()).status == 200
 
 
 async def test_answers_leave_without_delay(running: Running, request_bytes: RequestBytes) -> None:
