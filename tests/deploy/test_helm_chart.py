@@ -72,7 +72,7 @@ def test_its_pods_have_probes_no_rights_and_time_to_drain() -> None:
     ours = {name: value for name, value in environment.items() if name.startswith("ROWTIDE_")}
     settings = load_settings(None, image_settings() | ours, {})
     assert settings.durability == "replicated"
-    assert pod["terminationGracePeriodSeconds"] > settings.drain_notice_s + 60
+    assert pod["terminationGracePeriodSeconds"] > settings.drain_notice_s + 75
     probe = container["readinessProbe"]
     assert settings.drain_notice_s > probe["periodSeconds"] * probe["failureThreshold"]
     # Kubernetes would set ROWTIDE_PORT to the address of a Service named rowtide.
