@@ -328,7 +328,6 @@ class Shard:
             return Replayed(False, [], b"")
         self._stamp = state.stamp = max(state.stamp, envelope.stamp)
         log_key, writes = self._refolded(body, offset, envelope.stamp)
-        self.view.add(writes)
         self._group += writes
         if not envelope.group & record.LAST:
             return Replayed(True, [], log_key)
@@ -347,26 +346,24 @@ class Shard:
         self._in_group = not group & record.LAST
 
     def _refolded(self, body: record.Body, offset: int, stamp: int) -> tuple[bytes, Writes]:
-        """Return the log key of a replayed record and what it writes."""
+        """Return the log key of a replayed record and what it writes, which evaluation sees."""
         after = self._after(body, offset, stamp)
         if after is not None:
             self._adopt(after, offset)
         if isinstance(body, record.Commit):
-            return b"", [commit_write(body.id, stamp)]
+            return b"", self._seen([commit_write(body.id, stamp)])
         if isinstance(body, record.Reclaim):
             writes = reclaim(self.view, self.table.table_id, body, stamp)
             return b"", self._merged(writes)
         if isinstance(body, record.IndexBuild | record.IndexFeed):
             return b"", self._merged(self.indexes.learned(self.view, body, stamp))
         if isinstance(body, record.SourcePosition):
-            writes = further(self.view, *self.sources.write_of(body))
-            self.view.add(writes)
-            return b"", writes
+            return b"", self._seen(further(self.view, *self.sources.write_of(body)))
         if isinstance(body, record.Copy):
             if body.complete:
                 self.state.stream_start = offset + 1
             self.sources.forget()
-            return b"", self.copied(body.entries)
+            return b"", self._seen(self.copied(body.entries))
         if not isinstance(body, record.Put | record.Update | record.Delete):
             return b"", []
         log_key = key.encode(body.key)
@@ -387,6 +384,11 @@ class Shard:
             return fold.delete_row(view, at, stamp)
         return fold.update_row(view, at, cells, stamp, self.state.options.max_versions)
 
+    def _seen(self, writes: Writes) -> Writes:
+        """Let evaluation see ``writes``, once: who counts a removal twice holds it for ever."""
+        self.view.add(writes)
+        return writes
+
     def _merged(self, folded: Writes) -> Writes:
         """Let evaluation see what of ``folded`` is newer than the rows; return that.
 
@@ -396,12 +398,9 @@ class Shard:
         writes: Writes = []
         for chunk_key, value in folded:
             if value is not None and chunk_key[:1] != ROWS:
-                self.view.add([(chunk_key, value)])
-                writes.append((chunk_key, value))
+                writes += self._seen([(chunk_key, value)])
             elif value is not None:
-                newer = merge(self.view, chunk_key, value)
-                self.view.add(newer)
-                writes += newer
+                writes += self._seen(merge(self.view, chunk_key, value))
         return writes
 
     def copied(self, entries: Iterable[record.CopyEntry]) -> Writes:

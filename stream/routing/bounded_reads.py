@@ -25,6 +25,7 @@ from rowtide.stream.operations.directory import Directory
 from rowtide.stream.operations.row import RowOperations
 from rowtide.stream.operations.row_requests import parse, read_key
 from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.row_store import StoreFailed
 from rowtide.stream.slots.slot import Slot
 from rowtide.stream.slots.standby import Standby
 from rowtide.stream.slots.standby_shard import StandbyShard
@@ -169,8 +170,8 @@ class BoundedReads:
         copies = self.copies(age_s_max)
         try:
             answer = _answer_from(copies, name, identity, body)
-        except StoreError:
-            # Not here, not young enough, or refused: that is for the owner to say.
+        except (StoreError, StoreFailed):
+            # Not here, not young enough, not to be read, or refused: that is for the owner to say.
             answer = None
         if answer is None:
             return self._strongly(strong, identity, body)

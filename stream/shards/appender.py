@@ -170,11 +170,18 @@ async def read_known(log: Log, start: int, end: int) -> Sequence[Entry]:
     """
     clock = asyncio.get_running_loop().time
     until_s = clock() + PAGE_S
-    while not (entries := await log.read(start, bytes_max=READ_BYTES)):
+    while True:
+        refusal: Unavailable | None = None
+        try:
+            if entries := await log.read(start, bytes_max=READ_BYTES):
+                return entries
+        except Unavailable as error:  # As for a place behind the end, which it may be by now.
+            refusal = error
         _, told = await log.bounds()
         if told < end:
-            raise LogShortened(f"{log.name} ends at {told}, expected {end}")
+            raise LogShortened(f"{log.name} ends at {told}, expected {end}") from refusal
+        if refusal is not None:
+            raise refusal
         if clock() > until_s:
             raise Unavailable(f"{log.name} ends at {told} and tells nothing from {start} on")
         await asyncio.sleep(BACKOFF_S)
-    return entries

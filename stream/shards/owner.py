@@ -102,6 +102,8 @@ class ShardOwner:
         self._unflushed: dict[Range, int] = {}
         self.others: Callable[[], Sequence[Range]] = tuple
         """Keys that are another shard's here by now: what the log did to them is passed over."""
+        self.index_known: Callable[[int], bool] = lambda _: False
+        """Whether there may be an index, by its number, that ``shard`` does not have."""
         self.watches: list[set[bytes]] = []
         """Each has the store keys written since somebody began to copy the rows."""
         self.followers: dict[asyncio.Event, None] = {}
@@ -469,10 +471,15 @@ class ShardOwner:
     def replay(self, entries: Sequence[Entry]) -> None:
         """Fold entries of the log into the rows, in one write.
 
-        Raises ``Unavailable`` where one of them is a later owner's: this one steps down.
+        Raises ``Unavailable`` where one of them is a later owner's: this one steps down. Or where
+        one names an index that was made since the table was looked up: whoever stood still, and was
+        succeeded, would pass its rows over. Nothing is written then, and the shard not used again.
         """
         shard = self.shard
+        shard.indexes.passed_over.clear()
         writes, claim = replay(shard, entries)
+        for number in filter(self.index_known, shard.indexes.passed_over):
+            raise Unavailable(f"the log of {shard.shard_id} tells of index {number}, made since")
         self.recent.extend(entries)
         self._write(writes)
         if claim > shard.claim >= 0:

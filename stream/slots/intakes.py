@@ -19,7 +19,7 @@ from rowtide.core.mark import mark_key, mark_position
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.logs.log import Log
 from rowtide.stream.shards.appender import READ_BYTES
-from rowtide.stream.shards.copy import row_ranges
+from rowtide.stream.shards.copy import Range, row_ranges
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore
 from rowtide.stream.slots.local_rows import begun, unseen
@@ -56,6 +56,8 @@ class SlotIntakes:
         self._remove = remove
         self._log_of = log_of
         self._begun: set[str] = set()
+        self._noted: dict[str, list[Range]] = {}
+        """Of which shards the rows note in this life that some came: the keys."""
         self._clearing = asyncio.Lock()
 
     async def sweep(self, rows: RowStore) -> int:
@@ -72,6 +74,7 @@ class SlotIntakes:
     def clear(self) -> None:
         """Forget everything: the slot closes."""
         self.arriving.clear()
+        self._noted.clear()
         self._begun = set()  # Tasks of the life that ends take themselves off the former one.
 
     def settle(self, tasks: asyncio.TaskGroup, rows: RowStore) -> None:
@@ -115,12 +118,13 @@ class SlotIntakes:
 
     async def arrived(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner | None:
         """Return what came of a shard that is here now; make room for it where nothing did."""
-        # Whoever still makes room for it stops before we go on.
-        async with self._clearing:
-            if rows.get(mark_key(shard.shard_id)) is None:
-                while await self._remove(row_ranges(table, shard)):
-                    pass
+        # Nothing of it is folded before there is room: where some is, nobody need be waited for.
+        while rows.get(mark_key(shard.shard_id)) is None:
+            async with self._clearing:  # Whoever still makes room for it stops before we go on.
+                if not await self._remove(row_ranges(table, shard)):
+                    break
         rows.note_arriving(shard.shard_id, arrives=False)
+        self._noted.pop(shard.shard_id, None)
         return self.arriving.pop(shard.shard_id, None)
 
     async def _take_in(self, table: Table, shard: ShardRange, rows: RowStore) -> None:
@@ -137,17 +141,25 @@ class SlotIntakes:
             begun.discard(shard.shard_id)
 
     async def _made_room(self, table: Table, shard: ShardRange, rows: RowStore) -> None:
-        async with self._clearing:
-            fresh = rows.get(mark_key(shard.shard_id)) is None
-            while fresh and self._links.is_arriving(shard):
+        while rows.get(mark_key(shard.shard_id)) is None and self._links.is_arriving(shard):
+            async with self._clearing:  # By turns: others make room, too.
                 if not await self._remove(row_ranges(table, shard)):
+                    self._forget_given_up(row_ranges(table, shard), rows)
                     return
+
+    def _forget_given_up(self, room: list[Range], rows: RowStore) -> None:
+        """Note no more of a former copy that some of it is in the rows: room was made for it."""
+        for shard_id in [name for name, keys in self._noted.items() if keys == room]:
+            if not self._links.knows(shard_id):
+                rows.note_arriving(shard_id, arrives=False)
+                del self._noted[shard_id]
 
     async def _fold(self, table: Table, shard: ShardRange, rows: RowStore) -> None:
         """Fold what comes, until the shard is here or goes elsewhere."""
         if not self._links.is_arriving(shard):
             return
         rows.note_arriving(shard.shard_id, arrives=True)
+        self._noted[shard.shard_id] = row_ranges(table, shard)
         owner = self.arriving[shard.shard_id] = self._opener.arriving(table, shard, rows)
         log = self._log_of(shard.shard_id)
         # An earlier life of the slot may have folded some, which is flushed in ours.
@@ -163,8 +175,11 @@ class SlotIntakes:
                 # begun anew, and room was made for that.
                 ours = self.arriving.get(shard.shard_id) is owner
                 if entries and ours and self._links.is_arriving(shard):
+                    # What fails here may be ahead of its rows: nobody opens, or flushes, with it.
+                    del self.arriving[shard.shard_id]
                     owner.recover(entries, never=flushed < 0)
                     owner.find_unflushed()
+                    self.arriving[shard.shard_id] = owner
                     at = entries[-1].offset + 1
                     owner.accounted = at > applied
                 await asyncio.sleep(0)

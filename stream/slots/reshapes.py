@@ -92,6 +92,8 @@ class SlotReshapes:
         self._counts = counts
         self._carried: set[str] = set()
         self._opening = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+        """What reads the shards that have ended since the slot opened, one after another."""
 
     @property
     def known(self) -> set[str]:
@@ -152,10 +154,12 @@ class SlotReshapes:
         # A catalog may have many shards, and most were read, or are forgotten: they cost no look.
         if not any(self._links.knows(p) and p not in self.ended for p in shard.parents):
             return
+        # Of another slot they are read there: what came here of them is in the shard's own log.
+        if not self._unread_of(shard):
+            return
         await self.open_what_answers(rows)  # What does not may be others' parent.
         self._require_whole(shard)
-        left = {parent.shard_id for _, parent in self._unread(self.ended)}
-        if missing := sorted(left.intersection(shard.parents)):
+        if missing := self._unread_of(shard):
             why = self.unread.get(missing[0], "it is not read to its end")
             raise Unavailable(f"shard {missing[0]}, from which it came: {why}")
 
@@ -185,6 +189,11 @@ class SlotReshapes:
                 due.append((table, shard))
         return due
 
+    def _unread_of(self, shard: ShardRange) -> list[str]:
+        """Return the parents of a shard that have ended in this slot and are not read to there."""
+        unread = {parent.shard_id for _, parent in self._unread(self.ended)}
+        return sorted(unread.intersection(shard.parents))
+
     def _unread(self, known: Collection[str]) -> list[tuple[Table, ShardRange]]:
         """Return the shards that have ended and are not ``known`` here, parents first."""
         return [pair for pair in self._links.ended(self._number) if pair[1].shard_id not in known]
@@ -207,8 +216,9 @@ class SlotReshapes:
 
     def settle(self, tasks: asyncio.TaskGroup, rows: RowStore, claim: int) -> None:
         """Carry through what the catalog plans, and let go what it has forgotten."""
-        if self._due():
-            tasks.create_task(self.read_ended(rows), name=f"ended[{self._number}]")
+        if self._due() and (self._reading is None or self._reading.done()):
+            name = f"ended[{self._number}]"
+            self._reading = tasks.create_task(self.read_ended(rows), name=name)
         planned = list(self._links.planned(self._number))
         kept = {shard.shard_id for _, shard in self._links.ended(self._number)}
         self._tell_readers(kept)
@@ -259,7 +269,8 @@ class SlotReshapes:
     async def _require_appending(self, owners: Sequence[ShardOwner]) -> None:
         """Raise what keeps a log from taking its seal, while all of them are still served."""
         for owner in owners:
-            if owner.shard.shard_id not in self.ended:
+            # A seal that was told late stands behind everything: nothing is taken any more.
+            if owner.shard.shard_id not in self.ended and owner.shard.state.seal is None:
                 await owner.submit_hidden(record.NoOp())
 
     async def _finish(self, reshape: Reshape, owners: Sequence[ShardOwner]) -> None:
@@ -312,7 +323,8 @@ class SlotReshapes:
         """Seal a shard whose copy has nearly all; one that can't be sealed is served meanwhile."""
         for left in reversed(range(SEALS_MAX)):
             await self._catch_up(copy, reshape, reshape.children[0])
-            await self._quiet([owner])
+            if await self._quiet([owner]):
+                await self._catch_up(copy, reshape, reshape.children[0])
             try:
                 await self._sealed(owner, reshape)
             except StoreError as error:
@@ -359,9 +371,10 @@ class SlotReshapes:
             raise Unavailable(f"not all of {', '.join(reshape.parents)} are open")
         return owners
 
-    async def _quiet(self, owners: Sequence[ShardOwner]) -> None:
-        """Wait a while for the parents' transactions to end."""
-        for _ in range(int(QUIET_S / QUIET_LOOK_S)):
+    async def _quiet(self, owners: Sequence[ShardOwner]) -> bool:
+        """Wait a while for the parents' transactions to end; say whether there were any."""
+        for look in range(int(QUIET_S / QUIET_LOOK_S)):
             if not any(owner.transactions.count for owner in owners):
-                return
+                return look > 0
             await asyncio.sleep(QUIET_LOOK_S)
+        return True

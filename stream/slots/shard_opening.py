@@ -12,11 +12,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from rowtide.core import record
 from rowtide.core.errors import StoreError, Unavailable
 from rowtide.core.mark import entry_digest
 from rowtide.core.schema import ShardRange, Table
 from rowtide.core.shard_state import in_force, options_body
-from rowtide.stream.logs.log import Entry
+from rowtide.stream.logs.log import Entry, Log
 from rowtide.stream.shards.appender import LogShortened, read_known
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.replay import Range, shard_at_mark
@@ -34,10 +35,17 @@ EXISTS_S = 2.0
 
 
 class ShardOpener:
-    """Opens the shards of one slot. ``owner`` is the worker's random id."""
+    """Opens the shards of one slot. ``owner`` is the worker's random id.
+
+    ``table_known`` says whether a table or an index may exist, by its number.
+    """
 
     def __init__(
-        self, surroundings: Surroundings, owner: bytes, readable: Callable[[], bool]
+        self,
+        surroundings: Surroundings,
+        owner: bytes,
+        readable: Callable[[], bool],
+        table_known: Callable[[int], bool],
     ) -> None:
         self.starts: dict[str, int] = {}
         """The first offset of each shard's log, as of its opening."""
@@ -48,6 +56,7 @@ class ShardOpener:
         self._counts = surroundings.counts
         self._owner = owner
         self._readable = readable
+        self._table_known = table_known
 
     async def open(
         self,
@@ -126,10 +135,13 @@ class ShardOpener:
         """
         for table, shard in shards:
             if shard.shard_id == shard_id:
+                owner = self._owner_of(table, shard, rows)
                 try:
-                    await self._require_whole(self._owner_of(table, shard, rows))
+                    _, end = await self._require_whole(owner)
                 except LogShortened:
                     return False
+                if owner.shard.state.seal is None and shard.sealed_at >= 0:
+                    return await _has_seal(owner.log, shard.sealed_at, end)
         return True
 
     async def is_missing(self, shard: ShardRange) -> bool:
@@ -144,7 +156,7 @@ class ShardOpener:
         """Return a shard's owner as of the rows' mark."""
         around = self._surroundings
         machine = shard_at_mark(table, shard, rows, around.limits)
-        return ShardOwner(
+        owner = ShardOwner(
             machine,
             around.cluster.log(around.topics.shard(shard.shard_id)),
             rows,
@@ -154,6 +166,8 @@ class ShardOpener:
             steady_s=around.steady_s,
             counts=around.counts,
         )
+        owner.index_known = self._table_known
+        return owner
 
     async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int, *, warm: bool) -> None:
         """Replay a shard's log up to a no-op of ours."""
@@ -223,6 +237,15 @@ class ShardOpener:
             await asyncio.sleep(0)
         owner.find_unflushed()
         return at - first
+
+
+async def _has_seal(log: Log, at: int, end: int) -> bool:
+    """Say whether the seal that the catalog knows of still stands in a log."""
+    if end <= at:
+        return False
+    [entry, *_] = await read_known(log, at, end)
+    envelope, body = record.decode_record(entry.value)
+    return envelope.at == at and isinstance(body, record.Seal)
 
 
 @asynccontextmanager

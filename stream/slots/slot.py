@@ -92,9 +92,9 @@ class Slot:
         self._handover = links.handover
         self._before_open = links.before_open
         self._tables = links.tables
-        self._table_known = links.table_known
+        known = self._table_known = links.table_known
         self._links = links.reshapes
-        self._opener = ShardOpener(surroundings, self._leases.owner, self.readable)
+        self._opener = ShardOpener(surroundings, self._leases.owner, self.readable, known)
         self.starts = self._opener.starts
         writer = cluster.changelog_writer(topics.changelog, number, topics.transactional_id(number))
         self._changelog = SlotChangelog(number, writer, self._require_claim, self._counts)

@@ -187,10 +187,11 @@ class Standby:
     def _goes_on(self, parent: str) -> bool:
         """Say whether a shard's end has still to be read: what it became begins behind that.
 
-        It is not followed itself as long as that holds for its own parents.
+        It is not followed itself as long as that holds for its own parents. One that lacks
+        something has seen its seal, perhaps, and folded nothing of what stands before.
         """
         followed = self.shards.get(parent)
-        return followed is None or followed.shard.state.seal is None
+        return followed is None or bool(followed.lacks) or followed.shard.state.seal is None
 
     def _follow(self, table: Table, shard: ShardRange, rows: RowStore) -> StandbyShard:
         followed = StandbyShard(table, shard, rows, self._tails, self._learned, limits=self._limits)

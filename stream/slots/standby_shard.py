@@ -142,7 +142,9 @@ class StandbyShard:
         self.end = end
         if entries:
             self._fold(entries)
-        if self._tail is not None and not self.lag:
+        # A deposed leader may tell of a part of a copy as of all there is.
+        partly = self.place.copied and not self.shard.state.stream_start
+        if self._tail is not None and not self.lag and not partly:
             self.fresh_s = asked_s
         if self.shard.state.seal is not None:
             # What its successors take is not here: the view is as old as it is from now on.

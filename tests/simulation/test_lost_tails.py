@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core import variant
+from rowtide.core import record, variant
 from rowtide.core.errors import Rejected, StoreError, Unavailable
 from rowtide.core.lease import CLAIM, Lease, encode_lease
 from rowtide.core.mutation import PUT, UPDATE, Change, Outcome
@@ -289,3 +289,54 @@ def test_a_catalog_of_which_a_new_leader_tells_nothing_for_a_moment_is_taken_ove
             await scene.give(B)
 
     told(story, workers=2)
+
+
+def test_a_log_that_loses_its_end_while_an_unknown_outcome_is_settled_is_found_out() -> None:
+    """It was read for ever, from a place behind its end; its shard took writes, answered none."""
+
+    async def story(scene: Scene) -> None:
+        log = log_of(scene, LOG)
+        end = log.end
+        scene.worker(A).link.fates.append(Fate.LOST_ANSWER)
+        read = SimulatedLog.read
+        lost: list[int] = []
+
+        async def losing(self: SimulatedLog, offset: int, **named: Any) -> list[Entry]:
+            if self.place[0] == LOG and offset == end and not lost and log.end > end:
+                lost.append(log.end)
+                del log.entries[end - log.start - 2 :]
+            return await read(self, offset, **named)
+
+        with patch.object(SimulatedLog, "read", losing):
+            await write(scene)
+            await asyncio.sleep(30)
+        assert lost
+        assert SHARD in slot_of(scene).closed
+
+    told(story)
+
+
+def test_a_shard_that_lost_its_seal_does_not_have_its_slot_opened_again_and_again() -> None:
+    """As far as the rows knew its log lacked nothing: the slot was closed, all its shards with it,
+    and opened again every 10 s."""
+
+    async def story(scene: Scene) -> None:
+        world = scene.world
+        world.split(0, 0)
+        await scene.until(lambda: SHARD in slot_of(scene)._reshapes.ended)
+        await scene.until(lambda: not scene.worker(A).catalog.reshapes)
+        log = log_of(scene, LOG)
+        bodies = [(entry.offset, record.decode_record(entry.value)[1]) for entry in log.entries]
+        seal = next(offset for offset, body in bodies if isinstance(body, record.Seal))
+        world.kill(A, 0)
+        del log.entries[seal - log.start :]
+        world.start(A)
+        await asyncio.sleep(10)
+        assert SHARD in slot_of(scene).closed
+        rows = slot_of(scene).rows
+        for _ in range(600):
+            await asyncio.sleep(0.1)
+            assert slot_of(scene).rows is rows
+            assert "s2" in slot_of(scene).shards
+
+    told(story)

@@ -1,11 +1,14 @@
-"""A merge, or a split, of which a seal is refused for long."""
+"""A merge, or a split, of which a seal is refused for long, or not answered."""
 
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 
+from rowtide.core.reshape import Sealed
+from rowtide.stream.shards.owner import ShardOwner
 from tests.simulation.program import in_world
 from tests.simulation.scene import Scene
 from tests.simulation.unanswering import unanswering
@@ -36,5 +39,36 @@ def test_shards_are_read_while_the_seal_of_a_merge_or_split_is_refused(kind: str
         await asyncio.sleep(30)
         await world.settle()
         assert max(closed.values()) < 20, f"closed for so many s of 60: {closed}"
+
+    in_world(program, workers=1, slots=1)
+
+
+@pytest.mark.parametrize("kind", ["merge", "split"])
+def test_a_change_goes_on_whose_seal_stands_and_was_told_late(kind: str) -> None:
+    """Whoever asks whether logs take appends, before it seals again, asked the sealed one, too."""
+    seal = ShardOwner.seal
+
+    async def program(world: World) -> None:
+        world.shared.group.tell_s_max = 0.01
+        await world.begin()
+        scene = Scene(world)
+        await asyncio.sleep(5)
+        sealing = asyncio.Event()
+        with unanswering("s1") as away:
+
+            async def sealed(self: ShardOwner, plan: str) -> Sealed:
+                if not sealing.is_set():
+                    sealing.set()
+                    away.unknown = True  # The log's leader stands still from here on.
+                return await seal(self, plan)
+
+            with patch.object(ShardOwner, "seal", sealed):
+                (world.split if kind == "split" else world.merge)(0, 0)
+                await sealing.wait()
+                await asyncio.sleep(15)
+                away.unknown = False
+                await scene.until(lambda: not scene.worker(0).catalog.reshapes)
+            await asyncio.sleep(5)
+            await world.settle()
 
     in_world(program, workers=1, slots=1)

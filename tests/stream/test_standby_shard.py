@@ -275,3 +275,28 @@ async def test_a_slot_that_opens_on_the_rows_need_not_read_what_the_copy_noted(
             assert known.holds(flushed=0, applied=2)
             assert not known.holds(flushed=-1, applied=2)
             assert set(known.keys) == shop.owner.dirty
+
+
+async def test_a_part_of_a_move_is_not_shown_as_all_there_is(tmp_path: Path) -> None:
+    """A deposed leader of the child's log tells an end amid the copy."""
+    async with opened(tmp_path / "a") as shop:
+        await atomically(shop, "P a=1", "P b=1")
+        rows = [record.CopyEntry(*pair) for pair in shop.rows.scan(b"r", b"s")]
+        with copied(tmp_path / "b") as copy:
+            copy.shard.place = replace(copy.shard.place, copied=True, came=True, floor_us=9)
+            parts: list[record.Body] = [
+                options_body(table()),
+                record.Copy("s0", 5, False, rows[:1]),
+                record.Copy("s0", 6, False, rows[1:]),
+                record.Copy("s0", 7, True, []),
+            ]
+            bodies = [record.encode_body(part) for part in parts]
+            records = [record.Envelope(at, 1, b"otherown", 1, record.SINGLE) for at in range(4)]
+            entries = [
+                Entry(at, b"", record.encode_record(envelope, body))
+                for at, (envelope, body) in enumerate(zip(records, bodies, strict=True))
+            ]
+            copy.shard.take(entries[:2], 2, 10.0)
+            assert copy.shard.fresh_s is None
+            copy.shard.take(entries[2:], 4, 11.0)
+            assert copy.shard.fresh_s == 11.0
