@@ -50,6 +50,12 @@ IDLE_S_MAX = 4.0
 """A connection idle for longer is made anew: the server may be closing it just now, and a write
 sent on a closing connection has an unknown outcome."""
 
+READS = (
+    *("BatchGet", "Compute", "Describe", "Get", "List"),
+    *("RowtideClusterStatus", "RowtideConsumption", "RowtideList", "RowtideStatus"),
+)
+"""How the names of operations begin that change nothing."""
+
 Expect = Literal["IGNORE", "EXPECT_EXIST", "EXPECT_NOT_EXIST"]
 Kind = Literal["PUT", "UPDATE", "DELETE"]
 Answer = TypeVar("Answer", bound=Message)
@@ -120,6 +126,8 @@ class Client:
         self.endpoint = endpoint
         self.access = Access(instance, access_key_id, access_key_secret)
         self._used_at = 0.0
+        self.changed = False
+        """Whether something was done that may have changed something."""
         self.max_staleness_ms: int | None = None
         """How old what is read may be; None: every read sees all that was written before."""
 
@@ -164,6 +172,7 @@ class Client:
         self._used_at = time.monotonic()
         if response.status != 200:
             raise _server_error(response, content)
+        self.changed = self.changed or not operation.startswith(READS)
         return content
 
     def _connect(self) -> None:
@@ -376,7 +385,6 @@ def _server_error(response: http.client.HTTPResponse, content: bytes) -> ServerE
     try:
         error = pb.Error.FromString(content)
     except DecodeError:
-        error = pb.Error(
-            code=f"HTTP{response.status}", message=content[:200].decode(errors="replace")
-        )
+        error = pb.Error(message=content[:200].decode(errors="replace"))
+    error.code = error.code or f"HTTP{response.status}"
     return ServerError(error.code, error.message, response.status, request_id)

@@ -76,7 +76,7 @@ class ClientCommand(click.Command):
         """Run the command with a client; its failures end it with a sentence."""
         given = {name: ctx.params.pop(name) for name in CONNECTION}
         ctx.meta[_DATA_DIR] = given["data_dir"]
-        with client_of(given) as client, told(writes=self._writes):
+        with client_of(given) as client, told(writes=self._writes, begun=lambda: client.changed):
             ctx.params["client"] = client
             return super().invoke(ctx)
 

@@ -12,7 +12,7 @@ Every failure is one sentence that says what happened, and what to do where we k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -65,6 +65,7 @@ EXIT_CODES = {
 }
 
 _UNKNOWN = "The change may have been made or not: look before you repeat it."
+_BEGUN = "What came before it was done: look before you repeat it."
 _TRY_AGAIN = "Nothing was changed: try again."
 
 _REFUSALS: dict[str, tuple[type[Failure], str]] = {
@@ -98,13 +99,22 @@ _ABSENT = {
 
 
 @contextmanager
-def told(*, writes: bool) -> Iterator[None]:
-    """Turn a call's failure into a ``Failure``; ``writes`` where it may have changed something."""
+def told(*, writes: bool, begun: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Turn a call's failure into a ``Failure``; ``writes`` where it may have changed something.
+
+    ``begun`` says whether an earlier call of the command has: nothing is told then of one that
+    failed as if nothing had been changed.
+    """
     try:
         yield
     except ServerError as error:
-        raise _refusal(error, writes=writes) from error
+        failure = _refusal(error, writes=writes)
+        if writes and begun() and isinstance(failure, NotNow):
+            failure = OutcomeUnknown(failure.message, _BEGUN)
+        raise failure from error
     except NotConnected as error:
+        if writes and begun():
+            raise OutcomeUnknown(_sentence(str(error)), _BEGUN) from error
         raise NotNow(_sentence(str(error)), "Is it running? `rowtide up` starts it.") from error
     except NoAnswer as error:
         if writes:

@@ -26,6 +26,7 @@ import click
 from rowtide.cli.connector_process import ConnectorProcess
 from rowtide.cli.credentials import Credentials
 from rowtide.cli.more_workers import MoreWorkers, watch_parent
+from rowtide.cli.open_files import allow_open_files
 from rowtide.cli.settings import Settings
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
@@ -72,6 +73,7 @@ def serve(serving: Serving) -> None:
     """Run until a signal; raises what made the start impossible, or ended it (in a group)."""
     import uvloop
 
+    allow_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(serving))
 

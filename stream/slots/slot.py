@@ -337,7 +337,8 @@ class Slot:
                 if self.rows is not owner.rows or self.closed.pop(shard_id, None) is None:
                     raise Unavailable(f"slot {self.number} was opened again")
                 self._begin(shard)
-                await self._begun.served([shard_id], within_s=self._settings.shard.write_s_max)
+                with suppress(Unavailable):  # It is accepted, and opens later.
+                    await self._begun.served([shard_id], within_s=self._settings.shard.write_s_max)
             return loss
 
     async def flush(self, *held: ShardOwner) -> int:
@@ -521,10 +522,10 @@ class Slot:
                 await self._reshapes.open_what_answers(self.rows)
             if len(self.closed) > known:  # As for those that are closed while the slot opens.
                 await self._changelog.require_read()
-            mistaken = False
+            mistaken, rows = False, self.rows
             with logged(f"slot {self.number}: logs of closed shards"):
-                assert self.rows is not None, "rows are open"
-                lacks_nothing = partial(self._opener.lacks_nothing, self._kept(), self.rows)
+                assert rows is not None, "rows are open"
+                lacks_nothing = partial(self._opener.lacks_nothing, self._kept(), rows)
                 mistaken = await self.closed.were_mistaken(lacks_nothing)
             if mistaken:
                 raise Unavailable("the logs of closed shards lack nothing")
@@ -586,10 +587,9 @@ class Slot:
     def _close(self) -> None:
         self.opened.clear()
         # A task that was ended before it began has taken nothing off.
-        for of_life in (self.shards, self.feeders, self.closed, self._begun):
+        for of_life in (self.shards, self.feeders, self.closed, self._begun, self._settling):
             of_life.clear()
         self._reshapes.clear()
-        self._settling.clear()
         self._intakes.clear()
         self._changelog.close()
         with logged(f"closing {self._path}"):

@@ -4,7 +4,7 @@ import click
 import pytest
 
 from rowtide.cli.client import NoAnswer, NotConnected, ServerError
-from rowtide.cli.exits import EXIT_CODES, Failure, told
+from rowtide.cli.exits import EXIT_CODES, Failure, OutcomeUnknown, told
 from rowtide.core.errors import STATUS
 
 READ, WRITE = False, True
@@ -83,3 +83,12 @@ def test_a_failure_is_one_sentence_and_a_hint(capsys: pytest.CaptureFixture[str]
     Failure("It broke", "Mend it.").show()
     assert capsys.readouterr().err == "Error: It broke\n  Mend it.\n"
     assert issubclass(Failure, click.ClickException)
+
+
+@pytest.mark.parametrize("error", [refusal("OTSServerBusy"), NotConnected("no answer")])
+def test_nothing_was_changed_is_not_told_behind_a_call_that_changed_something(
+    error: Exception,
+) -> None:
+    with pytest.raises(OutcomeUnknown) as raised, told(writes=True, begun=lambda: True):
+        raise error
+    assert raised.value.hint == "What came before it was done: look before you repeat it."
