@@ -29,6 +29,7 @@ from rowtide.cli.wire_row import (
     row_of,
 )
 from rowtide.core import plainbuffer
+from rowtide.core.read_operations import only_reads
 from rowtide.core.schema import KeyColumn
 from rowtide.core.signed_request import Access, signed_headers
 from rowtide.core.wire import ots_pb2 as pb
@@ -49,12 +50,6 @@ __all__ = [
 IDLE_S_MAX = 4.0
 """A connection idle for longer is made anew: the server may be closing it just now, and a write
 sent on a closing connection has an unknown outcome."""
-
-READS = (
-    *("BatchGet", "Compute", "Describe", "Get", "List"),
-    *("RowtideClusterStatus", "RowtideConsumption", "RowtideList", "RowtideStatus"),
-)
-"""How the names of operations begin that change nothing."""
 
 Expect = Literal["IGNORE", "EXPECT_EXIST", "EXPECT_NOT_EXIST"]
 Kind = Literal["PUT", "UPDATE", "DELETE"]
@@ -172,7 +167,7 @@ class Client:
         self._used_at = time.monotonic()
         if response.status != 200:
             raise _server_error(response, content)
-        self.changed = self.changed or not operation.startswith(READS)
+        self.changed = self.changed or not only_reads(operation)
         return content
 
     def _connect(self) -> None:

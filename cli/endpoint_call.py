@@ -35,7 +35,10 @@ def asked(client: Client, ask: Callable[[Endpoint], Awaitable[Answer]]) -> Answe
 
     async def answered() -> Answer:
         async with endpoint_of(client, patience_s=PATIENCE_S) as endpoint:
-            return await ask(endpoint)
+            try:
+                return await ask(endpoint)
+            finally:
+                client.changed = client.changed or endpoint.changed
 
     try:
         return asyncio.run(answered())

@@ -186,6 +186,10 @@ class CatalogOwner:
         asked_s = self._clock_s()
         if not await self._take(self.catalog.applied + 1, FOLLOW_S):
             self._told_s = max(self._told_s, asked_s)
+        elif self._snapshot_due():  # Of proofs alone, while nothing is changed.
+            async with self._turn():
+                if self._snapshot_due():
+                    await self._snapshot()
 
     def told_age_s(self) -> float:
         """Return how long ago a broker was asked that told us that we know everything.
@@ -290,8 +294,11 @@ class CatalogOwner:
                 documents = decide(self.catalog, stamp)
                 if not documents or await self._append(documents, stamp):
                     break
-            if self.owning and self.catalog.applied - self._snapshot_at > SNAPSHOT_EVERY:
+            if self._snapshot_due():
                 await self._snapshot()
+
+    def _snapshot_due(self) -> bool:
+        return self.owning and self.catalog.applied - self._snapshot_at > SNAPSHOT_EVERY
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -374,14 +381,16 @@ class CatalogOwner:
 
     def _fold(self, entries: Sequence[Entry]) -> bool:
         """Fold entries; return whether one is of a later claim than ours, which ends ours."""
-        superseded = False
+        superseded = changed = False
         for entry in entries:
             valid = self.catalog.replay(entry.offset, entry.value)
+            changed = changed or valid  # Void ones are proofs: who asks for many wakes nobody.
             if valid and record.decode_envelope(entry.value).claim > self._claim:
                 superseded = True
                 self._owns = False
         if entries:
             self._known = self._known if self.lost else entries[-1]
+        if changed:
             self._changed()
         return superseded
 

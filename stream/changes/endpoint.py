@@ -25,6 +25,7 @@ from rowtide.core.errors import (
     StoreError,
     Unavailable,
 )
+from rowtide.core.read_operations import only_reads
 from rowtide.core.signed_request import Access, signed_headers
 from rowtide.core.wire import ots_pb2 as pb
 
@@ -89,6 +90,8 @@ class Endpoint:
         self._idle: list[tuple[float, _Connection]] = []
         self.answered_us = 0
         """The server's time at its last answer, Unix microseconds; 0 before any."""
+        self.changed = False
+        """Whether something was done that may have changed something."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -116,6 +119,7 @@ class Endpoint:
         while True:
             status, content = await self._answered(operation, body)
             if status == 200:
+                self.changed = self.changed or not only_reads(operation)
                 return content
             failure = _failure(status, content)
             if not isinstance(failure, Unavailable) or time.monotonic() >= until_s:

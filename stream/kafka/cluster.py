@@ -207,9 +207,19 @@ class Cluster:
                     wrong += self._wrong_replicas(partitions[topic])
                     faults |= {topic: wrong} if wrong else {}
                 elif await self.exists(topic):  # Who was asked had not heard of it yet.
-                    await self.verify_durability(TopicSpec(topic))
+                    await self._verify_if_kept(TopicSpec(topic))
         if faults:
             self._refuse(faults)
+
+    async def _verify_if_kept(self, spec: TopicSpec) -> None:
+        """Verify a topic that may be deleted just now."""
+        try:
+            await self.verify_durability(spec)
+        except NotDurable:
+            raise
+        except Unavailable:
+            if await self.exists(spec.name):
+                raise
 
     def _refuse(self, faults: Mapping[str, Sequence[str]]) -> NoReturn:
         kind = self.config.durability

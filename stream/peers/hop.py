@@ -283,6 +283,7 @@ class HopServer:
         left: set[asyncio.Future[Any]] = set()
         if self.running:
             _, left = await asyncio.wait(self.running, timeout=deadline_s)
+        await asyncio.sleep(0)  # What was answered just now is sent in the next turn.
         for transport in list(self.connections):
             transport.close()  # Once what it has is sent.
         with suppress(TimeoutError):

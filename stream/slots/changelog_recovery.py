@@ -45,8 +45,10 @@ async def recover_rows(
     gone, where a shard was forgotten that tells what to pass over, and as ``SettledStamps.meet``;
     ``Unavailable``, and what ``require_read`` raises of entries that are about to be folded.
     """
-    shards = list(shards)
+    shards, began_s = list(shards), time.time()
     position = rows.changelog_position()
+    # Until all is read the rows are as old as they were: what is removed is kept for a day alone.
+    noted_s = (rows.changelog_time() if position is not None else None) or began_s
     start = await reader.start()
     if position is not None and position < start:
         raise StartPassed(f"changelog position {position} is below its start {start}")
@@ -58,9 +60,9 @@ async def recover_rows(
             require_read(entries)
         told = _page(entries, rows, table_known, settled)
         # At once: what is behind a mark is told from what is before it by the place alone.
-        rows.apply_changelog(told, read=(reader.position, time.time()))
+        rows.apply_changelog(told, read=(reader.position, noted_s))
         await asyncio.sleep(0)
-    rows.set_changelog_position(reader.position, time.time())
+    rows.set_changelog_position(reader.position, began_s)
 
 
 def _forgotten(rows: RowStore, shards: Sequence[tuple[Table, ShardRange]]) -> str:

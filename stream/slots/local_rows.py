@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,8 +11,9 @@ from pathlib import Path
 from rowtide.core.mark import mark_key
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.shards.row_store import RowStore, StoreDamaged, destroy, remove_leftover
+from rowtide.stream.slots.failures import logged
 
-__all__ = ["begun", "known_shards", "local_rows", "unseen"]
+__all__ = ["begun", "known_shards", "local_rows", "remove_old", "unseen"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,23 @@ def local_rows(
         destroy(path)
         rows = RowStore(path, write_buffer_bytes=write_buffer_bytes)
     return rows
+
+
+def remove_old(path: Path, kept_s: float) -> float:
+    """Remove rows that nobody has opened for ``kept_s``: they would be made anew all the same.
+
+    Return for how many seconds more they are kept; infinity where there are none.
+    """
+    try:
+        age_s = time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
+    if age_s < kept_s:
+        return kept_s - age_s
+    with logged(f"rows at {path} that are too old to be used"):
+        destroy(path)
+        return math.inf
+    return kept_s
 
 
 def _untrusted(age_s: float, kept_s: float) -> str:

@@ -261,7 +261,7 @@ class SlotReshapes:
             await self._move(reshape, owners[0], claim)
             return
         await self._links.prepare(reshape)
-        await self._quiet(owners)
+        await self._quiet(owners, asyncio.get_running_loop().time() + QUIET_S)
         if again or len(owners) > 1:
             await self._require_appending(owners)
         await self._finish(reshape, owners)
@@ -322,8 +322,9 @@ class SlotReshapes:
     async def _ended(self, owner: ShardOwner, reshape: Reshape, copy: ShardCopy) -> None:
         """Seal a shard whose copy has nearly all; one that can't be sealed is served meanwhile."""
         for left in reversed(range(SEALS_MAX)):
+            until_s = asyncio.get_running_loop().time() + QUIET_S
             await self._catch_up(copy, reshape, reshape.children[0])
-            if await self._quiet([owner]):
+            while await self._quiet([owner], until_s):
                 await self._catch_up(copy, reshape, reshape.children[0])
             try:
                 await self._sealed(owner, reshape)
@@ -371,10 +372,13 @@ class SlotReshapes:
             raise Unavailable(f"not all of {', '.join(reshape.parents)} are open")
         return owners
 
-    async def _quiet(self, owners: Sequence[ShardOwner]) -> bool:
-        """Wait a while for the parents' transactions to end; say whether there were any."""
-        for look in range(int(QUIET_S / QUIET_LOOK_S)):
-            if not any(owner.transactions.count for owner in owners):
-                return look > 0
+    async def _quiet(self, owners: Sequence[ShardOwner], until_s: float) -> bool:
+        """Wait for the parents' transactions to end, but not for ever; say whether it took a while.
+
+        ``until_s`` is of the event loop's time.
+        """
+        clock, waited = asyncio.get_running_loop().time, False
+        while any(owner.transactions.count for owner in owners) and clock() < until_s:
+            waited = True
             await asyncio.sleep(QUIET_LOOK_S)
-        return True
+        return waited

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from rowtide.core import record
@@ -79,13 +79,18 @@ class ShardOpener:
         owner.shard.claimed(claim, self._owner)
         return owner
 
-    async def put_in_force(self, owner: ShardOwner) -> None:
+    async def put_in_force(
+        self, owner: ShardOwner, require_claim: Callable[[], Awaitable[None]]
+    ) -> None:
         """Append the options of a shard's table where its log has others: a crash kept them away.
 
-        Whoever changed them may have been answered: nothing is read under the former ones.
+        Whoever changed them may have been answered: nothing is read under the former ones. Who was
+        succeeded may know the former ones alone. So ``require_claim`` is asked before each append:
+        what a successor has appended since then makes it void.
         """
         shard = owner.shard
         while not in_force(shard.state, shard.table):
+            await require_claim()
             at = shard.state.applied + 1
             options = shard.control(options_body(shard.table), self._clock_us())
             record = options.log_key, shard.encoded(options, at)
@@ -138,10 +143,10 @@ class ShardOpener:
                 owner = self._owner_of(table, shard, rows)
                 try:
                     _, end = await self._require_whole(owner)
-                except LogShortened:
+                    if owner.shard.state.seal is None and shard.sealed_at >= 0:
+                        return await _has_seal(owner.log, shard.sealed_at, end)
+                except (LogShortened, record.CorruptRecord):
                     return False
-                if owner.shard.state.seal is None and shard.sealed_at >= 0:
-                    return await _has_seal(owner.log, shard.sealed_at, end)
         return True
 
     async def is_missing(self, shard: ShardRange) -> bool:

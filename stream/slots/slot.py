@@ -493,7 +493,7 @@ class Slot:
         await self._reshapes.require_parents(shard, rows)
         warm = await self._intakes.arrived(table, shard, rows) if shard.copied else None
         owner = await self._opener.open(table, shard, rows, self.claim, warm=warm)
-        await self._opener.put_in_force(owner)
+        await self._opener.put_in_force(owner, self._require_claim)
         return owner
 
     def _table_of(self, shard: ShardRange) -> Table | None:

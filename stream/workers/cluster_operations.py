@@ -238,4 +238,7 @@ class ClusterOperations:
             raise Rejected("OTSObjectNotExist", f"Shard '{name}' does not exist.")
         slot = self._directory.slot(found[1].slot)
         loss = await slot.repair(name, accept=accept)
-        return json_answer({**loss._asdict(), "closed": slot.closed.get(name)})
+        why = None
+        if name not in slot.shards:
+            why = {**slot.opening, **slot.all_closed}.get(name, "it is not open yet")
+        return json_answer({**loss._asdict(), "closed": why})

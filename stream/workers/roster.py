@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from rowtide.core.errors import Unavailable
@@ -77,7 +79,9 @@ class Place:
 class Roster:
     """Slots and standbys by number while they run.
 
-    ``new_slot`` and ``new_standby`` make one for each of its lives.
+    ``new_slot`` and ``new_standby`` make one for each of its lives. ``remove_left`` removes what
+    the last one has left on disk, once it is too old to be opened again, and returns for how many
+    seconds it may be still: for ever (``math.inf``) where nothing is left.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class Roster:
         new_slot: Callable[[int], Slot],
         tasks: asyncio.TaskGroup,
         new_standby: Callable[[int], Standby] | None = None,
+        remove_left: Callable[[int], float] | None = None,
     ) -> None:
         self.slots: dict[int, Slot] = {}
         self.standbys: dict[int, Standby] = {}
@@ -92,6 +97,7 @@ class Roster:
         """What the standbys that ended last knew, for the slots that open on their rows."""
         self._new_slot = new_slot
         self._new_standby = new_standby
+        self._remove_left = remove_left
         self._tasks = tasks
         self._places: dict[int, Place] = {}
         self._adopted: set[int] = set()
@@ -231,6 +237,20 @@ class Roster:
             elif place.standby and self._new_standby is not None and not self._closed:
                 await self._stand_by(number, place, self._new_standby(number))
             else:
+                await self._rest(number, place)
+
+    def look_after(self, numbers: Iterable[int]) -> None:
+        """See to it that what earlier processes left on disk of these slots goes in its time."""
+        for number in numbers:
+            self._place(number)
+
+    async def _rest(self, number: int, place: Place) -> None:
+        """Wait until something is decided; until then nobody opens what is left on disk."""
+        within_s = math.inf
+        if self._remove_left is not None:
+            within_s = await asyncio.to_thread(self._remove_left, number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if math.isinf(within_s) else within_s):
                 await place.changed.wait()
 
     async def _serve(self, number: int, place: Place) -> None:

@@ -54,6 +54,7 @@ from rowtide.stream.routing.introduction import Introduction
 from rowtide.stream.routing.routing import Router
 from rowtide.stream.shards.logs import ShardLogs
 from rowtide.stream.slots.lease_keeper import LeaseKeeper, lease_clock
+from rowtide.stream.slots.local_rows import remove_old
 from rowtide.stream.slots.slot import Slot
 from rowtide.stream.slots.standby import Standby
 from rowtide.stream.slots.surroundings import SlotLinks, Surroundings
@@ -225,7 +226,8 @@ class Worker:
             counts=self.counts,
         )
         self._tails = LogTails(self._cluster.brokers, clock_s=lease_clock)
-        self._roster = Roster(self._new_slot, tasks, self._new_standby)
+        self._roster = Roster(self._new_slot, tasks, self._new_standby, self._remove_left)
+        self._roster.look_after(range(slots))
         self._peers = Peers(self._hop, self._owners, self.catalog, address=self._hop_address)
         self._handover = Handover(
             self._leases,
@@ -501,6 +503,9 @@ class Worker:
     def _rows_path(self, number: int) -> Path:
         """Return where a slot's rows are, for its owner as for who keeps a copy."""
         return self.config.data_dir / "rows" / str(number)
+
+    def _remove_left(self, slot: int) -> float:
+        return remove_old(self._rows_path(slot), self.config.slot.changelog_kept_s)
 
     async def _catalog_proven(self) -> None:
         await self._owner.ready.wait()

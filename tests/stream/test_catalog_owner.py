@@ -12,7 +12,7 @@ import pytest
 from rowtide.core.authentication import KNOWN_S_MAX
 from rowtide.core.catalog import Catalog, Document, Instance
 from rowtide.core.errors import Elsewhere, OutcomeUnknown, Unavailable
-from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.catalog.owner import SNAPSHOT_EVERY, CatalogOwner
 from rowtide.stream.logs.log import Entry
 from rowtide.stream.operations.admin import instance_document
 from tests.contract.memory_log import Fault, MemoryLog, Pairs
@@ -436,3 +436,22 @@ def test_a_change_behind_one_that_waits_for_its_log_is_not_made_and_says_so() ->
         assert owner.catalog.instances.keys() == {"instance1", "instance3"}
 
     followed(story)
+
+
+async def test_proofs_alone_are_trimmed_and_wake_nobody() -> None:
+    """Whoever names a shard that is no more has the end proven; the log grew until somebody changed
+    something, and each proof had every worker look at all of its shards."""
+    log = MemoryLog()
+    first, second = catalog_of(log, b"ownerid1"), catalog_of(log, b"ownerid2")
+    changes: list[int] = []
+    await first.open(1)
+    second._changed = lambda: changes.append(1)
+    for _ in range(2 * SNAPSHOT_EVERY):
+        await second.prove()
+    assert len(changes) == 1, "of the no-op with which the other one began"
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(first.follow(), name="follow")
+        async with asyncio.timeout(10):
+            while (await log.bounds())[0] == 0:  # noqa: ASYNC110 - A log tells nobody of a trim.
+                await asyncio.sleep(0.01)
+        following.cancel()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import cast
 from unittest.mock import patch
 
 import pytest
@@ -13,8 +16,10 @@ import pytest
 from rowtide.core.mark import encode_mark, mark_key
 from rowtide.core.schema import ShardRange
 from rowtide.core.shard_state import ShardState
+from rowtide.stream.logs.changelog import ChangelogEntry, ChangelogReader
 from rowtide.stream.shards.row_store import RowStore, StoreFailed, destroy
-from rowtide.stream.slots.local_rows import known_shards, local_rows, unseen
+from rowtide.stream.slots.changelog_recovery import recover_rows
+from rowtide.stream.slots.local_rows import known_shards, local_rows, remove_old, unseen
 from tests.core.shard_model import table
 
 KEPT_S = 12 * 3600.0
@@ -158,3 +163,45 @@ def test_a_directory_that_can_not_be_removed_is_told(tmp_path: Path) -> None:
     with patch.object(Path, "rename", side_effect=PermissionError), pytest.raises(StoreFailed):
         destroy(path)
     assert kept(path)
+
+
+def test_rows_that_nobody_opened_for_long_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "rows" / "3"
+    assert remove_old(path, 60.0) == math.inf
+    path.parent.mkdir()
+    local_rows(path, kept_s=60.0).close()
+    assert 0 < remove_old(path, 60.0) <= 60.0
+    assert path.exists()
+    os.utime(path, (0.0, time.time() - 61))
+    assert remove_old(path, 60.0) == math.inf
+    assert list(path.parent.iterdir()) == []
+
+
+class CutShort:
+    """A changelog that is read for a page, before its reader is killed."""
+
+    position = 0
+
+    async def start(self) -> int:
+        """Return where it begins."""
+        return 0
+
+    async def read(
+        self, from_offset: int, until: int | None = None
+    ) -> AsyncIterator[list[ChangelogEntry]]:
+        """Yield one page."""
+        self.position = from_offset + 1
+        yield [ChangelogEntry(from_offset, b"t" + bytes(16), b"12345678", [])]
+        raise ConnectionResetError
+
+
+async def test_rows_are_as_old_as_before_until_all_of_the_changelog_is_read(tmp_path: Path) -> None:
+    """Two recoveries that were cut short, half a day apart, could miss what is kept for a day."""
+    rows = RowStore(tmp_path / "rows")
+    before_s = time.time() - 11 * 3600
+    rows.set_changelog_position(5, before_s)
+    with pytest.raises(ConnectionResetError):
+        await recover_rows(rows, cast(ChangelogReader, CutShort()), lambda _: True)
+    assert rows.changelog_position() == 6
+    assert rows.changelog_time() == pytest.approx(before_s, abs=1.0)
+    rows.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar, cast
@@ -325,3 +326,31 @@ async def test_what_a_copy_knew_is_there_for_the_next_life_of_its_slot_alone() -
         await settle(roster)
         await ended(roster)
     assert known == [Copied.left, None]
+
+
+async def test_what_a_slot_left_on_disk_goes_in_its_time_and_not_while_it_runs() -> None:
+    """Rows that went elsewhere stayed until the disk was full."""
+    looked: list[bool] = []
+    gone = asyncio.Event()
+
+    def remove(number: int) -> float:
+        assert number == 3
+        looked.append(number in roster.slots)
+        if len(looked) < 3:
+            return 0.01
+        gone.set()
+        return math.inf
+
+    async with asyncio.TaskGroup() as tasks:
+        roster = Roster(lambda _number: cast(Slot, Counted()), tasks, None, remove)
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        assert looked == []
+        roster.revoke(frozenset({3}))
+        await roster.hand_over(3)
+        async with asyncio.timeout(10):
+            await gone.wait()
+        assert looked == [False, False, False]
+        roster.assign(frozenset({3}))
+        await settle(roster)
+        await ended(roster)

@@ -1,19 +1,26 @@
-"""Who folds records of a successor folds the rows of indexes, too, that it has not heard of."""
+"""An owner that stood still as it opened a shard, and was succeeded: what it does by the table of
+before changes nothing of what its successor has answered."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
+from rowtide.core import record
 from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.chunk import header, table_prefix
 from rowtide.core.mutation import UPDATE
 from rowtide.core.schema import LOCAL, Index
+from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.shards.row_store import RowStore
 from tests.simulation.network import Fate
+from tests.simulation.program import in_world
 from tests.simulation.scene import ROW, SHARD, Scene
-from tests.simulation.tables import INSTANCE
+from tests.simulation.tables import ADMIN, INSTANCE
 from tests.simulation.test_lost_tails import told
+from tests.simulation.world import World
 
 A, B = 0, 1
 LONG_MS = 600_000
@@ -64,3 +71,46 @@ def test_rows_of_an_index_that_a_successor_made_are_not_passed_over() -> None:
         assert rows_of_index(scene.shard(A).rows) == told_by_b
 
     told(story, workers=2)
+
+
+@pytest.mark.parametrize("seed", [1, 4, 6])
+def test_options_of_before_are_not_put_in_force_behind_those_that_a_successor_was_told(
+    seed: int,
+) -> None:
+    """Its table was the one of before, so it appended those options, validly, and only then asked
+    whether it was the owner; the successor went by them, and by a stream that was off again."""
+
+    async def story(world: World) -> None:
+        world.shared.group.tell_s_max = 0.01
+        await world.begin()
+        scene = Scene(world)
+        await scene.give(A)
+        await scene.done(A)
+        await scene.give(B)
+        await scene.done(B, UPDATE)
+        # As it opens the shards again, its first append to each is refused.
+        scene.worker(A).link.fates.extend([Fate.REFUSED] * 3)
+        world.shared.group.divide({0: scene.worker(A).address})
+        await scene.until(lambda: not scene.worker(A).link.fates)
+        world.pause(A, LONG_MS)
+        await scene.until(lambda: scene.serves(B))
+        await scene.done(B, UPDATE)
+        asked = pb.UpdateTableRequest(table_name=ROW.table)
+        asked.table_options.max_versions = 7
+        update = scene.worker(B).tables.update_table(ADMIN, asked.SerializeToString())
+        work = scene.begin(B, update)
+        await scene.until(work.done)
+        work.result()
+        for _ in range(5):
+            await scene.done(B, UPDATE)
+        await scene.watch(4)
+        logs = [world.broker.log((f"sim.shard.{name}", 0)) for name in ("s1", "s2")]
+        ends = [log.end for log in logs]
+        world.thaw(scene.worker(A))
+        await scene.watch(0.1)
+        for log, end in zip(logs, ends, strict=True):
+            for entry in log.read(end, 1 << 20):
+                envelope, body = record.decode_record(entry.value)
+                assert envelope.at != entry.offset or not isinstance(body, record.Options)
+
+    in_world(story, workers=2, slots=1, seed=seed)
