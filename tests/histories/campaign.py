@@ -21,6 +21,7 @@ from tests.histories.cluster import Cluster, Member
 from tests.histories.faults import FAULTS, Strike
 from tests.histories.judgement import Evidence, judge
 from tests.histories.load import Load
+from tests.histories.makers import Makers, judge_names
 from tests.histories.operation import Kind, Operation, Row, Told
 from tests.histories.pauses import SETTLES_S, longest_pause_s
 from tests.histories.requests import SHARDS, range_request, rows_in
@@ -35,7 +36,10 @@ COOL_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does. ``options`` go to every worker; ``standbys`` keep copies of each slot."""
+    """What a run does. ``options`` go to every worker; ``standbys`` keep copies of each slot.
+
+    With ``makers`` tables and instances are made, changed and removed, too.
+    """
 
     fault: str
     seed: int
@@ -44,6 +48,7 @@ class Plan:
     options: Sequence[str] = ()
     brokers: int = 1
     standbys: int = 0
+    makers: bool = False
 
 
 @dataclass(slots=True)
@@ -61,7 +66,8 @@ class Report:
     """What a run found. ``anomalies`` should be empty.
 
     Of the operations ``bounded`` reads might be stale, of which ``behind`` were; ``copied`` are the
-    requests that copies answered, of workers since they were last started. ``loaded_s`` is for how
+    requests that copies answered, of workers since they were last started. ``named`` are the
+    operations on tables and instances, ``names`` what was answered to them. ``loaded_s`` is for how
     long clients asked, ``cpu_s`` what clients and proxies used meanwhile.
     """
 
@@ -85,6 +91,8 @@ class Report:
     bounded: int = 0
     behind: int = 0
     copied: int = 0
+    named: int = 0
+    names: dict[str, int] = field(default_factory=dict)
     judged_s: float = 0.0
     anomalies: list[str] = field(default_factory=list)
 
@@ -129,6 +137,7 @@ class Run:
         )
         self._struck: list[Struck] = []
         self.load: Load
+        self.makers: Makers
         self.evidence: Evidence
 
     async def play(self, tasks: asyncio.TaskGroup) -> None:
@@ -140,16 +149,20 @@ class Run:
             # A clock that jumps makes signatures stale that are on their way.
             client.passing = frozenset(["OTSAuthFailed"] if self.cluster.shimmed else [])
         self.load = self.cluster.load = Load(clients, plan.seed, copies=plan.standbys > 0)
+        self.makers = Makers(clients, plan.seed)
         began_s, cpu_s = time.monotonic(), time.process_time()
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as beside:
             beside.create_task(self.load.run(), name="load")
+            if plan.makers:
+                beside.create_task(self.makers.run(), name="makers")
             tails = beside.create_task(follow(clients, stop, str(plan.seed)), name="tails")
             await asyncio.sleep(WARM_S)
             for strike in plan.schedule:
                 await self._strike(strike)
             await asyncio.sleep(COOL_S)
             self.load.stop()
+            self.makers.stop()
             stop.set()
         self._loaded_s = time.monotonic() - began_s
         self._cpu_s = time.process_time() - cpu_s
@@ -176,6 +189,8 @@ class Run:
             if member.running:
                 name = f"worker {number}"
                 self.evidence.rows[name] = await self._read_rows(number, member)
+                if self._plan.makers:
+                    await self.makers.look(number)
                 stream_id, shards = await shards_of([member.client])
                 self.evidence.streams[name] = {
                     shard.shard_id: await read_shard([member.client], stream_id, shard.shard_id)
@@ -218,6 +233,9 @@ class Run:
         report.loaded_s, report.cpu_s = round(self._loaded_s, 1), round(self._cpu_s, 1)
         report.judged_s = round(time.monotonic() - began_s, 2)
         report.anomalies += self.load.faults + verdict.anomalies
+        report.anomalies += self.makers.faults + judge_names(self.makers.history)
+        report.named = len([o for o in self.makers.history if o.told is not Told.UNAVAILABLE])
+        report.names = dict(self.makers.answers)
         report.rows, report.undecided = verdict.rows, verdict.undecided
         report.bounded, report.behind = verdict.bounded, verdict.behind
         report.copied = sum(self._copied)

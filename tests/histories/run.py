@@ -59,6 +59,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--fault", choices=[*FAULTS, "mixed", "all"], default="all")
     parser.add_argument("--brokers", type=int, choices=[1, NODES], default=1)
     parser.add_argument("--standbys", type=int, default=0)
+    parser.add_argument("--makers", action="store_true", help="of tables and instances, too")
     parser.add_argument("--strikes", type=int, default=3)
     parser.add_argument("--hold-s-max", type=float, default=60.0)
     parser.add_argument("--lease-s", type=float, default=1.5)
@@ -73,7 +74,9 @@ def one_run(fault: str, seed: int, wanted: argparse.Namespace) -> Report:
         fault, seed, strikes=wanted.strikes, workers=WORKERS, hold_s_max=wanted.hold_s_max
     )
     options = ("--lease-s", str(wanted.lease_s), "--flush-s", str(wanted.flush_s))
-    plan = Plan(fault, seed, schedule, WORKERS, options, wanted.brokers, wanted.standbys)
+    plan = Plan(
+        fault, seed, schedule, WORKERS, options, wanted.brokers, wanted.standbys, wanted.makers
+    )
     folder = Path(tempfile.mkdtemp(prefix="rowtide-histories-"))
     keep = True
     try:
@@ -112,7 +115,8 @@ def shown(report: Report) -> str:
         f"{report.fault} seed {report.seed}: {report.operations} operations ({rate:.0f}/s), "
         f"{report.told}, {report.bounded} might be stale, {report.behind} were, "
         f"copies answered {report.copied}, "
-        f"{report.records} records, CPU {report.cpu_s} of {report.loaded_s} s, "
+        f"{report.named} on names, {report.records} records, "
+        f"CPU {report.cpu_s} of {report.loaded_s} s, "
         f"longest pause {max(pauses, default=0):.2f} s, "
         f"{report.undecided} undecided at first, judged in {report.judged_s} s, "
         f"{len(report.anomalies)} anomalies {report.anomalies[:5]}"
