@@ -206,7 +206,8 @@ def test_topics_of_another_durability_are_refused(data_dir: Path, tmp_path: Path
         *("--data-dir", tmp_path, "--port", "0", "--kafka", kafka, "--durability", "replicated")
     )
     assert code == 1
-    assert "topic rowtide.catalog is not replicated: min.insync.replicas is 1, must be 2" in text
+    why = "is not replicated: min.insync.replicas is 1, must be 2; partition 0 has 1 replicas"
+    assert f"topic rowtide-rows-changelog {why}" in text
 
 
 def test_a_wrong_setting_is_a_wrong_command_line(tmp_path: Path) -> None:
