@@ -326,7 +326,9 @@ class Shard:
         if not valid or state.seal is not None:
             state.applied, state.entry = offset, None
             return Replayed(False, [], b"")
-        self._stamp = state.stamp = max(state.stamp, envelope.stamp)
+        state.stamp = max(state.stamp, envelope.stamp)
+        # A transaction that is open may have taken higher ones, and gave its versions by them.
+        self._stamp = max(self._stamp, state.stamp)
         log_key, writes = self._refolded(body, offset, envelope.stamp)
         self._group += writes
         if not envelope.group & record.LAST:

@@ -64,3 +64,9 @@ def test_an_index_goes_on_where_a_log_was_trimmed_above_what_it_had_read_in_vain
 def test_a_copy_does_not_show_a_shard_as_new_that_went_to_another_slot() -> None:
     """Deposed leaders told its log's end before its seal; its rows had been removed by then."""
     simulate(4910319)
+
+
+def test_what_a_transaction_wrote_is_not_hidden_behind_it_where_a_clock_went_back() -> None:
+    """Its versions were of the time ahead; then a no-op was folded, the stamps began again at that
+    one's, and whatever was written after the commit had older versions than what it replaced."""
+    simulate(6980063)
