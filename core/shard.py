@@ -327,8 +327,7 @@ class Shard:
             state.applied, state.entry = offset, None
             return Replayed(False, [], b"")
         state.stamp = max(state.stamp, envelope.stamp)
-        # A transaction that is open may have taken higher ones, and gave its versions by them.
-        self._stamp = max(self._stamp, state.stamp)
+        self._stamp = max(self._stamp, state.stamp)  # Open transactions may have taken more.
         log_key, writes = self._refolded(body, offset, envelope.stamp)
         self._group += writes
         if not envelope.group & record.LAST:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rowtide.core import record
-from tests.core.shard_model import NOW_US
-from tests.core.test_replayed_removals import Store, shard
+from tests.core.shard_model import NOW_US, Store
+from tests.core.test_replayed_removals import shard
 
 HOUR_US = 3_600_000_000
 
