@@ -33,6 +33,7 @@ from rowtide.core.mutation import (
 from rowtide.core.plainbuffer import delete_cell, increment_cell, put_cell
 from rowtide.core.schema import ShardRange
 from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.row_store import StoreFailed
 from tests.simulation.broker import Partition
 from tests.simulation.network import Network
 from tests.simulation.row_model import MARK, Columns, Newest, TableModel, newest_of
@@ -142,6 +143,8 @@ class Clients:
                 _owner(worker, place).submit(change, heard)
             except StoreError as error:
                 heard(error)
+            except StoreFailed:
+                heard(OutcomeUnknown("Internal server error."))
 
         self.send(worker, ask)
         return attempt
@@ -210,7 +213,10 @@ class Clients:
                 owner.require_readable()
             except StoreError:
                 return
-            row = row_in(owner.rows, place)
+            try:
+                row = row_in(owner.rows, place)
+            except StoreFailed:
+                return
             self.network.later(self.way_s(), self._read, worker, place, low, row)
 
         self.send(worker, ask)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.shards.row_store import StoreFailed
 from rowtide.stream.workers.faust_config import Division
 from rowtide.stream.workers.faust_membership import Membership, MembershipConfig
 from tests.simulation.network import Link, Network, resolve
@@ -203,6 +204,8 @@ class Hop:
                 told = await peer.answer(identity, operation, body)
             except StoreError as error:
                 told = error
+            except StoreFailed:  # As ``stream/peers/hop.py`` tells what nobody foresaw.
+                told = OutcomeUnknown("Internal server error.")
             if cut:
                 told = OutcomeUnknown(f"{operation}: no answer")
             network.later(network.latency_s(), resolve, future, told)

@@ -10,7 +10,7 @@ from rowtide.core.fold import stored_cells
 from rowtide.core.overlay import RangeReader
 from rowtide.core.read import read_range
 from rowtide.core.schema import Index
-from tests.simulation.row_model import MARK, Columns, newest_of
+from tests.simulation.row_model import Columns, newest_of
 
 __all__ = ["IndexRows", "index_rows_in", "index_rows_of"]
 
@@ -30,13 +30,18 @@ def index_rows_in(rows: RangeReader, index: Index) -> IndexRows:
 
 
 def index_rows_of(rows: Mapping[str, Columns | None], index: Index) -> IndexRows:
-    """Return the rows that an index of rows, by name, must have: each column's newest version."""
+    """Return the rows that an index of rows, by name, must have: each column's newest version.
+
+    A row that lacks a column of the index's key is not in it.
+    """
     kept = {column.encode() for column in index.columns}
     found: IndexRows = {}
     for name, columns in rows.items():
         newest = newest_of(columns)
         if newest is not None:
-            at = {"name": variant.encode(name), "mark": newest[MARK], "number": variant.encode(1)}
-            row_key = tuple(at[column] for column in index.key)
-            found[row_key] = {column: newest[column] for column in kept & newest.keys()}
+            at = {"name": variant.encode(name), "number": variant.encode(1)}
+            at |= {column.decode(): value for column, value in newest.items()}
+            if all(column in at for column in index.key):
+                row_key = tuple(at[column] for column in index.key)
+                found[row_key] = {column: newest[column] for column in kept & newest.keys()}
     return found

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from rowtide.core import record, variant
+from rowtide.core import record
 from rowtide.core.catalog import Catalog
 from rowtide.core.errors import LogTrimmed, Unavailable
 from rowtide.core.limits import INT64_MAX, Limits
@@ -29,11 +29,20 @@ from rowtide.stream.shards.stream_reader import find_stamp, read_page
 from rowtide.stream.slots.standby_shard import StandbyShard
 from tests.simulation.clients import Attempt, Clients, row_in, shown
 from tests.simulation.global_indexes import check_index
-from tests.simulation.index_rows import index_rows_in, index_rows_of
+from tests.simulation.local_indexes import check_local, local_indexes
 from tests.simulation.memory_rows import Disk, MemoryRows
 from tests.simulation.row_model import Columns, TableModel, newest_of
 from tests.simulation.simulated_worker import TOPICS, SimulatedWorker
-from tests.simulation.tables import INDEX, INDEXED, INSTANCE, PLACES, TABLES, Place, places_in
+from tests.simulation.tables import (
+    INDEX,
+    INDEXED,
+    INSTANCE,
+    PLACES,
+    PLAIN,
+    TABLES,
+    Place,
+    places_in,
+)
 
 __all__ = ["check_lineage", "check_now", "check_outcomes", "check_rebuilt", "check_stream"]
 
@@ -69,7 +78,7 @@ def _readable(owner: ShardOwner) -> bool:
 
 
 def _check_rows(
-    clients: Clients, where: str, shard: Shard, rows: RowStore, stamp: int
+    clients: Clients, where: str, shard: Shard, rows: RowStore, stamp: int, *, serving: bool
 ) -> list[Place]:
     """Rows are the fold of the log up to a stamp; return which rows may be there."""
     if shard.table.main:
@@ -86,12 +95,11 @@ def _check_rows(
     assert difference(rows, expected) == [], where
     for at, row in expected.items():
         clients.check_whole(at, newest_of(row))
+    by_name = {at.name: row for at, row in expected.items()}
     if table == INDEXED:
-        by_name = {at.name: row for at, row in expected.items()}
-        names = {variant.encode(name) for name in by_name}
-        found = index_rows_in(rows, INDEX)
-        found = {of: row for of, row in found.items() if of[0] in names}
-        assert found == index_rows_of(by_name, INDEX), where
+        check_local(where, shard.shard_id, rows, INDEX, by_name, serving=True)
+    for index in local_indexes(clients.catalog, PLAIN) if table == PLAIN else ():
+        check_local(where, shard.shard_id, rows, index, by_name, serving=serving)
     return places
 
 
@@ -103,8 +111,9 @@ def _check_open(clients: Clients, worker: SimulatedWorker, owner: ShardOwner) ->
     place = owner.shard.indexes.place()
     assert (place.begin, place.end) == owner.shard.keys, f"{owner.shard.shard_id} goes over others'"
     stamp = owner.shard.state.stamp
-    places = _check_rows(clients, worker.address, owner.shard, owner.rows, stamp)
-    for at in places if _readable(owner) else ():
+    serving = _readable(owner)
+    places = _check_rows(clients, worker.address, owner.shard, owner.rows, stamp, serving=serving)
+    for at in places if serving else ():
         missed = clients.acknowledged[at]
         where = f"{owner.shard.shard_id} at {worker.address}"
         assert missed <= stamp, f"{where}: a strong read of {at} misses {missed}"
@@ -114,7 +123,7 @@ def _check_copy(clients: Clients, worker: SimulatedWorker, copy: StandbyShard) -
     """A copy has the rows of its log, and all that was acknowledged before it was fresh."""
     where = f"a copy on {worker.address}"
     stamp = _stamp_at(clients, copy)
-    places = _check_rows(clients, where, copy.shard, copy.rows, stamp)
+    places = _check_rows(clients, where, copy.shard, copy.rows, stamp, serving=False)
     assert copy.fresh_s is not None, "it may be read"
     if worker.link.leaders.misled((TOPICS.shard(copy.place.shard_id), 0), copy.fresh_s):
         return  # It is as old as the leader that it asks: docs/guarantees.md says so.
@@ -233,7 +242,11 @@ def check_rebuilt(clients: Clients, catalog: Catalog) -> None:
             continue
         model, places = clients.model(name), places_in(table.table_id, shard)
         expected = {place: model.at(place.name, INT64_MAX) for place in places}
-        assert difference(rows, expected) == [], f"{shard_id} rebuilt from logs alone"
+        where = f"{shard_id} rebuilt from logs alone"
+        assert difference(rows, expected) == [], where
+        by_name = {place.name: row for place, row in expected.items()}
+        for index in local_indexes(catalog, name):
+            check_local(where, shard_id, rows, index, by_name, serving=True)
 
 
 def _replay(table: Table, shard: ShardRange, rows: MemoryRows, log: Sequence[Entry]) -> None:

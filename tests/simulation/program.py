@@ -117,6 +117,14 @@ tables with one keep all versions."""
 EXPIRING_OFTEN = 0.15
 LIVES_S = (0, 1, 5, 30, 3600)
 
+LOCAL_FROM = 10_000_000
+"""In runs of seeds from here on a local index comes and goes, and disks fail now and then; there
+are global indexes, and nothing expires."""
+LOCAL_ACTIONS: tuple[Action, ...] = ("create_local", ()), ("create_local", ()), ("drop_local", ())
+LOCAL_OFTEN = 0.08
+DISKS_OFTEN = 0.04
+DISKS_FAIL_MS = (1, 30, 1000, 12_000)
+
 WAITS_S = (0.0, 0.0, 0.001, 0.005, 0.02, 0.1, 0.3, 1.0, 2.0)
 STEPS = 120
 
@@ -171,12 +179,14 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
     deposed = random.Random(f"deposed {seed}") if seed >= DEPOSED_FROM else None
     at_edge = random.Random(f"edge {seed}") if seed >= EDGE_FROM else None
     reclaimed = random.Random(f"reclaim {seed}") if seed >= RECLAIM_FROM else None
-    followed = FOLLOWED_FROM <= seed < EXPIRING_FROM
+    followed = FOLLOWED_FROM <= seed < EXPIRING_FROM or seed >= LOCAL_FROM
+    local = random.Random(f"local {seed}") if seed >= LOCAL_FROM else None
     indexed = random.Random(f"index {seed}") if followed else None
-    expiring = random.Random(f"expiring {seed}") if seed >= EXPIRING_FROM else None
+    expiring = random.Random(f"expiring {seed}") if EXPIRING_FROM <= seed < LOCAL_FROM else None
     async with world_of(seed, workers=workers, slots=slots) as world:
         worlds.append(world)
         world.followed = indexed is not None
+        world.local = local is not None
         world.shared.copies = copied is not None
         await world.begin()
         world.shared.hop.cuts = at_edge
@@ -210,6 +220,10 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
             if expiring is not None and expiring.random() < EXPIRING_OFTEN:
                 lasting = expiring.randrange(workers), expiring.choice(LIVES_S)
                 await perform(world, ("expire", lasting))
+            if local is not None and local.random() < LOCAL_OFTEN:
+                await perform(world, local.choice(LOCAL_ACTIONS))
+            if local is not None and local.random() < DISKS_OFTEN:
+                await perform(world, _failing(local, workers))
             await asyncio.sleep(chance.choice(WAITS_S))
             world.check()
         await world.settle()
@@ -276,6 +290,12 @@ def _action(chance: random.Random) -> Action:
 def _deposing(chance: random.Random, workers: int) -> Action:
     of, ms = chance.randrange(len(WHERE_DEPOSED)), chance.choice((200, 2000, 8000))
     return "depose", (chance.randrange(workers), of, chance.randrange(5), chance.randint(1, ms))
+
+
+def _failing(local: random.Random, workers: int) -> Action:
+    of, ms = (local.randrange(workers), local.randrange(3)), local.choice(DISKS_FAIL_MS)
+    which = local.choice(("fail_writes", "fail_reads", "damage"))
+    return which, of if which == "damage" else (*of, local.randint(1, ms))
 
 
 async def perform(world: World, action: Action) -> None:

@@ -11,6 +11,7 @@ from rowtide.core.errors import OutcomeUnknown, StoreError
 from rowtide.core.mutation import DELETE, EXPECT_ABSENT, EXPECT_PRESENT, IGNORE, PUT, Change
 from rowtide.core.plainbuffer import HEADER
 from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.shards.row_store import StoreFailed
 from tests.simulation.clients import Clients
 from tests.simulation.row_model import Newest
 from tests.simulation.simulated_worker import SimulatedWorker
@@ -68,6 +69,11 @@ def ask(
             told = found if isinstance(found, bytes) else await found
         except StoreError as error:
             told = error
+        except (StoreFailed, ExceptionGroup) as failure:
+            if isinstance(failure, ExceptionGroup) and failure.split(StoreFailed)[1] is not None:
+                raise
+            # It is told as OTSInternalServerError, by which nobody knows the outcome.
+            told = OutcomeUnknown("Internal server error.")
         clients.network.later(clients.way_s(), resolve, told)
 
     def arrive() -> None:

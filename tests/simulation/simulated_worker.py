@@ -55,7 +55,7 @@ from rowtide.stream.workers.takeover import Takeover
 from tests.simulation.edge import router_of
 from tests.simulation.group import Group, Hop, SimulatedMembership
 from tests.simulation.memory_cluster import MemoryCluster
-from tests.simulation.memory_rows import Disk, MemoryRows
+from tests.simulation.memory_rows import Disk
 from tests.simulation.memory_tails import MemoryTails
 from tests.simulation.network import Link, Network
 from tests.simulation.tables import INSTANCE, Place
@@ -106,6 +106,12 @@ class Machine:
     wheel: Wheel = field(default_factory=Wheel)
     former: frozenset[bytes] = frozenset()
     """Owner ids that are known to have ended: that of a directory of its own."""
+    flaky: bool = False
+    """Whether its disks can't be read now and then."""
+
+    def disk(self, slot: int) -> Disk:
+        """Return a slot's disk, an empty one where there was none."""
+        return self.disks.setdefault(slot, Disk(unreadable=False if self.flaky else None))
 
 
 class SimulatedSlot(Slot):
@@ -114,10 +120,10 @@ class SimulatedSlot(Slot):
     disk: Disk
 
     def _opened_rows(self) -> RowStore:
-        return MemoryRows(self.disk)
+        return self.disk.opened()
 
     def _behind(self, why: str) -> StoreBehind:
-        self.disk.kept, self.disk.unsynced = {}, []
+        self.disk.empty()
         return super()._behind(why)
 
 
@@ -127,11 +133,11 @@ class SimulatedStandby(Standby):
     disk: Disk
 
     def _opened_rows(self) -> RowStore:
-        return MemoryRows(self.disk)
+        return self.disk.opened()
 
     def _throw_away(self) -> None:
         super()._throw_away()
-        self.disk.kept, self.disk.unsynced = {}, []
+        self.disk.empty()
 
 
 class SimulatedWorker:
@@ -302,7 +308,7 @@ class SimulatedWorker:
             self.handover,
         )
         slot = SimulatedSlot(number, NO_PATH, self._surroundings(), links)
-        slot.disk = self.machine.disks.setdefault(number, Disk())
+        slot.disk = self.machine.disk(number)
         slot.opens_on(self.roster.left.get(number, {}))
         return slot
 
@@ -327,7 +333,7 @@ class SimulatedWorker:
             table_known=self._table_known,
             clock_s=asyncio.get_running_loop().time,
         )
-        standby.disk = self.machine.disks.setdefault(number, Disk())
+        standby.disk = self.machine.disk(number)
         return standby
 
     def _table_known(self, table_id: int) -> bool:

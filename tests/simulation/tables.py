@@ -40,7 +40,7 @@ __all__ = [
 
 INSTANCE = "simulated"
 MAX_VERSIONS = 2
-STRING_COLUMN = 4
+INTEGER_COLUMN, STRING_COLUMN = 1, 4
 """Of DefinedColumnType."""
 KEY = (KeyColumn("name", STRING), KeyColumn("number", INTEGER))
 KEPT = ("c0", "c1", "c2", "c3")
@@ -111,21 +111,24 @@ def places_in(table_id: int, shard: ShardRange) -> list[Place]:
     return [place for place in PLACES if place.table_id == table_id and place.within(shard)]
 
 
-def everywhere(slots: int) -> tuple[Table, Table]:
-    """Return the tables with a global index each."""
+def everywhere(slots: int, *, counted: bool) -> tuple[Table, Table]:
+    """Return the tables with a global index each; a counter may be in an index only if asked."""
     plain, indexed = tables(slots)
     first = Index("marks", 4, GLOBAL, ANYWHERE, KEPT, 0, shards=(ShardRange("s4", 0),))
     second = Index("others", 5, GLOBAL, ANYWHERE, KEPT, 0, shards=(ShardRange("s5", 1 % slots),))
+    columns = (*indexed.defined_columns, *((("n", INTEGER_COLUMN),) * counted))
     one = replace(plain.options, max_versions=1)  # Others have no index made of their rows.
     return (
-        replace(plain, options=one, defined_columns=indexed.defined_columns, indexes=(first,)),
+        replace(plain, options=one, defined_columns=columns, indexes=(first,)),
         replace(indexed, indexes=(*indexed.indexes, second)),
     )
 
 
-def documents(slots: int, catalog: Catalog, *, followed: bool = False) -> list[Document]:
+def documents(
+    slots: int, catalog: Catalog, *, followed: bool = False, counted: bool = False
+) -> list[Document]:
     """Return what makes the tables exist, with global indexes or not, and who may change them."""
-    wanted = everywhere(slots) if followed else tables(slots)
+    wanted = everywhere(slots, counted=counted) if followed else tables(slots)
     made = [Document(TABLE, table_id(t), table_content(t)) for t in wanted]
     admin = AccessKey(ADMIN.access_key_id, "secret", None, True, True, 0)
     return [*made, key_document(admin), catalog.counters(tables=10, shards=10)]

@@ -15,6 +15,7 @@ from tests.simulation import test_found_late as found_late
 from tests.simulation import test_interleavings as stories
 from tests.simulation.edge_mutations import EDGE, EXPIRING, RECLAIMING
 from tests.simulation.index_mutations import FOLLOWING
+from tests.simulation.local_mutations import LOCAL
 from tests.simulation.mutations import (
     COPIES,
     DEPOSED,
@@ -83,7 +84,8 @@ def first_found(mutation: Mutation) -> int | None:
 
 def cases(*, quick: bool) -> list[Mutation]:
     """Return the faults that are found soon, or the others."""
-    every = (*MUTATIONS, *RESHAPING, *SOURCES, *COPIES, *EDGE, *RECLAIMING, *FOLLOWING, *EXPIRING)
+    shards = (*MUTATIONS, *RESHAPING, *SOURCES, *COPIES)
+    every = (*shards, *EDGE, *RECLAIMING, *FOLLOWING, *EXPIRING, *LOCAL)
     planted_ones = [m for m in every if m.name not in STORIES]
     return [m for m in planted_ones if (m.seeds_max <= QUICK) == quick]
 

@@ -17,6 +17,7 @@ from tests.simulation.program import (
     FOLLOWED_FROM,
     IGNORANT_FROM,
     LATE_READS_FROM,
+    LOCAL_FROM,
     RECLAIM_FROM,
     SHORT_READS_FROM,
     simulate,
@@ -35,6 +36,7 @@ KINDS = (
     RECLAIM_FROM,
     FOLLOWED_FROM,
     EXPIRING_FROM,
+    LOCAL_FROM,
 )
 FIRST = int(os.environ.get("ROWTIDE_SEED", "1"))
 

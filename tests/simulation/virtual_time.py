@@ -16,7 +16,7 @@ from contextvars import Context, ContextVar
 from itertools import count
 from typing import Any
 
-__all__ = ["OUTSIDE", "Process", "VirtualTimeLoop", "in_virtual_time"]
+__all__ = ["OUTSIDE", "Process", "VirtualTimeLoop", "in_process", "in_virtual_time"]
 
 TURNS_MAX = 100_000
 """Turns of the loop in which no time passes; more of them are an endless loop."""
@@ -25,6 +25,11 @@ _PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 OUTSIDE = Context()
 """The context of what belongs to no process: the broker, the network."""
+
+
+def in_process() -> bool:
+    """Say whether a process is what runs now, and not who looks at it from outside."""
+    return _PROCESS.get() is not None
 
 
 class Process:

@@ -10,18 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
 from rowtide.core import record
-from rowtide.core.authentication import Identity
 from rowtide.core.catalog import Catalog
-from rowtide.core.errors import StoreError
 from rowtide.core.schema import ShardRange
-from rowtide.stream.logs.changelog import Fenced
 from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.shards.row_store import StoreFailed
-from rowtide.stream.slots.slot import Slot
+from tests.simulation import errands, local_indexes
 from tests.simulation.broker import Broker, Pairs
 from tests.simulation.broker import Place as LogPlace
 from tests.simulation.clients import Clients
@@ -42,7 +37,6 @@ from tests.simulation.row_model import TableModel
 from tests.simulation.simulated_worker import TOPICS, Machine, Shared, SimulatedWorker
 from tests.simulation.sources import Sources
 from tests.simulation.tables import (
-    ADMIN,
     INSTANCE,
     MAX_VERSIONS,
     PLACES,
@@ -88,6 +82,8 @@ class World:
         self._every: list[tuple[SimulatedWorker, asyncio.Task[None]]] = []
         self.followed = False
         """Whether the tables have global indexes."""
+        self.local = False
+        """Whether a table may have a local index that comes and goes, and disks fail."""
         self.settled_catalog = Catalog()
         """As of the last worker that served alone."""
         self._tasks = tasks
@@ -122,6 +118,8 @@ class World:
 
     async def begin(self) -> None:
         """Start every worker, and create the tables."""
+        for machine in self.machines:
+            machine.flaky = self.local
         for number in range(len(self.machines)):
             self.start(number)
         async with asyncio.timeout(SETTLED_S):
@@ -131,7 +129,9 @@ class World:
             self.clients.models[PLAIN] = TableModel(1)
         worker, slots = owning[0], self.shared.group.slots
         await worker.catalog_owner.change(
-            lambda catalog, _stamp: documents(slots, catalog, followed=self.followed)
+            lambda catalog, _stamp: documents(
+                slots, catalog, followed=self.followed, counted=self.local
+            )
         )
         async with asyncio.timeout(SETTLED_S):
             while any(self.owner(shard_id) is None for shard_id in ("s1", "s2", "s3")):  # noqa: ASYNC110
@@ -270,7 +270,7 @@ class World:
         worker = self.worker(number)
         if worker is not None:
             of = frozenset(slot for slot in range(self.shared.group.slots) if mask >> slot & 1)
-            self._ask(worker, _standing_by(worker, of))
+            self._ask(worker, errands.standing_by(worker, of))
 
     def skew(self, number: int, seconds: int) -> None:
         """Set a worker's wall clock off, for now and for later processes."""
@@ -308,6 +308,22 @@ class World:
         if worker is not None:
             worker.link.flush_fates.append(FAULTS[fate % len(FAULTS)])
 
+    def fail_writes(self, number: int, slot: int, ms: int) -> None:
+        """Let a slot's disk take nothing for a while, as a full one does."""
+        disk = self.machines[number].disk(slot % self.shared.group.slots)
+        disk.failing = True
+        self.network.later(ms / 1000, setattr, disk, "failing", False)
+
+    def fail_reads(self, number: int, slot: int, ms: int) -> None:
+        """Let nothing be read of a slot's disk for a while, as where files can't be opened."""
+        disk = self.machines[number].disk(slot % self.shared.group.slots)
+        disk.unreadable = True
+        self.network.later(ms / 1000, setattr, disk, "unreadable", False)
+
+    def damage(self, number: int, slot: int) -> None:
+        """Let nothing be read of a slot's disk ever again: blocks are not what they were."""
+        self.machines[number].disk(slot % self.shared.group.slots).damaged = True
+
     def outage(self, ms: int) -> None:
         """Let the broker go away for a while."""
         self.network.away = True
@@ -322,13 +338,13 @@ class World:
         """Have a worker flush its slots now."""
         worker = self.worker(number)
         for slot in list(worker.roster.slots.values()) if worker is not None else ():
-            self._ask(worker, _flushed(slot))
+            self._ask(worker, errands.flushed(slot))
 
     def trim(self, number: int) -> None:
         """Have a worker trim its logs now."""
         worker = self.worker(number)
         for slot in list(worker.roster.slots.values()) if worker is not None else ():
-            self._ask(worker, _trimmed(slot))
+            self._ask(worker, errands.trimmed(slot))
 
     def reclaim(self, number: int, max_versions: int) -> None:
         """Have a worker keep so many versions of a column, and remove the others of all rows."""
@@ -344,7 +360,7 @@ class World:
     def _reclaim(self, number: int, options: record.Options) -> None:
         worker = self.worker(number)
         for slot in list(worker.roster.slots.values()) if worker is not None else ():
-            self._ask(worker, _reclaimed(slot, options))
+            self._ask(worker, errands.reclaimed(slot, options))
 
     def options(self, number: int, max_versions: int) -> None:
         """Have a worker log other options: a barrier for the changes that come after."""
@@ -352,7 +368,7 @@ class World:
         if worker is not None:
             for owner in worker.open_shards():
                 body = record.Options(-1, max_versions, None)
-                self._ask(worker, _logged(owner, body))
+                self._ask(worker, errands.logged(owner, body))
 
     def split(self, table: int, name: int) -> None:
         """Have a shard split at some row."""
@@ -396,6 +412,18 @@ class World:
         if worker is not None:
             self._ask(worker, dropped(worker))
 
+    def create_local(self) -> None:
+        """Have a local index made of the rows there are, unless there is one of that name."""
+        worker = self._of_catalog()
+        if worker is not None:
+            self._ask(worker, local_indexes.created(worker))
+
+    def drop_local(self) -> None:
+        """Have that index dropped."""
+        worker = self._of_catalog()
+        if worker is not None:
+            self._ask(worker, local_indexes.dropped(worker))
+
     def _of_catalog(self) -> SimulatedWorker | None:
         owning = [worker for worker in self.live() if worker.catalog_owner.owning]
         return owning[0] if owning else None
@@ -413,7 +441,7 @@ class World:
             "merge": operations.merge_shards,
             "move": operations.move_shard,
         }[kind]
-        self._ask(worker, _reshaped(operation, json.dumps(asked).encode()))
+        self._ask(worker, errands.reshaped(operation, json.dumps(asked).encode()))
 
     def _ask(self, worker: SimulatedWorker | None, work: object) -> None:
         """Have work done in a worker's process, unless it is stopped just now."""
@@ -510,6 +538,8 @@ class World:
         if self.followed:
             await until_followed(worker)
             check_followed(self.clients, worker)
+        if self.local:
+            await local_indexes.until_built(worker)
         self.check()
         check_outcomes(self.clients)
         self.sources.check()
@@ -541,40 +571,3 @@ async def worker_context(worker: SimulatedWorker, tasks: asyncio.TaskGroup, work
     """Wait for work that is done in a worker's process."""
     coroutine: asyncio.coroutines.Coroutine = work  # type: ignore[name-defined]
     await tasks.create_task(coroutine, context=worker.process.context)
-
-
-async def _standing_by(worker: SimulatedWorker, slots: frozenset[int]) -> None:
-    worker.roster.stand_by(slots)
-
-
-async def _flushed(slot: Slot) -> None:
-    with suppress(StoreError, Fenced, StoreFailed, TimeoutError):
-        async with asyncio.timeout(1):
-            await slot.flush()
-
-
-async def _reclaimed(slot: Slot, options: record.Options) -> None:
-    with suppress(StoreError, StoreFailed, Fenced):
-        for owner in list(slot.shards.values()):
-            if options.time_to_live < 0 or owner.shard.table.name == PLAIN:
-                await owner.submit_hidden(options)
-                await slot.reclaimer.reclaim_now(owner)
-
-
-async def _trimmed(slot: Slot) -> None:
-    with suppress(StoreError, StoreFailed):
-        for owner in list(slot.shards.values()):
-            if slot.shards.get(owner.shard.shard_id) is owner:
-                await slot._trim.trim(owner)
-        for table, shard in slot._links.ended(slot.number):
-            await slot._trim.trim_ended(table, shard, slot._reshapes.ended)
-
-
-async def _reshaped(operation: Callable[[Identity, bytes], Awaitable[bytes]], asked: bytes) -> None:
-    with suppress(StoreError):
-        await operation(ADMIN, asked)
-
-
-async def _logged(owner: ShardOwner, body: record.Options) -> None:
-    with suppress(StoreError):
-        await owner.submit_hidden(body)

@@ -1,0 +1,62 @@
+"""What is done in a worker's process at somebody's word: as far as it can be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from rowtide.core import record
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import StoreError
+from rowtide.stream.logs.changelog import Fenced
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.row_store import StoreFailed
+from rowtide.stream.slots.slot import Slot
+from tests.simulation.simulated_worker import SimulatedWorker
+from tests.simulation.tables import ADMIN, PLAIN
+
+__all__ = ["flushed", "logged", "reclaimed", "reshaped", "standing_by", "trimmed"]
+
+
+async def standing_by(worker: SimulatedWorker, slots: frozenset[int]) -> None:
+    """Keep copies of these slots."""
+    worker.roster.stand_by(slots)
+
+
+async def flushed(slot: Slot) -> None:
+    """Flush a slot, if that takes no longer than a second."""
+    with suppress(StoreError, Fenced, StoreFailed, TimeoutError):
+        async with asyncio.timeout(1):
+            await slot.flush()
+
+
+async def reclaimed(slot: Slot, options: record.Options) -> None:
+    """Keep versions by other options, and remove what is hidden of all rows."""
+    with suppress(StoreError, StoreFailed, Fenced):
+        for owner in list(slot.shards.values()):
+            if options.time_to_live < 0 or owner.shard.table.name == PLAIN:
+                await owner.submit_hidden(options)
+                await slot.reclaimer.reclaim_now(owner)
+
+
+async def trimmed(slot: Slot) -> None:
+    """Trim the logs of a slot, ended ones too."""
+    with suppress(StoreError, StoreFailed):
+        for owner in list(slot.shards.values()):
+            if slot.shards.get(owner.shard.shard_id) is owner:
+                await slot._trim.trim(owner)
+        for table, shard in slot._links.ended(slot.number):
+            await slot._trim.trim_ended(table, shard, slot._reshapes.ended)
+
+
+async def reshaped(operation: Callable[[Identity, bytes], Awaitable[bytes]], asked: bytes) -> None:
+    """Split, merge or move, unless it is refused."""
+    with suppress(StoreError):
+        await operation(ADMIN, asked)
+
+
+async def logged(owner: ShardOwner, body: record.Options) -> None:
+    """Log other options of a shard."""
+    with suppress(StoreError, StoreFailed):
+        await owner.submit_hidden(body)

@@ -1,0 +1,60 @@
+"""Faults planted where a local index is made of the rows there are, and where disks fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from rowtide.core.fold import Writes
+from rowtide.core.overlay import RangeReader
+from rowtide.core.record import IndexBuild
+from rowtide.core.schema import TableOptions
+from rowtide.core.shard import Shard
+from rowtide.core.shard_index import ShardIndexes
+from rowtide.stream.operations import index as operations
+from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shards.replay import take
+from rowtide.stream.shards.row_store import RowStore, StoreFailed
+from rowtide.stream.slots import standby_shard
+from tests.simulation.edge_mutations import planted_behind
+from tests.simulation.program import LOCAL_FROM
+
+__all__ = ["LOCAL"]
+
+
+def _built_at_once(
+    _self: ShardIndexes, _view: RangeReader, asked: IndexBuild, _by: TableOptions, _now_us: int
+) -> IndexBuild:
+    return IndexBuild(asked.table, None, ())
+
+
+_write = ShardOwner._write
+
+
+def _write_or_not(self: ShardOwner, writes: Writes) -> None:
+    try:
+        _write(self, writes)
+    except StoreFailed:
+        return  # As if they were there.
+
+
+def _take_or_not(
+    shard: Shard, rows: RowStore, writes: Writes, others: Sequence[tuple[bytes, bytes]]
+) -> Writes:
+    try:
+        return take(shard, rows, writes, others)
+    except StoreFailed:
+        return []
+
+
+where_disks_fail = partial(planted_behind, LOCAL_FROM)
+
+LOCAL = [
+    where_disks_fail("take an index for built", operations, "is_built", lambda *_: True),
+    where_disks_fail("build nothing", ShardIndexes, "built", _built_at_once),
+    where_disks_fail("pass over what a disk does not take", ShardOwner, "_write", _write_or_not),
+    where_disks_fail(
+        "pass over what a copy's disk does not take", standby_shard, "take", _take_or_not
+    ),
+]
+"""Each in runs of seeds from ``LOCAL_FROM`` on."""
