@@ -66,6 +66,9 @@ class TextIndex:
             self._index = tantivy.Index(_schema(), path=str(folder))
         else:
             self._index = tantivy.Index.open(str(folder))
+        # Whoever searches reloads first. By itself a thread would, up to half a second behind a
+        # commit, and make a file for it, in a folder that is closed by then, or being removed.
+        self._index.config_reader("Manual")
         self._index.register_tokenizer(_WORDS, _analyzer(language))
         # A column's values as they are: ranges compare them, whole.
         whole = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.raw()).build()

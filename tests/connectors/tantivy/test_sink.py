@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -36,6 +37,9 @@ from tests.connectors.sink_histories import (
     key_bytes,
     row,
 )
+
+WATCHED_S = 1.1
+"""Twice as often as tantivy looks for commits."""
 
 
 @asynccontextmanager
@@ -196,6 +200,17 @@ def test_no_name_and_no_value_loses_a_row(told: dict[str, str | float]) -> None:
             written.apply([batch(row("a", 1, told))])
             assert len(written.searched((b"", b""), limit=9)) == 1
         assert found(folder, "*") == ["a"]
+
+
+def test_nothing_is_written_behind_a_close(tmp_path: Path) -> None:
+    """A thread that looked for commits made a file, where the folder was being removed."""
+    lock = tmp_path / "index" / ".tantivy-meta.lock"
+    with WritableFolder(tmp_path, TABLE, "english") as written:
+        written.apply([batch(row("a", 1, {}))])
+    lock.unlink()
+    until_s = time.monotonic() + WATCHED_S
+    while time.monotonic() < until_s:
+        assert not lock.exists()
 
 
 async def test_values_come_back_as_they_were(tmp_path: Path) -> None:
