@@ -211,11 +211,8 @@ class Clients:
             try:
                 owner = _owner(worker, place)
                 owner.require_readable()
-            except StoreError:
-                return
-            try:
                 row = row_in(owner.rows, place)
-            except StoreFailed:
+            except (StoreError, StoreFailed):
                 return
             self.network.later(self.way_s(), self._read, worker, place, low, row)
 

@@ -9,14 +9,26 @@ from contextlib import suppress
 from rowtide.core import record
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import StoreError
+from rowtide.core.schema import Index
+from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.logs.changelog import Fenced
+from rowtide.stream.operations.index_requests import index_message
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import StoreFailed
 from rowtide.stream.slots.slot import Slot
 from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import ADMIN, PLAIN
 
-__all__ = ["flushed", "logged", "reclaimed", "reshaped", "standing_by", "trimmed"]
+__all__ = [
+    "flushed",
+    "index_created",
+    "index_dropped",
+    "logged",
+    "reclaimed",
+    "reshaped",
+    "standing_by",
+    "trimmed",
+]
 
 
 async def standing_by(worker: SimulatedWorker, slots: frozenset[int]) -> None:
@@ -54,6 +66,22 @@ async def reshaped(operation: Callable[[Identity, bytes], Awaitable[bytes]], ask
     """Split, merge or move, unless it is refused."""
     with suppress(StoreError):
         await operation(ADMIN, asked)
+
+
+async def index_created(worker: SimulatedWorker, index: Index) -> None:
+    """Make an index of the rows there are, unless it is refused."""
+    request = pb.CreateIndexRequest(
+        main_table_name=PLAIN, index_meta=index_message(index), include_base_data=True
+    )
+    with suppress(StoreError):
+        await worker.indexes.create_index(ADMIN, request.SerializeToString())
+
+
+async def index_dropped(worker: SimulatedWorker, index: Index) -> None:
+    """Drop it, unless that is refused."""
+    request = pb.DropIndexRequest(main_table_name=PLAIN, index_name=index.name)
+    with suppress(StoreError):
+        await worker.indexes.drop_index(ADMIN, request.SerializeToString())
 
 
 async def logged(owner: ShardOwner, body: record.Options) -> None:

@@ -8,47 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 
 from rowtide.core import record
-from rowtide.core.errors import StoreError
 from rowtide.core.index import decode_fed, feed_key
 from rowtide.core.schema import GLOBAL, Index, Table
 from rowtide.core.shard import Shard
-from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore
 from tests.simulation.clients import Clients
 from tests.simulation.index_rows import index_rows_in, index_rows_of
 from tests.simulation.row_model import TableModel
 from tests.simulation.simulated_worker import SimulatedWorker
-from tests.simulation.tables import ADMIN, ANYWHERE, KEPT, PLAIN
+from tests.simulation.tables import ANYWHERE, KEPT
 
-__all__ = ["check_followed", "check_index", "created", "dropped", "until_followed"]
+__all__ = ["AGAIN", "check_followed", "check_index", "until_followed"]
 
-NAME = "again"
+AGAIN = Index("again", 0, GLOBAL, ANYWHERE, KEPT, 0)
 """The index that comes and goes."""
 
 FOLLOWED_S = 120.0
-
-
-async def created(worker: SimulatedWorker) -> None:
-    """Create an index of the rows there are."""
-    request = pb.CreateIndexRequest(main_table_name=PLAIN, include_base_data=True)
-    request.index_meta.name = NAME
-    request.index_meta.primary_key.extend(ANYWHERE)
-    request.index_meta.defined_column.extend(KEPT)
-    request.index_meta.index_update_mode = pb.IUM_ASYNC_INDEX
-    request.index_meta.index_type = pb.IT_GLOBAL_INDEX
-    with suppress(StoreError):
-        await worker.indexes.create_index(ADMIN, request.SerializeToString())
-
-
-async def dropped(worker: SimulatedWorker) -> None:
-    """Drop it."""
-    request = pb.DropIndexRequest(main_table_name=PLAIN, index_name=NAME)
-    with suppress(StoreError):
-        await worker.indexes.drop_index(ADMIN, request.SerializeToString())
 
 
 async def until_followed(worker: SimulatedWorker) -> None:

@@ -18,7 +18,7 @@ from rowtide.stream.shards.owner import ShardOwner
 from tests.simulation.edge_mutations import planted_behind
 from tests.simulation.program import FOLLOWED_FROM
 
-__all__ = ["FOLLOWING"]
+__all__ = ["FOLLOWING", "built_at_once"]
 
 
 async def _pin_nothing(_self: IndexOperations, _owner: ShardOwner) -> int | None:
@@ -34,9 +34,10 @@ def _first(writes: Iterable[IndexWrite]) -> list[IndexWrite]:
     return list(every.values())
 
 
-def _built_at_once(
+def built_at_once(
     _self: ShardIndexes, _view: RangeReader, asked: IndexBuild, _by: TableOptions, _now_us: int
 ) -> IndexBuild:
+    """Say that an index has gone through its rows, and bring none of them."""
     return IndexBuild(asked.table, None, ())
 
 
@@ -62,7 +63,7 @@ FOLLOWING = [
         "follow children beside their parents", IndexFeeder, "_in_turn", _all_in_turn, 60
     ),
     where_followed("learn the first of several changes", index_feed, "latest", _first),
-    where_followed("learn nothing of rows there were", ShardIndexes, "built", _built_at_once),
+    where_followed("learn nothing of rows there were", ShardIndexes, "built", built_at_once),
     where_followed("learn of what does not stand", index_feed, "_found", _found_anywhere),
 ]
 """Each in runs of seeds from ``FOLLOWED_FROM`` on."""

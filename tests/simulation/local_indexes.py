@@ -8,47 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 
 from rowtide.core import variant
 from rowtide.core.catalog import Catalog
-from rowtide.core.errors import StoreError
 from rowtide.core.index import BUILT, build_key
 from rowtide.core.schema import LOCAL, Index
-from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.shards.row_store import RowStore
 from tests.simulation.index_rows import index_rows_in, index_rows_of
 from tests.simulation.row_model import Columns
 from tests.simulation.simulated_worker import SimulatedWorker
-from tests.simulation.tables import ADMIN, INSTANCE, PLAIN
+from tests.simulation.tables import INSTANCE, PLAIN
 
-__all__ = ["check_local", "created", "dropped", "local_indexes", "until_built"]
+__all__ = ["NEAR", "check_local", "local_indexes", "until_built"]
 
-NAME = "near"
-KEY = ("name", "n", "number")
-"""A row without the counter is not in the index, and has another place there when it counts."""
+NEAR = Index("near", 0, LOCAL, ("name", "n", "number"), ("mark", "c1"), 0)
+"""The index. A row without the counter is not in it, and has another place there when it counts."""
 
-COLUMNS = ("mark", "c1")
 BUILT_S = 120.0
-
-
-async def created(worker: SimulatedWorker) -> None:
-    """Create the index, of the rows there are."""
-    request = pb.CreateIndexRequest(main_table_name=PLAIN, include_base_data=True)
-    request.index_meta.name = NAME
-    request.index_meta.primary_key.extend(KEY)
-    request.index_meta.defined_column.extend(COLUMNS)
-    request.index_meta.index_update_mode = pb.IUM_SYNC_INDEX
-    request.index_meta.index_type = pb.IT_LOCAL_INDEX
-    with suppress(StoreError):
-        await worker.indexes.create_index(ADMIN, request.SerializeToString())
-
-
-async def dropped(worker: SimulatedWorker) -> None:
-    """Drop it."""
-    request = pb.DropIndexRequest(main_table_name=PLAIN, index_name=NAME)
-    with suppress(StoreError):
-        await worker.indexes.drop_index(ADMIN, request.SerializeToString())
 
 
 async def until_built(worker: SimulatedWorker) -> None:

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from rowtide.core.fold import Writes
-from rowtide.core.overlay import RangeReader
-from rowtide.core.record import IndexBuild
-from rowtide.core.schema import TableOptions
 from rowtide.core.shard import Shard
 from rowtide.core.shard_index import ShardIndexes
 from rowtide.stream.operations import index as operations
@@ -17,15 +14,10 @@ from rowtide.stream.shards.replay import take
 from rowtide.stream.shards.row_store import RowStore, StoreFailed
 from rowtide.stream.slots import standby_shard
 from tests.simulation.edge_mutations import planted_behind
+from tests.simulation.index_mutations import built_at_once
 from tests.simulation.program import LOCAL_FROM
 
 __all__ = ["LOCAL"]
-
-
-def _built_at_once(
-    _self: ShardIndexes, _view: RangeReader, asked: IndexBuild, _by: TableOptions, _now_us: int
-) -> IndexBuild:
-    return IndexBuild(asked.table, None, ())
 
 
 _write = ShardOwner._write
@@ -51,7 +43,7 @@ where_disks_fail = partial(planted_behind, LOCAL_FROM)
 
 LOCAL = [
     where_disks_fail("take an index for built", operations, "is_built", lambda *_: True),
-    where_disks_fail("build nothing", ShardIndexes, "built", _built_at_once),
+    where_disks_fail("build nothing", ShardIndexes, "built", built_at_once),
     where_disks_fail("pass over what a disk does not take", ShardOwner, "_write", _write_or_not),
     where_disks_fail(
         "pass over what a copy's disk does not take", standby_shard, "take", _take_or_not

@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from rowtide.core import record
 from rowtide.core.catalog import Catalog
-from rowtide.core.schema import ShardRange
+from rowtide.core.schema import Index, ShardRange
 from rowtide.stream.shards.owner import ShardOwner
-from tests.simulation import errands, local_indexes
+from tests.simulation import errands
 from tests.simulation.broker import Broker, Pairs
 from tests.simulation.broker import Place as LogPlace
 from tests.simulation.clients import Clients
 from tests.simulation.edge_writes import write, write_batch
-from tests.simulation.global_indexes import check_followed, created, dropped, until_followed
+from tests.simulation.global_indexes import AGAIN, check_followed, until_followed
 from tests.simulation.group import Group, Hop
 from tests.simulation.invariants import (
     check_lineage,
@@ -30,6 +31,7 @@ from tests.simulation.invariants import (
     check_rebuilt,
     check_stream,
 )
+from tests.simulation.local_indexes import NEAR, until_built
 from tests.simulation.memory_rows import Disk
 from tests.simulation.network import FAULTS, Network, Weather
 from tests.simulation.ranges import Ranges
@@ -310,15 +312,16 @@ class World:
 
     def fail_writes(self, number: int, slot: int, ms: int) -> None:
         """Let a slot's disk take nothing for a while, as a full one does."""
-        disk = self.machines[number].disk(slot % self.shared.group.slots)
-        disk.failing = True
-        self.network.later(ms / 1000, setattr, disk, "failing", False)
+        self._fail(number, slot, "failing", ms)
 
     def fail_reads(self, number: int, slot: int, ms: int) -> None:
         """Let nothing be read of a slot's disk for a while, as where files can't be opened."""
+        self._fail(number, slot, "unreadable", ms)
+
+    def _fail(self, number: int, slot: int, how: str, ms: int) -> None:
         disk = self.machines[number].disk(slot % self.shared.group.slots)
-        disk.unreadable = True
-        self.network.later(ms / 1000, setattr, disk, "unreadable", False)
+        setattr(disk, how, True)
+        self.network.later(ms / 1000, setattr, disk, how, False)
 
     def damage(self, number: int, slot: int) -> None:
         """Let nothing be read of a slot's disk ever again: blocks are not what they were."""
@@ -402,27 +405,26 @@ class World:
 
     def create_index(self) -> None:
         """Have a global index made of the rows there are, unless there is one of that name."""
-        worker = self._of_catalog()
-        if worker is not None:
-            self._ask(worker, created(worker))
+        self._at_catalog(errands.index_created, AGAIN)
 
     def drop_index(self) -> None:
         """Have that index dropped."""
-        worker = self._of_catalog()
-        if worker is not None:
-            self._ask(worker, dropped(worker))
+        self._at_catalog(errands.index_dropped, AGAIN)
 
     def create_local(self) -> None:
         """Have a local index made of the rows there are, unless there is one of that name."""
-        worker = self._of_catalog()
-        if worker is not None:
-            self._ask(worker, local_indexes.created(worker))
+        self._at_catalog(errands.index_created, NEAR)
 
     def drop_local(self) -> None:
         """Have that index dropped."""
+        self._at_catalog(errands.index_dropped, NEAR)
+
+    def _at_catalog(
+        self, work: Callable[[SimulatedWorker, Index], Coroutine[Any, Any, None]], index: Index
+    ) -> None:
         worker = self._of_catalog()
         if worker is not None:
-            self._ask(worker, local_indexes.dropped(worker))
+            self._ask(worker, work(worker, index))
 
     def _of_catalog(self) -> SimulatedWorker | None:
         owning = [worker for worker in self.live() if worker.catalog_owner.owning]
@@ -539,7 +541,7 @@ class World:
             await until_followed(worker)
             check_followed(self.clients, worker)
         if self.local:
-            await local_indexes.until_built(worker)
+            await until_built(worker)
         self.check()
         check_outcomes(self.clients)
         self.sources.check()
