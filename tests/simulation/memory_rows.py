@@ -27,8 +27,8 @@ class Disk:
     unsynced: list[Writes] = field(default_factory=list)
     failing: bool = False
     """Whether it takes no write just now, and opens no rows."""
-    unreadable: bool | None = None
-    """Whether nothing can be read of it just now, by processes; None where that never happens."""
+    unreadable: bool = False
+    """Whether nothing can be read of it just now, by processes."""
     damaged: bool = False
     """Whether nothing can be read of it ever again, unless it is emptied."""
 
@@ -40,7 +40,7 @@ class Disk:
 
     def crashed(self, survivors: int) -> Disk:
         """Return what is found after a crash that the first ``survivors`` of the writes survive."""
-        found = Disk(dict(self.kept), list(self.unsynced), unreadable=self._readable_again())
+        found = Disk(dict(self.kept), list(self.unsynced))
         found.crash(survivors)
         found.damaged = self.damaged
         return found
@@ -51,18 +51,11 @@ class Disk:
 
     def copy(self) -> Disk:
         """Return what a copy of the directory holds."""
-        return Disk(dict(self.kept), unreadable=self._readable_again())
+        return Disk(dict(self.kept))
 
     def empty(self) -> None:
         """Forget everything."""
         self.kept, self.unsynced, self.damaged = {}, [], False
-
-    def _readable_again(self) -> bool | None:
-        return None if self.unreadable is None else False
-
-    def opened(self) -> MemoryRows:
-        """Open the rows that are on it."""
-        return MemoryRows(self) if self.unreadable is None else FailingRows(self)
 
 
 class MemoryRows(RowStore):
@@ -76,14 +69,29 @@ class MemoryRows(RowStore):
         self.closed = False
         self._rows = dict(disk.kept)
         self._db = self  # RowStore's own methods read through it.
-        self.get = self._rows.get
-        self.get_many = self._many
+        self.get = self._reading(self._rows.get)
+        self.get_many = self._reading(self._many)
+
+    def _reading(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def reading(key: object) -> Any:
+            self._require_readable()
+            return read(key)
+
+        return reading
+
+    def _require_readable(self) -> None:
+        if self.disk.damaged and in_process():
+            self.damaged = "not every entry can be read"
+            raise StoreDamaged(f"memory: {self.damaged}")
+        if self.disk.unreadable and in_process():
+            raise StoreFailed("memory: IO error: Too many open files")
 
     def _many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return [self._rows.get(key) for key in keys]
 
     def items(self, *, from_key: bytes, backwards: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield pairs from ``from_key`` on, up or down, as of now."""
+        self._require_readable()
         if self.closed:
             raise RuntimeError("the row store is closed")
         if backwards:
@@ -106,64 +114,23 @@ class MemoryRows(RowStore):
 
     def snapshot(self) -> Callable[[bytes], bytes | None]:
         """Return a ``get`` that goes on to tell what is there now."""
-        return dict(self._rows).get
-
-    def flush(self) -> None:
-        """Put everything on the disk."""
-        self.disk.sync()
-
-    def close(self, *, flush: bool = True) -> None:
-        """End this opening."""
-        try:
-            if flush:
-                self.flush()
-        finally:
-            self.closed = True
-            self.get = self.get_many = _closed
-
-
-class FailingRows(MemoryRows):
-    """The rows of a disk that can't be read now and then, nor flushed while it takes no write."""
-
-    def __init__(self, disk: Disk) -> None:
-        super().__init__(disk)
-        self.get, self.get_many = self._reading(self.get), self._reading(self.get_many)
-
-    def _reading(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def reading(key: object) -> Any:
-            self._require_readable()
-            return read(key)
-
-        return reading
-
-    def _require_readable(self) -> None:
-        if self.disk.damaged and in_process():
-            self.damaged = "not every entry can be read"
-            raise StoreDamaged(f"memory: {self.damaged}")
-        if self.disk.unreadable and in_process():
-            raise StoreFailed("memory: IO error: Too many open files")
-
-    def items(self, *, from_key: bytes, backwards: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield pairs from ``from_key`` on, up or down, as of now."""
-        self._require_readable()
-        return super().items(from_key=from_key, backwards=backwards)
-
-    def snapshot(self) -> Callable[[bytes], bytes | None]:
-        """Return a ``get`` that goes on to tell what is there now."""
-        return self._reading(super().snapshot())
+        return self._reading(dict(self._rows).get)
 
     def flush(self) -> None:
         """Put everything on the disk."""
         if self.disk.failing:
             raise StoreFailed("memory: IO error")
-        super().flush()
+        self.disk.sync()
 
     def close(self, *, flush: bool = True) -> None:
         """End this opening; what can't be put on the disk is lost."""
         try:
-            super().close(flush=flush)
+            if flush:
+                self.flush()
         finally:
             self.disk.unsynced.clear()
+            self.closed = True
+            self.get = self.get_many = _closed
 
 
 def _closed(_key: object) -> NoReturn:

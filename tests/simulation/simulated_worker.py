@@ -55,7 +55,7 @@ from rowtide.stream.workers.takeover import Takeover
 from tests.simulation.edge import router_of
 from tests.simulation.group import Group, Hop, SimulatedMembership
 from tests.simulation.memory_cluster import MemoryCluster
-from tests.simulation.memory_rows import Disk
+from tests.simulation.memory_rows import Disk, MemoryRows
 from tests.simulation.memory_tails import MemoryTails
 from tests.simulation.network import Link, Network
 from tests.simulation.tables import INSTANCE, Place
@@ -106,12 +106,10 @@ class Machine:
     wheel: Wheel = field(default_factory=Wheel)
     former: frozenset[bytes] = frozenset()
     """Owner ids that are known to have ended: that of a directory of its own."""
-    flaky: bool = False
-    """Whether its disks can't be read now and then."""
 
     def disk(self, slot: int) -> Disk:
         """Return a slot's disk, an empty one where there was none."""
-        return self.disks.setdefault(slot, Disk(unreadable=False if self.flaky else None))
+        return self.disks.setdefault(slot, Disk())
 
 
 class SimulatedSlot(Slot):
@@ -120,7 +118,7 @@ class SimulatedSlot(Slot):
     disk: Disk
 
     def _opened_rows(self) -> RowStore:
-        return self.disk.opened()
+        return MemoryRows(self.disk)
 
     def _behind(self, why: str) -> StoreBehind:
         self.disk.empty()
@@ -133,7 +131,7 @@ class SimulatedStandby(Standby):
     disk: Disk
 
     def _opened_rows(self) -> RowStore:
-        return self.disk.opened()
+        return MemoryRows(self.disk)
 
     def _throw_away(self) -> None:
         super()._throw_away()

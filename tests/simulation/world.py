@@ -120,8 +120,6 @@ class World:
 
     async def begin(self) -> None:
         """Start every worker, and create the tables."""
-        for machine in self.machines:
-            machine.flaky = self.local
         for number in range(len(self.machines)):
             self.start(number)
         async with asyncio.timeout(SETTLED_S):
