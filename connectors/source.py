@@ -21,6 +21,8 @@ __all__ = [
     "Source",
     "SourceSide",
     "SourceTarget",
+    "TableReporting",
+    "TableState",
 ]
 
 
@@ -125,6 +127,35 @@ class Measurable(Protocol):
 
     async def behind(self) -> Behind | None:
         """Ask the server, while ``run`` runs; None where it isn't connected."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """How one table of a source stands.
+
+    ``table`` is its full name at the source, ``target`` its name in rowtide. ``state`` is
+    ``copying``, ``following`` or ``failed``. ``rows_copied`` counts the rows of a copy that runs,
+    and ``rows_estimate`` is how many the server believes there are, None where it does not know.
+    ``reason`` says why a table failed, and ``remedy`` what an operator can do about it; both are
+    empty for a table that did not fail. The source follows its other tables meanwhile.
+    """
+
+    table: str
+    target: str
+    state: str
+    rows_copied: int = 0
+    rows_estimate: int | None = None
+    reason: str = ""
+    remedy: str = ""
+
+
+@runtime_checkable
+class TableReporting(Protocol):
+    """A source that reports a state for each of its tables."""
+
+    def table_states(self) -> Sequence[TableState]:
+        """Return the states, sorted by ``table``. Does no I/O; empty while nothing runs."""
         ...
 
 
