@@ -3,7 +3,8 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo demo-replication test test-all test-wheel bench tools lint format format-check types proto clean
+SHELL := /bin/bash
+.PHONY: help demo demo-replication test test-all quick wheel bench tools lint format format-check types proto clean
 
 PYTHON ?= python3
 ROWS ?= january
@@ -17,17 +18,25 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO := $(VENV)/.demo
 REPLICATION := $(VENV)/.replication
 TEST := $(VENV)/.test
-# The wheel is tested from an empty folder in an environment of its own: it borrows the installed
-# dependencies of .venv by a plain path, so that .venv's link to the source tree does not follow.
+# The suite runs once, on the built wheel, from an empty folder in an environment of its own: it
+# borrows the installed dependencies of .venv by a plain path, so that .venv's link to the source
+# tree does not follow.
 WHEEL := build/wheel
-# Tests that start no server run on all processors, the others one after another. What is skipped
-# is told with its reason: a tool that is missing must not pass for a check that was made.
-ALONE := kafka or system
-SPLIT = $(BIN)/python -m pytest -q -rs -n auto -m "$(1)not ($(ALONE))"; alone=$$?; \
-	$(BIN)/python -m pytest -q -rs -m "$(1)($(ALONE))" && exit $$alone
-
-help: ## Show the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
+PYTEST = cd $(WHEEL)/empty && ../venv/bin/python -m pytest -q -rs -c $(CURDIR)/pyproject.toml \
+	--rootdir $(CURDIR) -p no:cacheprovider
+# Three parts: tests without a server, on all processors; tests of one server, two files at once,
+# each with servers of its own; and tests that kill, count or time servers, one after another.
+# -rs prints why a test was skipped: a missing tool must not pass for a check that was made.
+SERVER := kafka or system
+SHARED := $(addprefix $(CURDIR)/tests/,api changes cli conformance connectors model)
+PARTS = parts=0; \
+	(SECONDS=0; $(PYTEST) -n auto -m "$(1)not ($(SERVER))" $(CURDIR)/tests; \
+		code=$$?; echo "part 1, without servers: $$SECONDS s"; exit $$code) || parts=1; \
+	(SECONDS=0; $(PYTEST) -n 2 --dist loadfile -m "$(1)($(SERVER))" $(SHARED); \
+		code=$$?; echo "part 2, one server: $$SECONDS s"; exit $$code) || parts=1; \
+	(SECONDS=0; $(PYTEST) -m "$(1)($(SERVER))" $(addprefix --ignore ,$(SHARED)) $(CURDIR)/tests; \
+		code=$$?; echo "part 3, several servers and faults: $$SECONDS s"; exit $$code) || parts=1; \
+	exit $$parts
 
 demo: $(DEMO) ## Load a month's flights, follow the stream, compare (ROWS=all: a whole year, ONCE=1: stop at the end)
 	ROWS=$(ROWS) ONCE=$(ONCE) $(BIN)/python -m demo.flights
@@ -35,16 +44,16 @@ demo: $(DEMO) ## Load a month's flights, follow the stream, compare (ROWS=all: a
 demo-replication: $(REPLICATION) ## MariaDB to a search index, an analytics file, another MariaDB; everything is killed; compare
 	ROWS=$(ROWS) CHANGES=$(CHANGES) $(BIN)/python -m demo.replication
 
-test: format-check lint types ## The gate: format, lint, types, tests, then tests on the built wheel
-	$(call SPLIT,not slow and )
-	@$(MAKE) --no-print-directory test-wheel
+test: format-check lint types wheel ## The gate: format, lint, types, then all tests on the built wheel
+	$(call PARTS,not slow and )
 
-test-all: format-check lint types ## The gate with the long fault and property runs
-	$(call SPLIT,)
-	@$(MAKE) --no-print-directory test-wheel
+test-all: format-check lint types wheel ## The gate with the long fault and property runs
+	$(call PARTS,)
 
-# Simulated runs are the same there, and two thirds of the time.
-test-wheel: $(TEST) ## Tests on the built wheel, from an empty folder
+quick: lint types ## An answer in two minutes: lint, types, tests that start no server, no simulation
+	$(BIN)/python -m pytest -q -n auto -m "not slow and not ($(SERVER))" --ignore tests/simulation
+
+wheel: $(TEST)
 	rm -rf $(WHEEL)
 	$(BIN)/python -m build --wheel --no-isolation --outdir $(WHEEL)/dist . > /dev/null
 	$(BIN)/python -m venv --without-pip $(WHEEL)/venv
@@ -52,9 +61,6 @@ test-wheel: $(TEST) ## Tests on the built wheel, from an empty folder
 		> "$$($(WHEEL)/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
 	$(PIP) -q --python $(WHEEL)/venv/bin/python install --no-deps --ignore-installed $(WHEEL)/dist/*.whl
 	mkdir $(WHEEL)/empty
-	cd $(WHEEL)/empty && ../venv/bin/python -m pytest -q -rs -c $(CURDIR)/pyproject.toml \
-		--rootdir $(CURDIR) -p no:cacheprovider -n auto -m "not slow and not ($(ALONE))" \
-		--ignore $(CURDIR)/tests/simulation $(CURDIR)/tests
 
 bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json")
 	$(BIN)/python -m tests.bench.codec
