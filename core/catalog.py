@@ -327,6 +327,9 @@ def table_content(table: Table) -> dict[str, Any]:
     content["ended"] = _ranges(content["ended"])
     for ranged in (content, *content["indexes"]):
         ranged["shards"] = _ranges(ranged["shards"])
+    for index in content["indexes"]:
+        if not index["key_named"]:  # Workers of earlier versions know no such field.
+            del index["key_named"]
     content["split_points"] = [point.hex() for point in table.split_points]
     return content
 

@@ -46,12 +46,14 @@ __all__ = [
     "check_indexable",
     "check_options",
     "check_shape",
+    "count_named",
     "decode_fed",
     "feed_key",
     "index_table",
     "index_writes",
     "key_names",
     "latest",
+    "named_key",
     "progress_of",
 ]
 
@@ -127,6 +129,23 @@ def check_options(options: TableOptions) -> None:
 def key_names(table: Table, asked: Sequence[str]) -> tuple[str, ...]:
     """Return an index's whole key: the columns asked for, then the table's others in order."""
     return (*asked, *(column.name for column in table.key if column.name not in asked))
+
+
+def count_named(table: Table, asked: Sequence[str]) -> int:
+    """Return ``Index.key_named`` of an index whose creator named the columns ``asked``."""
+    fewest = _fewest_named(table, key_names(table, asked))
+    return 0 if len(asked) == fewest else len(asked)
+
+
+def named_key(table: Table, index: Index) -> tuple[str, ...]:
+    """Return the key columns that the creator of an index named."""
+    return index.key[: index.key_named or _fewest_named(table, index.key)]
+
+
+def _fewest_named(table: Table, whole: tuple[str, ...]) -> int:
+    """Return how many columns must be named at least, so that the index's key is ``whole``."""
+    sizes = range(1, len(whole))
+    return next((n for n in sizes if key_names(table, whole[:n]) == whole), len(whole))
 
 
 def index_table(table: Table, index: Index) -> Table:

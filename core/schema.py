@@ -127,8 +127,9 @@ class ShardRange:
 class Index:
     """A secondary index of a table; ``table_id`` is that of its own rows.
 
-    ``key`` names all of its key columns: those asked for, then the table's others. ``columns`` are
-    defined columns kept beside. A LOCAL one lives in the table's shards and is written with the
+    ``key`` names all of its key columns: those asked for, then the table's others. ``key_named``
+    counts those asked for; 0: the fewest that give ``key``. ``columns`` are defined columns kept
+    beside. A LOCAL one lives in the table's shards and is written with the
     row; a GLOBAL one has ``shards`` of its own and follows. ``building`` holds from its creation
     over existing rows until it has them all; ``whole`` says that it was asked to have them.
     """
@@ -142,6 +143,7 @@ class Index:
     whole: bool = True
     building: bool = False
     shards: tuple[ShardRange, ...] = ()
+    key_named: int = 0
 
 
 @dataclass(frozen=True, slots=True)

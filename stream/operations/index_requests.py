@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rowtide.core.errors import Rejected, invalid
-from rowtide.core.index import check_indexable, check_shape, key_names
+from rowtide.core.index import check_indexable, check_shape, count_named, key_names, named_key
 from rowtide.core.limits import Limits
 from rowtide.core.mutation import UPDATE
 from rowtide.core.schema import GLOBAL, LOCAL, Index, Table
@@ -50,17 +50,18 @@ def index_of(message: pb.IndexMeta, table: Table, *, whole: bool, building: bool
         created_us=0,
         whole=whole,
         building=building,
+        key_named=count_named(table, message.primary_key),
     )
     check_indexable(table, index)
     return index
 
 
-def index_message(index: Index) -> pb.IndexMeta:
-    """Return an index as answers show it, with its whole key."""
+def index_message(table: Table, index: Index) -> pb.IndexMeta:
+    """Return an index as answers show it, with the key that its creator named."""
     local = index.kind == LOCAL
     return pb.IndexMeta(
         name=index.name,
-        primary_key=index.key,
+        primary_key=named_key(table, index),
         defined_column=index.columns,
         index_update_mode=pb.IUM_SYNC_INDEX if local else pb.IUM_ASYNC_INDEX,
         index_type=pb.IT_LOCAL_INDEX if local else pb.IT_GLOBAL_INDEX,

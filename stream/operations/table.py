@@ -87,7 +87,7 @@ class TableOperations:
             table_status=pb.ACTIVE,
             stream_details=stream_details(table.stream),
             creation_time=table.created_us,
-            index_metas=[index_message(index) for index in table.indexes],
+            index_metas=[index_message(table, index) for index in table.indexes],
         )
         first = table.key[0].name.encode()
         for point in table.split_points:

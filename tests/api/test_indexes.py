@@ -490,15 +490,34 @@ def _named(request: pb.CreateTableRequest, name: str) -> pb.CreateTableRequest:
     return request
 
 
+NAMED_KEYS = [
+    *((GLOBAL, keys) for keys in ("n", "s n", "n PK1", "n PK1 PK2", "n PK2", "PK2")),
+    *((LOCAL, keys) for keys in ("PK1 n", "PK1", "PK1 PK2 n", "PK1 s PK2", "PK1 n s")),
+]
+
+
 class TestHowItIsShown:
+    @pytest.mark.parametrize("with_table", [True, False], ids=["CreateTable", "CreateIndex"])
+    @pytest.mark.parametrize("case", NAMED_KEYS, ids=str)
+    def test_by_its_table_with_the_key_that_was_asked_for(
+        self, client: Client, case: tuple[int, str], *, with_table: bool
+    ) -> None:
+        kind, keys = case
+        index = meta(kind, *keys.split())
+        table = Indexed(client, *([index] if with_table else []))
+        if not with_table:
+            assert table.create(index) == "ok"
+        (told,) = client.describe_table(table.name).index_metas
+        own = [c.name for c in client.describe_table(index.name).table_meta.primary_key]
+        client.delete_table(table.name)
+        assert list(told.primary_key) == keys.split()
+        assert own == [*keys.split(), *(c for c in ("PK1", "PK2") if c not in keys.split())]
+
     @KINDS
-    def test_by_its_table_with_its_whole_key(self, client: Client, kind: int) -> None:
+    def test_by_its_table_with_all_else(self, client: Client, kind: int) -> None:
         index = by_n(kind, columns=["s", "d"])
         table = Indexed(client, index)
         (told,) = client.describe_table(table.name).index_metas
-        assert list(told.primary_key) == (
-            ["PK1", "n", "PK2"] if kind == LOCAL else ["n", "PK1", "PK2"]
-        )
         assert list(told.defined_column) == ["s", "d"]
         assert (told.index_type, told.index_sync_phase) == (kind, pb.ISP_INCR)
         assert told.index_update_mode == index.index_update_mode

@@ -17,7 +17,7 @@ from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import StoreFailed
 from rowtide.stream.slots.slot import Slot
 from tests.simulation.simulated_worker import SimulatedWorker
-from tests.simulation.tables import ADMIN, PLAIN
+from tests.simulation.tables import ADMIN, PLAIN, tables
 
 __all__ = [
     "flushed",
@@ -71,7 +71,9 @@ async def reshaped(operation: Callable[[Identity, bytes], Awaitable[bytes]], ask
 async def index_created(worker: SimulatedWorker, index: Index) -> None:
     """Make an index of the rows there are, unless it is refused."""
     request = pb.CreateIndexRequest(
-        main_table_name=PLAIN, index_meta=index_message(index), include_base_data=True
+        main_table_name=PLAIN,
+        index_meta=index_message(tables(1)[0], index),
+        include_base_data=True,
     )
     with suppress(StoreError):
         await worker.indexes.create_index(ADMIN, request.SerializeToString())

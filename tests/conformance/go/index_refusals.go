@@ -80,7 +80,7 @@ func checkIndexEdges() {
 	wide.AddPrimaryKeyColumn("pk2", int64(1))
 	must(createIndexed(meta, ts.NewTableOption(-1, 1), widest, fullest))
 	defer drop(meta.TableName)
-	same("its key", len(shownIndexes(meta.TableName)[0].Primarykey), 6)
+	same("its key", len(shownIndexes(meta.TableName)[0].Primarykey), 4)
 	same("its columns", len(shownIndexes(meta.TableName)[1].DefinedColumns), 32)
 	_, err := sendPut(change)
 	must(err)

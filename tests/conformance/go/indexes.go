@@ -199,10 +199,10 @@ func checkDescribedIndexes() {
 		found = append(found, *told)
 	}
 	same("indexes", found, []ts.IndexMeta{
-		{IndexName: local.IndexName, Primarykey: []string{"pk1", "n", "pk2"},
+		{IndexName: local.IndexName, Primarykey: []string{"pk1", "n"},
 			DefinedColumns: []string{"s", "d"}, IndexType: ts.IT_LOCAL_INDEX},
-		{IndexName: global.IndexName, Primarykey: []string{"s", "n", "pk1", "pk2"}},
-		{IndexName: later.IndexName, Primarykey: []string{"b", "pk1", "pk2"},
+		{IndexName: global.IndexName, Primarykey: []string{"s", "n"}},
+		{IndexName: later.IndexName, Primarykey: []string{"b"},
 			DefinedColumns: []string{"n"}},
 	})
 	alone, err := client.DescribeTable(&ts.DescribeTableRequest{TableName: global.IndexName})
