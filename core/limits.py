@@ -48,6 +48,7 @@ class Limits:
     tables_per_instance_max: int = 64
     instances_max: int = 10
     partitions_max: int = 10
+    split_point_bytes_max: int = 64
     reserved_units_max: int = 5000
     partition_units_per_s: int = 0
     """Capacity units of one partition key in a second; 0 refuses none."""

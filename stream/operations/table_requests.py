@@ -152,20 +152,25 @@ def split_points(
     for before, after in pairwise(ranges):
         if before.end != after.begin:
             raise invalid("The partition ranges must follow one another without gaps.")
-        points.append(_point(after.begin, first))
+        points.append(_point(after.begin, first, limits))
     encoded = [key.encode([point]) for point in points]
     if any(low >= high for low, high in pairwise(encoded)):
         raise invalid("The partition ranges must be in ascending order.")
     return tuple(points)
 
 
-def _point(value: bytes, first: KeyColumn) -> bytes:
+def _point(value: bytes, first: KeyColumn, limits: Limits) -> bytes:
     variant.check(value)
     if value[0] != VARIANTS[first.type]:
         raise invalid("The value type of partition does not match with primary key.")
     if variant.payload_size(value) == 0:
         kind = "string" if first.type == STRING else "binary"
         raise invalid(f"The value of partition range can not be empty {kind}.")
+    if first.type != INTEGER and variant.payload_size(value) > limits.split_point_bytes_max:
+        raise invalid(
+            f"The value of partition range exceeds the MaxLength:{limits.split_point_bytes_max} "
+            f"with CurrentLength:{variant.payload_size(value)}."
+        )
     if first.type == INTEGER and variant.decode(value) in (-(2**63), 2**63 - 1):
         raise invalid("The value of partition range can not be INT64_MIN or INT64_MAX.")
     return value

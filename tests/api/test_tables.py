@@ -103,6 +103,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {**TEXT, "partitions": cuts(v(""))},
         "The value of partition range can not be empty string.",
     ),
+    "a cut at a text of 65 bytes": (
+        {**TEXT, "partitions": cuts(v("Z" * 65))},
+        "The value of partition range exceeds the MaxLength:64 with CurrentLength:65.",
+    ),
+    "a cut at a text of 66 bytes in 22 characters": (
+        {**TEXT, "partitions": cuts(v("a"), v("\u4e2d\u56fd" * 11))},
+        "The value of partition range exceeds the MaxLength:64 with CurrentLength:66.",
+    ),
+    "a cut at 65 bytes": (
+        {**BYTES, "partitions": cuts(v(bytes(65)))},
+        "The value of partition range exceeds the MaxLength:64 with CurrentLength:65.",
+    ),
+    "a cut at the longest key": (
+        {**BYTES, "partitions": cuts(v(bytes(1024)))},
+        "The value of partition range exceeds the MaxLength:64 with CurrentLength:1024.",
+    ),
+    "an empty cut before others": (
+        {**TEXT, "partitions": cuts(v(""), v("England"))},
+        "The value of partition range can not be empty string.",
+    ),
     "a cut at no bytes": (
         {**BYTES, "partitions": cuts(v(b""))},
         "The value of partition range can not be empty binary.",
@@ -266,6 +286,15 @@ def test_a_table_may_be_cut_at_any_other_number(client: Client, number: bytes) -
     shown = ask(client, pb.DescribeTableRequest(table_name="cut_at")).shard_splits
     client.delete_table("cut_at")
     assert [plainbuffer.decode_row(split).key[0][1] for split in shown] == [number]
+
+
+@pytest.mark.parametrize("point", ["Z" * 64, "\u4e2d\u56fd" * 10, bytes(64)], ids=ascii)
+def test_a_table_may_be_cut_at_64_bytes(client: Client, point: str | bytes) -> None:
+    kind = pb.STRING if isinstance(point, str) else pb.BINARY
+    ask(client, create("cut_long", key=[("PK0", kind)], partitions=cuts(v(point))))
+    shown = ask(client, pb.DescribeTableRequest(table_name="cut_long")).shard_splits
+    client.delete_table("cut_long")
+    assert [plainbuffer.decode_row(split).key[0][1] for split in shown] == [v(point)]
 
 
 def test_options_are_changed_alone_or_together(client: Client, make_table: MakeTable) -> None:
