@@ -192,6 +192,8 @@ def _window(request: ReadRequest, missing: str) -> Window:
     if times.HasField("specific_time"):
         if newest is not None:
             raise invalid("The max_versions cannot be set together with specific_time.")
+        if times.HasField("start_time") or times.HasField("end_time"):
+            raise invalid("The specific_time cannot be set together with start_time or end_time.")
         _check_time(times.specific_time)
         return Window(times.specific_time, times.specific_time + 1, 1)
     start, end = times.start_time, times.end_time

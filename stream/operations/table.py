@@ -30,6 +30,7 @@ from rowtide.stream.operations.index_requests import (
 )
 from rowtide.stream.operations.row_requests import parse
 from rowtide.stream.operations.table_requests import (
+    check_update,
     key_columns,
     key_schema,
     options_message,
@@ -195,6 +196,7 @@ class TableOperations:
     async def update_table(self, identity: Identity, body: bytes) -> bytes:
         """Change throughput, options or stream; in force in every shard when answered."""
         request = parse(pb.UpdateTableRequest, body)
+        check_update(request, self._limits)
         known = self._directory.table(identity.instance, request.table_name)
         self._updated(known, request, self._directory.clock_us())
         self._throttle.take(identity.instance)
@@ -236,8 +238,9 @@ class TableOperations:
     def _with_throughput(self, table: Table, message: pb.ReservedThroughput, stamp: int) -> Table:
         instance = self._owner.catalog.instances.get(table.instance)
         kind = instance.kind if instance is not None else "high-performance"
-        read, write = throughput_of(message, kind, self._limits)
-        if (read, write) == (table.reserved_read, table.reserved_write):
+        now = table.reserved_read, table.reserved_write
+        read, write = throughput_of(message, kind, self._limits, now=now)
+        if (read, write) == now:
             return table
         now_s = stamp // 1_000_000
         if 0 <= now_s - table.throughput_changed_s < THROUGHPUT_CHANGE_S_MIN:

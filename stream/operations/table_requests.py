@@ -18,10 +18,12 @@ from rowtide.core.schema import (
     Table,
     TableOptions,
     check_column_name,
+    check_table_name,
 )
 from rowtide.core.wire import ots_pb2 as pb
 
 __all__ = [
+    "check_update",
     "key_columns",
     "key_schema",
     "options_message",
@@ -122,10 +124,33 @@ def stream_of(
     return StreamSettings(f"{table_name}_{stamp_us}", stamp_us, hours, columns)
 
 
-def throughput_of(message: pb.ReservedThroughput, kind: str, limits: Limits) -> tuple[int, int]:
-    """Return reserved (read, write) units. A ``capacity`` instance allows none."""
+def check_update(request: pb.UpdateTableRequest, limits: Limits) -> None:
+    """Raise OTSParameterInvalid where an UpdateTable, or a part of it, says nothing."""
+    check_table_name(request.table_name, limits)
+    if request.HasField("table_options") and not request.table_options.ListFields():
+        raise invalid("No parameter is specified in table options.")
+    if request.HasField("reserved_throughput"):
+        if not request.reserved_throughput.capacity_unit.ListFields():
+            raise invalid("Neither read nor write capacity unit is set.")
+    elif not request.HasField("table_options") and not request.HasField("stream_spec"):
+        raise invalid("No parameter is specified in UpdateTable.")
+
+
+def throughput_of(
+    message: pb.ReservedThroughput,
+    kind: str,
+    limits: Limits,
+    *,
+    now: tuple[int, int] = (0, 0),
+) -> tuple[int, int]:
+    """Return reserved (read, write) units: those given, over those ``now`` in force.
+
+    A ``capacity`` instance allows none.
+    """
     units = message.capacity_unit
-    for name, value in (("read", units.read), ("write", units.write)):
+    read = units.read if units.HasField("read") else now[0]
+    write = units.write if units.HasField("write") else now[1]
+    for name, value in (("read", read), ("write", write)):
         if not 0 <= value <= limits.reserved_units_max:
             raise invalid(
                 f"The reserved {name} capacity unit must be in range: "
@@ -135,7 +160,7 @@ def throughput_of(message: pb.ReservedThroughput, kind: str, limits: Limits) -> 
             raise invalid(
                 f"Reserved throughput must be 0 in a capacity instance, but {name} is {value}."
             )
-    return units.read, units.write
+    return read, write
 
 
 def split_points(

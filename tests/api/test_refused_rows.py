@@ -12,7 +12,18 @@ from rowtide.cli.wire_row import Delete, Increment, Put, Special, encoded
 from rowtide.core import plainbuffer, variant
 from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
-from tests.api.calls import INF_MAX, INF_MIN, delete, get, get_range, key, put, refusal, update
+from tests.api.calls import (
+    INF_MAX,
+    INF_MIN,
+    batch_get,
+    delete,
+    get,
+    get_range,
+    key,
+    put,
+    refusal,
+    update,
+)
 from tests.api.conftest import MakeTable
 
 pytestmark = pytest.mark.system
@@ -274,6 +285,27 @@ def test_an_odd_request_is_refused_with_the_services_text(
 UNTOLD: dict[str, Callable[[str], Any]] = {
     "one version and a number of versions": lambda t: get(
         t, PK, time_range=_times(specific_time=5)
+    ),
+    "one version and a time range": lambda t: get(
+        t, PK, max_versions=None, time_range=_times(specific_time=5, start_time=1, end_time=9)
+    ),
+    "one version and a start": lambda t: get(
+        t, PK, max_versions=None, time_range=_times(specific_time=5, start_time=1)
+    ),
+    "one version and an end": lambda t: get(
+        t, PK, max_versions=None, time_range=_times(specific_time=5, end_time=9)
+    ),
+    "one version and a time range of a range": lambda t: get_range(
+        t,
+        PK,
+        key("b", 1),
+        max_versions=None,
+        time_range=_times(specific_time=5, start_time=1, end_time=9),
+    ),
+    "one version and a time range in a batch": lambda t: batch_get(
+        [(t, [PK])],
+        max_versions=None,
+        time_range=_times(specific_time=5, start_time=1, end_time=9),
     ),
     "no versions": lambda t: get(t, PK, max_versions=0),
     "a time range without an end": lambda t: get(t, PK, time_range=_times(start_time=5)),

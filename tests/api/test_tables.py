@@ -339,6 +339,43 @@ def test_update_full_row_cannot_be_changed(client: Client, make_table: MakeTable
     assert "contain updateFullRow" in refusal(client, request)
 
 
+SAYS_NOTHING: dict[str, tuple[dict[str, Any], str]] = {
+    "no option": (options(), "No parameter is specified in table options."),
+    "no option, but a stream": (
+        {**options(), **stream(expiration_time=1)},
+        "No parameter is specified in table options.",
+    ),
+    "no part at all": ({}, "No parameter is specified in UpdateTable."),
+    "a throughput of nothing": (
+        {"reserved_throughput": pb.ReservedThroughput()},
+        "Neither read nor write capacity unit is set.",
+    ),
+    "a throughput of an empty unit": (
+        {"reserved_throughput": pb.ReservedThroughput(capacity_unit=pb.CapacityUnit())},
+        "Neither read nor write capacity unit is set.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAYS_NOTHING)
+def test_an_update_that_says_nothing_is_refused(
+    client: Client, make_table: MakeTable, case: str
+) -> None:
+    parts, text = SAYS_NOTHING[case]
+    for name in (make_table(), "absent"):  # As a message's shape, before the table is looked up.
+        assert refusal(client, pb.UpdateTableRequest(table_name=name, **parts)) == INVALID + text
+
+
+def test_one_reserved_unit_alone_leaves_the_other(client: Client, make_table: MakeTable) -> None:
+    table = make_table()
+    unit = pb.CapacityUnit(read=0)
+    request = pb.UpdateTableRequest(
+        table_name=table, reserved_throughput=pb.ReservedThroughput(capacity_unit=unit)
+    )
+    told = ask(client, request).reserved_throughput_details.capacity_unit
+    assert (told.read, told.write) == (0, 0)
+
+
 def test_throughput_is_changed_once_in_two_minutes(client: Client, make_table: MakeTable) -> None:
     table = make_table()
     request = pb.UpdateTableRequest(table_name=table, **reserved(1, 1))
