@@ -33,7 +33,7 @@ WAIT_S_MAX = 2.0
 """For so long a request that waits for something new may hold up a server that stops."""
 
 STREAM_TABLE_NAME_MAX = 238
-"""Longer table names leave no room for the time in a stream id."""
+"""GetStreamRecord, alone of the Stream API, refuses tables of longer names, as the service does."""
 
 
 class StreamOperations:
@@ -193,7 +193,6 @@ class StreamOperations:
         table = self._directory.catalog.table(identity.instance, name)
         if table is None or table.stream is None or table.stream.stream_id != stream_id:
             raise _no_stream()
-        _check_name(table)
         return table, table.stream
 
 

@@ -434,13 +434,27 @@ def test_names_that_are_not_there_are_told(client: Client, followed: tuple[str, 
     assert [shard.shard_id for shard in ask(client, pages).shards] == [follower.shard_id]
 
 
-def test_a_table_name_leaves_room_for_its_streams_id(client: Client) -> None:
-    name = "n" * 239
+@pytest.mark.parametrize("size", [238, 239, 254, 255])
+def test_only_the_records_of_a_table_with_a_long_name_are_refused(
+    client: Client, size: int
+) -> None:
+    name = "n" * size
     client.create_table(name, [KeyColumn("PK1", STRING)], stream=enabled())
-    stream_id = described(client, name).stream_id
-    told = refusal(client, pb.DescribeStreamRequest(stream_id=stream_id))
+    ask(client, put(name, key("a", names=["PK1"])))
+    (listed,) = ask(client, pb.ListStreamRequest(table_name=name)).streams
+    (shard,) = ask(client, pb.DescribeStreamRequest(stream_id=listed.stream_id)).shards
+    place = pb.GetShardIteratorRequest(stream_id=listed.stream_id, shard_id=shard.shard_id)
+    for asked in (place, pb.GetShardIteratorRequest(timestamp=1, **_fields(place))):
+        read = pb.GetStreamRecordRequest(shard_iterator=ask(client, asked).shard_iterator)
+        if size <= 238:
+            assert len(ask(client, read).stream_records) == 1
+        else:
+            assert refusal(client, read).startswith(INVALID + "Invalid stream id")
     client.delete_table(name)
-    assert told.startswith(INVALID + "Invalid stream id")
+
+
+def _fields(message: pb.GetShardIteratorRequest) -> dict[str, str]:
+    return {"stream_id": message.stream_id, "shard_id": message.shard_id}
 
 
 def test_shards_are_paged(client: Client) -> None:

@@ -160,8 +160,9 @@ final class Records {
             TableMeta meta = new TableMeta("n".repeat(size));
             meta.addPrimaryKeyColumn("k", PrimaryKeyType.STRING);
             String table = table(meta, new StreamSpecification(true, 24));
+            Streams.Follower follower = new Streams.Follower(table);
             try {
-                same(new Streams.Follower(table).read(0).size(), 0);
+                same(follower.read(0).size(), 0);
                 same(size, 238);
             } catch (TableStoreException told) {
                 same(size, 239);
