@@ -3,6 +3,9 @@
 Rows are measured by reading their chunks, up to ``SCAN_BYTES_MAX`` per request (seconds), in
 slices between which other requests are served. What lies behind is estimated from RocksDB's files,
 whose borders are the finest cuts there. Sizes are those of names and values as stored.
+
+RocksDB merges its files when it likes. An estimate therefore goes by the files as they were when
+the shard's log ended where it still ends: a table that nobody changed is cut the same way again.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from hashlib import md5
 from itertools import groupby
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from rowtide.core import key, plainbuffer
 from rowtide.core.authentication import Identity
@@ -20,14 +24,15 @@ from rowtide.core.chunk import DELETED, header, row_end, table_prefix
 from rowtide.core.errors import Elsewhere, Unavailable, invalid
 from rowtide.core.plainbuffer import HEADER
 from rowtide.core.schema import ShardRange, Table, check_table_name
-from rowtide.core.split_points import Piece, choose, estimate
+from rowtide.core.split_points import Piece, StoredFile, choose, estimate
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.operations.row_requests import parse
 from rowtide.stream.operations.table_requests import key_schema
+from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.row_store import RowStore
 
-__all__ = ["PIECES", "Forward", "Measure", "Measured", "SplitPointOperations"]
+__all__ = ["PIECES", "Forward", "Measure", "Measured", "SplitPointOperations", "files_within"]
 
 UNIT_BYTES = 100 * 1024 * 1024
 """What ``split_size`` counts in unless the request says otherwise."""
@@ -59,6 +64,8 @@ class SplitPointOperations:
         self._directory = directory
         self._forward = forward
         self._limits = directory.limits
+        self._files = WeakKeyDictionary[ShardOwner, tuple[int, list[StoredFile]]]()
+        """By shard: where its log ended, and the files that held its rows then."""
 
     async def compute_split_points_by_size(self, identity: Identity, body: bytes) -> bytes:
         """Return cuts of a table into parts of about the size asked for."""
@@ -126,13 +133,23 @@ class SplitPointOperations:
         """Return the pieces of one shard. Raises ``Unavailable``."""
         owner = self._directory.shard(shard)
         owner.require_readable()
-        measure = Measure(owner.rows, *_bounds(table, shard), piece_bytes)
+        low, high = _bounds(table, shard)
+        measure = Measure(
+            owner.rows, low, high, piece_bytes, lambda: self._files_of(owner, low, high)
+        )
         read = 0
         for size in measure.slices(bytes_max):
             read += size
             await asyncio.sleep(0)
             owner.require_readable()
         return Measured(measure.pieces(), read)
+
+    def _files_of(self, owner: ShardOwner, low: bytes, high: bytes) -> list[StoredFile]:
+        """Return the files with a shard's rows as of the first estimate since its last change."""
+        known = self._files.get(owner)
+        if known is None or known[0] != owner.end:
+            known = self._files[owner] = owner.end, files_within(owner.rows, low, high)
+        return known[1]
 
     async def pieces_request(self, identity: Identity, body: bytes) -> bytes:
         """Measure a shard for another worker."""
@@ -153,10 +170,23 @@ class SplitPointOperations:
             yield catalog.shard_for(table, point).slot
 
 
-class Measure:
-    """Measures the rows of one store between two chunk keys."""
+def files_within(rows: RowStore, low: bytes, high: bytes) -> list[StoredFile]:
+    """Return the files that may hold chunks from ``low`` on, below ``high``."""
+    return [file for file in rows.files() if file.end >= low and file.start < high]
 
-    def __init__(self, rows: RowStore, low: bytes, high: bytes, piece_bytes: int) -> None:
+
+class Measure:
+    """Measures the rows of one store between two chunk keys; ``files`` returns what holds them."""
+
+    def __init__(
+        self,
+        rows: RowStore,
+        low: bytes,
+        high: bytes,
+        piece_bytes: int,
+        files: Callable[[], Sequence[StoredFile]],
+    ) -> None:
+        self._files = files
         self._rows = rows
         self._low = low
         self._high = high
@@ -199,12 +229,11 @@ class Measure:
         return [Piece(piece.key[prefix:], piece.size) for piece in pieces]
 
     def _estimated(self, behind: bytes) -> list[Piece]:
-        files = [f for f in self._rows.files() if f.end >= self._low and f.start < self._high]
         measured = self._pieces
         total = sum(piece.size for piece in measured)
         entry_bytes = total / self._chunks if self._chunks else float(PIECE_BYTES_MIN)
         pieces: list[Piece] = []
-        for piece in estimate(files, measured, behind, entry_bytes):
+        for piece in estimate(self._files(), measured, behind, entry_bytes):
             row = self._row_from(piece.key)
             if row is not None and (not pieces or row > pieces[-1].key):
                 pieces.append(Piece(row, piece.size))

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rowtide.core import key, plainbuffer, variant
 from rowtide.core.chunk import row_key, table_prefix
 from rowtide.core.fold import RowAddress, Writes, delete_row, put_row
+from rowtide.core.schema import ShardRange
 from rowtide.core.split_points import Piece
-from rowtide.stream.operations.split_point import Measure
+from rowtide.stream.operations.split_point import Measure, SplitPointOperations, files_within
 from rowtide.stream.shards.row_store import RowStore
+from tests.core.shard_model import table
 
 TABLE = 7
 ROWS = 2000
@@ -53,8 +58,13 @@ def fill(rows: RowStore, table: int = TABLE) -> None:
     rows.flush()
 
 
+def measure_of(rows: RowStore, piece_bytes: int = 20_000) -> Measure:
+    bounds = table_prefix(TABLE), table_prefix(TABLE + 1)
+    return Measure(rows, *bounds, piece_bytes, lambda: files_within(rows, *bounds))
+
+
 def measured(rows: RowStore, bytes_max: int = EVERYTHING, piece_bytes: int = 20_000) -> list[Piece]:
-    measure = Measure(rows, table_prefix(TABLE), table_prefix(TABLE + 1), piece_bytes)
+    measure = measure_of(rows, piece_bytes)
     for _ in measure.slices(bytes_max):
         pass
     return measure.pieces()
@@ -103,7 +113,7 @@ def test_a_wide_row_is_never_cut(rows: RowStore) -> None:
 
 def test_reading_stops_at_its_bound_slice_by_slice(rows: RowStore) -> None:
     fill(rows)
-    measure = Measure(rows, table_prefix(TABLE), table_prefix(TABLE + 1), 20_000)
+    measure = measure_of(rows)
     assert 500_000 <= sum(measure.slices(500_000)) < 510_000
 
 
@@ -135,3 +145,37 @@ def test_an_estimate_begins_behind_a_wide_row(rows: RowStore) -> None:
     rows.flush()
     pieces = measured(rows, 100_000)
     assert [piece.key for piece in pieces] == [encoded(0), encoded(1)]
+
+
+class Shard:
+    """The owner of the table's one shard: its rows, and where its log ends."""
+
+    def __init__(self, rows: RowStore) -> None:
+        self.rows, self.end = rows, 7
+
+    def require_readable(self) -> None:
+        """Return: the lease holds."""
+
+
+@pytest.mark.parametrize("bytes_max", [0, 500_000, 1_500_000])
+async def test_an_unchanged_shard_is_cut_alike_though_its_files_are_merged(
+    rows: RowStore, bytes_max: int
+) -> None:
+    """Merges drop what was overwritten: 328 parts became 310."""
+    for _ in range(3):
+        fill(rows)
+    shard = Shard(rows)
+    directory: Any = SimpleNamespace(shard=lambda _: shard, limits=None)
+    splits = SplitPointOperations(directory, directory)
+    place = replace(table(), table_id=TABLE), ShardRange("s1", 0)
+
+    async def cut() -> list[Piece]:
+        found = await splits.measured(directory, *place, 20_000, bytes_max)
+        return found.pieces
+
+    first = await cut()
+    rows._db.compact_range(None, None)
+    assert await cut() == first
+    assert await cut() == first
+    shard.end += 1  # A record was applied: the files of now are as good.
+    assert await cut() == measured(rows, bytes_max) != first
