@@ -27,7 +27,7 @@ from rowtide.core.errors import (
     invalid,
 )
 from rowtide.stream.http.answer import CONTINUE, error_body
-from rowtide.stream.http.pages import Page, PageAnswer, page_bytes
+from rowtide.stream.http.pages import Page, PageAnswer, page_bytes, wants_introduction
 from rowtide.stream.http.request import Request, RequestReader
 from rowtide.stream.http.tally import FAULT, OK, UNKNOWN, UnknownWithin, outcome_of
 
@@ -220,6 +220,8 @@ class Connection(asyncio.Protocol):
         edge = self._edge
         if request.method in (b"GET", b"HEAD"):
             request.page = edge.pages.get(request.path)
+            if wants_introduction(request.path, request.headers):
+                request.page = edge.introduction
         if self._surplus:  # Probes are answered all the same: who is merely full is not dead.
             request.last = True
             if request.page is None:

@@ -53,6 +53,7 @@ class Edge:
         self.authenticator = authenticator
         self.tally = Tally(handlers or {})
         self.pages: dict[bytes, Page] = {}
+        self.introduction: Page | None = None
         self.admitting = handlers is not None
         self.tasks = tasks
         self.clock = clock

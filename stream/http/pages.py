@@ -1,17 +1,45 @@
 """Pages that anybody who reaches the port may read: no signature, no operation, plain HTTP.
 
 They exist for probes and scrapers, which cannot sign. What they tell is chosen so that it may be
-read by anyone: no key, no row, no address.
+read by anyone: no key, no row, no address. A browser, which cannot sign either, gets the
+introduction. No page loads anything, and no page may be shown within another.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from html import escape
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-__all__ = ["Page", "PageAnswer", "page_bytes", "said"]
+__all__ = ["Page", "PageAnswer", "introduction", "page_bytes", "said", "wants_introduction"]
+
+INTRODUCTION = """\
+<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<title>rowtide</title>
+<h1>rowtide {version}</h1>
+<p>This is the endpoint of a rowtide server: a wide-column store that speaks the Table Store (OTS)
+protocol. Its clients are the Table Store SDKs and the command <code>rowtide</code>. A browser
+cannot use it: every operation is a signed POST request.</p>
+<p>The documentation is in the folder <code>docs</code> of rowtide's source. The file
+<code>README.md</code> beside it shows the first steps. <code>rowtide --help</code> lists all
+commands.</p>
+<p>Is the server up? See <a href="/healthz">/healthz</a> and <a href="/readyz">/readyz</a>.</p>
+</html>
+"""
+
+GUARDS = (
+    b"Cache-Control: no-store",
+    b"Content-Security-Policy: default-src 'none'; base-uri 'none'; form-action 'none'; "
+    b"frame-ancestors 'none'",
+    b"X-Content-Type-Options: nosniff",
+    b"X-Frame-Options: DENY",
+    b"Referrer-Policy: no-referrer",
+)
+"""Headers of every page: nothing is kept, run, loaded, framed or told to others."""
 
 
 class PageAnswer(NamedTuple):
@@ -30,6 +58,24 @@ def said(status: int, document: dict[str, Any]) -> PageAnswer:
     return PageAnswer(status, b"application/json", json.dumps(document).encode() + b"\n")
 
 
+def introduction(version: str) -> Page:
+    """Return the page that tells the visitor of an endpoint what it is."""
+    body = INTRODUCTION.format(version=escape(version)).encode()
+
+    async def page() -> PageAnswer:
+        return PageAnswer(HTTPStatus.OK, b"text/html; charset=utf-8", body)
+
+    return page
+
+
+def wants_introduction(path: bytes, headers: Mapping[bytes, bytes]) -> bool:
+    """True if a GET asks for the endpoint itself and can show HTML: a browser, no SDK, no probe."""
+    accepted = headers.get(b"accept", b"").lower().split(b",")
+    return path == b"/" and any(
+        kind.partition(b";")[0].strip() == b"text/html" for kind in accepted
+    )
+
+
 def page_bytes(answer: PageAnswer, *, last: bool) -> bytes:
     """Return a page as it goes over the wire; ``last`` closes the connection after it."""
     phrase = HTTPStatus(answer.status).phrase.encode()
@@ -37,7 +83,7 @@ def page_bytes(answer: PageAnswer, *, last: bool) -> bytes:
         b"HTTP/1.1 %d %b" % (answer.status, phrase),
         b"Content-Type: " + answer.content_type,
         b"Content-Length: %d" % len(answer.body),
-        b"Cache-Control: no-store",
+        *GUARDS,
     ]
     if last:
         lines.append(b"Connection: close")

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 from rowtide.core.authentication import Authenticator, Credential, Identity
@@ -21,6 +22,7 @@ from rowtide.stream.catalog.topic_sweep import TopicSweep
 from rowtide.stream.changes.exact_rows import ExactRows
 from rowtide.stream.http.edge import Edge
 from rowtide.stream.http.listening import bind, reachable
+from rowtide.stream.http.pages import introduction
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.tails import LogTails
 from rowtide.stream.kafka.topics import TopicNames
@@ -389,6 +391,7 @@ class Worker:
             self._handover,
             ClusterStatus(self._status, self._peers).told,
         )
+        self._edge.introduction = introduction(version("rowtide"))
         self._edge.pages |= {b"/healthz": self._health.live, b"/readyz": self._health.ready}
         if watching.metrics:
             self._edge.pages[b"/metrics"] = Metrics(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rowtide.stream.http.pages import PageAnswer, said
+from rowtide.stream.http.pages import PageAnswer, introduction, said
 
 if TYPE_CHECKING:
     from tests.stream.http.conftest import Running
@@ -92,3 +92,83 @@ async def test_a_drain_tells_of_itself_before_it_lets_nobody_in(
         assert (await client.answer()).body == b"still served"
         assert await drained == 0
         assert await client.rest() == b""
+
+
+BROWSER = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+def visit(path: bytes = b"/", accept: bytes | None = BROWSER, method: bytes = b"GET") -> bytes:
+    """Return a request as a browser sends it, or with another Accept header."""
+    header = b"" if accept is None else b"Accept: " + accept + b"\r\n"
+    return method + b" " + path + b" HTTP/1.1\r\nHost: h\r\n" + header + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "accept"),
+    [
+        (b"/", BROWSER),
+        (b"/", b"text/html"),
+        (b"/", b"*/*, Text/HTML; q=0.5"),
+        (b"/?from=a#b", BROWSER),
+    ],
+)
+async def test_a_browser_gets_an_introduction(running: Running, path: bytes, accept: bytes) -> None:
+    async with running() as live:
+        live.edge.introduction = introduction("1.2<b>")
+        live.edge.admitting = False
+        answer = await live.ask(visit(path, accept))
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    text = answer.body.decode("ascii")
+    assert "<h1>rowtide 1.2&lt;b&gt;</h1>" in text
+    assert "documentation" in text
+    assert "//" not in text, "nothing is loaded from elsewhere"
+    assert "<script" not in text
+    assert not any(name.startswith("x-ots") for name in answer.headers)
+
+
+async def test_nothing_of_a_page_is_kept_run_loaded_or_framed(running: Running) -> None:
+    async with running() as live, await live.connect() as client:
+        live.edge.introduction = introduction("1.2")
+        live.edge.pages[b"/page"] = page
+        for request in (visit(), GET):
+            client.send(request)
+            headers = (await client.answer()).headers
+            assert headers["cache-control"] == "no-store"
+            assert headers["content-security-policy"].startswith("default-src 'none';")
+            assert "frame-ancestors 'none'" in headers["content-security-policy"]
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["x-frame-options"] == "DENY"
+            assert headers["referrer-policy"] == "no-referrer"
+
+
+async def test_the_head_of_the_introduction_has_its_length_alone(running: Running) -> None:
+    async with running() as live, await live.connect() as client:
+        live.edge.introduction = introduction("1.2")
+        client.send(visit(method=b"HEAD") + visit())
+        head = await client.answer(headers_only=True)
+        whole = await client.answer()
+    assert (head.status, whole.status) == (200, 200)
+    assert int(head.headers["content-length"]) == len(whole.body)
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        visit(accept=None),
+        visit(accept=b"*/*"),  # curl
+        visit(accept=b"application/json"),
+        visit(accept=b"text/htmlx"),
+        visit(b"/favicon.ico"),
+        visit(b"//"),
+        visit(b"/GetRow"),
+        visit(method=b"PUT"),
+        visit(method=b"POST"),
+        visit(method=b"OPTIONS"),
+    ],
+)
+async def test_nobody_else_gets_the_introduction(running: Running, request_bytes: bytes) -> None:
+    async with running() as live:
+        live.edge.introduction = introduction("1.2")
+        answer = await live.ask(request_bytes)
+    assert answer.status in (400, 405)
+    assert b"html" not in answer.body
