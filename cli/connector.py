@@ -28,7 +28,7 @@ from rowtide.connectors.runtime.declaration import Declaration, judge, parse_fil
 from rowtide.connectors.runtime.declarations import Declarations, Declared
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.planning import Plan, planned
-from rowtide.connectors.runtime.removal import begin_again, delete, left_behind, rest
+from rowtide.connectors.runtime.removal import begin_again, delete, left_behind, recopy, rest
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.start import Begin, ShardPlace
 
@@ -246,6 +246,28 @@ def _readable(name: str, declared: Declared | None) -> Declaration:
     if declared.declaration is None:
         raise Refused(f"The declaration of {name} can't be read: {declared.failure}")
     return declared.declaration
+
+
+@connector.command("recopy", cls=ClientCommand, writes=True, prints=False)
+@_name
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
+def recopy_tables(client: Client, name: str, tables: tuple[str, ...]) -> None:
+    """Let source NAME copy each TABLE again, while it runs or not.
+
+    TABLE is the name at the source (shop.orders) or in rowtide. Rows that the source lacks are
+    deleted. Its other tables go on where they are. A sink has one table: use `rewind NAME rows`.
+    """
+
+    async def again(endpoint: Endpoint) -> None:
+        declared = (await Declarations(endpoint).all()).get(name)
+        await recopy(Place(endpoint, os.environ, ""), _readable(name, declared), tables)
+
+    find_modules_here()
+    try:
+        asked(client, again)
+    except SettingsRefused as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(f"{name} copies {', '.join(tables)} again.")
 
 
 @connector.command("delete", cls=ClientCommand, writes=True, prints=False)

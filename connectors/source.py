@@ -97,12 +97,14 @@ class Source(Protocol):
 
 @runtime_checkable
 class Repeatable(Protocol):
-    """A source that can be made to copy everything once more."""
+    """A source that can be made to copy its tables once more."""
 
-    def begin_again(self, checkpoint: bytes) -> bytes:
-        """Return the checkpoint of a source that kept this one and is to copy its rows again.
+    def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
+        """Return the checkpoint of a source that kept this one and is to copy tables again.
 
-        Its positions must go on rising: shards skip what is not above what they have.
+        ``tables`` are names at the source or in rowtide; without any it copies all tables. Raises
+        ``Rejected`` for a table that the source does not know. Positions must go on rising: shards
+        skip what is not above what they have.
         """
         ...
 

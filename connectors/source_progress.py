@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from rowtide.connectors.fields import SettingsRefused
+from rowtide.core.errors import invalid
 
 __all__ = [
     "SourceProgress",
@@ -104,13 +105,35 @@ class SourceProgress(ABC, Generic[Table]):
             self.tables[name].restart(sweep=sweep)
 
     @classmethod
-    def begun_again(cls, text: bytes) -> bytes:
-        """Return the checkpoint from which all tables of this one are copied again and swept."""
+    def begun_again(
+        cls, text: bytes, tables: Collection[str] = (), *, target: Callable[[str], str]
+    ) -> bytes:
+        """Return the checkpoint from which tables of this one are copied again and swept.
+
+        ``tables`` are full names, or those in rowtide as ``target`` makes them of full names;
+        without any all tables are copied. Raises ``Rejected`` for a table that is not known.
+        """
+        kept = cls.parsed(text)
+        named = [_named(table, kept.tables, target) for table in tables]
         if not text:
             return text
-        kept = cls.parsed(text)
-        kept.restart(kept.tables, sweep=True)
+        kept.restart(named or kept.tables, sweep=True)
         return kept.encoded()
+
+
+def _named(table: str, known: Iterable[str], target: Callable[[str], str]) -> str:
+    """Return the full name of a table that is called so here or in rowtide."""
+    names = sorted(known)
+    if table in names:
+        return table
+    found = [name for name in names if target(name) == table]
+    if len(found) == 1:
+        return found[0]
+    if not names:
+        raise invalid(f"The source follows no table yet: it copies {table} once it does.")
+    if found:
+        raise invalid(f"Several tables become {table}: give one of {', '.join(found)}.")
+    raise invalid(f"The source follows no table {table}; it follows {', '.join(names)}.")
 
 
 def unfinished(progress: Mapping[str, TableProgress], tables: Container[str]) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from typing import NamedTuple
@@ -75,9 +75,9 @@ class MySqlSource(ServerSource[Server]):
         """See ``ServerSource``."""
         return translated(self._settings)
 
-    def begin_again(self, checkpoint: bytes) -> bytes:
-        """See ``Repeatable``: every table is copied again, and what is no more there is deleted."""
-        return Checkpoint.begun_again(checkpoint)
+    def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
+        """See ``Repeatable``: tables are copied again, and what is no more there is deleted."""
+        return Checkpoint.begun_again(checkpoint, tables, target=self._settings.target)
 
     async def side(self, table: str) -> MySqlSide:
         """See ``ComparableSource``."""

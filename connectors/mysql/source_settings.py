@@ -42,6 +42,10 @@ class SourceSettings:
     tls: bool = False
     cafile: str | None = None
 
+    def target(self, full_name: str) -> str:
+        """Return what a table, as database.table, is called in rowtide."""
+        return self.names.get(full_name, full_name.split(".", 1)[1])
+
     def wants(self, database: str, table: str) -> bool:
         """Say whether a table is followed."""
         return self.wants_named(f"{database}.{table}")

@@ -71,9 +71,13 @@ class PostgresSource(ServerSource[Server]):
         """See ``ServerSource``."""
         return translated(self._settings)
 
-    def begin_again(self, checkpoint: bytes) -> bytes:
-        """See ``Repeatable``: every table is copied again, and what is no more there is deleted."""
-        return Checkpoint.begun_again(checkpoint)
+    def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
+        """See ``Repeatable``: tables are copied again, and what is no more there is deleted."""
+
+        def target(full_name: str) -> str:
+            return self._settings.target(*full_name.split(".", 1))
+
+        return Checkpoint.begun_again(checkpoint, tables, target=target)
 
     def traces(self) -> Sequence[str]:
         """See ``LeavesTraces``."""

@@ -23,7 +23,7 @@ from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.leases import TableLeases
 from rowtide.stream.changes.start import Begin, ShardPlace, rewind
 
-__all__ = ["begin_again", "delete", "left_behind", "rest"]
+__all__ = ["begin_again", "delete", "left_behind", "recopy", "rest"]
 
 STOPPED_S_MAX = 30.0
 LOOK_S = 0.2
@@ -37,6 +37,24 @@ async def begin_again(place: Place, declaration: Declaration, to: Begin | ShardP
         return
     if to != "rows":
         raise invalid("A source begins again with its rows or goes on, nothing else.")
+    await _copy_again(place, declaration, ())
+
+
+async def recopy(place: Place, declaration: Declaration, tables: Sequence[str]) -> None:
+    """Have a source copy some of its tables again while the others flow. Raises ``StoreError``.
+
+    ``tables`` are names at the source or in rowtide.
+    """
+    if declaration.sink:
+        raise invalid(
+            f"Connector {declaration.name} fills a sink, which has one table, {declaration.table}: "
+            f"`rowtide connector rewind {declaration.name} rows` sends all its rows again."
+        )
+    await _copy_again(place, declaration, tables)
+
+
+async def _copy_again(place: Place, declaration: Declaration, tables: Sequence[str]) -> None:
+    """Change a source's checkpoint, whether the source runs or not; no tables are all tables."""
     where = f"connectors.{declaration.name}.source"
     fields = Fields(declaration.source, where, environment=place.environment)
     found = make_source(fields, place.surroundings(declaration.name))
@@ -45,11 +63,13 @@ async def begin_again(place: Place, declaration: Declaration, to: Begin | ShardP
     leases = TableLeases(place.endpoint, declaration.name, table=SOURCE_TABLE)
     await leases.open("")
     while lease := next(iter((await leases.all()).values()), None):
-        kept = found.begin_again(base64.b64decode(lease.position))
+        kept = found.begin_again(base64.b64decode(lease.position), tables)
         # Who is the source now learns that it is no more, and goes on with this checkpoint.
         wanted = lease._replace(position=base64.b64encode(kept).decode(), owner="")
         if await leases.change(lease, wanted) == wanted._replace(counter=lease.counter + 1):
             return  # Otherwise the source has renewed its lease meanwhile.
+    if tables:
+        found.begin_again(b"", tables)  # It never ran: this raises why nothing is copied again.
 
 
 async def rest(endpoint: Endpoint, name: str) -> bool:

@@ -8,6 +8,7 @@ from demo.servers.sql_server import SqlServer, numbers
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.source import Repeatable
 from rowtide.core import key, variant
+from rowtide.core.errors import Rejected
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.following import following, plain, source_of
 
@@ -69,3 +70,27 @@ async def test_a_source_that_begins_again_finds_what_went_astray(sql_server: Sql
     async with following(sql_server, target) as running:
         await running.settle()
     assert plain(target.rows["a"]) == {(1,): {"x": 10}, (2,): {"x": 20}, (3,): {"x": 30}}
+
+
+async def test_one_table_is_copied_again_and_the_others_stay(sql_server: SqlServer) -> None:
+    for name in ("a", "b", "c"):
+        sql_server.execute(f"CREATE TABLE shop.{name} (id INT PRIMARY KEY, x INT)")
+        sql_server.execute(f"INSERT INTO shop.{name} VALUES (1, 10), (2, 20)")
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+    source = source_of(sql_server)
+    assert isinstance(source, Repeatable)
+    with pytest.raises(Rejected, match=r"no table shop\.x; it follows shop\.a, shop\.b, shop\.c"):
+        source.begin_again(target.kept, ["shop.x"])
+    for name in ("a", "b", "c"):
+        target.rows[name][(("id", 1),)] = {"x": 0}
+        target.rows[name][(("id", 9),)] = {"x": 9}
+    target.kept = source.begin_again(target.kept, ["shop.a", "c"])
+    async with following(sql_server, target) as running:
+        for name in ("a", "b", "c"):
+            sql_server.execute(f"INSERT INTO shop.{name} VALUES (3, 30)")
+        await running.settle()
+    copied = {(1,): {"x": 10}, (2,): {"x": 20}, (3,): {"x": 30}}
+    assert plain(target.rows["a"]) == plain(target.rows["c"]) == copied
+    assert plain(target.rows["b"]) == copied | {(1,): {"x": 0}, (9,): {"x": 9}}

@@ -13,6 +13,7 @@ from rowtide.connectors.postgres.chunks import Required
 from rowtide.connectors.postgres.position import parsed_lsn
 from rowtide.connectors.postgres.visibility import Visible
 from rowtide.connectors.rows import SourceRow
+from rowtide.core.errors import Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
 from tests.connectors.postgres.following import Running, following, plain, source_of
@@ -108,6 +109,27 @@ async def test_a_rewound_source_copies_everything_again(postgres: PostgreSQL) ->
     target.rows["a"][(("id", 5000),)] = {"n": 0}
     running = await follow_once(postgres, target)
     assert running.kept()["epoch"] == 1, "the slot is the same"
+
+
+async def test_one_table_is_copied_again_and_the_others_stay(postgres: PostgreSQL) -> None:
+    make_numbers(postgres)
+    postgres.execute("CREATE TABLE shop.b (id int PRIMARY KEY, n int)")
+    postgres.execute("INSERT INTO shop.b SELECT id, n FROM shop.a")
+    target = MemoryTarget()
+    await follow_once(postgres, target)
+    source = source_of(postgres)
+    with pytest.raises(Rejected, match=r"no table c; it follows shop\.a, shop\.b"):
+        source.begin_again(target.kept, ["a", "c"])
+    strays = {"a": [("a",), ("shop.a",)], "b": [("b",)]}
+    for table, namings in strays.items():
+        for naming in namings:
+            for stray in ("a", "b"):
+                target.rows[stray][(("id", 5000),)] = {"n": 0}
+            target.kept = source.begin_again(target.kept, naming)
+            async with following(postgres, target) as running:
+                await running.settle()
+            astray = [name for name in ("a", "b") if (("id", 5000),) in target.rows[name]]
+            assert astray == [name for name in ("a", "b") if name != table]
 
 
 async def test_another_server_is_copied_anew(

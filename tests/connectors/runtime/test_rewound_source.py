@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -37,13 +38,14 @@ class Renewed(MemoryLeases):
 class Repeating:
     """A source that can copy its rows again."""
 
-    def begin_again(self, checkpoint: bytes) -> bytes:
-        return b"again, " + checkpoint
+    def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
+        return " ".join(["again", *tables]).encode() + b", " + checkpoint
 
 
+@pytest.mark.parametrize("tables", [(), ("shop.a", "b")])
 @pytest.mark.parametrize("renewals", [0, 1, 3])
 async def test_it_begins_again_though_its_lease_is_renewed_meanwhile(
-    monkeypatch: pytest.MonkeyPatch, renewals: int
+    monkeypatch: pytest.MonkeyPatch, renewals: int, tables: tuple[str, ...]
 ) -> None:
     """The new checkpoint met a renewal and was not kept, and nobody was told."""
     leases = Renewed(renewals)
@@ -54,7 +56,12 @@ async def test_it_begins_again_though_its_lease_is_renewed_meanwhile(
     monkeypatch.setattr(removal, "TableLeases", made)
     monkeypatch.setattr(removal, "make_source", lambda *_: Repeating())
     declared = parse_document("c", {"source": {"kind": "mysql", "host": "h", "user": "u"}})
-    await removal.begin_again(Place(cast(Endpoint, None), {}, ""), declared, "rows")
+    place = Place(cast(Endpoint, None), {}, "")
+    if tables:
+        await removal.recopy(place, declared, tables)
+    else:
+        await removal.begin_again(place, declared, "rows")
     [lease] = (await leases.all()).values()
-    assert base64.b64decode(lease.position) == b"again, at %d" % (renewals + 1)
+    wanted = " ".join(["again", *tables])
+    assert base64.b64decode(lease.position) == f"{wanted}, at {renewals + 1}".encode()
     assert lease.owner == ""
