@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import click
@@ -52,13 +52,15 @@ def _declared(found: Declared) -> dict[str, Any]:
 
 @click.command("status", cls=ClientCommand)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-def status(client: Client, names: tuple[str, ...], output: Output) -> None:
+@click.option("--tables", is_flag=True, help="List each table of a source: its state, its copy.")
+def status(client: Client, names: tuple[str, ...], output: Output, *, tables: bool) -> None:
     """Show how connectors get on: all, or those named.
 
     Lag is what they have not handled yet, in records of the log and in seconds since the oldest of
     these changes; of a source, in bytes of its server's log, as it told last.
 
-    What fails is shown below, the last error of each process.
+    What fails is shown below: tables of a source that failed while others flow, with a remedy, and
+    the last error of each process.
     """
     found = asked(client, lambda endpoint: standings(endpoint, names))
     for name in names:
@@ -69,8 +71,32 @@ def status(client: Client, names: tuple[str, ...], output: Output) -> None:
         return
     header = ("name", "state", "lag", "seconds", "per second", "parked", "runs on")
     emit_table(header, [_row(standing) for standing in found.values()])
+    if tables:
+        click.echo()
+        _print_tables(found.values())
     for standing in found.values():
         _print_troubles(standing)
+
+
+def _print_tables(found: Collection[Standing]) -> None:
+    """Print each table that is reported; one that runs nowhere is not."""
+    header = ("name", "table", "in rowtide", "state", "rows copied", "of about")
+    rows = [
+        (
+            standing.name,
+            table.table,
+            table.target,
+            table.state,
+            table.rows_copied if table.state == "copying" else None,
+            table.rows_estimate if table.state == "copying" else None,
+        )
+        for standing in found
+        for table in standing.tables
+    ]
+    emit_table(header, rows)
+    for standing in found:
+        if standing.tables_omitted:
+            click.echo(f"{standing.name}: {standing.tables_omitted:,} more tables are not listed")
 
 
 def _row(standing: Standing) -> Sequence[object]:
@@ -95,6 +121,12 @@ def _lag(standing: Standing) -> tuple[int | str | None, float | None]:
 
 
 def _state(standing: Standing) -> str:
+    failed = standing.tables_failed
+    ended = f", {failed} table{'s' * (failed != 1)} failed" if failed else ""
+    return _whole_state(standing) + ended
+
+
+def _whole_state(standing: Standing) -> str:
     lag, behind = standing.lag, standing.behind
     if standing.state == "snapshot" and behind is not None:
         return f"snapshot, {behind.copying} table{'s' * (behind.copying != 1)} left"

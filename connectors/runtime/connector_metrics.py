@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from rowtide.connectors.runtime.connector_run import STATES, ConnectorRun
+from rowtide.connectors.runtime.table_states import FAILED
 from rowtide.stream.workers.metrics import COUNTER, GAUGE, Family, Metrics, Sample
 
 __all__ = ["MetricsFile", "families"]
@@ -75,6 +76,13 @@ def families(runs: Collection[ConnectorRun]) -> list[Family]:
             "Of its server's log, that a source has not passed.",
             runs,
             lambda run: run.behind.bytes if run.behind else 0,
+        ),
+        _family(
+            GAUGE,
+            "connector_tables_failed",
+            "Tables of a source that failed while its other tables flow.",
+            runs,
+            lambda run: sum(table.state == FAILED for table in run.tables),
         ),
         _states(runs),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.back_off import BackOff
@@ -13,7 +14,7 @@ from rowtide.connectors.runtime.lag import Lag
 from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.progress import Progress
-from rowtide.connectors.source import Behind
+from rowtide.connectors.source import Behind, TableState
 from rowtide.core.errors import StoreError, first_failure
 
 __all__ = ["STATES", "ConnectorRun"]
@@ -52,6 +53,11 @@ class ConnectorRun(ABC):
     def parked(self) -> int:
         """Return how many keys are parked, as far as is known here."""
         return len(self._parked.keys)
+
+    @property
+    def tables(self) -> Sequence[TableState]:
+        """Return the state of each table of a source that runs here."""
+        return ()
 
     @abstractmethod
     async def measure(self) -> None:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_source
 from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.source_parking import ParkingTarget
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.source import Measurable, Source, SourceTarget
+from rowtide.connectors.source import (
+    Measurable,
+    Source,
+    SourceTarget,
+    TableReporting,
+    TableState,
+)
 from rowtide.core.errors import OutcomeUnknown, Unavailable
 
 __all__ = ["SourceRun"]
@@ -25,6 +32,20 @@ STOP_S_MAX = 20.0
 
 class SourceRun(ConnectorRun):
     """Runs a source's ``declaration``."""
+
+    _running: Source | None = None
+
+    @property
+    def tables(self) -> Sequence[TableState]:
+        """Return the states that the source reports; none while it does not run."""
+        source = self._running
+        if not isinstance(source, TableReporting):
+            return ()
+        try:
+            return source.table_states()
+        except Exception as error:  # noqa: BLE001 - it hides the states, and ends nothing.
+            logger.debug("tables of %s are reported later: %s", self.declaration.name, error)
+            return ()
 
     async def measure(self) -> None:
         """A source is asked all the while: what reaches for its server keeps nobody waiting."""
@@ -75,7 +96,11 @@ class SourceRun(ConnectorRun):
         async with target:
             await self._parked.begin_term(target.term)
             self.state = "running"
-            await self._run_into(target, source)
+            self._running = source
+            try:
+                await self._run_into(target, source)
+            finally:
+                self._running = None
 
     async def _run_into(self, target: SourceTarget, source: Source) -> None:
         """Run a source, and look at what it has parked whenever somebody asks for that."""

@@ -10,7 +10,8 @@ from rowtide.connectors.runtime.declarations import Declarations, Declared, grou
 from rowtide.connectors.runtime.lag import Lag, measured
 from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.status_board import FRESH_S, Report, StatusBoard
-from rowtide.connectors.source import Behind
+from rowtide.connectors.runtime.table_states import FAILED
+from rowtide.connectors.source import Behind, TableState
 from rowtide.core.errors import Rejected
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.endpoint import Endpoint
@@ -27,6 +28,9 @@ class Standing:
 
     ``state``: paused, not running (no process tells of it), failed, sink away, starting, waiting
     (each process waits for another), snapshot, running, or unreadable.
+
+    ``tables`` are a source's, as the process that runs it reports them; ``tables_failed`` of them
+    failed while the others flow, and ``tables_omitted`` are not in the report.
     """
 
     name: str
@@ -39,6 +43,9 @@ class Standing:
     parked: int = 0
     reports: list[Report] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
+    tables: list[TableState] = field(default_factory=list)
+    tables_failed: int = 0
+    tables_omitted: int = 0
 
     def document(self) -> dict[str, Any]:
         """Return it for programs."""
@@ -60,9 +67,16 @@ class Standing:
             "lag": told,
             "changes_per_s": self.rate,
             "parked": self.parked,
-            "processes": [asdict(report) for report in self.reports],
+            "tables": [asdict(table) for table in self.tables],
+            "tables_failed": self.tables_failed,
+            "tables_omitted": self.tables_omitted,
+            "processes": [_without_tables(report) for report in self.reports],
             "troubles": self.troubles,
         }
+
+
+def _without_tables(report: Report) -> dict[str, Any]:
+    return {n: value for n, value in asdict(report).items() if not n.startswith("tables")}
 
 
 async def standings(endpoint: Endpoint, names: Collection[str] = ()) -> dict[str, Standing]:
@@ -99,6 +113,11 @@ async def _standing(endpoint: Endpoint, declared: Declared, reports: list[Report
     for report in reports:
         if report.behind is not None:
             standing.behind = report.behind
+        if report.tables:
+            standing.tables = report.tables
+            standing.tables_failed = report.tables_failed
+            standing.tables_omitted = report.tables_omitted
+    standing.troubles += [_trouble(table) for table in standing.tables if table.state == FAILED]
     if standing.lag is not None and standing.lag.lost:
         standing.troubles.append(
             f"changes were dropped before they were read, of shard {', '.join(standing.lag.lost)}: "
@@ -106,6 +125,11 @@ async def _standing(endpoint: Endpoint, declared: Declared, reports: list[Report
         )
     standing.state = "paused" if declared.paused else _state(standing)
     return standing
+
+
+def _trouble(table: TableState) -> str:
+    remedy = f". Remedy: {table.remedy}" if table.remedy else ""
+    return f"table {table.table} failed: {table.reason.rstrip('.')}{remedy}"
 
 
 def _state(standing: Standing) -> str:

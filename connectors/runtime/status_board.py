@@ -7,11 +7,12 @@ ended without saying so; the table forgets it after a day.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 
 from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
-from rowtide.connectors.source import Behind
+from rowtide.connectors.runtime.table_states import bounded
+from rowtide.connectors.source import Behind, TableState
 from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["FRESH_S", "STATUS_TABLE", "Report", "StatusBoard", "report_of"]
@@ -42,11 +43,15 @@ class Report:
     snapshot_rows: int
     behind: Behind | None = None
     """Of a source."""
+    tables: list[TableState] = field(default_factory=list)
+    """Of a source, sorted by name. ``tables_omitted`` more do not fit into the report."""
+    tables_failed: int = 0
+    tables_omitted: int = 0
 
 
 def report_of(run: ConnectorRun, process: str, now_us: int) -> Report:
     """Return what a process has to say of a run."""
-    progress = run.progress
+    progress, states = run.progress, bounded(run.tables)
     return Report(
         process,
         now_us,
@@ -60,6 +65,9 @@ def report_of(run: ConnectorRun, process: str, now_us: int) -> Report:
         bool(progress.waiting),
         progress.snapshot_rows,
         run.behind,
+        list(states.tables),
+        states.failed,
+        states.omitted,
     )
 
 
@@ -92,6 +100,12 @@ class StatusBoard:
 
 
 def _parsed(text: str) -> Report:
+    """Return the report in a text of any version: later fields are left out, earlier ones kept."""
     told = json.loads(text)
-    behind = told.pop("behind")
-    return Report(**told, behind=Behind(**behind) if behind is not None else None)
+    known = {name: told[name] for name in _FIELDS if name in told}
+    behind = known.pop("behind", None)
+    tables = [TableState(**state) for state in known.pop("tables", [])]
+    return Report(**known, behind=Behind(**behind) if behind is not None else None, tables=tables)
+
+
+_FIELDS = [field.name for field in fields(Report)]

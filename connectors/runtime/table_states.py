@@ -1,0 +1,71 @@
+"""States of a source's tables, cut to what fits into a report.
+
+A report is one cell of a row, and a cell has at most 2 MiB. A source may follow any number of
+tables and may report texts of any length, so both are bounded here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import NamedTuple
+
+from rowtide.connectors.source import TableState
+
+__all__ = ["FAILED", "TableStates", "bounded"]
+
+FAILED = "failed"
+TEXT_MAX = 1000
+"""Characters of a name, a reason or a remedy."""
+BYTES_MAX = 1024 * 1024
+"""Of all states as JSON: the rest of the report has room beside them."""
+
+_ORDER = (FAILED, "copying", "following")
+
+
+class TableStates(NamedTuple):
+    """``tables`` are sorted by name. ``failed`` counts also those among the ``omitted`` ones."""
+
+    tables: Sequence[TableState] = ()
+    failed: int = 0
+    omitted: int = 0
+
+
+def bounded(states: Iterable[TableState]) -> TableStates:
+    """Return the states with texts cut, and without those that do not fit.
+
+    Failed tables come first, because an operator must do something about them.
+    """
+    cut = sorted(map(_cut, states), key=_urgency)
+    kept: list[TableState] = []
+    size = 0
+    for state in cut:
+        size += len(json.dumps(asdict(state))) + len(", ")
+        if size > BYTES_MAX:
+            break
+        kept.append(state)
+    kept.sort(key=lambda state: state.table)
+    failed = sum(state.state == FAILED for state in cut)
+    return TableStates(kept, failed, len(cut) - len(kept))
+
+
+def _cut(state: TableState) -> TableState:
+    """Return a state whose texts are one line each, and bounded."""
+    return replace(
+        state,
+        table=_line(state.table),
+        target=_line(state.target),
+        state=_line(state.state),
+        reason=_line(state.reason),
+        remedy=_line(state.remedy),
+    )
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:TEXT_MAX]
+
+
+def _urgency(state: TableState) -> tuple[int, str]:
+    rank = _ORDER.index(state.state) if state.state in _ORDER else len(_ORDER)
+    return rank, state.table
