@@ -15,6 +15,7 @@ __all__ = ["Change", "Plan", "planned"]
 _SECRET = re.compile("password|secret|token|credential|key$", re.IGNORECASE)
 _SENT_ALREADY = ("table", "sink", "columns", "filter", "transform")
 """Settings that rows were sent by: what was sent before stays as it was."""
+_NOT_SHOWN = "(not shown)"
 
 
 class Change(NamedTuple):
@@ -83,6 +84,14 @@ def _changes(old: object, new: object, place: str) -> Iterator[Change]:
 def _shown(value: object, place: str) -> str | None:
     if value is None:
         return None
-    if _SECRET.search(place) and "${" not in str(value):
-        return "(not shown)"
-    return json.dumps(value, ensure_ascii=False)
+    shown = _without_secrets(value, place)
+    return _NOT_SHOWN if shown == _NOT_SHOWN else json.dumps(shown, ensure_ascii=False)
+
+
+def _without_secrets(value: object, place: str) -> object:
+    """Return a setting, with nothing of a secret that it is or has inside."""
+    if isinstance(value, Mapping):
+        return {name: _without_secrets(inner, f"{place}.{name}") for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(inner, place) for inner in value]
+    return _NOT_SHOWN if _SECRET.search(place) and "${" not in str(value) else value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rowtide.connectors.fields import SettingsRefused
@@ -113,3 +115,18 @@ connectors:
     assert (plan.same, plan.deleted, plan.others) == (["same"], [], ["other"])
     assert plan.to_send_again == ["changed"]
     assert planned(wanted, declared, prune=True).deleted == ["other"]
+
+
+def test_a_plan_shows_no_secret_of_settings_that_come_or_go_as_a_whole() -> None:
+    """Of a mapping that was not there before, all was shown, the password too."""
+    inner = {"password": "one", "hosts": [{"api_key": "two", "port": 1}], "token": "${T}"}
+    with_it = parse_document("a", {"source": {"kind": "k", "server": inner}})
+    without = parse_document("a", {"source": {"kind": "k"}})
+    shown = (
+        '{"password": "(not shown)", "hosts": [{"api_key": "(not shown)", "port": 1}],'
+        ' "token": "${T}"}'
+    )
+    for old, new, place in ((without, with_it, 2), (with_it, without, 1)):
+        kept = {"a": Declared("a", old, old.text, paused=False, asked=0)}
+        [change] = planned([new], kept, prune=False).changed[0][1]
+        assert json.loads(change[place] or "") == json.loads(shown)
