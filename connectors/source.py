@@ -16,6 +16,7 @@ __all__ = [
     "CopiesRows",
     "LeavesTraces",
     "Measurable",
+    "NamesTables",
     "Repeatable",
     "RowRefused",
     "Source",
@@ -158,6 +159,15 @@ class TableReporting(Protocol):
 
     def table_states(self) -> Sequence[TableState]:
         """Return the states, sorted by ``table``. Does no I/O; empty while nothing runs."""
+        ...
+
+
+@runtime_checkable
+class NamesTables(Protocol):
+    """A source that knows what its server's tables are called in rowtide."""
+
+    def target_of(self, table: str) -> str | None:
+        """Return the name in rowtide of a table by its full name; None if it is not followed."""
         ...
 
 

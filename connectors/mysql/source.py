@@ -79,6 +79,10 @@ class MySqlSource(ServerSource[Server]):
         """See ``Repeatable``: tables are copied again, and what is no more there is deleted."""
         return Checkpoint.begun_again(checkpoint, tables, target=self._settings.target)
 
+    def target_of(self, table: str) -> str | None:
+        """See ``NamesTables``."""
+        return self._settings.target(table) if self._settings.wants_named(table) else None
+
     async def side(self, table: str) -> MySqlSide:
         """See ``ComparableSource``."""
         with self.translated():

@@ -73,11 +73,14 @@ class PostgresSource(ServerSource[Server]):
 
     def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
         """See ``Repeatable``: tables are copied again, and what is no more there is deleted."""
+        return Checkpoint.begun_again(checkpoint, tables, target=self._target)
 
-        def target(full_name: str) -> str:
-            return self._settings.target(*full_name.split(".", 1))
+    def target_of(self, table: str) -> str | None:
+        """See ``NamesTables``."""
+        return self._target(table) if self._settings.wants(table) else None
 
-        return Checkpoint.begun_again(checkpoint, tables, target=target)
+    def _target(self, full_name: str) -> str:
+        return self._settings.target(*full_name.split(".", 1))
 
     def traces(self) -> Sequence[str]:
         """See ``LeavesTraces``."""

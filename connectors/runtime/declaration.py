@@ -25,13 +25,28 @@ import yaml
 
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink, make_source
+from rowtide.connectors.runtime.source_columns import (
+    SECRET_BYTES_MIN,
+    TableColumns,
+    columns_by_target,
+    parse_columns,
+)
 from rowtide.connectors.runtime.transforms import Transforms
+from rowtide.connectors.source import Source
 from rowtide.core.errors import Rejected
 from rowtide.core.limits import Limits
 from rowtide.core.schema import check_table_name
 from rowtide.stream.changes.start import Begin
 
-__all__ = ["Declaration", "begin_of", "judge", "parse_document", "parse_file", "variables"]
+__all__ = [
+    "Declaration",
+    "begin_of",
+    "judge",
+    "masked_columns",
+    "parse_document",
+    "parse_file",
+    "variables",
+]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -48,14 +63,16 @@ class Declaration:
 
     ``batch_rows`` bounds what is applied at once, None: as the sink likes it; ``parked_max`` how
     many rows may be parked before the connector counts as failing; ``lease_ms`` is how long the
-    work of a crashed process rests. Tables that a source makes keep ``max_versions``, and their
-    stream for ``stream_hours``.
+    work of a crashed process rests. ``columns`` are the settings of a source's columns, see
+    ``masked_columns``; a sink's are among its ``transforms``. Tables that a source makes keep
+    ``max_versions``, and their stream for ``stream_hours``.
     """
 
     name: str
     table: str
     sink: Mapping[str, object]
     source: Mapping[str, object]
+    columns: Mapping[str, object]
     begin: str
     transforms: Transforms
     batch_rows: int | None
@@ -128,12 +145,16 @@ def parse_document(name: object, document: object) -> Declaration:
     source = fields.mapping("source")
     table, begin, transforms = "", "rows", Transforms()
     sink: Mapping[str, object] = {}
+    columns: Mapping[str, object] = {}
     batch_rows: int | None = None
     max_versions, stream_hours = 1, 168
     if source:
         _kind_of(source, f"{fields.where}.source")
         max_versions = fields.integer("max_versions", 1, least=1, most=2**31 - 1)
         stream_hours = fields.integer("stream_hours", 168, least=1, most=168)
+        columns = fields.mapping("columns")
+        unknown = {name: name.ljust(SECRET_BYTES_MIN) for name in variables(columns)}
+        parse_columns(Fields(columns, f"{fields.where}.columns", environment=unknown))
     else:
         table = _table_of(fields)
         sink = fields.mapping("sink")
@@ -151,6 +172,7 @@ def parse_document(name: object, document: object) -> Declaration:
         table,
         sink,
         source,
+        columns,
         begin,
         transforms,
         batch_rows,
@@ -212,7 +234,8 @@ def judge(declaration: Declaration, environment: Mapping[str, str]) -> list[str]
     """
     part = "sink" if declaration.sink else "source"
     settings = declaration.sink or declaration.source
-    missing = sorted(set(variables(settings)) - set(environment))
+    named = variables([settings, declaration.columns])
+    missing = sorted(set(named) - set(environment))
     if missing:
         names = ", ".join(f"${{{name}}}" for name in missing)
         return [f"{declaration.name}: its {part} is not judged: {names} is not set here"]
@@ -221,9 +244,21 @@ def judge(declaration: Declaration, environment: Mapping[str, str]) -> list[str]
     if declaration.sink:
         make_sink(fields, surroundings)
     else:
-        make_source(fields, surroundings)
+        masked_columns(declaration, make_source(fields, surroundings), environment)
     declaration.transforms.load()
     return []
+
+
+def masked_columns(
+    declaration: Declaration, source: Source, environment: Mapping[str, str]
+) -> Mapping[str, TableColumns]:
+    """Return what becomes of a source's columns, by the table's name in rowtide.
+
+    Raises ``SettingsRefused``.
+    """
+    where = f"connectors.{declaration.name}.columns"
+    rules = parse_columns(Fields(declaration.columns, where, environment=environment))
+    return columns_by_target(rules, source, declaration.kind)
 
 
 def variables(value: object) -> Iterator[str]:

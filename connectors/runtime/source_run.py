@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_source
 from rowtide.connectors.runtime.connector_run import ConnectorRun
+from rowtide.connectors.runtime.declaration import masked_columns
+from rowtide.connectors.runtime.masking import MaskedCopies, Masking, MaskingTarget
 from rowtide.connectors.runtime.source_parking import ParkingTarget
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.source import (
+    CopiesRows,
     Measurable,
     Source,
     SourceTarget,
@@ -55,8 +58,11 @@ class SourceRun(ConnectorRun):
         where = f"connectors.{declaration.name}.source"
         fields = Fields(declaration.source, where, environment=place.environment)
         source = make_source(fields, place.surroundings(declaration.name))
+        masking = Masking(masked_columns(declaration, source, place.environment))
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(self._follow(source), name=f"source {declaration.name}")
+            running = tasks.create_task(
+                self._follow(source, masking), name=f"source {declaration.name}"
+            )
             stopped = tasks.create_task(self._stopping.wait(), name="stopping")
             measuring = tasks.create_task(self._measure_often(source), name="lag")
             await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -83,7 +89,7 @@ class SourceRun(ConnectorRun):
             await asyncio.wait([running], timeout=STOP_S_MAX)
         running.cancel()
 
-    async def _follow(self, source: Source) -> None:
+    async def _follow(self, source: Source, masking: Masking) -> None:
         declaration = self.declaration
         self.state = "waiting"
         target = TableTarget(
@@ -98,11 +104,11 @@ class SourceRun(ConnectorRun):
             self.state = "running"
             self._running = source
             try:
-                await self._run_into(target, source)
+                await self._run_into(target, source, masking)
             finally:
                 self._running = None
 
-    async def _run_into(self, target: SourceTarget, source: Source) -> None:
+    async def _run_into(self, target: SourceTarget, source: Source, masking: Masking) -> None:
         """Run a source, and look at what it has parked whenever somebody asks for that."""
         parking = ParkingTarget(
             target,
@@ -114,11 +120,12 @@ class SourceRun(ConnectorRun):
         await self._parked.load()
         self._look.set()
         async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(self._look_often(parking, source), name="parked rows")
-            await source.run(parking)
+            copies = MaskedCopies(source, masking) if isinstance(source, CopiesRows) else source
+            looking = tasks.create_task(self._look_often(parking, copies), name="parked rows")
+            await source.run(MaskingTarget(parking, masking))
             looking.cancel()
 
-    async def _look_often(self, parking: ParkingTarget, source: Source) -> None:
+    async def _look_often(self, parking: ParkingTarget, source: object) -> None:
         while True:
             await self._look.wait()
             self._look.clear()

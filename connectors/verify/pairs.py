@@ -12,12 +12,13 @@ from typing import cast
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_sink, make_source
 from rowtide.connectors.rows import SinkRow, TableShape
-from rowtide.connectors.runtime.declaration import Declaration
+from rowtide.connectors.runtime.declaration import Declaration, masked_columns
 from rowtide.connectors.runtime.declarations import group_of
+from rowtide.connectors.runtime.masking import MaskedSide
 from rowtide.connectors.runtime.place import Place, table_shape
 from rowtide.connectors.runtime.transforms import Transforms
 from rowtide.connectors.sink import Comparable
-from rowtide.connectors.source import ComparableSource
+from rowtide.connectors.source import ComparableSource, SourceSide
 from rowtide.connectors.verify.comparison import Verdict, compare
 from rowtide.connectors.verify.scan import compare_scans
 from rowtide.connectors.verify.table_pages import Prepare, TablePages
@@ -89,7 +90,10 @@ async def verify_source(declaration: Declaration, table: str, place: Place) -> V
     source = make_source(fields, place.surroundings(declaration.name))
     if not inspect.iscoroutinefunction(getattr(source, "side", None)):
         raise Rejected("OTSParameterInvalid", f"A {declaration.kind} source can't be compared")
-    side = await cast(ComparableSource, source).side(table)
+    rules = masked_columns(declaration, source, place.environment)
+    side: SourceSide = await cast(ComparableSource, source).side(table)
+    if table in rules:
+        side = MaskedSide(side, rules[table])
     try:
         return await compare_scans(side, TableSide(ApiSource(place.endpoint, table)))
     finally:

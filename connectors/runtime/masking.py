@@ -1,0 +1,150 @@
+"""Between a source and all else: rows lose columns, or have them masked, before they go anywhere.
+
+What is parked, logged or compared is masked already. A row is masked once, however often it is
+given: a source may prepare rows and write them later, some of them or all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+from rowtide.connectors.rows import Key, SourceRow, TableShape
+from rowtide.connectors.runtime.source_columns import TableColumns
+from rowtide.connectors.source import CopiesRows, SourceSide, SourceTarget
+from rowtide.core.variant import Scalar
+
+__all__ = ["MaskedCopies", "MaskedSide", "Masking", "MaskingTarget"]
+
+logger = logging.getLogger(__name__)
+
+ROWS_UNTIL_WARNING = 1000
+
+Write = Callable[[SourceRow], Awaitable[None]]
+
+
+class MaskedRow(SourceRow):
+    """A row that was masked."""
+
+    __slots__ = ()
+
+
+class Masking:
+    """Masks rows by ``rules``, which are by the name of the table in rowtide. For any thread."""
+
+    def __init__(self, rules: Mapping[str, TableColumns]) -> None:
+        self._rules = rules
+        self._unseen = {table: set(rule.named) for table, rule in rules.items()}
+        self._rows = dict.fromkeys(rules, 0)
+
+    def check(self, table: TableShape) -> None:
+        """Raise ``Rejected`` where a table's rules do not fit its key."""
+        if (rule := self._rules.get(table.name)) is not None:
+            rule.check(table)
+
+    def row(self, row: SourceRow) -> SourceRow | None:
+        """Return a row as rowtide gets it; None for an update of columns that are left out."""
+        rule = self._rules.get(row.table)
+        if rule is None or row.columns is None or type(row) is MaskedRow:
+            return row
+        self._look(row)
+        columns = rule.applied(row.columns)
+        if row.columns and not columns and not row.whole:
+            return None
+        return MaskedRow(row.table, row.key, columns, row.whole, row.time_ms, row.position)
+
+    def rows(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+        """Return rows as rowtide gets them; the same list where nothing is to be done."""
+        rules = self._rules
+        if not rules or all(type(row) is MaskedRow or row.table not in rules for row in rows):
+            return rows
+        return [masked for row in rows if (masked := self.row(row)) is not None]
+
+    def _look(self, row: SourceRow) -> None:
+        """Warn of columns that no row has: their names may be misspelt."""
+        unseen = self._unseen[row.table]
+        if not unseen or not row.columns:
+            return
+        unseen.difference_update([name.lower() for name in row.columns])
+        self._rows[row.table] += 1
+        if unseen and self._rows[row.table] >= ROWS_UNTIL_WARNING:
+            logger.warning(
+                "table %s: no row of the first %d has a value to leave out or mask in %s; "
+                "check that the names are right",
+                row.table,
+                ROWS_UNTIL_WARNING,
+                ", ".join(sorted(unseen)),
+            )
+            unseen.clear()
+
+
+class MaskingTarget:
+    """See ``SourceTarget``."""
+
+    def __init__(self, target: SourceTarget, masking: Masking) -> None:
+        self._target = target
+        self._masking = masking
+
+    async def ensure_table(self, table: TableShape) -> None:
+        """See ``SourceTarget``. Raises ``Rejected`` where columns of the key would be masked."""
+        self._masking.check(table)
+        await self._target.ensure_table(table)
+
+    def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+        """See ``SourceTarget``: the rows that come back are masked."""
+        return self._target.prepared(self._masking.rows(rows))
+
+    async def write(self, rows: Sequence[SourceRow]) -> None:
+        """See ``SourceTarget``."""
+        await self._target.write(self._masking.rows(rows))
+
+    async def keys(self, table: str, after: Key | None, *, limit: int) -> Sequence[Key]:
+        """See ``SourceTarget``."""
+        return await self._target.keys(table, after, limit=limit)
+
+    async def checkpoint(self) -> bytes:
+        """See ``SourceTarget``."""
+        return await self._target.checkpoint()
+
+    async def keep(self, checkpoint: bytes) -> None:
+        """See ``SourceTarget``."""
+        await self._target.keep(checkpoint)
+
+
+class MaskedCopies:
+    """See ``CopiesRows``."""
+
+    def __init__(self, source: CopiesRows, masking: Masking) -> None:
+        self._source = source
+        self._masking = masking
+
+    async def copy_again(self, table: str, key: Sequence[Scalar], write: Write) -> None:
+        """See ``CopiesRows``."""
+
+        async def masked(row: SourceRow) -> None:
+            if (found := self._masking.row(row)) is not None:
+                await write(found)
+
+        await self._source.copy_again(table, key, masked)
+
+
+class MaskedSide:
+    """A source's table as rowtide gets it, see ``SourceSide``."""
+
+    def __init__(self, side: SourceSide, rule: TableColumns) -> None:
+        self._side = side
+        self._rule = rule
+
+    async def rows(self) -> AsyncIterator[tuple[bytes, Mapping[str, Scalar]]]:
+        """See ``SourceSide``."""
+        async for key, columns in self._side.rows():
+            yield key, self._rule.applied(columns)
+
+    async def look_up(self, keys: Sequence[bytes]) -> Mapping[bytes, Mapping[str, Scalar]]:
+        """See ``SourceSide``."""
+        found = await self._side.look_up(keys)
+        return {key: self._rule.applied(columns) for key, columns in found.items()}
+
+    async def close(self) -> None:
+        """See ``SourceSide``."""
+        await self._side.close()
