@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.core.variant import Scalar
 
-__all__ = ["Comparable", "HeldRow", "Sink", "Traits", "traits_of"]
+__all__ = ["Comparable", "ConvertsRows", "HeldRow", "Sink", "Traits", "traits_of"]
 
 
 class Traits(NamedTuple):
@@ -80,4 +80,15 @@ class Comparable(Protocol):
 
         An empty end is unbounded. They are what every applied batch left, no less.
         """
+        ...
+
+
+@runtime_checkable
+class ConvertsRows(Protocol):
+    """A ``Comparable`` whose target converts values in ways that only the target knows."""
+
+    async def expected_rows(
+        self, rows: Mapping[bytes, Mapping[str, Scalar]]
+    ) -> Mapping[bytes, Mapping[str, Scalar]]:
+        """Return what ``held`` gives for these rows, by key: asked of the target itself."""
         ...

@@ -22,12 +22,13 @@ from rowtide.connectors.mysql.sink_connections import (
 )
 from rowtide.connectors.mysql.sink_keys import KeyLayout, listed, quoted
 from rowtide.connectors.mysql.sink_table import NAME_MAX, STAMP, TargetTable
-from rowtide.connectors.mysql.sink_values import Kind, as_held, from_server, needed
+from rowtide.connectors.mysql.sink_values import Kind, as_held, from_server, needed, shown
 from rowtide.connectors.registry import Surroundings
-from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
+from rowtide.connectors.rows import Key, Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow
 from rowtide.core import key as key_order
 from rowtide.core import variant
+from rowtide.core.change import ROW
 from rowtide.core.errors import Rejected, Unavailable
 from rowtide.core.variant import Scalar
 
@@ -114,17 +115,51 @@ class MysqlSink:
             for name, value in columns.items()
         }
 
+    async def expected_rows(
+        self, rows: Mapping[bytes, Mapping[str, Scalar]]
+    ) -> Mapping[bytes, Mapping[str, Scalar]]:
+        """Return rows as they are read back, see ``ConvertsRows``.
+
+        What columns of foreign types make of values only the server knows: it is given them once
+        more, in a temporary table. A row that it refuses stays as it is.
+        """
+        expected = {key: self.expected(columns) for key, columns in rows.items()}
+        table, foreign = self.table, self.table.foreign
+        asked = [
+            SinkRow(self._key(key), key, 0, columns, ROW)
+            for key, columns in rows.items()
+            if not foreign.keys().isdisjoint(columns)
+        ]
+        if not asked:
+            return expected
+        async with self._connections.lent() as connection, table.copied(connection) as copied:
+            await BatchWriter(connection, copied).set_rows(asked)
+            for row in await self._read(connection, copied, b"", b"", limit=len(asked)):
+                expected[row.key_bytes] = {**expected[row.key_bytes], **row.columns}
+        return expected
+
+    def _key(self, encoded: bytes) -> Key:
+        values = map(variant.decode, key_order.decode(encoded))
+        return tuple(zip(self.table.keys.names, values, strict=True))
+
     async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return the living rows of a range, see ``Comparable``."""
-        table, keys = self.table, self.table.keys
         async with self._connections.lent() as connection:
-            await table.read(connection)
-            columns = [(name, *told) for name, told in table.layout.columns.items()]
-            shown = listed([*keys.names, STAMP, *(column for _, column, _ in columns)])
-            found = await connection.rows(
-                f"SELECT {shown} FROM {table.name} WHERE {keys.within(begin, end)}"
-                f" ORDER BY {keys.order()} LIMIT {limit}"
-            )
+            await self.table.read(connection)
+            return await self._read(connection, self.table, begin, end, limit=limit)
+
+    async def _read(
+        self, connection: Connection, table: TargetTable, begin: bytes, end: bytes, *, limit: int
+    ) -> list[HeldRow]:
+        """Return the rows of a range in a table of this layout."""
+        keys = table.keys
+        columns = [(name, *told) for name, told in table.layout.columns.items()]
+        values = [shown(quoted(column), kind) for _, column, kind in columns]
+        names = ",".join([listed([*keys.names, STAMP]), *values])
+        found = await connection.rows(
+            f"SELECT {names} FROM {table.name} WHERE {keys.within(begin, end)}"
+            f" ORDER BY {keys.order()} LIMIT {limit}"
+        )
         return [self._held_row(row, columns) for row in found]
 
     def _held_row(self, row: Sequence[object], columns: Sequence[tuple[str, str, Kind]]) -> HeldRow:

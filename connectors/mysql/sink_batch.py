@@ -54,7 +54,7 @@ class BatchWriter:
         if gone:
             await self._end(gone)
         if there:
-            await self._set(there)
+            await self.set_rows(there)
             await self._take_back_deleted(there)
             await self._take_back_covered(there)
         if batch.covers is not None:
@@ -86,7 +86,8 @@ class BatchWriter:
             )
             await self._remove(table.name, these)
 
-    async def _set(self, rows: Sequence[SinkRow]) -> None:
+    async def set_rows(self, rows: Sequence[SinkRow]) -> None:
+        """Set rows, but those that the table has as of a later stamp; no note is looked at."""
         head, tail = self._upsert(rows)
         limit = self._connection.packet_bytes_max - PACKET_SPARE - len(head) - len(tail)
         told: list[tuple[SinkRow, bytes]] = []

@@ -11,8 +11,10 @@ has just read how the table is.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -37,6 +39,7 @@ NAMED = "rowtide:"
 """Begins a comment that has a column's name, as JSON."""
 LOCK_S = 60
 OPTIONS = "ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE="
+NOT_ALLOWED = frozenset({1044, 1142, 1227})
 NOT_SO_NAMED = frozenset({1059, 1060, 1166})
 """The name is too long, taken (letter case and accents do not count), or no name."""
 
@@ -65,6 +68,37 @@ class TargetTable:
         self.deleted = quoted(sibling(name, "_rowtide_deleted"))
         self.covered = quoted(sibling(name, "_rowtide_covered"))
         self.layout = Layout()
+
+    @property
+    def foreign(self) -> Mapping[str, tuple[str, Kind]]:
+        """Return the columns whose types are not the sink's."""
+        return {name: told for name, told in self.layout.columns.items() if told[1].foreign}
+
+    @asynccontextmanager
+    async def copied(self, connection: Connection) -> AsyncIterator[TargetTable]:
+        """Give an empty temporary table of the connection, with the key and ``foreign`` alone."""
+        made = copy.copy(self)
+        made.layout = Layout(dict(self.foreign))
+        made.name = quoted(f"rowtide_{secrets.token_hex(8)}")
+        columns = [*self.keys.primary, *self.keys.names, STAMP]
+        columns = list(dict.fromkeys([*columns, *(name for name, _ in self.foreign.values())]))
+        try:
+            await connection.run(
+                f"CREATE TEMPORARY TABLE {made.name} (PRIMARY KEY ({listed(self.keys.primary)}))"
+                f" ENGINE=InnoDB ROW_FORMAT=DYNAMIC SELECT {listed(columns)} FROM {self.name}"
+                f" LIMIT 0"
+            )
+        except StatementRefused as error:
+            if error.number not in NOT_ALLOWED:
+                raise
+            raise Rejected(
+                "OTSNoPermissionAccess",
+                f"Only the server can tell what the columns {', '.join(self.foreign)} of the table "
+                f"{self._plain} make of a value, in a temporary table. Grant it: "
+                f"GRANT CREATE TEMPORARY TABLES ON {quoted(self._database)}.* TO the sink's user.",
+            ) from error
+        yield made
+        await connection.run(f"DROP TEMPORARY TABLE {made.name}")
 
     async def make(self, connection: Connection) -> None:
         """Make the tables where they are missing, and check those that are there."""

@@ -8,13 +8,13 @@ A boolean among integers is 0 or 1. A column of integers and doubles is a DOUBLE
 integer is one exactly, else text: no DECIMAL holds 1e300. Among texts, numbers are their decimal
 digits as the server itself writes them; among bytes, texts are their UTF-8. DOUBLE has no NaN and
 no infinity: they are texts. Columns of any other type were made by somebody else and stay as they
-are: values are given as they come, and the server takes or refuses them.
+are: values are given as they come, and the server takes or refuses them. Of a BIT column a text of
+digits is a number, as a source gives one that is too great for an integer.
 """
 
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 from enum import IntEnum
 
 from pymysql.converters import escape_string
@@ -32,6 +32,7 @@ __all__ = [
     "kind_of",
     "literal",
     "needed",
+    "shown",
 ]
 
 EXACT = 1 << 53
@@ -47,6 +48,14 @@ class Kind(IntEnum):
     TEXT = 3
     BLOB = 4
     FOREIGN = 5
+    """Any other type; so are those below, which are written or read in a way of their own."""
+    BIT = 6
+    FLOAT = 7
+
+    @property
+    def foreign(self) -> bool:
+        """Return True for a type that is never altered here."""
+        return self >= Kind.FOREIGN
 
 
 SQL_TYPE = {
@@ -56,6 +65,7 @@ SQL_TYPE = {
     Kind.TEXT: "LONGTEXT",
     Kind.BLOB: "LONGBLOB",
 }
+_FOREIGN_KINDS = {"bit": Kind.BIT, "float": Kind.FLOAT}
 _KIND_OF_TYPE: dict[type, Kind] = {
     bool: Kind.BOOLEAN,
     int: Kind.INTEGER,
@@ -71,7 +81,8 @@ def kind_of(column_type: str) -> Kind:
         # MySQL tells a BIGINT without its width, MariaDB with it.
         if column_type.upper() in (words, f"{words}(20)"):
             return kind
-    return Kind.FOREIGN
+    name = column_type.lower().partition("(")[0].partition(" ")[0]
+    return _FOREIGN_KINDS.get(name, Kind.FOREIGN)
 
 
 def needed(kind: Kind | None, value: Scalar) -> Kind:
@@ -94,7 +105,9 @@ def literal(value: Scalar | None, kind: Kind, *, width: int) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, str):
-        return f"'{escape_string(value)}'"
+        # In quotes the server takes the digits' own codes for the bits.
+        digits = kind == Kind.BIT and value.isascii() and value.isdecimal()
+        return value if digits else f"'{escape_string(value)}'"
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
     if kind in (Kind.TEXT, Kind.BLOB):
@@ -119,8 +132,18 @@ def key_literal(value: object) -> str:
     return str(value)
 
 
+def shown(column: str, kind: Kind) -> str:
+    """Return a column, which is quoted, as SQL that gives its values exactly."""
+    if kind == Kind.FLOAT:
+        return f"{column} + 0e0"  # As it is, the server shows six digits.
+    return f"{column} + 0" if kind == Kind.BIT else column
+
+
 def as_held(value: Scalar, kind: Kind, *, width: int) -> Scalar:
-    """Return what is read back of a value from a column of a kind."""
+    """Return what is read back of a value from a column of a kind that is not foreign.
+
+    What a foreign one has of it the server tells.
+    """
     if kind == Kind.INTEGER and isinstance(value, bool):
         return int(value)
     if kind == Kind.DOUBLE and isinstance(value, int | float):
@@ -133,13 +156,16 @@ def as_held(value: Scalar, kind: Kind, *, width: int) -> Scalar:
 
 
 def from_server(value: object, kind: Kind) -> Scalar:
-    """Return a value as the client library reads it from a column of a kind."""
+    """Return a value as the client library reads it from a column of a kind.
+
+    Values that differ stay so: what is no value of rowtide, as a great integer, becomes a text.
+    """
     if kind == Kind.BOOLEAN:
         return bool(value)
-    if isinstance(value, int | float | str | bytes):
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else str(value)
+    if isinstance(value, float | str | bytes):
         return value
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
     return str(value)
 
 

@@ -6,7 +6,8 @@ as of a later stamp has changed since, and is looked at again; so is one that th
 because it may have been deleted since. What keeps changing for every round is told as unsettled,
 what keeps being absent as missing.
 
-Rows are compared as the target would hold them (``Comparable.expected``), by a checksum per range
+Rows are compared as the target would hold them (``Comparable.expected``, or
+``ConvertsRows.expected_rows`` where only the target can tell), by a checksum per range
 first, then key by key.
 """
 
@@ -27,7 +28,7 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from rowtide.connectors.sink import Comparable, HeldRow
+from rowtide.connectors.sink import Comparable, ConvertsRows, HeldRow
 from rowtide.core import variant
 from rowtide.core.key_ranges import Range
 from rowtide.core.variant import Scalar
@@ -200,11 +201,17 @@ async def _looked(
     for page in pages:
         # In this order: what is expected depends on the columns that the target has by then.
         held = {row.key_bytes: row for row in await _held(target, page.covers)}
-        expected = {key: target.expected(columns) for key, columns in page.rows.items()}
+        expected = await _expected(target, page.rows)
         sums = checksum(expected.items()), checksum((k, row.columns) for k, row in held.items())
         compared = Compared(page.covers, len(expected), len(held), *sums)
         equal = sums[0] == sums[1] and len(expected) == len(held)
         yield _Looked(compared, [] if equal else list(_differences(expected, held, page.stamp)))
+
+
+async def _expected(target: Comparable, rows: Mapping[bytes, Columns]) -> Mapping[bytes, Columns]:
+    if isinstance(target, ConvertsRows):
+        return await target.expected_rows(rows)
+    return {key: target.expected(columns) for key, columns in rows.items()}
 
 
 async def _held(target: Comparable, covers: Range) -> list[HeldRow]:
