@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
+import pymysql
+
 from rowtide.connectors.mysql.source_gtids import Gtids
 from rowtide.connectors.mysql.source_packets import Packets
 from rowtide.connectors.mysql.source_position import Checkpoint, Place
@@ -16,6 +18,8 @@ from rowtide.connectors.mysql.source_position import Checkpoint, Place
 __all__ = ["HEARTBEAT_S", "NOW_MS", "Ask", "Beginning", "LogEnd", "Moment", "ServerLog", "Standing"]
 
 HEARTBEAT_S = 1
+MAY_NOT = 1227
+"""The error of a user without the privilege for a statement."""
 NOW_MS = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
 
 Ask = Callable[..., list[tuple[Any, ...]]]
@@ -104,7 +108,16 @@ class LogEnd:
         return file, int(offset)
 
     def filter_faults(self) -> list[str]:
-        """Return what is wrong where the server does not log every database."""
-        if any(status[2] or status[3] for status in self._ask(self._status)):
+        """Return what is wrong where the server does not log every database.
+
+        A user who may not ask is told of that beside.
+        """
+        try:
+            found = self._ask(self._status)
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != MAY_NOT:
+                raise
+            return []
+        if any(status[2] or status[3] for status in found):
             return ["binlog_do_db or binlog_ignore_db leaves changes out; both must be empty."]
         return []

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pymysql
 
 from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.mysql.source_grants import missing_grants
 from rowtide.connectors.mysql.source_log import NOW_MS, ServerLog
 from rowtide.connectors.mysql.source_log_mariadb import MariaLog
 from rowtide.connectors.mysql.source_log_mysql import MySqlLog
@@ -35,6 +36,8 @@ LEAST_VERSIONS = {"MariaDB": (10, 5), "MySQL": (8, 0)}
 
 _REFUSALS = {1044, 1045, 1142, 1143, 1227, 1370, 1698}
 """Errors that say: this user may not."""
+_NO_GRANTS = {1141, 1290}
+"""Errors that say: this server, or this user, has none."""
 
 
 class End(NamedTuple):
@@ -120,8 +123,21 @@ class Server:
 
     def check(self) -> None:
         """Raise SettingsRefused where the server can't be followed, with all that is in the way."""
-        if faults := self.log.faults():
+        faults = [*self._lacking(), *self.log.faults()]
+        if faults:
             raise SettingsRefused("The server can't be followed: " + " ".join(faults))
+
+    def _lacking(self) -> list[str]:
+        """Return what the user lacks, with the statements that grant it."""
+        try:
+            lines = [str(line) for line, *_ in self.rows("SHOW GRANTS")]
+        except pymysql.err.MySQLError as error:
+            if error.args and error.args[0] in _NO_GRANTS:
+                return []
+            raise
+        [(user,)] = self.rows("SELECT CURRENT_USER()")
+        missing = missing_grants(lines, str(user), self.settings.tables)
+        return [f"The user lacks privileges. Run: {' '.join(missing)}"] if missing else []
 
     def end_moment(self) -> None:
         """End the transaction that ``ServerLog.begin_moment`` began."""

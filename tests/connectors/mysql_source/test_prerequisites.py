@@ -12,6 +12,7 @@ import yaml
 from demo.servers.sql_server import SqlServer
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.mysql.source import make_source
+from rowtide.connectors.mysql.source_grants import missing_grants
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.registry import make_source as make_registered_source
 from rowtide.core.errors import Unavailable
@@ -19,6 +20,7 @@ from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain, source_of
 
+REPLICATION = "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `u`@`%`"
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "connector-mysql-source.md"
 
 
@@ -113,23 +115,82 @@ async def test_foreign_keys_that_change_rows_silently_are_refused(sql_server: Sq
 
 
 @pytest.mark.system
-async def test_a_user_without_rights_is_told_so(mariadb: SqlServer) -> None:
-    mariadb.execute(
+@pytest.mark.parametrize("by", ["user", "role"])
+async def test_a_user_is_told_at_once_all_that_is_to_be_granted(
+    sql_server: SqlServer, by: str
+) -> None:
+    """The first refusal of the server was told alone, and what was lacking beside it later."""
+    sql_server.execute(
         "CREATE TABLE shop.a (id INT PRIMARY KEY)",
-        "CREATE OR REPLACE USER reader IDENTIFIED BY 'secret'",
-        "GRANT SELECT ON shop.* TO reader",
+        "INSERT INTO shop.a VALUES (1)",
+        "DROP USER IF EXISTS reader",
+        "CREATE USER reader IDENTIFIED BY ''",
     )
-    user = {"user": "reader", "password": "secret"}
-    assert "Access denied" in await _refusal(mariadb, user="reader", password="wrong")
-    assert "refuses reader" in await _refusal(mariadb, **user)
-    mariadb.execute("GRANT BINLOG MONITOR ON *.* TO reader")
-    assert "REPLICATION SLAVE" in await _refusal(mariadb, **user)
-    mariadb.execute("GRANT REPLICATION SLAVE ON *.* TO reader", "INSERT INTO shop.a VALUES (1)")
+    user = {"user": "reader", "tables": ["shop.a", "crm.*", "shop.b"]}
+    told = await _refusal(sql_server, **user)
+    statements = re.findall(r"GRANT [^;]*;", told)
+    assert statements == [
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `reader`@`%`;",
+        "GRANT SELECT ON `shop`.`a` TO `reader`@`%`;",
+        "GRANT SELECT ON `crm`.* TO `reader`@`%`;",
+        "GRANT SELECT ON `shop`.`b` TO `reader`@`%`;",
+    ]
+    if by == "role":
+        sql_server.execute("DROP ROLE IF EXISTS crew", "CREATE ROLE crew", "GRANT crew TO reader")
+        to = "TO" if "MariaDB" not in str(sql_server.rows("SELECT VERSION()")) else "FOR"
+        sql_server.execute(f"SET DEFAULT ROLE crew {to} reader")
+        statements = [statement.replace("`reader`@`%`", "crew") for statement in statements]
+    for at, statement in enumerate(statements):
+        assert re.findall("GRANT", await _refusal(sql_server, **user)) == ["GRANT"] * (4 - at)
+        # A table that is not there can be granted only with its rights to be made.
+        sql_server.execute(statement.replace("SELECT ON `shop`.`b`", "SELECT, CREATE ON shop.b"))
     target = MemoryTarget()
-    async with following(mariadb, target, **user) as running:
+    async with following(sql_server, target, **user) as running:
         await running.settle()
     assert plain(target.rows["a"]) == {(1,): {}}
+    sql_server.execute("DROP USER reader", *["DROP ROLE crew"] * (by == "role"))
+
+
+@pytest.mark.system
+async def test_a_wrong_password_is_told(mariadb: SqlServer) -> None:
+    mariadb.execute("CREATE OR REPLACE USER reader IDENTIFIED BY 'secret'")
+    assert "Access denied" in await _refusal(mariadb, user="reader", password="wrong")
     mariadb.execute("DROP USER reader")
+
+
+@pytest.mark.system
+async def test_settings_and_grants_are_told_together(make_mariadb: MakeServer) -> None:
+    server = make_mariadb("--binlog-format=MIXED")
+    server.execute("CREATE USER reader IDENTIFIED BY ''")
+    told = await _refusal(server, user="reader")
+    assert "binlog_format is MIXED" in told
+    assert "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.*" in told
+    assert "GRANT SELECT ON `shop`.*" in told
+
+
+@pytest.mark.parametrize(
+    ("lines", "missing"),
+    [
+        (["GRANT ALL PRIVILEGES ON *.* TO `u`@`%`"], []),
+        (["GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `u`@`%`"], []),
+        (["GRANT SELECT, REPLICATION REPLICA, BINLOG MONITOR ON *.* TO `u`@`%`"], []),
+        (["GRANT SELECT ON *.* TO `u`@`%`"], ["REPLICATION SLAVE, REPLICATION CLIENT ON *.*"]),
+        (["GRANT ALL PRIVILEGES ON `shop`.* TO `u`@`%`", REPLICATION], []),
+        (["GRANT SELECT ON `sh%`.* TO `u`@`%`", REPLICATION], []),
+        (["GRANT SELECT ON `sh\\_p`.* TO `u`@`%`", REPLICATION], ["SELECT ON `shop`.*"]),
+        (["GRANT SELECT ON `sh_p`.* TO `u`@`%`", REPLICATION], []),
+        (["GRANT SELECT ON `other`.* TO `u`@`%`", REPLICATION], ["SELECT ON `shop`.*"]),
+        (["GRANT INSERT ON `shop`.* TO `u`@`%`", REPLICATION], ["SELECT ON `shop`.*"]),
+        (["GRANT SELECT ON `shop`.`a``b` TO `u`@`%`", REPLICATION], []),
+        (["GRANT INSERT, SELECT (`a`, `b`) ON `shop`.`a` TO `u`@`%`", REPLICATION], []),
+        (["GRANT SELECT ON shop.a TO u@'%'", REPLICATION], []),
+        (["GRANT `r`@`%` TO `u`@`%`", REPLICATION], ["SELECT ON `shop`.*"]),
+        (["GRANT PROXY ON ''@'%' TO 'u'@'%'", REPLICATION], ["SELECT ON `shop`.*"]),
+    ],
+)
+def test_grants_are_read_as_the_server_shows_them(lines: list[str], missing: list[str]) -> None:
+    wanted = [f"GRANT {privileges} TO `u`@`%`;" for privileges in missing]
+    assert missing_grants(lines, "u@%", ["shop.*", "*.x"]) == wanted
 
 
 @pytest.mark.system

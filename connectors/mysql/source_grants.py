@@ -1,0 +1,101 @@
+"""Which privileges a source's user lacks, and the statements that grant them.
+
+``SHOW GRANTS`` tells a user its own, those of its active roles included, on MySQL and MariaDB
+alike. Where it is in doubt a privilege counts as there: the server refuses later what is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+__all__ = ["missing_grants"]
+
+_NAME = r"\*|`(?:[^`]|``)*`|[^\s.`]+"
+_GRANT = re.compile(rf"GRANT (.+?) ON (?:TABLE )?({_NAME})\.({_NAME}) TO ")
+_COLUMNS = re.compile(r"\([^)]*\)")
+
+_READS_LOG = {"REPLICATION SLAVE", "REPLICATION REPLICA"}
+_KNOWS_LOG = {"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"}
+_ALL = "ALL PRIVILEGES"
+
+
+class Grant(NamedTuple):
+    """Privileges on a table, on a database's tables, or on all: ``*``.
+
+    ``database`` is a pattern of LIKE where ``table`` is ``*``.
+    """
+
+    privileges: frozenset[str]
+    database: str
+    table: str
+
+    def has(self, privileges: Iterable[str]) -> bool:
+        """Return True if one of these privileges is granted."""
+        return not self.privileges.isdisjoint({*privileges, _ALL})
+
+    def covers(self, database: str, tables: str) -> bool:
+        """Return True if it is about some of the tables that a pattern names, or about all."""
+        if self.database != "*" and not _like(self.database, database):
+            return False
+        return self.table == "*" or fnmatchcase(self.table.lower(), tables.lower())
+
+
+def missing_grants(lines: Iterable[str], user: str, tables: Sequence[str]) -> list[str]:
+    """Return the statements that grant what is missing; ``lines`` are those of SHOW GRANTS.
+
+    ``user`` is as CURRENT_USER() has it, and ``tables`` are the patterns of the settings.
+    """
+    grants = [grant for line in lines if (grant := _parsed(line)) is not None]
+    everywhere = [grant for grant in grants if (grant.database, grant.table) == ("*", "*")]
+    name, _, host = user.rpartition("@")
+    account = f"{_quoted(name)}@{_quoted(host)}"
+    lacking = [
+        needed
+        for needed, enough in (
+            ("REPLICATION SLAVE", _READS_LOG),
+            ("REPLICATION CLIENT", _KNOWS_LOG),
+        )
+        if not any(grant.has(enough) for grant in everywhere)
+    ]
+    found = [f"GRANT {', '.join(lacking)} ON *.* TO {account};"] if lacking else []
+    reading = [grant for grant in grants if grant.has({"SELECT"})]
+    for pattern in tables:
+        database, table = pattern.split(".", 1)
+        if _is_pattern(database) or any(grant.covers(database, table) for grant in reading):
+            continue
+        which = "*" if _is_pattern(table) else _quoted(table)
+        found.append(f"GRANT SELECT ON {_quoted(database)}.{which} TO {account};")
+    return list(dict.fromkeys(found))
+
+
+def _parsed(line: str) -> Grant | None:
+    """Return what a line grants on tables; None for a role, a proxy, a default role."""
+    found = _GRANT.match(line)
+    if found is None:
+        return None
+    listed = _COLUMNS.sub("", found[1]).split(",")
+    privileges = frozenset(privilege.strip().upper() for privilege in listed)
+    return Grant(privileges, _plain(found[2]), _plain(found[3]))
+
+
+def _plain(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _is_pattern(name: str) -> bool:
+    return any(sign in name for sign in "*?[")
+
+
+def _like(pattern: str, name: str) -> bool:
+    """Return True if a name is like a pattern of LIKE. Letter case does not count."""
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    wild = {"%": ".*", "_": "."}
+    text = "".join(wild.get(part) or re.escape(part[-1]) for part in parts)
+    return re.fullmatch(text, name, re.IGNORECASE | re.DOTALL) is not None
