@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.mysql.double_text import ANY_WIDTH, MYSQL_WIDTH
@@ -22,6 +22,7 @@ from rowtide.connectors.mysql.sink_connections import (
 )
 from rowtide.connectors.mysql.sink_keys import KeyLayout, listed, quoted
 from rowtide.connectors.mysql.sink_table import NAME_MAX, STAMP, TargetTable
+from rowtide.connectors.mysql.sink_types import declared_types
 from rowtide.connectors.mysql.sink_values import Kind, as_held, from_server, needed, shown
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Key, Refused, SinkBatch, SinkRow, TableShape
@@ -52,6 +53,8 @@ class Settings:
     table: str = ""
     hashed: bool = False
     keep_deleted_h: int = 192
+    types: Mapping[str, str] = field(default_factory=dict)
+    """Types of columns, in the server's words, by rowtide's name: they are made so, and stay."""
 
 
 class LayoutChanged(Unavailable):
@@ -81,13 +84,20 @@ class MysqlSink:
                 f"A table of MySQL has at most {NAME_MAX} characters in its name; "
                 f"give `table` for {name}.",
             )
+        if of_key := sorted(self._settings.types.keys() & {column.name for column in table.key}):
+            raise Rejected(
+                "OTSParameterInvalid",
+                f"`columns` has {', '.join(of_key)}, of the key, whose columns are made as "
+                f"`primary_key` says: leave it out there.",
+            )
         async with self._connections.lent() as connection:
             [(version,)] = await connection.rows("SELECT VERSION()")
             maria = "mariadb" in str(version).lower()
             width = ANY_WIDTH if maria else MYSQL_WIDTH
             collation = "utf8mb4_nopad_bin" if maria else "utf8mb4_0900_bin"
             keys = KeyLayout(table.key, hashed=self._settings.hashed, collation=collation)
-            made = TargetTable(self._settings.server.database, name, keys, width=width)
+            types, database = self._settings.types, self._settings.server.database
+            made = TargetTable(database, name, keys, width=width, types=types)
             await made.make(connection)
         self._table = made
 
@@ -271,5 +281,6 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> MysqlSink:
             table=fields.text("table", ""),
             hashed=key == "hashed",
             keep_deleted_h=fields.integer("keep_deleted_hours", 192, least=1, most=87_600),
+            types=declared_types(fields.inner("columns")),
         )
     )

@@ -57,10 +57,14 @@ class TargetTable:
     """One table with its two siblings.
 
     ``width`` is how many characters its server gives a double before it writes an exponent.
+    ``types`` are of columns that are made with them, and are never altered.
     """
 
-    def __init__(self, database: str, name: str, keys: KeyLayout, *, width: int) -> None:
+    def __init__(
+        self, database: str, name: str, keys: KeyLayout, *, width: int, types: Mapping[str, str]
+    ) -> None:
         self.keys = keys
+        self.types = types
         self.width = width
         self._plain = name
         self._database = database
@@ -125,7 +129,9 @@ class TargetTable:
         own = {STAMP, *self.keys.primary, *self.keys.names}
         for column, kind, comment in await connection.rows(query):
             if column not in own:
-                found.columns[named(column, comment)] = (column, kind_of(kind))
+                name, of_type = named(column, comment), kind_of(kind)
+                declared = name in self.types and not of_type.foreign
+                found.columns[name] = (column, Kind.FOREIGN if declared else of_type)
         self.layout = found
 
     async def widen(self, connection: Connection, wanted: Mapping[str, Kind]) -> dict[str, str]:
@@ -151,7 +157,8 @@ class TargetTable:
         failure: StatementRefused | ValueRefused | None = None
         for column in (name, other) if fits(name) else (other,):
             note = "" if column == name else f" COMMENT '{NAMED}{commented(name)}'"
-            change = f"ADD COLUMN {quoted(column)} {self._type(kind)} NULL{note}"
+            of_type = self.types.get(name) or self._type(kind)
+            change = f"ADD COLUMN {quoted(column)} {of_type} NULL{note}"
             try:
                 await connection.run(f"ALTER TABLE {self.name} {change}")
             except ValueRefused as error:

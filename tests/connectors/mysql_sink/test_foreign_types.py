@@ -8,7 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from demo.servers.sql_server import SqlServer
+from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.mysql.sink import MysqlSink
+from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import SinkBatch
 from rowtide.connectors.verify.comparison import row_bytes, row_checksum, unequal
 from rowtide.core.errors import Rejected
@@ -235,3 +237,55 @@ async def test_a_user_without_temporary_tables_is_told_what_to_grant(
             assert await sink.expected_rows({b"x": {"other": 1}}) == {b"x": {"other": 1}}
     finally:
         sql_server.execute(f"DROP USER {user}")
+
+
+async def test_declared_columns_are_made_so_and_stay(sql_server: SqlServer, database: str) -> None:
+    types = {
+        "amount": "DECIMAL(10,2)",
+        "born": "date",
+        "at": "DATETIME (3)",
+        "state": "ENUM('new','old')",
+        "n": "BIGINT UNSIGNED",
+        "small": "TINYINT",
+        "flag": "BOOLEAN",
+        "name": "VARCHAR(5) CHARACTER SET latin1",
+        "a`b": "TIME(2)",
+    }
+    rows: dict[int, dict[str, Scalar]] = {
+        1: {"amount": "1.5", "born": "2024-02-29", "at": "2024-02-29 01:02:03.5", "state": "new"},
+        2: {"n": "18446744073709551615", "small": 5, "flag": True, "name": "ü", "a`b": "-00:00:01"},
+        3: {"amount": 3, "n": 1, "flag": 0, "other": "x"},
+    }
+    late: list[dict[str, Scalar]] = [{"small": "x"}, {"flag": "never"}, {"name": "too long"}]
+    for _ in range(2):  # The second time the columns are there.
+        async with opened(sql_server, database, shape(*KEY), columns=types) as sink:
+            batch = [put(STAMP, [number], columns, KEY) for number, columns in rows.items()]
+            assert await sink.apply(SinkBatch("things", "s", batch)) == []
+            batch = [put(STAMP, [9 + at], columns, KEY) for at, columns in enumerate(late)]
+            assert len(await sink.apply(SinkBatch("things", "s", batch))) == len(late)
+            assert await differing(sink, rows) == {}
+    shown = sql_server.rows(f"SHOW COLUMNS FROM {database}.things")
+    made = {str(name): str(kind).removesuffix("(20)") for name, kind, *_ in shown}
+    assert {name: made[name] for name in ("amount", "born", "at", "state", "a`b")} == {
+        "amount": "decimal(10,2)",
+        "born": "date",
+        "at": "datetime(3)",
+        "state": "enum('new','old')",
+        "a`b": "time(2)",
+    }
+    assert made["flag"] == "tinyint(1)"
+    assert made["other"] == "longtext"
+    with pytest.raises(Rejected, match="`columns` has id, of the key"):
+        async with opened(sql_server, database, shape(*KEY), columns={"id": "INT"}):
+            pass
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "NUMBER", "DECIMAL(10", "DECIMAL(10,2) NOT NULL", "INT; DROP TABLE t", "ENUM('a'b')"],
+)
+def test_what_is_no_type_is_refused(text: str) -> None:
+    where = {"host": "h", "user": "u", "database": "d"}
+    fields = Fields({"kind": "mysql", **where, "columns": {"a": text}}, "sink")
+    with pytest.raises(SettingsRefused, match="must be a type such as"):
+        make_sink(fields, Surroundings("test", ""))
