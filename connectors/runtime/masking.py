@@ -36,11 +36,23 @@ class Masking:
         self._rules = rules
         self._unseen = {table: set(rule.named) for table, rule in rules.items()}
         self._rows = dict.fromkeys(rules, 0)
+        self._absent = set(rules)
 
     def check(self, table: TableShape) -> None:
         """Raise ``Rejected`` where a table's rules do not fit its key."""
+        self._absent.discard(table.name)
         if (rule := self._rules.get(table.name)) is not None:
             rule.check(table)
+
+    def warn_of_absent(self) -> None:
+        """Warn once of tables that were not made so far: their names may be misspelt."""
+        if self._absent:
+            logger.warning(
+                "columns are to be left out or masked in %s, and the source follows no such table "
+                "now; check that the names are right",
+                ", ".join(sorted(self._absent)),
+            )
+            self._absent.clear()
 
     def row(self, row: SourceRow) -> SourceRow | None:
         """Return a row as rowtide gets it; None for an update of columns that are left out."""
@@ -107,7 +119,8 @@ class MaskingTarget:
         return await self._target.checkpoint()
 
     async def keep(self, checkpoint: bytes) -> None:
-        """See ``SourceTarget``."""
+        """See ``SourceTarget``. A source has made its tables when it first keeps how far it is."""
+        self._masking.warn_of_absent()
         await self._target.keep(checkpoint)
 
 

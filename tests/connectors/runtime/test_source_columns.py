@@ -15,11 +15,12 @@ from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.rows import SourceRow, TableShape
 from rowtide.connectors.runtime.declaration import judge, parse_document, parse_file
 from rowtide.connectors.runtime.declarations import Declared
-from rowtide.connectors.runtime.masking import ROWS_UNTIL_WARNING, Masking
+from rowtide.connectors.runtime.masking import ROWS_UNTIL_WARNING, Masking, MaskingTarget
 from rowtide.connectors.runtime.planning import planned
 from rowtide.connectors.runtime.source_columns import hashed, parse_columns
 from rowtide.core.errors import Rejected
 from rowtide.core.schema import INTEGER, KeyColumn
+from tests.connectors.memory_target import MemoryTarget
 
 SECRET = "0123456789abcdef"
 SOURCE = {"kind": "mysql", "host": "h", "user": "u", "tables": ["shop.*"], "names": {"shop.b": "x"}}
@@ -162,6 +163,19 @@ def test_a_name_that_no_row_has_is_told_once(caplog: pytest.LogCaptureFixture) -
         masking.row(row({"a": 1, "email": "x"}))
     assert [record.message for record in caplog.records] == [
         "table t: no row of the first 1000 has a value to leave out or mask in emial; "
+        "check that the names are right"
+    ]
+
+
+async def test_a_table_that_is_not_there_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A pattern follows any name, so a misspelt one is refused by nobody."""
+    caplog.set_level(logging.WARNING)
+    target = MaskingTarget(MemoryTarget(), rules("{without: {shop.t: [a], shop.tt: [b]}}"))
+    await target.ensure_table(TableShape("t", (KeyColumn("id", INTEGER),)))
+    for _ in range(2):
+        await target.keep(b"x")
+    assert [record.message for record in caplog.records] == [
+        "columns are to be left out or masked in tt, and the source follows no such table now; "
         "check that the names are right"
     ]
 
