@@ -114,14 +114,14 @@ class SourceProgress(ABC, Generic[Table]):
         without any all tables are copied. Raises ``Rejected`` for a table that is not known.
         """
         kept = cls.parsed(text)
-        named = [_named(table, kept.tables, target) for table in tables]
+        named = [_find_table(table, kept.tables, target) for table in tables]
         if not text:
             return text
         kept.restart(named or kept.tables, sweep=True)
         return kept.encoded()
 
 
-def _named(table: str, known: Iterable[str], target: Callable[[str], str]) -> str:
+def _find_table(table: str, known: Iterable[str], target: Callable[[str], str]) -> str:
     """Return the full name of a table that is called so here or in rowtide."""
     names = sorted(known)
     if table in names:

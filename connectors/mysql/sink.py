@@ -23,7 +23,7 @@ from rowtide.connectors.mysql.sink_connections import (
 from rowtide.connectors.mysql.sink_keys import KeyLayout, listed, quoted
 from rowtide.connectors.mysql.sink_table import NAME_MAX, STAMP, TargetTable
 from rowtide.connectors.mysql.sink_types import declared_types
-from rowtide.connectors.mysql.sink_values import Kind, as_held, from_server, needed, shown
+from rowtide.connectors.mysql.sink_values import Kind, as_held, exact_sql, from_server, needed
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Key, Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow
@@ -142,9 +142,9 @@ class MysqlSink:
         ]
         if not asked:
             return expected
-        async with self._connections.lent() as connection, table.copied(connection) as copied:
-            await BatchWriter(connection, copied).set_rows(asked)
-            for row in await self._read(connection, copied, b"", b"", limit=len(asked)):
+        async with self._connections.lent() as connection, table.temporary_copy(connection) as copy:
+            await BatchWriter(connection, copy).set_rows(asked)
+            for row in await self._read(connection, copy, b"", b"", limit=len(asked)):
                 expected[row.key_bytes] = {**expected[row.key_bytes], **row.columns}
         return expected
 
@@ -164,7 +164,7 @@ class MysqlSink:
         """Return the rows of a range in a table of this layout."""
         keys = table.keys
         columns = [(name, *told) for name, told in table.layout.columns.items()]
-        values = [shown(quoted(column), kind) for _, column, kind in columns]
+        values = [exact_sql(quoted(column), kind) for _, column, kind in columns]
         names = ",".join([listed([*keys.names, STAMP]), *values])
         found = await connection.rows(
             f"SELECT {names} FROM {table.name} WHERE {keys.within(begin, end)}"

@@ -79,7 +79,7 @@ class TargetTable:
         return {name: told for name, told in self.layout.columns.items() if told[1].foreign}
 
     @asynccontextmanager
-    async def copied(self, connection: Connection) -> AsyncIterator[TargetTable]:
+    async def temporary_copy(self, connection: Connection) -> AsyncIterator[TargetTable]:
         """Give an empty temporary table of the connection, with the key and ``foreign`` alone."""
         made = copy.copy(self)
         made.layout = Layout(dict(self.foreign))

@@ -27,12 +27,12 @@ __all__ = [
     "SQL_TYPE",
     "Kind",
     "as_held",
+    "exact_sql",
     "from_server",
     "key_literal",
     "kind_of",
     "literal",
     "needed",
-    "shown",
 ]
 
 EXACT = 1 << 53
@@ -132,7 +132,7 @@ def key_literal(value: object) -> str:
     return str(value)
 
 
-def shown(column: str, kind: Kind) -> str:
+def exact_sql(column: str, kind: Kind) -> str:
     """Return a column, which is quoted, as SQL that gives its values exactly."""
     if kind == Kind.FLOAT:
         return f"{column} + 0e0"  # As it is, the server shows six digits.

@@ -123,11 +123,11 @@ class Server:
 
     def check(self) -> None:
         """Raise SettingsRefused where the server can't be followed, with all that is in the way."""
-        faults = [*self._lacking(), *self.log.faults()]
+        faults = [*self._grant_faults(), *self.log.faults()]
         if faults:
             raise SettingsRefused("The server can't be followed: " + " ".join(faults))
 
-    def _lacking(self) -> list[str]:
+    def _grant_faults(self) -> list[str]:
         """Return what the user lacks, with the statements that grant it."""
         try:
             lines = [str(line) for line, *_ in self.rows("SHOW GRANTS")]

@@ -60,7 +60,7 @@ class Masking:
         if rule is None or row.columns is None or type(row) is MaskedRow:
             return row
         self._look(row)
-        columns = rule.applied(row.columns)
+        columns = rule.apply(row.columns)
         if row.columns and not columns and not row.whole:
             return None
         return MaskedRow(row.table, row.key, columns, row.whole, row.time_ms, row.position)
@@ -151,12 +151,12 @@ class MaskedSide:
     async def rows(self) -> AsyncIterator[tuple[bytes, Mapping[str, Scalar]]]:
         """See ``SourceSide``."""
         async for key, columns in self._side.rows():
-            yield key, self._rule.applied(columns)
+            yield key, self._rule.apply(columns)
 
     async def look_up(self, keys: Sequence[bytes]) -> Mapping[bytes, Mapping[str, Scalar]]:
         """See ``SourceSide``."""
         found = await self._side.look_up(keys)
-        return {key: self._rule.applied(columns) for key, columns in found.items()}
+        return {key: self._rule.apply(columns) for key, columns in found.items()}
 
     async def close(self) -> None:
         """See ``SourceSide``."""

@@ -22,7 +22,7 @@ from rowtide.connectors.rows import TableShape
 from rowtide.connectors.source import NamesTables
 from rowtide.core.errors import invalid
 
-__all__ = ["REDACTED", "TableColumns", "columns_by_target", "hashed", "parse_columns"]
+__all__ = ["REDACTED", "TableColumns", "columns_by_target", "hash_value", "parse_columns"]
 
 MASKS = ("hash", "redact")
 REDACTED = "***"
@@ -61,7 +61,7 @@ class TableColumns:
                 f"the table another key at the source."
             )
 
-    def applied(self, columns: Mapping[str, V]) -> dict[str, V | str]:
+    def apply(self, columns: Mapping[str, V]) -> dict[str, V | str]:
         """Return a row's columns as rowtide gets them."""
         only, without, masks = self.only, self.without, self.masks
         found: dict[str, V | str] = {}
@@ -73,11 +73,11 @@ class TableColumns:
             if mask is None or value is None:
                 found[name] = value
             else:
-                found[name] = REDACTED if mask == "redact" else hashed(value, self.secret)
+                found[name] = REDACTED if mask == "redact" else hash_value(value, self.secret)
         return found
 
 
-def hashed(value: object, secret: bytes) -> str:
+def hash_value(value: object, secret: bytes) -> str:
     """Return the HMAC-SHA-256 of a value, in hexadecimal digits.
 
     Of what is equal as a text it is equal, whatever the column's type is: 7 and '7' can be joined.

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 
 from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
-from rowtide.connectors.runtime.table_states import bounded
+from rowtide.connectors.runtime.table_states import fit_states
 from rowtide.connectors.source import Behind, TableState
 from rowtide.stream.changes.endpoint import Endpoint
 
@@ -51,7 +51,7 @@ class Report:
 
 def report_of(run: ConnectorRun, process: str, now_us: int) -> Report:
     """Return what a process has to say of a run."""
-    progress, states = run.progress, bounded(run.tables)
+    progress, states = run.progress, fit_states(run.tables)
     return Report(
         process,
         now_us,

@@ -1,7 +1,7 @@
 """States of a source's tables, cut to what fits into a report.
 
 A report is one cell of a row, and a cell has at most 2 MiB. A source may follow any number of
-tables and may report texts of any length, so both are bounded here.
+tables and may report texts of any length, so both are cut here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rowtide.connectors.source import TableState
 
-__all__ = ["FAILED", "TableStates", "bounded"]
+__all__ = ["FAILED", "TableStates", "fit_states"]
 
 FAILED = "failed"
 TEXT_MAX = 1000
@@ -32,26 +32,26 @@ class TableStates(NamedTuple):
     omitted: int = 0
 
 
-def bounded(states: Iterable[TableState]) -> TableStates:
+def fit_states(states: Iterable[TableState]) -> TableStates:
     """Return the states with texts cut, and without those that do not fit.
 
     Failed tables come first, because an operator must do something about them.
     """
-    cut = sorted(map(_cut, states), key=_urgency)
+    ordered = sorted(map(_cut_texts, states), key=_urgency)
     kept: list[TableState] = []
     size = 0
-    for state in cut:
+    for state in ordered:
         size += len(json.dumps(asdict(state))) + len(", ")
         if size > BYTES_MAX:
             break
         kept.append(state)
     kept.sort(key=lambda state: state.table)
-    failed = sum(state.state == FAILED for state in cut)
-    return TableStates(kept, failed, len(cut) - len(kept))
+    failed = sum(state.state == FAILED for state in ordered)
+    return TableStates(kept, failed, len(ordered) - len(kept))
 
 
-def _cut(state: TableState) -> TableState:
-    """Return a state whose texts are one line each, and bounded."""
+def _cut_texts(state: TableState) -> TableState:
+    """Return a state whose texts are one line of bounded length each."""
     return replace(
         state,
         table=_line(state.table),

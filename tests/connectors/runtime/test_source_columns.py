@@ -17,7 +17,7 @@ from rowtide.connectors.runtime.declaration import judge, parse_document, parse_
 from rowtide.connectors.runtime.declarations import Declared
 from rowtide.connectors.runtime.masking import ROWS_UNTIL_WARNING, Masking, MaskingTarget
 from rowtide.connectors.runtime.planning import planned
-from rowtide.connectors.runtime.source_columns import hashed, parse_columns
+from rowtide.connectors.runtime.source_columns import hash_value, parse_columns
 from rowtide.core.errors import Rejected
 from rowtide.core.schema import INTEGER, KeyColumn
 from tests.connectors.memory_target import MemoryTarget
@@ -59,7 +59,7 @@ HASH = "{mask: {shop.t: {a: hash}}, secret: 0123456789abcdef}"
         (HASH, {"a": None}, {"a": None}),
         (HASH, {"a": "ü"}, {"a": digest("ü".encode())}),
         (HASH, {"a": b"\xff"}, {"a": digest(b"\xff")}),
-        (HASH, {"a": 7}, {"a": hashed("7", SECRET.encode())}),
+        (HASH, {"a": 7}, {"a": hash_value("7", SECRET.encode())}),
         (HASH, {"a": -(2**63)}, {"a": digest(b"-9223372036854775808")}),
         (HASH, {"a": True}, {"a": digest(b"true")}),
         (HASH, {"a": 1.5}, {"a": digest(b"1.5")}),

@@ -13,7 +13,7 @@ from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.source_run import SourceRun
 from rowtide.connectors.runtime.status_board import STATUS_TABLE, StatusBoard, report_of
-from rowtide.connectors.runtime.table_states import bounded
+from rowtide.connectors.runtime.table_states import fit_states
 from rowtide.connectors.source import TableState
 from rowtide.deploy.up import Ready
 from rowtide.stream.changes.endpoint import Endpoint
@@ -48,7 +48,7 @@ def following(name: str) -> TableState:
 def test_states_of_any_size_fit_into_a_report(
     states: list[TableState], tables: list[str] | None, failures: int, omitted: int | None
 ) -> None:
-    found = bounded(states)
+    found = fit_states(states)
     names = [state.table for state in found.tables]
     assert names == sorted(names)
     assert found.failed == failures
