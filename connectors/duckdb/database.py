@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,11 @@ class Database:
         view: str,
         *,
         columns_max: int,
+        types: Mapping[str, str],
         read_only: bool = False,
     ) -> None:
         self.file = file
+        self._types = types
         self._read_only = read_only
         self._table = table
         self._view = view
@@ -222,7 +224,7 @@ class Database:
 
     def _show(self) -> None:
         attributes = presentation.shown(self._layout, self._large)
-        self._connection.execute(statements.view(self._view, self._layout, attributes))
+        self._connection.execute(statements.view(self._view, self._layout, attributes, self._types))
 
     def _upsert(self, rows: Sequence[SinkRow], cells: Cells) -> None:
         staged = arrow_rows(rows, cells, self._layout, self._table)

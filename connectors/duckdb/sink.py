@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from rowtide.connectors.columnar.blocking_sink import BlockingSink
 from rowtide.connectors.columnar.gathering import Pace
 from rowtide.connectors.duckdb.database import Database
+from rowtide.connectors.duckdb.view_types import view_types
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
@@ -48,6 +49,8 @@ class DuckdbSettings:
     """0 makes no copies."""
     columns_max: int = 2000
     """Rows that bring more are refused: a table of very many columns is slow in every query."""
+    types: Mapping[str, str] = field(default_factory=dict)
+    """In which the view shows attributes; others as ``presentation`` says."""
 
 
 def make_sink(fields: Fields, surroundings: Surroundings) -> DuckdbSink:
@@ -61,6 +64,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> DuckdbSink:
             view=fields.text("view", ""),
             copy_every_s=fields.integer("copy_every_s", 60, least=0, most=86400),
             columns_max=fields.integer("columns_max", 2000, least=1, most=20000),
+            types=view_types(fields.inner("columns")),
         )
     )
 
@@ -153,6 +157,7 @@ class DuckdbSink(BlockingSink):
             table,
             settings.view or table.name,
             columns_max=settings.columns_max,
+            types=settings.types,
             read_only=self._read_only,
         )
         return self._database

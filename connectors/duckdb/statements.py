@@ -113,9 +113,10 @@ def held(view: str, layout: Layout, *, bounded: bool) -> str:
     )
 
 
-def view(name: str, layout: Layout, attributes: Iterable[Shown]) -> str:
-    """Return what makes the view of the living rows."""
-    columns = [*map(quoted, layout.keys), *map(_shown, attributes)]
+def view(name: str, layout: Layout, attributes: Iterable[Shown], types: Mapping[str, str]) -> str:
+    """Return what makes the view of the living rows; ``types`` are those of some attributes."""
+    shown = [_shown(attribute, types.get(attribute.name)) for attribute in attributes]
+    columns = [*map(quoted, layout.keys), *shown]
     table = quoted(names(name)[0])
     return (
         f"CREATE OR REPLACE VIEW {quoted(name)} AS"
@@ -128,13 +129,15 @@ def living(name: str, target: str) -> str:
     return f"CREATE TABLE {target}.{quoted(name)} AS SELECT * FROM {quoted(name)}"
 
 
-def _shown(attribute: Shown) -> str:
+def _shown(attribute: Shown, of_type: str | None) -> str:
     name = quoted(attribute.columns[0].place)
     if attribute.form == "plain":
-        return name
-    cast = _as_double if attribute.form == "double" else _as_text
-    values = ", ".join(map(cast, attribute.columns))
-    return f"coalesce({values}) AS {name}"
+        return name if of_type is None else f"TRY_CAST({name} AS {of_type}) AS {name}"
+    # A mixture is cast from its digits, which are exact; a double may not be.
+    double = attribute.form == "double" and of_type is None
+    values = ", ".join(map(_as_double if double else _as_text, attribute.columns))
+    value = f"coalesce({values})"
+    return f"{value if of_type is None else f'TRY_CAST({value} AS {of_type})'} AS {name}"
 
 
 def _as_double(column: Column) -> str:

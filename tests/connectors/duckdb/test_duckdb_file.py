@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from datetime import date, datetime, time
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 
@@ -181,3 +184,48 @@ async def until_available(call: Callable[[], Awaitable[object]]) -> None:
         else:
             return
     raise AssertionError("never available")
+
+
+TYPED: list[tuple[str, list[Scalar], list[object]]] = [
+    ("DECIMAL(10,2)", ["1.50", "-0.01", 7, 2.25], [Decimal("1.50"), Decimal("-0.01"), 7, 2.25]),
+    ("decimal(38,0)", [2**62, "9" * 38], [2**62, int("9" * 38)]),
+    ("DECIMAL(4,2)", ["12345", "x", "1.5"], [None, None, Decimal("1.50")]),
+    ("DATE", ["2024-02-29", "0000-00-00"], [date(2024, 2, 29), None]),
+    ("TIME", ["01:02:03.45", "838:59:59"], [time(1, 2, 3, 450000), None]),
+    (
+        "TIMESTAMP",
+        ["2024-02-29 01:02:03.000001"],
+        [datetime.fromisoformat("2024-02-29T01:02:03.000001")],
+    ),
+    ("UBIGINT", [5, "18446744073709551615"], [5, 2**64 - 1]),
+    ("DOUBLE", [2**53 + 1, 1.5], [float(2**53), 1.5]),
+    ("VARCHAR", [5], ["5"]),
+    ("INTEGER", [5], [5]),
+]
+
+
+@pytest.mark.parametrize(("of_type", "values", "seen"), TYPED)
+async def test_a_view_shows_an_attribute_in_the_type_that_is_declared(
+    of_type: str, values: list[Scalar], seen: list[object], tmp_path: Path
+) -> None:
+    for columns in ({"v": of_type, "later": "DATE"}, {}):
+        sink = DuckdbSink(replace(settings(tmp_path), types=columns))
+        await sink.open(SHAPE)
+        for at, value in enumerate(values):
+            await sink.apply(batch_of(State(KEYS[at], 10 + at, {"v": value})))
+        # What is behind the view is compared, and has every value as it came.
+        assert [row.columns for row in await sink.held(b"", b"", limit=99)] == [
+            {"v": value} for value in values
+        ]
+        await sink.close()
+        if columns:
+            query = "SELECT v FROM orders ORDER BY ALL"
+            found = [row[0] for row in query_duckdb(tmp_path / "t.duckdb", query)]
+            assert Counter(found) == Counter(seen)
+
+
+@pytest.mark.parametrize("text", ["", "NUMBER", "DATE(3)", "DECIMAL(", "INT; DROP TABLE t"])
+def test_what_is_no_type_of_a_view_is_refused(text: str, tmp_path: Path) -> None:
+    fields = Fields({"kind": "duckdb", "columns": {"v": text}}, "sink")
+    with pytest.raises(SettingsRefused, match=r"sink\.columns\.v must be DECIMAL"):
+        make_sink(fields, Surroundings("c", str(tmp_path)))
