@@ -103,7 +103,9 @@ class ConnectorProcess:
 
         settings = self._settings
         command = [sys.executable, "-c", RUN, "connector", "run"]
-        command += ["--data-dir", str(settings.data_dir), "--kafka", self._bootstrap]
+        command += ["--data-dir", str(settings.data_dir)]
+        # Without it, and with a local log, they read from our own worker.
+        command += ["--kafka", self._bootstrap] if self._bootstrap else []
         command += ["--topic-prefix", settings.topic_prefix, "--log-format", settings.log_format]
         command += ["--folder", str(settings.connector_folder)]
         command += ["--metrics-file", str(settings.data_dir / METRICS_BESIDE)]

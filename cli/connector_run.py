@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,13 +20,14 @@ from rowtide.cli.endpoint_call import endpoint_of
 from rowtide.cli.log_format import LOG_FORMATS, set_up_logging
 from rowtide.cli.more_workers import watch_parent
 from rowtide.cli.own_modules import find_modules_here
-from rowtide.cli.serving import kafka_config
-from rowtide.cli.settings import SettingsError, load_settings
+from rowtide.cli.settings import Settings, SettingsError, load_settings
 from rowtide.connectors.runtime.connector_metrics import MetricsFile
 from rowtide.connectors.runtime.host import Host
 from rowtide.connectors.runtime.place import Place
-from rowtide.stream.kafka.cluster import Cluster, KafkaConfig
 from rowtide.stream.measures.collector import tune_collector
+
+if TYPE_CHECKING:
+    from rowtide.stream.kafka.cluster import Cluster
 
 __all__ = ["run"]
 
@@ -66,16 +67,15 @@ def run(
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     set_up_logging(verbose, settings.log_format)
-    kafka = kafka_config(settings, settings.kafka) if settings.kafka else None
     metrics = MetricsFile(metrics_file) if metrics_file is not None else None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(client, names, kafka, str(folder), metrics))
+        runner.run(_run(client, names, settings, str(folder), metrics))
 
 
 async def _run(
     client: Client,
     names: tuple[str, ...],
-    config: KafkaConfig | None,
+    settings: Settings,
     folder: str,
     metrics: MetricsFile | None,
 ) -> None:
@@ -84,7 +84,7 @@ async def _run(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with (
         endpoint_of(client) as endpoint,
-        _reached(config) as cluster,
+        _reached(settings) as cluster,
         asyncio.TaskGroup() as tasks,
     ):
         beside = [tasks.create_task(watch_parent(stop), name="parent")]
@@ -101,9 +101,13 @@ async def _run(
 
 
 @asynccontextmanager
-async def _reached(config: KafkaConfig | None) -> AsyncIterator[Cluster | None]:
-    if config is None:
+async def _reached(settings: Settings) -> AsyncIterator[Cluster | None]:
+    if not settings.kafka:
         yield None
         return
-    async with Cluster(config) as cluster:
+    # Only who reads from Kafka waits for its client to be imported.
+    from rowtide.cli.kafka_start import kafka_config
+    from rowtide.stream.kafka.cluster import Cluster
+
+    async with Cluster(kafka_config(settings, settings.kafka)) as cluster:
         yield cluster

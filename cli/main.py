@@ -24,6 +24,7 @@ class _Place(NamedTuple):
 
 COMMANDS = {
     "up": _Place("rowtide.cli.up", "up", "Start rowtide and keep it running until Ctrl-C."),
+    "dev": _Place("rowtide.cli.up", "dev", "Start rowtide for a laptop or a test, without Kafka."),
     "worker": _Place("rowtide.cli.up", "worker", "Join a cluster of workers on a Kafka of yours."),
     "status": _Place("rowtide.cli.status", "status", "Show how the server is doing."),
     "cluster": _Place("rowtide.cli.cluster", "cluster", "Show all workers of a cluster."),

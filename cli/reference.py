@@ -48,8 +48,9 @@ CONFIGURATION_HEAD = """\
 
 Made by `python -m rowtide.cli.reference configuration`; a test compares.
 
-A setting of `rowtide up` or `rowtide worker` comes from the TOML file that `--config` names, from
-the environment or from a flag; the later of these wins. Variables of other names are passed over.
+A setting of `rowtide up`, `rowtide dev` or `rowtide worker` comes from the TOML file that
+`--config` names, from the environment or from a flag; the later of these wins. Variables of other
+names are passed over.
 Unknown settings in the file are refused.
 
 ```toml

@@ -1,10 +1,8 @@
-"""Runs Kafka and a worker in one event loop until a signal.
+"""Runs a worker, and what it needs beside it, in one event loop until a signal.
 
-What a start waits for: the broker's JVM (a child that needs no Python) and the import of the
-worker with Faust under it (0.8 s of CPU) run at once, in two threads, while this loop minds
-signals. Only then does the worker begin, because it must read the broker. The first SIGINT or
-SIGTERM drains, the second ends the process at once: nothing acknowledged depends on a drain, and
-the broker's watchdog ends the broker.
+The first SIGINT or SIGTERM drains, the second ends the process at once: nothing acknowledged
+depends on a drain. Nothing of Kafka is imported unless the settings say that the logs are there
+(``cli/kafka_start.py``).
 """
 
 from __future__ import annotations
@@ -14,43 +12,42 @@ import importlib
 import logging
 import os
 import signal
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import click
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rowtide.cli.connector_process import ConnectorProcess
 from rowtide.cli.credentials import Credentials
 from rowtide.cli.more_workers import MoreWorkers, watch_parent
 from rowtide.cli.open_files import allow_open_files
 from rowtide.cli.settings import Settings
-from rowtide.deploy.kafka.broker import EmbeddedBroker
-from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
-from rowtide.deploy.kafka.errors import EmbeddedKafkaError
-from rowtide.deploy.kafka.jars import KAFKA_VERSION
-from rowtide.deploy.kafka.supervision import BrokerBack, BrokerEnded, BrokerEvent, supervise
 from rowtide.stream.workers.worker_directory import WorkerDirectory
 
 if TYPE_CHECKING:
     from rowtide.stream.measures.counts import Counts
+    from rowtide.stream.workers.backing import Backing
     from rowtide.stream.workers.worker import Worker
     from rowtide.stream.workers.worker_config import WorkerConfig
 
-__all__ = ["ClusterUnreachable", "Serving", "serve"]
+__all__ = ["LOG_FOLDER", "Ground", "Serving", "serve"]
 
 logger = logging.getLogger(__name__)
 
+LOG_FOLDER = "log"
+"""Folder of a local log in the data directory."""
 
-class ClusterUnreachable(Exception):
-    """The Kafka cluster that the settings name does not answer."""
 
+class Ground(NamedTuple):
+    """What a worker is run on. ``bootstrap`` is Kafka's address; empty where there is none.
 
-class _StartEnded(Exception):
-    """The user ended the start while jars were being fetched."""
+    ``watch`` is run beside the worker, and told what it counts.
+    """
+
+    backing: Backing
+    bootstrap: str = ""
+    watch: Callable[[Counts], Coroutine[Any, Any, None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +77,28 @@ def serve(serving: Serving) -> None:
 
 async def _serve(serving: Serving) -> None:
     stop = _stop_at_signals(serving.stopping)
-    broker = _embedded(serving.settings, stop)
-    try:
-        if await _started(broker, serving.settings, stop):
-            await _run_worker(serving, broker, stop)
-    finally:
-        if broker is not None:
-            await asyncio.to_thread(broker.stop)
+    async with _ground(serving.settings, stop) as ground:
+        if ground is not None:
+            await _run_worker(serving, ground, stop)
+
+
+def _ground(settings: Settings, stop: asyncio.Event) -> AbstractAsyncContextManager[Ground | None]:
+    """Return what to run the worker on; it yields None where ``stop`` was set meanwhile."""
+    if settings.log == "local":
+        return _local_ground(settings)
+    from rowtide.cli.kafka_start import kafka_ground
+
+    return kafka_ground(settings, stop)
+
+
+@asynccontextmanager
+async def _local_ground(settings: Settings) -> AsyncIterator[Ground]:
+    for module in ("local_backing", "worker"):
+        await asyncio.to_thread(importlib.import_module, f"rowtide.stream.workers.{module}")
+    from rowtide.stream.workers.local_backing import LocalBacking
+
+    path = settings.data_dir / LOG_FOLDER
+    yield Ground(LocalBacking(path, topic_prefix=settings.topic_prefix))
 
 
 def _stop_at_signals(stopping: Callable[[], None]) -> asyncio.Event:
@@ -103,105 +115,14 @@ def _stop_at_signals(stopping: Callable[[], None]) -> asyncio.Event:
     return stop
 
 
-def _embedded(settings: Settings, stop: asyncio.Event) -> EmbeddedBroker | None:
-    """Return the broker to start, unless the settings name a cluster."""
-    if settings.kafka:
-        return None
-    config = EmbeddedConfig(
-        settings.data_dir / "kafka",
-        settings.cache_dir or default_cache_dir(os.environ, sys.platform),
-        java=settings.java,
-        fsync=settings.durability == "fsync",
-    )
-    return EmbeddedBroker(config, progress=_JarProgress(stop))
-
-
-class _JarProgress:
-    """A progress bar on stderr; called in the thread that fetches."""
-
-    def __init__(self, stop: asyncio.Event) -> None:
-        self._stop = stop
-        self._bar: Any = None
-        self._done = 0
-
-    def __call__(self, done: int, total: int, _name: str) -> None:
-        if self._stop.is_set():
-            raise _StartEnded
-        if self._bar is None:
-            label = f"Fetching Kafka {KAFKA_VERSION} (110 MB, once)"
-            self._bar = click.progressbar(length=total, label=label, file=sys.stderr)
-        self._bar.update(done - self._done)
-        self._done = done
-        if done == total:
-            self._bar.render_finish()
-
-
-# Starting.
-
-
-async def _started(broker: EmbeddedBroker | None, settings: Settings, stop: asyncio.Event) -> bool:
-    """Return True once Kafka answers and the worker is imported, False when ended by a signal."""
-    async with asyncio.TaskGroup() as tasks:
-        imports = tasks.create_task(asyncio.to_thread(_worker_module), name="imports")
-        start = tasks.create_task(_start_kafka(broker, settings, stop, imports), name="kafka")
-        stopped = tasks.create_task(stop.wait(), name="stop")
-        await asyncio.wait([start, stopped], return_when=asyncio.FIRST_COMPLETED)
-        if stop.is_set():
-            if broker is not None:
-                await asyncio.to_thread(broker.stop)
-            start.cancel()
-        stopped.cancel()
-    return not stop.is_set()
-
-
-async def _start_kafka(
-    broker: EmbeddedBroker | None,
-    settings: Settings,
-    stop: asyncio.Event,
-    imports: asyncio.Task[None],
-) -> None:
-    if broker is None:
-        # Two threads that import modules which import each other see them half made.
-        await imports
-        await _reach(settings)
-        return
-    logger.info("starting Kafka %s", KAFKA_VERSION)
-    try:
-        await asyncio.to_thread(broker.start)
-    except (EmbeddedKafkaError, _StartEnded):
-        if not stop.is_set():
-            raise
-    else:
-        logger.info("Kafka answers at %s (pid %s)", broker.bootstrap, broker.pid)
-
-
-async def _reach(settings: Settings) -> None:
-    """Raise ``ClusterUnreachable`` unless a broker of the cluster answers."""
-    from rowtide.core.errors import Unavailable
-    from rowtide.stream.kafka.cluster import Cluster
-
-    logger.info("connecting to Kafka at %s", settings.kafka)
-    try:
-        async with Cluster(kafka_config(settings, settings.kafka)):
-            logger.info("Kafka answers")
-    except Unavailable as error:
-        raise ClusterUnreachable(str(error)) from error
-
-
-def _worker_module() -> None:
-    """Import what a worker needs; a second import is free."""
-    importlib.import_module("rowtide.stream.workers.worker")
-
-
 # Running.
 
 
-async def _run_worker(serving: Serving, broker: EmbeddedBroker | None, stop: asyncio.Event) -> None:
+async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> None:
     from rowtide.stream.workers.worker import Worker
 
-    settings = serving.settings
-    bootstrap = settings.kafka if broker is None else broker.bootstrap
-    worker = Worker(worker_config(settings, serving.credentials, bootstrap), serving.own)
+    settings, bootstrap = serving.settings, ground.bootstrap
+    worker = Worker(worker_config(settings, serving.credentials), serving.own, ground.backing)
 
     served, worker_stop = asyncio.Event(), asyncio.Event()
     connectors = _connectors(serving, worker, bootstrap)
@@ -221,9 +142,8 @@ async def _run_worker(serving: Serving, broker: EmbeddedBroker | None, stop: asy
             tasks.create_task(_run_connectors(connectors, served), name="connectors"),
             tasks.create_task(stopping, name="stopping"),
         ]
-        if broker is not None:
-            report = partial(_report, worker.counts)
-            beside.append(tasks.create_task(supervise(broker, report), name="broker"))
+        if ground.watch is not None:
+            beside.append(tasks.create_task(ground.watch(worker.counts), name="broker"))
         try:
             await worker.run(ready=lambda _: served.set(), stop=worker_stop)
         finally:
@@ -276,31 +196,7 @@ async def _run_more(
     await more.watch()
 
 
-def _report(counts: Counts, event: BrokerEvent) -> None:
-    if isinstance(event, BrokerEnded):
-        logger.warning(
-            "Kafka (pid %s) ended with status %s, starting it again", event.pid, event.returncode
-        )
-    elif isinstance(event, BrokerBack):
-        counts.broker_restarts += 1
-        logger.warning("Kafka is back at %s", event.bootstrap)
-    else:
-        logger.warning("Kafka does not start, next try in %g s: %s", event.delay_s, event.error)
-
-
-def kafka_config(settings: Settings, bootstrap: str) -> Any:
-    """Return how the worker reaches Kafka."""
-    from rowtide.stream.kafka.config import KafkaConfig
-
-    return KafkaConfig.of(
-        bootstrap,
-        settings.durability,
-        security=settings.kafka_security,
-        topic_prefix=settings.topic_prefix,
-    )
-
-
-def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) -> WorkerConfig:
+def worker_config(settings: Settings, credentials: Credentials) -> WorkerConfig:
     """Return what a worker needs."""
     from rowtide.core.balance import BalanceSettings
     from rowtide.core.limits import Limits
@@ -312,7 +208,6 @@ def worker_config(settings: Settings, credentials: Credentials, bootstrap: str) 
     from rowtide.stream.workers.worker_metrics import Watching
 
     return WorkerConfig(
-        kafka=kafka_config(settings, bootstrap),
         data_dir=settings.data_dir,
         credentials=WorkerCredentials(*credentials),
         host=settings.host,

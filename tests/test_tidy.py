@@ -22,7 +22,7 @@ MAY_IMPORT = {
 # The parts of the stream, from above: each imports itself and what stands to its right.
 STREAM_PARTS = (
     *("workers", "routing", "changes", "operations", "peers", "catalog"),
-    *("slots", "shards", "http", "kafka", "logs", "measures"),
+    *("slots", "shards", "http", "kafka", "local", "logs", "measures"),
 )
 # The core gets time, ids, the log and the store as arguments; it reads none of them itself.
 NOT_IN_CORE = re.compile(
@@ -49,7 +49,7 @@ ONLY_IN = {
     "mode": ("stream/workers/faust_*.py",),
     "psycopg2": ("connectors/postgres/server.py",),
     "pymysql": ("connectors/mysql/*.py",),
-    "rocksdict": ("stream/shards/row_store.py",),
+    "rocksdict": ("stream/local/store.py", "stream/shards/row_store.py"),
     "tantivy": ("connectors/tantivy/*.py",),
 }
 MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "base", "misc", "manager"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import TableShape
@@ -11,7 +12,9 @@ from rowtide.core.errors import Rejected
 from rowtide.core.schema import KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.kafka.cluster import Cluster
+
+if TYPE_CHECKING:
+    from rowtide.stream.kafka.cluster import Cluster
 
 __all__ = ["Place", "table_shape"]
 

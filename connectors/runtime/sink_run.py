@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_sink
@@ -23,10 +24,13 @@ from rowtide.connectors.runtime.place import Place, table_shape
 from rowtide.connectors.sink import Sink, traits_of
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.kafka import KafkaSource
 from rowtide.stream.changes.leases import TableLeases
 from rowtide.stream.changes.shard_follower import Unfinished
 from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
+
+if TYPE_CHECKING:
+    from rowtide.stream.changes.source import ChangeSource
+    from rowtide.stream.kafka.cluster import Cluster
 
 __all__ = ["SinkRun"]
 
@@ -104,7 +108,7 @@ class SinkRun(ConnectorRun):
         self._ending = asyncio.Event()
         pipeline = Pipeline(self._api, target, self.progress, self._ending)
         worker = self._worker = ChangeWorker(
-            self._api if cluster is None else KafkaSource(self._api, cluster),
+            self._api if cluster is None else _from_kafka(self._api, cluster),
             self._leases,
             lambda batch: self._handle(pipeline, batch),
             begin=begin_of(declaration.begin, "begin"),
@@ -166,3 +170,10 @@ def follower_settings(declaration: Declaration, sink: Sink) -> FollowerSettings:
         checkpoint_s=min(1.0, lease_s / 5),
         batch_changes_max=declaration.batch_rows or traits_of(sink).batch_rows,
     )
+
+
+def _from_kafka(api: ApiSource, cluster: Cluster) -> ChangeSource:
+    """Return what reads the logs at the brokers."""
+    from rowtide.stream.changes.kafka import KafkaSource  # With a library that takes its time.
+
+    return KafkaSource(api, cluster)

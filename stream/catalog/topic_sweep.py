@@ -11,8 +11,8 @@ import logging
 
 from rowtide.core.errors import StoreError
 from rowtide.stream.catalog.owner import CatalogOwner
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.logs.cluster import TopicCluster
+from rowtide.stream.logs.topics import TopicNames
 
 __all__ = ["TopicSweep"]
 
@@ -24,7 +24,7 @@ RETRY_S = 2.0
 class TopicSweep:
     """The sweeps of one worker, one each time it takes the catalog over."""
 
-    def __init__(self, catalog: CatalogOwner, cluster: Cluster, topics: TopicNames) -> None:
+    def __init__(self, catalog: CatalogOwner, cluster: TopicCluster, topics: TopicNames) -> None:
         self._catalog = catalog
         self._cluster = cluster
         self._topics = topics

@@ -29,8 +29,8 @@ from rowtide.stream.changes.api import ApiSource, Stream
 from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.group_offsets import GroupOffsets
-from rowtide.stream.kafka.topics import TopicNames
 from rowtide.stream.logs.log import Entry
+from rowtide.stream.logs.topics import TopicNames
 from rowtide.stream.operations.row_requests import change_selection_of
 
 __all__ = ["KafkaSource"]

@@ -27,7 +27,6 @@ from rowtide.stream.kafka.config import (
     TIME_OF,
     VERIFIED,
     KafkaConfig,
-    TopicSpec,
     topic_settings,
     verified_settings,
 )
@@ -37,8 +36,9 @@ from rowtide.stream.kafka.log import KafkaLog, append_many, read_many
 from rowtide.stream.kafka.metadata import PartitionFound, TopicFound
 from rowtide.stream.logs.cluster import Appends, Reads
 from rowtide.stream.logs.log import Entry, Log
+from rowtide.stream.logs.topics import TopicSpec
 
-__all__ = ["Cluster", "KafkaConfig", "TopicSpec"]
+__all__ = ["Cluster", "KafkaConfig"]
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,15 @@ class Cluster:
             await self.brokers.metadata([])
 
         await self.brokers.until_deadline(self.config.bootstrap, once)
+
+    @property
+    def answered_s(self) -> float | None:
+        """When a broker last answered, see ``TopicCluster``."""
+        return self.brokers.connections.answered_s
+
+    async def run(self) -> None:
+        """Follow who leads what, until cancelled."""
+        await self.brokers.watch()
 
     async def stop(self) -> None:
         """Drop every connection."""
@@ -190,6 +199,13 @@ class Cluster:
         wrong += self._wrong_replicas(await self._partitions(spec.name))
         if wrong:
             self._refuse({spec.name: wrong})
+
+    async def require_durable(self, specs: Sequence[TopicSpec], logs: Sequence[str]) -> None:
+        """Verify topics that may have been made by others, see ``TopicCluster``."""
+        for spec in specs:
+            await self.verify_durability(spec)
+        await self.verify_logs(logs)
+        await self.use_append_time([*(spec.name for spec in specs), *logs])
 
     async def verify_logs(self, topics: Sequence[str]) -> None:
         """Verify many logs as ``verify_durability`` does one; those that are no more are passed.

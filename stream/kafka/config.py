@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rowtide.stream.logs.topics import TopicSpec
+
 __all__ = [
     "APPEND_TIME",
     "TIME_OF",
     "KafkaConfig",
     "Security",
-    "TopicKind",
-    "TopicSpec",
     "topic_settings",
     "verified_settings",
 ]
@@ -43,8 +43,6 @@ VERIFIED = (
     "unclean.leader.election.enable",
 )
 """What a topic must have, whoever made it. Its other settings cost time or space at most."""
-
-TopicKind = Literal["log", "compacted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,24 +153,6 @@ class KafkaConfig:
     def batch_bytes_max(self) -> int:
         """Largest record batch: an append above it is refused before it is sent."""
         return self.record_bytes_max + BATCH_OVERHEAD
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSpec:
-    """A topic to be created. ``name`` is the full name, prefix included.
-
-    A ``log`` topic keeps everything until we trim it. A ``compacted`` topic keeps the last value
-    of each key, and its tombstones for ``tombstone_retention_s``.
-    """
-
-    name: str
-    partitions: int = 1
-    kind: TopicKind = "log"
-    tombstone_retention_s: float = 86400.0
-
-    def __post_init__(self) -> None:
-        if self.partitions < 1:
-            raise ValueError(f"topic {self.name} must have a partition, not {self.partitions}")
 
 
 def _durable_settings(config: KafkaConfig) -> dict[str, str]:

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Protocol
 
 from rowtide.core.errors import LogTrimmed, StoreError, Unavailable
 from rowtide.stream.kafka.brokers import LOST, Brokers
@@ -26,8 +24,9 @@ from rowtide.stream.kafka.fetch import EVERYTHING, OFFSET_OUT_OF_RANGE, Partitio
 from rowtide.stream.kafka.fetch_bytes import Told, Wanted
 from rowtide.stream.kafka.log import decoded
 from rowtide.stream.logs.log import Entry
+from rowtide.stream.logs.tails import Follower, Tail
 
-__all__ = ["Follower", "LogTails", "Tail"]
+__all__ = ["LogTails"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,32 +44,6 @@ PLACE_S = 2.0
 
 PAUSE_S = 0.1
 PAUSE_S_MAX = 5.0
-
-
-class Follower(Protocol):
-    """Who is told what a log has."""
-
-    def take(self, entries: Sequence[Entry], end: int, asked_s: float) -> None:
-        """Take the next entries, perhaps none; the log ended at ``end`` when or after asked."""
-        ...
-
-    def trimmed(self) -> None:
-        """Learn that the next entry is gone; the log is followed no more."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Tail:
-    """One log that is followed: ``offset`` is the next to read."""
-
-    topic: str
-    offset: int
-    follower: Follower
-    least: int = 0
-    """The log's end as of when its leader was found: a new leader may tell less for a moment."""
-    pause_s: float = 0.0
-    due_s: float = 0.0
-    left: bool = False
 
 
 class LogTails:

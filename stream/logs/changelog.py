@@ -1,9 +1,9 @@
 """The changelog of a slot, as its owner and its readers see it.
 
 It is a compacted list of entries, written in whole transactions by one writer at a time: ``fence``
-ends every former writer. It has two implementations under one contract suite: Kafka
-(``stream/kafka/changelog.py``) and the broker of the simulation (``tests/simulation``). What
-keys and values mean is the caller's.
+ends every former writer. It has three implementations under one contract suite: Kafka
+(``stream/kafka/changelog.py``), a local database (``stream/local/changelog.py``) and the broker of
+the simulation (``tests/simulation``). What keys and values mean is the caller's.
 """
 
 from __future__ import annotations

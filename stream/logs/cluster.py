@@ -1,7 +1,8 @@
 """A cluster of logs, as those use it who own slots.
 
-It has two implementations: Kafka (``stream/kafka/cluster.py``) and the broker of the simulation
-(``tests/simulation``). Topic names are full names, prefix included.
+It has three implementations: Kafka (``stream/kafka/cluster.py``), one local database
+(``stream/local/cluster.py``) and the broker of the simulation (``tests/simulation``). Topic names
+are full names, prefix included.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Protocol
 from rowtide.core.errors import StoreError
 from rowtide.stream.logs.changelog import ChangelogReader, ChangelogWriter
 from rowtide.stream.logs.log import Entry, Log
+from rowtide.stream.logs.topics import TopicSpec
 
-__all__ = ["Appends", "LogCluster", "Reads"]
+__all__ = ["Appends", "LogCluster", "Reads", "TopicCluster"]
 
 Appends = Sequence[tuple[Log, Sequence[tuple[bytes, bytes]]]]
 """What goes out together: per log the (key, value) pairs of one batch."""
@@ -67,4 +69,44 @@ class LogCluster(Protocol):
 
     def changelog_reader(self, topic: str, partition: int) -> ChangelogReader:
         """Return a reader of what is committed."""
+        ...
+
+
+class TopicCluster(LogCluster, Protocol):
+    """A cluster whose topics a worker makes and deletes. Start it before use, stop it after."""
+
+    @property
+    def answered_s(self) -> float | None:
+        """Return when it last answered, by ``time.monotonic``; None where it never did."""
+        ...
+
+    async def start(self) -> None:
+        """Wait until it answers. May be called again. Raises ``Unavailable``."""
+        ...
+
+    async def run(self) -> None:
+        """Do what it needs in the background, until cancelled."""
+        ...
+
+    async def stop(self) -> None:
+        """Release what ``start`` took."""
+        ...
+
+    async def topics(self) -> dict[str, int]:
+        """Return the topics of our prefix with their numbers of partitions."""
+        ...
+
+    async def create_topics(self, specs: Sequence[TopicSpec]) -> None:
+        """Create topics where they are missing. They take appends when this returns."""
+        ...
+
+    async def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics with all they hold. One that does not exist is no error."""
+        ...
+
+    async def require_durable(self, specs: Sequence[TopicSpec], logs: Sequence[str]) -> None:
+        """Raise where a setting of an existing topic could lose an acknowledged write.
+
+        ``logs`` are the shards' topics that exist.
+        """
         ...

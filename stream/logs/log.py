@@ -1,9 +1,10 @@
 """The log of one shard, as its owner and its readers see it.
 
-A log is an ordered list of entries with consecutive offsets from ``start`` to ``end``. It has three
-implementations under one contract suite: a Kafka topic (``stream/kafka/log.py``) and, for tests, a
-list (``tests/contract/memory_log.py``) and the broker of the simulation. This seam knows nothing of
-what entries mean: the append rule, claims and mutations are the caller's.
+A log is an ordered list of entries with consecutive offsets from ``start`` to ``end``. It has four
+implementations under one contract suite: a Kafka topic (``stream/kafka/log.py``), a part of a local
+database (``stream/local/log.py``) and, for tests, a list (``tests/contract/memory_log.py``) and the
+broker of the simulation. This seam knows nothing of what entries mean: the append rule, claims and
+mutations are the caller's.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from rowtide.core.errors import LogTrimmed, Rejected, StoreError
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import TopicSpec
-from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.logs.cluster import TopicCluster
+from rowtide.stream.logs.topics import TopicNames, TopicSpec
 
 __all__ = ["ShardLogs"]
 
@@ -22,7 +21,7 @@ logger = logging.getLogger(__name__)
 class ShardLogs:
     """Topics by the ids of their shards. ``slots`` is how many there are to spread shards over."""
 
-    def __init__(self, cluster: Cluster, topics: TopicNames, slots: int) -> None:
+    def __init__(self, cluster: TopicCluster, topics: TopicNames, slots: int) -> None:
         self._cluster = cluster
         self._topics = topics
         self.slots = slots

@@ -302,7 +302,9 @@ class LeaseKeeper:
     async def _answers(self, following: Sequence[Watched]) -> Sequence[list[Entry] | Exception]:
         """Return what comes next in each, or why that is not known in time."""
         items = [(watched.log, watched.view.end) for watched in following]
-        wait_s = self._settings.renew_s
+        # A slot opens after the first look at its leases: that waits for nothing new.
+        looked = all(watched.looked.is_set() for watched in following)
+        wait_s = self._settings.renew_s if looked else 0.0
         try:
             async with asyncio.timeout(wait_s + self._settings.answer_s):
                 return await self._cluster.read_many(items, bytes_max=READ_BYTES, wait_s=wait_s)

@@ -28,7 +28,7 @@ from pathlib import Path
 from rowtide.core.errors import StoreError, Unavailable
 from rowtide.core.mark import decode_mark, mark_key
 from rowtide.core.schema import ShardRange, Table
-from rowtide.stream.kafka.tails import LogTails
+from rowtide.stream.logs.tails import Tails
 from rowtide.stream.shards.copy import came_back, row_ranges
 from rowtide.stream.shards.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.slots.changelog_recovery import StartPassed, recover_rows
@@ -73,7 +73,7 @@ class Standby:
         path: Path,
         surroundings: Surroundings,
         *,
-        tails: LogTails,
+        tails: Tails,
         catalog_read: Callable[[], Awaitable[None]],
         catalog_proven: Callable[[], Awaitable[None]],
         tables: Callable[[int], Collection[tuple[Table, ShardRange]]],

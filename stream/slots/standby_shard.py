@@ -18,8 +18,8 @@ from rowtide.core.errors import Unavailable
 from rowtide.core.fold import Writes
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
-from rowtide.stream.kafka.tails import LogTails, Tail
 from rowtide.stream.logs.log import Entry
+from rowtide.stream.logs.tails import Tail, Tails
 from rowtide.stream.shards.replay import Range, replay, shard_at_mark, take
 from rowtide.stream.shards.row_store import RowStore, StoreFailed
 
@@ -60,7 +60,7 @@ class StandbyShard:
         table: Table,
         place: ShardRange,
         rows: RowStore,
-        tails: LogTails,
+        tails: Tails,
         learned: Callable[[StandbyShard, int], None],
         *,
         limits: Limits,

@@ -9,8 +9,8 @@ from typing import Any
 
 from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
-from rowtide.stream.kafka.topics import TopicNames
 from rowtide.stream.logs.cluster import LogCluster
+from rowtide.stream.logs.topics import TopicNames
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.index_links import IndexLinks
 from rowtide.stream.slots.handover_links import HandoverLinks

@@ -24,7 +24,7 @@ from rowtide.core.errors import StoreError, Unavailable, invalid
 from rowtide.stream.peers.hop import NOBODY, HopClient
 from rowtide.stream.peers.peers import Answers, Peers, silent
 from rowtide.stream.slots.lease_keeper import LeaseKeeper
-from rowtide.stream.workers.faust_membership import Membership
+from rowtide.stream.workers.backing import Membership
 from rowtide.stream.workers.roster import Roster
 
 __all__ = ["HAND_OVER", "LEAVING", "Handover"]

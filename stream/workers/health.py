@@ -20,7 +20,7 @@ from rowtide.core.authentication import KNOWN_S_MAX
 from rowtide.core.errors import Unavailable
 from rowtide.stream.http.edge import Edge
 from rowtide.stream.http.pages import PageAnswer, said
-from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.logs.cluster import TopicCluster
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.slots.slot import Slot
 
@@ -42,7 +42,7 @@ class Health:
         self,
         edge: Edge,
         slots: Mapping[int, Slot],
-        cluster: Cluster,
+        cluster: TopicCluster,
         *,
         data_dir: Path,
         free_bytes_min: int,
@@ -106,7 +106,7 @@ class Health:
     @property
     def broker_age_s(self) -> float | None:
         """How long ago a broker last answered; None where none ever did."""
-        answered_s = self._cluster.brokers.connections.answered_s
+        answered_s = self._cluster.answered_s
         return None if answered_s is None else time.monotonic() - answered_s
 
     @property

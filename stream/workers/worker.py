@@ -1,6 +1,6 @@
 """One worker: everything of rowtide that runs in a process, put together.
 
-Starts in this order: its directory, Kafka's topics, leases, membership; the slots that the group
+Starts in this order: its directory, its topics, leases, membership; the slots that the group
 gives it open by themselves; then clients are let in. Stops in the reverse order: clients first,
 then the group, then slots, one by one as other workers ask for them (flushed, answered, released).
 """
@@ -23,9 +23,7 @@ from rowtide.stream.changes.exact_rows import ExactRows
 from rowtide.stream.http.edge import Edge
 from rowtide.stream.http.listening import bind, reachable
 from rowtide.stream.http.pages import introduction
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.tails import LogTails
-from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.logs.topics import TopicNames
 from rowtide.stream.measures.clock import Clock
 from rowtide.stream.measures.collector import tune_collector
 from rowtide.stream.measures.consumption import Consumption
@@ -60,10 +58,10 @@ from rowtide.stream.slots.local_rows import remove_old
 from rowtide.stream.slots.slot import Slot
 from rowtide.stream.slots.standby import Standby
 from rowtide.stream.slots.surroundings import SlotLinks, Surroundings
+from rowtide.stream.workers.backing import Backing, Member, Membership
 from rowtide.stream.workers.balancer import Balancer
 from rowtide.stream.workers.cluster_operations import ClusterOperations
 from rowtide.stream.workers.disk_watch import watch_disk
-from rowtide.stream.workers.faust_membership import Membership, MembershipConfig
 from rowtide.stream.workers.handover import Handover
 from rowtide.stream.workers.health import Health
 from rowtide.stream.workers.metrics import Metrics
@@ -90,14 +88,16 @@ GRACE_S = 0.5
 class Worker:
     """Runs until told to stop. Raises what makes a start impossible.
 
-    ``own`` is ``config.data_dir``, locked by the caller from before until after.
+    ``own`` is ``config.data_dir``, locked by the caller from before until after. ``backing`` is
+    where the logs are.
     """
 
-    def __init__(self, config: WorkerConfig, own: WorkerDirectory) -> None:
+    def __init__(self, config: WorkerConfig, own: WorkerDirectory, backing: Backing) -> None:
         self.config = config
         self._own = own
         self.port = config.port
-        self._cluster = Cluster(config.kafka)
+        self._backing = backing
+        self._cluster = backing.cluster
         self._started_s = time.time()
         self.counts = Counts()
         self._leased: Mapping[int, str] | None = None
@@ -146,7 +146,7 @@ class Worker:
         self._assemble(directory, topics, slots, tasks)
         await self._hop_server.serve_on(hops)
         await self._edge.serve_on(listener)  # For probes; clients come later.
-        tasks.create_task(self._cluster.brokers.watch(), name="leaders")
+        tasks.create_task(self._cluster.run(), name="cluster")
         tasks.create_task(self._health.run(), name="health")
         tasks.create_task(self._leases.run(), name="leases")
         tasks.create_task(self._leases.watch(slots), name="others' leases")
@@ -182,17 +182,14 @@ class Worker:
         await self._stop()
 
     async def _create_topics(self) -> TopicNames:
-        prefix = self.config.kafka.topic_prefix
+        prefix = self._backing.topic_prefix
         topics = TopicNames(prefix, f"{prefix}-rows-changelog")
         existing = await self._cluster.topics()
         # Fixed at the first start: another number is passed over, and waited for in no topic.
         wanted = topics.system(existing.get(topics.lease, self.config.slots))
         await self._cluster.create_topics([spec for spec in wanted if spec.name not in existing])
-        for spec in wanted:
-            await self._cluster.verify_durability(spec)
         logs = [name for name in existing if name.startswith(topics.shard(""))]
-        await self._cluster.verify_logs(logs)
-        await self._cluster.use_append_time([*(spec.name for spec in wanted), *logs])
+        await self._cluster.require_durable(wanted, logs)
         return topics
 
     def _assemble(
@@ -223,11 +220,11 @@ class Worker:
             topics.lease,
             owner=directory.owner,
             address=self._hop_address,
-            dead=directory.dead,
-            settings=config.lease,
+            dead=self._backing.dead_owners(directory),
+            settings=self._backing.lease(config.lease),
             counts=self.counts,
         )
-        self._tails = LogTails(self._cluster.brokers, clock_s=lease_clock)
+        self._tails = self._backing.tails(lease_clock)
         self._roster = Roster(self._new_slot, tasks, self._new_standby, self._remove_left)
         self._roster.look_after(range(slots))
         self._peers = Peers(self._hop, self._owners, self.catalog, address=self._hop_address)
@@ -376,9 +373,9 @@ class Worker:
             lease_age_s=self._leases.age_s,
             free_bytes_min=config.free_bytes_min,
         )
-        kafka = config.kafka
+        backing = self._backing
         self._status = WorkerStatus(
-            parts, kafka.bootstrap, kafka.durability, self._hop_address, self._started_s
+            parts, backing.place, backing.durability, self._hop_address, self._started_s
         )
         self._admin = AdminOperations(
             self.directory, self._placement, self._status.told, self._clock.set
@@ -414,24 +411,17 @@ class Worker:
         return self._owner.catalog
 
     def _new_membership(self, directory: WorkerDirectory, count: int) -> Membership:
-        kafka = self.config.kafka
-
-        settings = MembershipConfig(
-            bootstrap=kafka.bootstrap,
-            group=kafka.topic_prefix,
+        member = Member(
             instance=directory.instance,
             address=self._hop_address,
             slots=count,
             standbys=self.config.standbys,
-            security=kafka.security,
-        )
-        return Membership(
-            settings,
             on_standby=lambda slots: self._roster.stand_by(slots),
             on_assigned=lambda slots: self._roster.assign(slots),
             on_revoked=lambda slots: self._roster.revoke(slots),
             on_lost=self._lost.set,
         )
+        return self._backing.membership(member)
 
     async def _end_with_group(self) -> None:
         """End the worker if its place in the group is not kept: slots would come and go no more."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from rowtide.core.balance import BalanceSettings
 from rowtide.core.limits import Limits
 from rowtide.stream.http.limits import HttpLimits
-from rowtide.stream.kafka.config import KafkaConfig
 from rowtide.stream.routing.introduction import Credentials
 from rowtide.stream.slots.lease_keeper import LeaseSettings
 from rowtide.stream.slots.settings import SlotSettings
@@ -28,7 +27,6 @@ class WorkerConfig:
     other workers; all workers of a cluster need the same number.
     """
 
-    kafka: KafkaConfig
     data_dir: Path
     credentials: Credentials
     host: str = "127.0.0.1"

@@ -61,11 +61,12 @@ class WorkerDirectory:
         self.instance: str = stored.get("instance", "") if same_file else ""
         """Name of this worker across restarts; a copied directory gets another."""
         self.instance = self.instance or f"worker-{secrets.token_hex(6)}"
-        self.dead: frozenset[bytes] = frozenset(
-            bytes.fromhex(owner)
-            for owner in stored.get("owners", [])
-            if same_file and stored.get("boot") and stored["boot"] == _boot_id()
+        self.former: frozenset[bytes] = frozenset(
+            bytes.fromhex(owner) for owner in stored.get("owners", [])
         )
+        """Owners from before, also where this is a copy, or the machine has booted since."""
+        same_boot = stored.get("boot") and stored["boot"] == _boot_id()
+        self.dead = self.former if same_file and same_boot else frozenset()
         self._cluster: str = stored.get("cluster", "")
         self._store()
 

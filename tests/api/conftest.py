@@ -1,7 +1,11 @@
-"""One running server for a whole test run, and tables on it that go when their test has ended."""
+"""One running server for a whole test run, and tables on it that go when their test has ended.
+
+Its logs are in the embedded Kafka, or in a local log with ``ROWTIDE_TEST_LOG=local``.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import count
@@ -13,10 +17,12 @@ from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import NotReady, Ready, Up
 
-__all__ = ["KEY", "MakeTable", "client", "make_table", "server"]
+__all__ = ["KEY", "LOG", "MakeTable", "client", "make_table", "server"]
 
 MakeTable = Callable[..., str]
 KEY = (KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER))
+LOG = ["--log", os.environ.get("ROWTIDE_TEST_LOG", "kafka")]
+"""Options of every server that these tests start."""
 _numbers = count()
 
 
@@ -26,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
     folder = tmp_path_factory.mktemp("server")
     with (folder / "output").open("wb") as output:
         # How often tables may be made is a bound of its own: test_table_throttle.py.
-        options = ["--port", "0", "--table-operations-per-s", "0"]
+        options = [*LOG, "--port", "0", "--table-operations-per-s", "0"]
         with Up(folder / "data", options=options, output=output) as up:
             try:
                 ready = up.start()

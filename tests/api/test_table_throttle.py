@@ -13,6 +13,7 @@ from rowtide.core.limits import Limits
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready, Up
 from tests.api.calls import OK, refusal
+from tests.api.conftest import LOG
 
 pytestmark = pytest.mark.system
 
@@ -24,7 +25,7 @@ BURST = Limits().table_operations_burst
 def ready(tmp_path: Path) -> Iterator[Ready]:
     """A server of its own: the one that the other tests share takes tables at any rate."""
     log = (tmp_path / "output").open("wb")
-    with log, Up(tmp_path / "data", options=["--port", "0"], output=log) as up:
+    with log, Up(tmp_path / "data", options=[*LOG, "--port", "0"], output=log) as up:
         yield up.start()
 
 

@@ -32,6 +32,7 @@ def test_every_setting_can_be_a_variable() -> None:
         "host": ("0.0.0.0", "0.0.0.0"),
         "port": ("1", 1),
         "instance": ("abc", "abc"),
+        "log": ("kafka", "kafka"),
         "kafka": ("h:1,i:2", "h:1,i:2"),
         "topic_prefix": ("p", "p"),
         "durability": ("replicated", "replicated"),

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from rowtide.cli.credentials import CREDENTIALS, DamagedFile, load_or_create
+from rowtide.cli.kafka_start import ClusterUnreachable, _JarProgress, _StartEnded
 from rowtide.cli.log_format import LIBRARIES, set_up_logging
-from rowtide.cli.serving import ClusterUnreachable, _JarProgress, _StartEnded
 from rowtide.cli.settings import Settings
 from rowtide.cli.start_failures import told_failure
 from rowtide.cli.up import endpoint_of
@@ -46,7 +46,7 @@ FAILURES: list[tuple[BaseException, int, str]] = [
     (NotDurable("topic t is not fsync"), 1, "topic t is not fsync"),
     (Unavailable("topics: no answer within 30 s"), 3, "topics: no answer within 30 s"),
     (OutcomeUnknown(), 3, "Operation timeout."),
-    (CorruptRecord("no schema known"), 1, "Kafka holds a record that this version cannot read"),
+    (CorruptRecord("no schema known"), 1, "A log holds a record that this version cannot read"),
     (KeyError("x"), 1, "rowtide stopped on an error of its own: KeyError: 'x'"),
 ]
 

@@ -11,7 +11,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from rowtide.core.errors import StoreError, Unavailable
 from rowtide.stream.kafka.append import MAGIC, NO_PRODUCER, UNCOMPRESSED, Append
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import TopicKind, TopicSpec
+from rowtide.stream.logs.topics import TopicKind, TopicSpec
 
 pytestmark = pytest.mark.kafka
 

@@ -13,9 +13,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from rowtide.core.errors import LogTrimmed, Rejected
 from rowtide.stream.kafka.changelog import KafkaChangelogReader, KafkaChangelogWriter
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig, TopicSpec
+from rowtide.stream.kafka.config import KafkaConfig
 from rowtide.stream.kafka.fetch import Place
 from rowtide.stream.logs.changelog import Change, ChangelogEntry, Fenced
+from rowtide.stream.logs.topics import TopicSpec
 
 pytestmark = pytest.mark.kafka
 

@@ -1,4 +1,4 @@
-"""What every cluster keeps, Kafka and the broker of the simulation alike: changelogs, many appends.
+"""What every cluster keeps, Kafka, a local one and the simulated broker: changelogs, many appends.
 
 What only Kafka can show (batches on the wire, other clients) is in ``test_changelog.py``.
 """
@@ -7,33 +7,42 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from rowtide.core.errors import LogTrimmed, Unavailable
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig, TopicSpec
+from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.local.cluster import LocalCluster
 from rowtide.stream.logs.changelog import Change, ChangelogEntry, ChangelogWriter, Fenced
 from rowtide.stream.logs.cluster import LogCluster
 from rowtide.stream.logs.log import Entry, Log
+from rowtide.stream.logs.topics import TopicSpec
 from tests.simulation.broker import Broker
 from tests.simulation.memory_cluster import MemoryCluster
 from tests.simulation.network import Link, Network
 
-CLUSTERS = ["simulated", pytest.param("kafka", marks=pytest.mark.kafka)]
+CLUSTERS = ["simulated", "local", pytest.param("kafka", marks=pytest.mark.kafka)]
 
 
 @pytest.fixture(params=CLUSTERS)
-async def some(request: pytest.FixtureRequest, topic: str) -> AsyncIterator[LogCluster]:
+async def some(
+    request: pytest.FixtureRequest, topic: str, tmp_path: Path
+) -> AsyncIterator[LogCluster]:
     """A cluster with a changelog ``topic``, and a log ``topic``-log of two partitions."""
     if request.param == "simulated":
         yield MemoryCluster(Link(Network(Broker(), Random(1))))
         return
+    specs = [TopicSpec(topic, kind="compacted"), TopicSpec(f"{topic}-log", 2)]
+    if request.param == "local":
+        async with LocalCluster(tmp_path / "log", prefix="rowtide") as local:
+            await local.create_topics(specs)
+            yield local
+        return
     async with Cluster(KafkaConfig(request.getfixturevalue("broker"))) as cluster:
-        await cluster.create_topics(
-            [TopicSpec(topic, kind="compacted"), TopicSpec(f"{topic}-log", 2)]
-        )
+        await cluster.create_topics(specs)
         yield cluster
         await cluster.delete_topics([topic, f"{topic}-log"])
 

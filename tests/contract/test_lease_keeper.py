@@ -11,7 +11,7 @@ import pytest
 from rowtide.core.errors import Unavailable
 from rowtide.core.lease import RENEW
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import TopicSpec
+from rowtide.stream.logs.topics import TopicSpec
 from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings, lease_clock
 
 pytestmark = pytest.mark.kafka

@@ -1,29 +1,34 @@
-"""What every log keeps, in memory and on a real broker alike."""
+"""What every log keeps, in memory, in a local database and on a real broker alike."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from rowtide.core.errors import LogTrimmed, Rejected, Unavailable
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig, TopicSpec
+from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.local.cluster import LocalCluster
 from rowtide.stream.logs.log import Entry, Log
+from rowtide.stream.logs.topics import TopicSpec
 from tests.contract.memory_log import MemoryLog
 from tests.simulation.broker import Broker
 from tests.simulation.memory_cluster import MemoryCluster
 from tests.simulation.network import Link, Network
 
-LOGS = ["memory", "simulated", pytest.param("kafka", marks=pytest.mark.kafka)]
+LOGS = ["memory", "simulated", "local", pytest.param("kafka", marks=pytest.mark.kafka)]
 MIB = 1 << 20
 SOON_S = 10.0
 
 
 @pytest.fixture(params=LOGS)
-async def writers(request: pytest.FixtureRequest, topic: str) -> AsyncIterator[tuple[Log, Log]]:
+async def writers(
+    request: pytest.FixtureRequest, topic: str, tmp_path: Path
+) -> AsyncIterator[tuple[Log, Log]]:
     """Two writers' handles on one new, empty log."""
     if request.param == "memory":
         log = MemoryLog()
@@ -32,6 +37,11 @@ async def writers(request: pytest.FixtureRequest, topic: str) -> AsyncIterator[t
     if request.param == "simulated":
         simulated = MemoryCluster(Link(Network(Broker(), Random(1))))
         yield simulated.log(topic), simulated.log(topic)
+        return
+    if request.param == "local":
+        async with LocalCluster(tmp_path / "log", prefix="rowtide") as local:
+            await local.create_topics([TopicSpec(topic)])
+            yield local.log(topic), local.log(topic)
         return
     # By hand, not as a fixture of this test: the ones in memory need no broker.
     async with Cluster(KafkaConfig(request.getfixturevalue("broker"))) as cluster:

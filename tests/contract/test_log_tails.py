@@ -9,9 +9,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rowtide.stream.kafka.cluster import Cluster, TopicSpec
-from rowtide.stream.kafka.tails import BYTES_EACH, LogTails, Tail
+from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.kafka.tails import BYTES_EACH, LogTails
 from rowtide.stream.logs.log import Entry
+from rowtide.stream.logs.tails import Tail
+from rowtide.stream.logs.topics import TopicSpec
 
 pytestmark = pytest.mark.kafka
 

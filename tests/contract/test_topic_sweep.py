@@ -22,8 +22,8 @@ from rowtide.core.schema import STRING, KeyColumn, ShardRange, Table, TableOptio
 from rowtide.stream.catalog.owner import CatalogOwner
 from rowtide.stream.catalog.topic_sweep import TopicSweep
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig, TopicSpec
-from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.logs.topics import TopicNames, TopicSpec
 from tests.contract.memory_log import MemoryLog
 
 pytestmark = pytest.mark.kafka

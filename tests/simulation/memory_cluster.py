@@ -10,10 +10,10 @@ from itertools import islice
 from typing import Any
 
 from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
-from rowtide.stream.kafka.config import TopicSpec
 from rowtide.stream.logs.changelog import Change, ChangelogEntry, Changes, Fenced
 from rowtide.stream.logs.cluster import Appends, Reads
 from rowtide.stream.logs.log import Entry, Log
+from rowtide.stream.logs.topics import TopicSpec
 from tests.simulation.broker import Changelog, Pairs, Partition, Place
 from tests.simulation.network import Fate, Link, Reply, resolve
 

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from rowtide.core.errors import LogTrimmed, StoreError
-from rowtide.stream.kafka.tails import PAUSE_S, WAIT_S, Follower, Tail
+from rowtide.stream.kafka.tails import PAUSE_S, WAIT_S
+from rowtide.stream.logs.tails import Follower, Tail
 from tests.simulation.memory_cluster import MemoryCluster
 
 __all__ = ["MemoryTails"]

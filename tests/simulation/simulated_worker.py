@@ -21,8 +21,8 @@ from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.catalog.owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.tails import LogTails
-from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.logs.tails import Tails
+from rowtide.stream.logs.topics import TopicNames
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.operations.index import INDEX_FINISH, INDEX_STATE, IndexOperations
 from rowtide.stream.operations.reshape import (
@@ -323,7 +323,7 @@ class SimulatedWorker:
             number,
             NO_PATH,
             self._surroundings(),
-            tails=cast(LogTails, self.tails),
+            tails=cast(Tails, self.tails),
             catalog_read=self._catalog_read,
             catalog_proven=self._catalog_proven,
             tables=lambda slot: [*self.reshapes.ended(slot), *self._tables_of(slot)],

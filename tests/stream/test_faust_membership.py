@@ -23,7 +23,8 @@ from aiokafka import AIOKafkaProducer
 
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from rowtide.stream.kafka.cluster import Cluster, KafkaConfig, TopicSpec
+from rowtide.stream.kafka.cluster import Cluster, KafkaConfig
+from rowtide.stream.logs.topics import TopicSpec
 from rowtide.stream.workers import faust_app
 from rowtide.stream.workers.faust_membership import (
     Membership,

@@ -13,7 +13,7 @@ import pytest
 from rowtide.core.authentication import KNOWN_S_MAX, Authenticator
 from rowtide.core.errors import Unavailable
 from rowtide.stream.http.edge import Edge
-from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.logs.cluster import TopicCluster
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.row_store import StoreFailed
 from rowtide.stream.slots.failures import StoreBehind
@@ -28,12 +28,11 @@ def reasons_of(
     """Return what a worker says that has read its keys ``age_s`` ago, has a slot, or has lost."""
     authenticator = Authenticator(lambda _: None, lambda _: True, lambda: age_s)
     edge = SimpleNamespace(authenticator=authenticator, leaving=False, admitting=True)
-    connections = SimpleNamespace(answered_s=time.monotonic())
-    cluster = SimpleNamespace(brokers=SimpleNamespace(connections=connections))
+    cluster = SimpleNamespace(answered_s=time.monotonic())
     health = Health(
         cast(Edge, edge),
         {} if slot is None else {3: cast(Slot, slot)},
-        cast(Cluster, cluster),
+        cast(TopicCluster, cluster),
         data_dir=tmp_path,
         free_bytes_min=0,
         counts=Counts(),

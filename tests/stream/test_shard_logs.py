@@ -9,7 +9,7 @@ import pytest
 
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable, no_table
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.logs.topics import TopicNames
 from rowtide.stream.shards.logs import ShardLogs
 
 TOPICS = TopicNames("p", "changelog")

@@ -15,8 +15,7 @@ from rowtide.core.schema import ShardRange
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.catalog.owner import CatalogOwner, Decide
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import TopicSpec
-from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.logs.topics import TopicNames, TopicSpec
 from rowtide.stream.operations.admin import instance_document
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.operations.index import IndexOperations

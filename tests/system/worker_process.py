@@ -26,6 +26,9 @@ from rowtide.stream.kafka.config import KafkaConfig
 from rowtide.stream.routing.introduction import Credentials
 from rowtide.stream.slots.lease_keeper import LeaseSettings
 from rowtide.stream.slots.settings import SlotSettings
+from rowtide.stream.workers.backing import Backing
+from rowtide.stream.workers.kafka_backing import KafkaBacking
+from rowtide.stream.workers.local_backing import LocalBacking
 from rowtide.stream.workers.worker import Worker
 from rowtide.stream.workers.worker_config import WorkerConfig
 from rowtide.stream.workers.worker_directory import WorkerDirectory
@@ -40,6 +43,7 @@ def main() -> None:
     parser.add_argument("--ready-file", type=Path, required=True)
     parser.add_argument("--cache-dir", type=Path, required=True)
     parser.add_argument("--kafka", default="")
+    parser.add_argument("--log", choices=["kafka", "local"], default="kafka")
     parser.add_argument("--advertise", default="")
     parser.add_argument("--durability", choices=["fsync", "replicated"], default="fsync")
     parser.add_argument("--flush-s", type=float, default=10.0)
@@ -58,25 +62,29 @@ def main() -> None:
     own = WorkerDirectory(wanted.data_dir)
     with _broker(wanted) as broker:
         bootstrap = wanted.kafka or (broker.bootstrap if broker else "")
-        uvloop.run(_serve(Worker(_config(wanted, bootstrap), own), broker, wanted.ready_file))
+        backing = _backing(wanted, bootstrap)
+        worker = Worker(_config(wanted), own, backing)
+        uvloop.run(_serve(worker, broker, wanted.ready_file))
 
 
 @contextlib.contextmanager
 def _broker(wanted: argparse.Namespace) -> Iterator[EmbeddedBroker | None]:
-    if wanted.kafka:
+    if wanted.kafka or wanted.log == "local":
         yield None
         return
     with EmbeddedBroker(EmbeddedConfig(wanted.data_dir / "kafka", wanted.cache_dir)) as broker:
         yield broker
 
 
-def _config(wanted: argparse.Namespace, bootstrap: str) -> WorkerConfig:
+def _backing(wanted: argparse.Namespace, bootstrap: str) -> Backing:
+    prefix = wanted.topic_prefix or f"system{wanted.data_dir.name}"
+    if wanted.log == "local":
+        return LocalBacking(wanted.data_dir / "log", topic_prefix=prefix)
+    return KafkaBacking(KafkaConfig.of(bootstrap, wanted.durability, topic_prefix=prefix))
+
+
+def _config(wanted: argparse.Namespace) -> WorkerConfig:
     return WorkerConfig(
-        kafka=KafkaConfig.of(
-            bootstrap,
-            wanted.durability,
-            topic_prefix=wanted.topic_prefix or f"system{wanted.data_dir.name}",
-        ),
         data_dir=wanted.data_dir,
         credentials=CREDENTIALS,
         slots=wanted.slots,

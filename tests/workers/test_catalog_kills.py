@@ -21,7 +21,7 @@ import pytest
 from rowtide.cli.client import Access, Client, NoAnswer, ServerError
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.logs.topics import TopicNames
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.workers.conftest import UNAVAILABLE, Retrying, Workers, repeated
 from tests.workers.test_forwarding import create

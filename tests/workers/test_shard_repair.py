@@ -15,8 +15,8 @@ from rowtide.cli.client import Client, ServerError
 from rowtide.cli.main import main
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig, TopicSpec
-from rowtide.stream.kafka.topics import TopicNames
+from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.logs.topics import TopicNames, TopicSpec
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.workers.conftest import SLOTS, Workers, repeated
 from tests.workers.test_forwarding import create

@@ -1,12 +1,31 @@
-"""Names of rowtide's Kafka topics, and what each must be."""
+"""Names of rowtide's topics, and what each must be. A topic is Kafka's, or one of the local log."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from rowtide.stream.kafka.config import TopicSpec
+__all__ = ["TopicKind", "TopicNames", "TopicSpec"]
 
-__all__ = ["TopicNames"]
+TopicKind = Literal["log", "compacted"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic to be created. ``name`` is the full name, prefix included.
+
+    A ``log`` topic keeps everything until we trim it. A ``compacted`` topic keeps the last value
+    of each key, and its tombstones for ``tombstone_retention_s``.
+    """
+
+    name: str
+    partitions: int = 1
+    kind: TopicKind = "log"
+    tombstone_retention_s: float = 86400.0
+
+    def __post_init__(self) -> None:
+        if self.partitions < 1:
+            raise ValueError(f"topic {self.name} must have a partition, not {self.partitions}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,461 @@
+"""What only the local log can show: its disk, its one writer, and how its changelog shrinks."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable
+from rowtide.stream.local import writer as writer_module
+from rowtide.stream.local.cluster import LocalCluster
+from rowtide.stream.local.layout import FORMAT_KEY
+from rowtide.stream.local.store import (
+    Batch,
+    LogStore,
+    OtherFormat,
+    StoreBusy,
+    WriteFailed,
+    new_batch,
+)
+from rowtide.stream.logs.changelog import Change, ChangelogEntry, Fenced
+from rowtide.stream.logs.log import Log
+from rowtide.stream.logs.topics import TopicSpec
+from tests.system.small_disk import Ballast, NoDisk, small_disk
+
+LOG, CHANGELOG = "rowtide.shard.s1", "rowtide-rows-changelog"
+SPECS = [TopicSpec(LOG, 2), TopicSpec(CHANGELOG, 2, "compacted")]
+SOON_S = 20.0
+MIB = 1 << 20
+DAY_MS = 86_400_000
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, clock_ms: Callable[[], int] = lambda: 0
+) -> AsyncIterator[LocalCluster]:
+    """Yield a cluster with its topics, which opens its database again after failures."""
+    cluster = LocalCluster(path, prefix="rowtide", clock_ms=clock_ms)
+    async with cluster, asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(cluster.run(), name="cluster")
+        await cluster.create_topics(SPECS)
+        yield cluster
+        running.cancel()
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    async with opened(tmp_path / "log") as found:
+        yield found
+
+
+async def append(log: Log, *values: str) -> int:
+    return await log.append([(b"k", value.encode()) for value in values], deadline_s=SOON_S)
+
+
+async def values(log: Log) -> str:
+    start, _ = await log.bounds()
+    return " ".join(e.value.decode() for e in await log.read(start, bytes_max=MIB))
+
+
+# The disk.
+
+
+async def test_logs_are_as_they_were_after_the_database_was_closed(tmp_path: Path) -> None:
+    async with opened(tmp_path / "log") as cluster:
+        first, second = cluster.log(LOG), cluster.log(LOG, 1)
+        await append(first, "a", "b", "c")
+        await first.trim(2)
+        await append(second, "d")
+        await second.trim(1)
+    async with opened(tmp_path / "log") as cluster:
+        assert await cluster.topics() == {LOG: 2}
+        assert await cluster.log(LOG).bounds() == (2, 3)
+        assert await values(cluster.log(LOG)) == "c"
+        assert await append(cluster.log(LOG, 1), "e") == 1
+
+
+async def test_a_second_process_on_the_directory_is_refused(
+    tmp_path: Path, cluster: LocalCluster
+) -> None:
+    with pytest.raises(StoreBusy, match="in use"):
+        await LocalCluster(tmp_path / "log", prefix="rowtide").start()
+
+
+async def test_a_database_of_another_version_is_refused(tmp_path: Path) -> None:
+    store = LogStore(tmp_path / "log")
+    store.open()
+    batch = new_batch()
+    batch.put(FORMAT_KEY, b"99")
+    store.write(batch)
+    store.close()
+    with pytest.raises(OtherFormat, match="99"):
+        await LocalCluster(tmp_path / "log", prefix="rowtide").start()
+
+
+async def test_a_file_in_place_of_the_directory_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("")
+    with pytest.raises(Unavailable, match="cannot be read"):
+        await LocalCluster(tmp_path / "log", prefix="rowtide").start()
+
+
+def torn(content: bytes, how: str) -> bytes:
+    """Return a write-ahead log of which the last write did not reach the disk as it was."""
+    if how.startswith("cut"):
+        return content[: -int(how.split()[1])]
+    if how == "zeros":
+        return content[:-40] + bytes(40)
+    return content[:-20] + bytes(byte ^ 0xFF for byte in content[-20:])
+
+
+@pytest.mark.parametrize("how", ["cut 1", "cut 30", "cut 90", "zeros", "garbage"])
+async def test_a_torn_last_write_is_dropped_whole_and_no_other(
+    tmp_path: Path, cluster: LocalCluster, how: str
+) -> None:
+    log = cluster.log(LOG)
+    await append(log, "a", "b")
+    await append(log, "c")
+    await append(log, "d" * 40, "e" * 40)
+    copy = shutil.copytree(tmp_path / "log", tmp_path / "copy")
+    wal = max(copy.glob("*.log"))
+    wal.write_bytes(torn(wal.read_bytes(), how))
+    async with opened(copy) as crashed:
+        assert await values(crashed.log(LOG)) == "a b c"
+        assert await append(crashed.log(LOG), "f") == 3
+
+
+async def test_an_entry_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
+    async with opened(tmp_path / "log") as cluster:
+        for letter in "abcd":
+            await append(cluster.log(LOG), letter * 100_000)
+    # Closing flushed it to a file of tables.
+    [table] = (tmp_path / "log").glob("*.sst")
+    content = bytearray(table.read_bytes())
+    content[50] ^= 0xFF
+    table.write_bytes(content)
+    with pytest.raises(Unavailable, match="cannot be read"):
+        async with opened(tmp_path / "log") as cluster:
+            await cluster.log(LOG).read(0, bytes_max=MIB)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    try:
+        with small_disk(tmp_path / "disk", 64 * MIB) as found:
+            yield found
+    except NoDisk as error:
+        pytest.skip(str(error))
+
+
+async def test_a_full_disk_acknowledges_nothing_and_passes(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "REOPEN_S", 0.02)
+    acknowledged: list[int] = []
+    async with opened(disk / "log") as cluster:
+        log = cluster.log(LOG)
+        ballast = Ballast(disk)
+        ballast.leave(3 * MIB)
+        while (base := await outcome(log, str(len(acknowledged)) * MIB)) == len(acknowledged):
+            acknowledged.append(base)
+        assert isinstance(base, OutcomeUnknown), "RocksDB was given it"
+        await log.disconnect()
+        with pytest.raises(Unavailable, match="does not answer"):
+            await append(log, "meanwhile")
+        ballast.drop()
+        end = await until_open(log)
+        assert len(acknowledged) <= end <= len(acknowledged) + 1
+        found = [e.value.decode()[0] for e in await log.read(0, bytes_max=32 * MIB)]
+        assert found == [str(number) for number in range(end)]
+        assert await append(log, "again") == end
+    async with opened(disk / "log") as cluster:
+        assert await cluster.log(LOG).end() == end + 1
+
+
+async def until_open(log: Log) -> int:
+    """Return a log's end, once it answers again."""
+    async with asyncio.timeout(SOON_S):
+        while True:
+            try:
+                return await log.end()
+            except Unavailable:
+                await asyncio.sleep(0.01)
+
+
+# The writer.
+
+
+class CountingStore:
+    """Counts the writes of a store, and fails the next one, before or after it is done."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.count = 0
+        self.fails = ""
+        self.gate = threading.Event()
+        """Writes wait while it is not set."""
+        self.gate.set()
+        self._write = cluster.store.write
+        cluster.store.write = self.write  # type: ignore[method-assign]
+
+    def write(self, batch: Batch) -> None:
+        self.count += 1
+        self.gate.wait(SOON_S)
+        fails, self.fails = self.fails, ""
+        if fails == "before":
+            raise WriteFailed("as asked")
+        self._write(batch)
+        if fails == "after":
+            raise WriteFailed("as asked")
+
+
+async def test_appends_that_wait_together_are_one_write(cluster: LocalCluster) -> None:
+    store = CountingStore(cluster)
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(20):
+            log = cluster.log(LOG, number % 2)
+            tasks.create_task(append(log, str(number)), name=str(number))
+    assert store.count == 1
+    assert await cluster.log(LOG).end() == await cluster.log(LOG, 1).end() == 10
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_write_that_failed_is_unknown_until_the_database_is_open_again(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr(writer_module, "REOPEN_S", 0.0)
+    store, log = CountingStore(cluster), cluster.log(LOG)
+    await append(log, "a")
+    store.fails = when
+    with pytest.raises(OutcomeUnknown):
+        await append(log, "b")
+    with pytest.raises(Unavailable):
+        await append(log, "c")
+    await log.disconnect()
+    assert await until_open(log) == (2 if when == "after" else 1)
+    assert await values(log) == ("a b" if when == "after" else "a")
+
+
+async def test_a_failure_wakes_and_tells_whoever_waits_to_read(cluster: LocalCluster) -> None:
+    store = CountingStore(cluster)
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(cluster.log(LOG).read(0, bytes_max=9, wait_s=60), name="read")
+        await asyncio.sleep(0)
+        store.fails = "after"
+        with pytest.raises(OutcomeUnknown):
+            await append(cluster.log(LOG), "a")
+    assert [entry.value for entry in reading.result()] == [b"a"]
+
+
+async def test_what_has_not_begun_at_its_deadline_was_never_written(
+    cluster: LocalCluster,
+) -> None:
+    store, first, second = CountingStore(cluster), cluster.log(LOG), cluster.log(LOG)
+    store.gate.clear()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(append(first, "a"), name="append")
+        for _ in range(3):  # The task begins, then its batch does.
+            await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="not written"):
+            await second.append([(b"k", b"late")], deadline_s=0.01)
+        store.gate.set()
+    assert await append(second, "b") == 1
+    assert await values(first) == "a b"
+
+
+async def test_what_has_begun_when_its_writer_leaves_is_unknown(cluster: LocalCluster) -> None:
+    log = cluster.log(LOG)
+    async with asyncio.TaskGroup() as tasks:
+        appending = tasks.create_task(outcome(log), name="append")
+        for _ in range(3):  # The task begins, then its batch does.
+            await asyncio.sleep(0)
+        await log.disconnect()
+    assert isinstance(appending.result(), OutcomeUnknown)
+    assert await append(log, "next") == 1, "it was on its way"
+
+
+async def outcome(log: Log, value: str = "a") -> Exception | int:
+    try:
+        return await append(log, value)
+    except (OutcomeUnknown, Unavailable) as error:
+        return error
+
+
+async def test_a_deleted_topic_is_gone_for_who_waits_and_empty_when_made_again(
+    cluster: LocalCluster,
+) -> None:
+    log = cluster.log(LOG)
+    await append(log, "a")
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(refusal(log.read(1, bytes_max=9, wait_s=60)), name="read")
+        await asyncio.sleep(0)
+        await cluster.delete_topics([LOG, "none"])
+    assert isinstance(waiting.result(), Unavailable)
+    assert not await cluster.exists(LOG)
+    with pytest.raises(Unavailable, match="no such log"):
+        await append(log, "b")
+    await cluster.create_topics([TopicSpec(LOG)])
+    assert await log.bounds() == (0, 0)
+
+
+async def refusal(reading: object) -> Exception | None:
+    try:
+        await reading  # type: ignore[misc]
+    except Unavailable as error:
+        return error
+    return None
+
+
+async def test_two_that_make_one_topic_at_once_make_it_once(tmp_path: Path) -> None:
+    async with opened(tmp_path / "log") as cluster:
+        async with asyncio.TaskGroup() as tasks:
+            for name in ("one", "other"):
+                tasks.create_task(cluster.create_topics([TopicSpec("rowtide.new")]), name=name)
+        await append(cluster.log("rowtide.new"), "a")
+    async with opened(tmp_path / "log") as cluster:
+        assert await values(cluster.log("rowtide.new")) == "a"
+
+
+# The changelog.
+
+
+def changes(*names: str) -> list[Change]:
+    """Return a change for each name; one that begins with ``-`` is a tombstone."""
+    return [(name[-1].encode(), None if name[0] == "-" else name.encode(), []) for name in names]
+
+
+async def read(cluster: LocalCluster, at: int = 0) -> list[ChangelogEntry]:
+    reader = cluster.changelog_reader(CHANGELOG, 0)
+    return [entry async for entries in reader.read(at) for entry in entries]
+
+
+async def flush(cluster: LocalCluster, *names: str) -> int:
+    writer = cluster.changelog_writer(CHANGELOG, 0, "slot-0")
+    await writer.fence()
+    return await writer.flush(changes(*names))
+
+
+async def keys(cluster: LocalCluster) -> str:
+    return " ".join(
+        f"{'-' if entry.value is None else ''}{entry.key.decode()}{entry.offset}"
+        for entry in await read(cluster)
+    )
+
+
+async def test_each_key_stands_once_where_it_was_written_last(cluster: LocalCluster) -> None:
+    assert await flush(cluster, "a", "b", "a") == 4
+    assert await flush(cluster, "b", "-a", "c") == 8
+    assert await keys(cluster) == "b4 -a5 c6"
+    assert await flush(cluster, "a") == 10
+    assert await keys(cluster) == "b4 c6 a8"
+
+
+async def test_a_tombstone_goes_after_a_day_and_its_key_may_come_back(tmp_path: Path) -> None:
+    now_ms = [0]
+    async with opened(tmp_path / "log", clock_ms=lambda: now_ms[0]) as cluster:
+        await flush(cluster, "a", "b", "-a")
+        now_ms[0] = DAY_MS
+        await flush(cluster, "c")
+        assert await keys(cluster) == "b1 -a2 c4"
+        now_ms[0] = DAY_MS + 1
+        await flush(cluster, "c")
+        assert await keys(cluster) == "b1 c6"
+        await flush(cluster, "a")
+        assert await keys(cluster) == "b1 c6 a8"
+
+
+async def test_a_flush_larger_than_a_part_is_seen_whole_or_not_at_all(
+    cluster: LocalCluster,
+) -> None:
+    await flush(cluster, "a")
+    writer = cluster.changelog_writer(CHANGELOG, 0, "slot-0")
+    await writer.fence()
+    seen: list[int] = []
+
+    def many() -> Iterator[Change | None]:
+        for number in range(8):
+            seen.append(cluster.partition(CHANGELOG, 0).bounds.end)
+            yield b"%d" % number, bytes(MIB // 2), []
+            yield None
+        raise Rejected("OTSParameterInvalid", "as asked")
+
+    with pytest.raises(Rejected):
+        await writer.flush(many())
+    assert not writer.ready
+    assert set(seen) == {2}
+    assert await keys(cluster) == "a0"
+    assert await flush(cluster, "b") == 4
+    assert await keys(cluster) == "a0 b2", "nothing of the former flush is left behind the end"
+
+
+async def test_a_large_flush_is_read_in_pages_with_their_positions(cluster: LocalCluster) -> None:
+    writer = cluster.changelog_writer(CHANGELOG, 0, "slot-0")
+    await writer.fence()
+    large: list[Change] = [(b"%d" % number, bytes(4096), []) for number in range(1200)]
+    assert await writer.flush(large) == 1201
+    reader = cluster.changelog_reader(CHANGELOG, 0)
+    found = [(len(entries), reader.position) async for entries in reader.read(0)]
+    assert found == [(500, 500), (500, 1000), (200, 1201)]
+    assert len(await read(cluster, 1199)) == 1
+
+
+async def test_a_flush_that_is_taken_over_from_midway_is_absent(cluster: LocalCluster) -> None:
+    former = cluster.changelog_writer(CHANGELOG, 0, "slot-0")
+    await former.fence()
+    taken_over = asyncio.Event()
+
+    def many() -> Iterator[Change | None]:
+        yield b"a", bytes(MIB), []
+        yield b"b", bytes(MIB), []
+        while not taken_over.is_set():
+            yield None
+        yield b"c", bytes(MIB), []
+
+    async def take_over() -> None:
+        await flush(cluster, "d")
+        taken_over.set()
+
+    async def refused() -> None:
+        with pytest.raises(Fenced):
+            await former.flush(many())
+
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(refused(), name="former")
+        tasks.create_task(take_over(), name="successor")
+    assert [entry.key for entry in await read(cluster)] == [b"d"]
+
+
+@pytest.mark.parametrize(("at", "found"), [(1, "a0"), (2, "b3"), (3, "b3")])
+async def test_what_a_crash_leaves_of_a_flush_is_whole_or_absent(
+    tmp_path: Path, cluster: LocalCluster, at: int, found: str
+) -> None:
+    """The commit is the second write of a flush that fits one part; compaction is the third."""
+    await flush(cluster, "a")
+    writer = cluster.changelog_writer(CHANGELOG, 0, "slot-0")
+    store = CountingStore(cluster)
+    copied: list[Path] = []
+    write = store.write
+
+    def copying(batch: Batch) -> None:
+        write(batch)
+        if store.count == at:
+            copied.append(shutil.copytree(tmp_path / "log", tmp_path / "copy"))
+
+    cluster.store.write = copying  # type: ignore[method-assign]
+    await writer.fence()
+    await writer.flush([(b"a", None, []), (b"b", b"1", [])])
+    async with opened(copied[0]) as crashed:
+        await flush(crashed, "z")
+        assert (await keys(crashed)).split()[-2] == found
+
+
+def test_the_store_that_is_closed_answers_nothing(tmp_path: Path) -> None:
+    store = LogStore(tmp_path / "log")
+    with pytest.raises(Unavailable, match="not open"):
+        store.get_many([b"a"])
+    with pytest.raises(WriteFailed):
+        store.write(new_batch())
