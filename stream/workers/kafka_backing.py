@@ -22,7 +22,7 @@ class KafkaBacking:
         self._config = config
         self.cluster = Cluster(config)
         self.topic_prefix = config.topic_prefix
-        self.place = config.bootstrap
+        self.place = f"Kafka {config.bootstrap}"
         self.durability: str = config.durability
 
     def lease(self, wanted: LeaseSettings) -> LeaseSettings:

@@ -28,7 +28,7 @@ class LocalBacking:
     def __init__(self, path: Path, *, topic_prefix: str) -> None:
         self.cluster = LocalCluster(path, prefix=topic_prefix)
         self.topic_prefix = topic_prefix
-        self.place = str(path)
+        self.place = f"local {path}"
         self.durability = "fsync"
 
     def lease(self, wanted: LeaseSettings) -> LeaseSettings:

@@ -23,10 +23,10 @@ WORKER_STATUS = "RowtideWorkerStatus"
 
 
 class WorkerStatus(NamedTuple):
-    """The status of one worker. ``started_s`` is a Unix time."""
+    """The status of one worker. ``log`` says where logs are; ``started_s`` is a Unix time."""
 
     parts: WorkerParts
-    kafka: str
+    log: str
     durability: str
     address: str
     started_s: float
@@ -43,7 +43,7 @@ class WorkerStatus(NamedTuple):
             "ready": not reasons,
             "drained": parts.health.drained(),
             "reasons": reasons,
-            "kafka": self.kafka,
+            "log": self.log,
             "durability": self.durability,
             "instances": len(catalog.instances),
             "tables": sum(not table.main for table in catalog.tables.values()),
