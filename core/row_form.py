@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from math import isfinite
 from operator import itemgetter
 from struct import Struct
 from typing import Any, Generic, TypeVar, overload
@@ -31,6 +32,7 @@ __all__ = [
     "PackedCells",
     "Place",
     "RowForm",
+    "are_finite",
     "is_text",
     "picker",
     "seed",
@@ -136,6 +138,7 @@ class RowForm:
         "_split",
         "_versions",
         "data_bytes",
+        "doubles",
         "heads",
         "integers",
         "kinds",
@@ -165,6 +168,7 @@ class RowForm:
         self.seeds = tuple(seed(*column) for column in columns)
         """The checksum of each cell up to its data."""
         self.texts = picker([i for i, kind in enumerate(kinds) if kind == variant.STRING])
+        self.doubles = picker([i for i, kind in enumerate(kinds) if kind == variant.DOUBLE])
         self.integers = [i for i, kind in enumerate(kinds) if kind == variant.INTEGER]
         self.stored: list[bytes] = [b""] * (4 * len(names))
         """The cells as they are stored, with gaps for data, version and checksum."""
@@ -188,7 +192,8 @@ class RowForm:
         """
         form = RowForm.__new__(RowForm)
         form.names, form.kinds, form.integers = self.names, self.kinds, self.integers
-        form.texts, form.pick, form.ordered = self.texts, self.pick, form
+        form.texts, form.doubles = self.texts, self.doubles
+        form.pick, form.ordered = self.pick, form
         form._split = form._versions = form.logged = None
         form.like = self, places
         all_sizes, heads, seeds = list(self.sizes), list(self.heads), list(self.seeds)
@@ -249,7 +254,10 @@ class RowForm:
         return max(parts[1::2]) if parts[0::2] == self.heads else None
 
     def read(self, buffer: bytes, at: int) -> PackedCells | None:
-        """Return the cells at ``at``, checked to the last byte, or None where they differ."""
+        """Return the cells at ``at``, checked to the last byte, or None where they differ.
+
+        Cells with a double that is NaN or infinite are read one by one, which refuses a write.
+        """
         parts = self.split(buffer, at)
         if parts[0::3] != self.heads:
             return None
@@ -259,11 +267,15 @@ class RowForm:
         ends[1::2] = checksums
         if ends != b"".join(parts[2::3]) or not is_text(self.texts(payloads)):
             return None
+        if not are_finite(self.doubles(payloads)):
+            return None
         return PackedCells(self, payloads, checksums)
 
 
 class PackedCells(Sequence[Cell]):
     """Puts of one form, apart as data and checksums; otherwise like a list of cells.
+
+    Texts are UTF-8, doubles are finite.
 
     ``version_ms`` is that of every cell. Order and number of ``payloads`` and ``checksums`` are
     those of the form's columns. Never changed once made.
@@ -365,6 +377,15 @@ def is_text(texts: Sequence[bytes]) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def are_finite(doubles: Sequence[bytes]) -> bool:
+    """Return True if no double is NaN or infinite."""
+    joined = b"".join(doubles)
+    highest = joined[7::8]
+    if 0x7F not in highest and 0xFF not in highest:
+        return True  # The sign and seven bits of the exponent: all are set in NaN and Infinity.
+    return all(map(isfinite, Struct(f"<{len(doubles)}d").unpack(joined)))
 
 
 def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

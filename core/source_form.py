@@ -26,7 +26,7 @@ from rowtide.core import plainbuffer, variant
 from rowtide.core.crc8 import CELL_ENDS, STEP, crc8
 from rowtide.core.errors import Rejected, invalid
 from rowtide.core.plainbuffer import KeyColumns, RowChange
-from rowtide.core.row_form import SIZES, PackedCells, RowForm, is_text, picker
+from rowtide.core.row_form import SIZES, PackedCells, RowForm, are_finite, is_text, picker
 
 __all__ = ["KEY_KINDS", "TEXT_BYTES_MAX", "SourceForm", "first_key_value", "layout", "numbered"]
 
@@ -88,6 +88,10 @@ class SourceForm:
         payloads = self._cells_of(parts)
         if self._texts and not is_text(form.texts(payloads)):
             raise _malformed("a text is not UTF-8")
+        doubles = form.doubles(payloads)
+        if not are_finite(doubles):
+            for double in doubles:
+                variant.check_finite(bytes((variant.DOUBLE,)) + double)
         checksums = bytes(map(crc8, payloads, form.seeds))
         return self._read_key(parts), PackedCells(form, payloads, checksums)
 

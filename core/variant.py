@@ -11,6 +11,7 @@ their bits, so 0.0 and -0.0 differ). Only ``check`` distrusts its argument.
 
 from __future__ import annotations
 
+import math
 import struct
 
 from rowtide.core import errors
@@ -30,6 +31,7 @@ __all__ = [
     "V_INF_MIN",
     "Scalar",
     "check",
+    "check_finite",
     "decode",
     "encode",
     "payload_size",
@@ -136,6 +138,17 @@ def _check_text(variant: bytes) -> None:
         variant[5:].decode()
     except UnicodeDecodeError as error:
         raise errors.invalid(f"VT_STRING value is not UTF-8: {error.reason}.") from error
+
+
+def check_finite(variant: bytes) -> None:
+    """Refuse a DOUBLE that is NaN or infinite; other values pass."""
+    if variant[0] != DOUBLE:
+        return
+    number = _TYPED_DOUBLE.unpack(variant)[1]
+    if math.isnan(number):
+        raise errors.invalid("NaN can't be set to double value.")
+    if math.isinf(number):
+        raise errors.invalid("Infinity can't be set to double value.")
 
 
 def payload_size(variant: bytes) -> int:

@@ -19,7 +19,14 @@ from struct import Struct
 from rowtide.core import variant
 from rowtide.core.crc8 import ROW_ENDS, STEP, crc8
 from rowtide.core.plainbuffer import HEADER, KeyColumns, RowChange
-from rowtide.core.row_form import PAYLOAD_BYTES_MAX, PackedCells, is_text, seed, wire_head
+from rowtide.core.row_form import (
+    PAYLOAD_BYTES_MAX,
+    PackedCells,
+    are_finite,
+    is_text,
+    seed,
+    wire_head,
+)
 from rowtide.core.source_form import KEY_KINDS
 
 __all__ = ["WholeForm", "WholeRows"]
@@ -57,6 +64,7 @@ class WholeForm:
         self._heads = tuple(heads)
         self._seeds = tuple(seed(*column) for column in columns)
         self._texts = [at for at, column in enumerate(columns) if column[1] == variant.STRING]
+        self._doubles = [at for at, column in enumerate(columns) if column[1] == variant.DOUBLE]
         self.width, self.key_width = len(columns), len(key)
         self.key = [
             (name, value[: len(value) - size])
@@ -100,9 +108,15 @@ class WholeForm:
         tails = [_ROW_ENDS[crc8(row)] + self._after for row in _slices(checksums, self.width)]
         if tails != [wire[-self._tail_bytes :] for wire in wires]:
             return None
-        if not is_text([*chain.from_iterable([payloads[at :: self.width] for at in self._texts])]):
+        if not is_text(self._columns(payloads, self._texts)):
+            return None
+        if not are_finite(self._columns(payloads, self._doubles)):
             return None
         return WholeRows(self, wires, payloads, checksums)
+
+    def _columns(self, payloads: Sequence[bytes], places: Sequence[int]) -> list[bytes]:
+        """Return the values of the columns at ``places`` in every row."""
+        return [*chain.from_iterable([payloads[at :: self.width] for at in places])]
 
 
 class WholeRows:

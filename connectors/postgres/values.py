@@ -2,7 +2,8 @@
 
     smallint .. bigint, oid     integer
     boolean                     boolean
-    real, double precision      double; a real is exactly the value that the server keeps
+    real, double precision      double; a real is exactly the value that the server keeps. NaN,
+                                Infinity and -Infinity are strings: no double of rowtide is one
     bytea                       binary
     all else                    string, as the server writes it: numeric with its digits, dates and
                                 times in ISO form, timestamptz in UTC, intervals in ISO 8601, json
@@ -31,6 +32,9 @@ _INTEGERS = frozenset((20, 21, 23, 26))
 _REAL = 700
 _DOUBLE = 701
 
+_NOT_FINITE = {text: text.decode() for text in (b"NaN", b"Infinity", b"-Infinity")}
+"""Values that a table refuses as a DOUBLE: they are kept as the text that the server writes."""
+
 _FLOAT = Struct("<f")
 _ESCAPED = re.compile(rb"\\(.)", re.S)
 _ESCAPES = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
@@ -45,7 +49,7 @@ def reader_of(type_oid: int) -> Reader:
     if type_oid == _BOOLEAN:
         return b"t".__eq__
     if type_oid == _DOUBLE:
-        return float
+        return _double
     if type_oid == _REAL:
         return _real
     return _binary if type_oid == _BYTEA else bytes.decode
@@ -89,10 +93,14 @@ def _zero_or_one(text: bytes) -> Scalar:
     return int(text == b"t")
 
 
-def _real(text: bytes) -> float:
+def _double(text: bytes) -> Scalar:
+    return _NOT_FINITE.get(text) or float(text)
+
+
+def _real(text: bytes) -> Scalar:
     # The text is the shortest that tells this value from others of its 32 bits.
     value: float = _FLOAT.unpack(_FLOAT.pack(float(text)))[0]
-    return value
+    return _NOT_FINITE.get(text) or value
 
 
 def _binary(text: bytes) -> bytes:

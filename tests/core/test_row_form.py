@@ -1,5 +1,6 @@
 """Rows of a known form are read, stored and logged to the same bytes as cell by cell."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -18,8 +19,9 @@ VERSION = 1_795_000_000_000
 KEY = [(b"pk", variant.encode("user1"))]
 
 NAMES = st.lists(st.text(min_size=1, max_size=12).filter(lambda name: name[0] != "#"), unique=True)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.one_of(
-    st.text(max_size=20), st.integers(-(2**63), 2**63 - 1), st.floats(), st.binary(max_size=20)
+    st.text(max_size=20), st.integers(-(2**63), 2**63 - 1), FINITE, st.binary(max_size=20)
 )
 
 
@@ -166,6 +168,26 @@ def test_a_text_that_is_not_utf_8_has_no_form() -> None:
     form = form_of([put_cell(b"a", variant.encode("é"), None)])
     assert read(form, [put_cell(b"a", variant.encode("ü"), None)]) is not None
     assert read(form, [put_cell(b"a", b"\x03\x02\0\0\0\xff\xfe", None)]) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "finite"),
+    [
+        (1.7976931348623157e308, True),
+        (-1.7976931348623157e308, True),
+        (2.0**1009, True),  # All but the last bits of its exponent are set.
+        (-5e-324, True),
+        (math.inf, False),
+        (-math.inf, False),
+        (math.nan, False),
+        (-math.nan, False),
+    ],
+)
+def test_a_double_that_is_not_finite_has_no_form(number: float, finite: bool) -> None:
+    plain = put_cell(b"a", variant.encode(1.5), None)
+    form = form_of([plain, plain._replace(name=b"b")])
+    other = put_cell(b"b", variant.encode(number), None)
+    assert (read(form, [plain, other]) is not None) is finite
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rowtide.core import plainbuffer, variant
@@ -51,9 +53,29 @@ def cell(name: bytes, value: Scalar) -> Cell:
     return put_cell(name, variant.encode(value), None)
 
 
+def is_finite(number: int) -> bool:
+    """Return True if the bits of ``number`` are those of a finite double."""
+    return math.isfinite(struct.unpack("<d", struct.pack("<q", number))[0])
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (math.nan, "NaN can't be set to double value."),
+        (math.inf, "Infinity can't be set to double value."),
+        (-math.inf, "Infinity can't be set to double value."),
+    ],
+)
+def test_a_packed_double_is_finite(number: float, text: str) -> None:
+    bits = struct.unpack("<q", struct.pack("<d", number))[0]
+    with pytest.raises(Rejected, match=text):
+        numbered([SAMPLE], 1).read(packed("p", bits, "", b""))
+
+
 @given(VALUES)
 def test_a_packed_row_is_the_row_that_was_packed(values: tuple[str, int, str, bytes]) -> None:
     partition, number, text, blob = values
+    assume(is_finite(number))
     key, cells = numbered([SAMPLE], 1).read(packed(*values))
     data = number.to_bytes(8, "little", signed=True)
     double = b"\x01" + data

@@ -50,6 +50,27 @@ def test_a_value_has_these_bytes(value: variant.Scalar, expected: str, size: int
     assert variant.payload_size(encoded) == size
 
 
+@pytest.mark.parametrize(
+    ("encoded", "text"),
+    [
+        (variant.encode(math.nan), "NaN can't be set to double value."),
+        (bytes.fromhex("01 010000000000f0ff"), "NaN can't be set to double value."),
+        (variant.encode(math.inf), "Infinity can't be set to double value."),
+        (variant.encode(-math.inf), "Infinity can't be set to double value."),
+        (variant.encode(1.7976931348623157e308), None),
+        (bytes.fromhex("00 000000000000f07f"), None),  # An integer of the bits of Infinity.
+        (variant.encode("nan"), None),
+    ],
+)
+def test_a_double_is_finite(encoded: bytes, text: str | None) -> None:
+    told = None
+    try:
+        variant.check_finite(encoded)
+    except Rejected as refused:
+        told = refused.message
+    assert told == text
+
+
 @given(scalars)
 def test_a_value_comes_back_with_its_type(value: variant.Scalar) -> None:
     encoded = variant.encode(value)

@@ -1,5 +1,6 @@
 """Rows that are read many at a time are those that are read one by one, and no others."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -20,8 +21,9 @@ Row = tuple[Sequence[variant.Scalar], Sequence[variant.Scalar]]
 TEXTS = st.text(max_size=20)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 KEYS = st.lists(st.one_of(TEXTS, INTEGERS, st.binary(max_size=20)), min_size=1, max_size=4)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.lists(
-    st.one_of(TEXTS, INTEGERS, st.floats(), st.binary(max_size=20)), min_size=1, max_size=6
+    st.one_of(TEXTS, INTEGERS, FINITE, st.binary(max_size=20)), min_size=1, max_size=6
 )
 ROWS = st.tuples(KEYS, VALUES)
 
@@ -42,7 +44,7 @@ def like(value: variant.Scalar) -> st.SearchStrategy[variant.Scalar]:
         return st.text("aé€", min_size=size, max_size=size).map(lambda text: _cut(text, size))
     if isinstance(value, bytes):
         return st.binary(min_size=len(value), max_size=len(value))
-    return st.floats() if isinstance(value, float) else INTEGERS
+    return FINITE if isinstance(value, float) else INTEGERS
 
 
 def _cut(text: str, size: int) -> str:
@@ -162,3 +164,11 @@ def test_other_rows_have_no_form(row: bytes) -> None:
     wire = HEADER + row
     read = taught(wire)
     assert WholeForm.of(read, BEFORE + wire + AFTER, before=BEFORE, after=AFTER) is None
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_rows_of_which_one_has_a_double_that_is_not_finite_are_not_read(number: float) -> None:
+    wires = [BEFORE + wire_of((["k"], [value, 1])) + AFTER for value in (1.5, -2.0, number)]
+    form = form_of(wire_of((["k"], [0.0, 1])))
+    assert form.read(wires[:2]) is not None
+    assert form.read(wires) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import pytest
@@ -30,7 +29,13 @@ VALUES: Mapping[str, tuple[str, str, Scalar]] = {
     "real": ("real", "0.1", 0.10000000149011612),
     "double": ("double precision", "0.1", 0.1),
     "tiny": ("double precision", "5e-324", 5e-324),
-    "infinite": ("double precision", "'-Infinity'", -math.inf),
+    "largest": ("double precision", "1.7976931348623157e308", 1.7976931348623157e308),
+    "no_number": ("double precision", "'NaN'", "NaN"),
+    "infinite": ("double precision", "'Infinity'", "Infinity"),
+    "least": ("double precision", "'-Infinity'", "-Infinity"),
+    "real_no_number": ("real", "'nan'", "NaN"),
+    "real_infinite": ("real", "'inf'", "Infinity"),
+    "real_least": ("real", "'-inf'", "-Infinity"),
     "cash": ("numeric(10,2)", "0", "0.00"),
     "text": ("text", "E'" + TEXT.replace("\\", "\\\\").replace("'", "\\'") + "'", TEXT),
     "empty": ("text", "''", ""),
