@@ -82,23 +82,6 @@ class Transaction:
             self.size = size
         return shard.outcome(resolved, writes)
 
-    def apply_all(self, shard: Shard, batch: AtomicBatch, now_us: int) -> list[Outcome]:
-        """Decide a batch's changes, all or none of them. Raises ``Rejected``."""
-        before = self.view.pending(), len(self._changes), self.size, self.held_bytes
-        outcomes: list[Outcome] = []
-        try:
-            for index, change in enumerate(batch.changes):
-                batch.refused = index
-                outcomes.append(self.apply(shard, change, now_us))
-            batch.refused = None
-        finally:
-            # Refused, or a row could not be read: none of it is left either way.
-            if batch.refused is not None:
-                pending, count, self.size, self.held_bytes = before
-                self.view.restore(pending)
-                del self._changes[count:]
-        return outcomes
-
     def evaluate(self, shard: Shard, now_us: int) -> list[Evaluated]:
         """Return the records of the commit: the changes in their order, then the id."""
         view = Overlay(shard.view)

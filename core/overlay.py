@@ -116,14 +116,8 @@ class Overlay:
         self._known = dict(zip(keys, self._below.get_many(keys), strict=True))
 
     def pending(self) -> dict[bytes, bytes | None]:
-        """Return a copy of every write, for ``restore``."""
+        """Return a copy of every write."""
         return dict(self._pending)
-
-    def restore(self, pending: dict[bytes, bytes | None]) -> None:
-        """Hold these writes, and no others; they are never settled."""
-        self._pending = pending
-        self._removals.clear()
-        self._order = None
 
     def clear(self) -> None:
         """Forget every write."""

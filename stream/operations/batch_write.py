@@ -1,5 +1,7 @@
 """Rows of a BatchWriteRow that are written together: within a transaction, or as one.
 
+A batch is one or the other: an atomic batch within a transaction is refused row by row.
+
 Every row gets a result of its own through its ``Tell``, in whatever order. Rows of an atomic batch
 are all applied or none is, table by table: rows of one table have one partition key and so one
 shard, which writes them as one group; two tables are two groups.
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rowtide.core.errors import OutcomeUnknown, StoreError
+from rowtide.core.errors import OutcomeUnknown, StoreError, invalid
 from rowtide.core.group import AtomicBatch
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.plainbuffer import RowChange
@@ -31,9 +33,14 @@ class BatchRow(NamedTuple):
     failure: StoreError | None
 
 
-def write_within(session: Session, rows: Sequence[BatchRow], tells: Sequence[Tell]) -> None:
+def write_within(
+    session: Session, rows: Sequence[BatchRow], tells: Sequence[Tell], *, atomic: bool
+) -> None:
     """Write rows within a transaction; each succeeds or fails alone."""
     for row, tell in zip(rows, tells, strict=True):
+        if atomic:
+            tell(invalid("An atomic BatchWriteRow is not supported in a local transaction."))
+            continue
         if row.table is None or row.change is None:
             tell(_failure(row))
             continue
@@ -48,15 +55,14 @@ def write_atomically(
     directory: Directory,
     rows: Sequence[BatchRow],
     tells: Sequence[Tell],
-    session: Session | None = None,
 ) -> None:
-    """Write all rows of each table or none of them, within a transaction where one is given."""
+    """Write all rows of each table or none of them."""
     groups: dict[int, AtomicRows] = {}
     for row, tell in zip(rows, tells, strict=True):
         table_id = row.table.table_id if row.table is not None else -1
         groups.setdefault(table_id, AtomicRows()).add(row, tell)
     for group in groups.values():
-        group.write(directory, session)
+        group.write(directory)
 
 
 class AtomicRows:
@@ -73,20 +79,15 @@ class AtomicRows:
         self._rows.append(row)
         self._tells.append(tell)
 
-    def write(self, directory: Directory, session: Session | None) -> None:
+    def write(self, directory: Directory) -> None:
         """Write all rows or none; every one is told."""
         batch = self._batch = AtomicBatch([r.change for r in self._rows if r.change is not None])
         try:
             table = self._fitting()
             batch.check_scope()
-            if session is not None:
-                session.require_table(table)
-                batch.outcomes = session.owner.apply_all(session.id, batch)
-                self._tell_outcomes()
-            else:
-                directory.require_space()
-                directory.consumption.require(table, batch.partition_key)
-                directory.owner(table, self._rows[0].row.key).submit_group(batch, self._done)
+            directory.require_space()
+            directory.consumption.require(table, batch.partition_key)
+            directory.owner(table, self._rows[0].row.key).submit_group(batch, self._done)
         except StoreError as error:
             self._done(error)
 

@@ -152,10 +152,10 @@ class RowOperations:
         """Write the rows of ``tables``, so many of each; the answer comes when all are told."""
         reply = BatchReply(tables, BatchUse(self._consumption, identity.instance, rows), self._loop)
         tells = [reply.row(index) for index in range(len(rows))]
-        if atomic:
-            write_atomically(self._directory, rows, tells, session)
-        elif session is not None:
-            write_within(session, rows, tells)
+        if session is not None:
+            write_within(session, rows, tells, atomic=atomic)
+        elif atomic:
+            write_atomically(self._directory, rows, tells)
         else:
             self._submit_each(rows, tells)
         return reply.future

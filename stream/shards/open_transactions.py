@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rowtide.core import key
 from rowtide.core.chunk import row_end
 from rowtide.core.errors import StoreError, Unavailable
-from rowtide.core.group import AtomicBatch, Transaction, conflict
+from rowtide.core.group import Transaction, conflict
 from rowtide.core.limits import Limits
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.shard import Evaluated, Shard
@@ -132,13 +132,6 @@ class OpenTransactions:
         """Decide a change within a transaction. Raises what refuses it."""
         with self._measured(transaction_id) as transaction:
             return transaction.apply(self._shard, change, now_us)
-
-    def apply_all(
-        self, transaction_id: TransactionId, batch: AtomicBatch, now_us: int
-    ) -> list[Outcome]:
-        """Decide all changes of a batch within a transaction, or none. Raises what refuses it."""
-        with self._measured(transaction_id) as transaction:
-            return transaction.apply_all(self._shard, batch, now_us)
 
     @contextmanager
     def _measured(self, transaction_id: TransactionId) -> Iterator[Transaction]:

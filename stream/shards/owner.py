@@ -204,11 +204,6 @@ class ShardOwner:
         self.require_readable()
         return self.transactions.apply(transaction_id, change, self._clock_us())
 
-    def apply_all(self, transaction_id: TransactionId, batch: AtomicBatch) -> list[Outcome]:
-        """Decide all changes of a batch within a transaction, or none. Raises what refuses it."""
-        self.require_readable()
-        return self.transactions.apply_all(transaction_id, batch, self._clock_us())
-
     def commit(self, transaction_id: TransactionId, tell: Tell) -> None:
         """Log a transaction as one group; ``tell`` is called when it stands and is applied.
 

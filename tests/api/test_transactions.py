@@ -173,16 +173,20 @@ def test_a_batch_within_writes_its_rows_one_by_one(client: Client, table: str) -
     assert ranged(client, table) == [2]
 
 
-def test_an_atomic_batch_within_is_taken_whole_or_not(client: Client, table: str) -> None:
-    failing = put(table, key("a", 1), condition=pb.Condition(row_existence=pb.EXPECT_EXIST))
-    good = put(table, key("a", 2), puts(v=2))
+def test_an_atomic_batch_within_is_refused_row_by_row(client: Client, table: str) -> None:
+    text = "An atomic BatchWriteRow is not supported in a local transaction."
+    writes = [
+        (table, [put(table, key("a", 1)), delete(table, key("b", 1)), put(table, key("a"))]),
+        ("absent", [put("absent", key("a", 1))]),
+    ]
     with opened(client, table) as transaction_id:
         fields = {"transaction_id": transaction_id, "is_atomic": True}
-        refused = ask(client, batch_write([(table, [good, failing])], **fields))
-        assert [row.is_ok for row in refused.tables[0].rows] == [False, False]
+        told = f"OTSParameterInvalid {text}"
+        assert outcomes(ask(client, batch_write(writes, **fields))) == [[told] * 3, [told]]
         assert ranged(client, table, transaction_id) == []
-        assert outcomes(ask(client, batch_write([(table, [good])], **fields))) == [[OK]]
-        assert ranged(client, table, transaction_id) == [2]
+        fields["is_atomic"] = False
+        assert outcomes(ask(client, batch_write(writes[:1], **fields)))[0][0] == OK
+        assert ranged(client, table, transaction_id) == [1]
 
 
 REFUSED: dict[str, tuple[Callable[[str, str], Any], str]] = {

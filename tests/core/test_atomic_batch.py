@@ -5,7 +5,7 @@ import pytest
 from rowtide.core.errors import Rejected, StoreError, Unavailable
 from rowtide.core.group import AtomicBatch, conflict
 from rowtide.core.record import CorruptRecord
-from tests.core.shard_model import ShardModel, change, shown_rows
+from tests.core.shard_model import ShardModel, change
 
 SCENARIOS = """
 case                                   before   batch               after     log
@@ -89,21 +89,6 @@ def test_rows_that_no_row_refused_fail_alike() -> None:
     wanted = batch("P a=1; P b=1")
     busy: Unavailable = conflict()
     assert [wanted.failure(index, busy) for index in range(2)] == [busy, busy]
-
-
-def test_a_batch_within_a_transaction_is_applied_whole_or_not_at_all() -> None:
-    model = ShardModel()
-    transaction = model.begin()
-    model.apply(transaction, "P a=1")
-    size, held = transaction.size, transaction.held_bytes
-    with pytest.raises(Rejected):
-        transaction.apply_all(model.shard, batch("P b=1; U a+5; P! a=1"), model.now_us)
-    assert shown_rows(transaction.view) == "a=1"
-    assert (transaction.size, transaction.held_bytes) == (size, held)
-    outcomes = transaction.apply_all(model.shard, batch("P b=1; U a+5"), model.now_us)
-    assert len(outcomes) == 2
-    model.group(transaction)
-    assert model.rows() == "a=6 b=1"
 
 
 # Groups in the log.

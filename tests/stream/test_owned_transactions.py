@@ -254,20 +254,6 @@ async def test_a_commit_that_could_not_read_a_row_may_be_tried_again(tmp_path: P
         assert owned.rows == "row=2"
 
 
-async def test_a_batch_that_could_not_read_a_row_leaves_nothing_in_its_transaction(
-    tmp_path: Path,
-) -> None:
-    async with running(tmp_path) as owned:
-        await owned.write("P row=1")
-        await owned.begin(1)
-        batch = AtomicBatch([change("P other=5"), change("U row+1")])
-        with unreadable(owned, "row"), pytest.raises(StoreFailed):
-            owned.owner.apply_all(name(1), batch)
-        owned.apply(1, "P third=3")
-        assert await owned.commit(1) == "ok"
-        assert owned.rows == "row=1 third=3"
-
-
 @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_ANSWER, Fault.DELAYED])
 async def test_an_unknown_outcome_is_settled_once(tmp_path: Path, fault: Fault) -> None:
     async with running(tmp_path) as owned:
