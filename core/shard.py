@@ -524,16 +524,14 @@ class Shard:
         return sorted(plainbuffer.stamped_cells(cells, version_ms), key=itemgetter(0))
 
     def _returned(self, change: Change, at: RowAddress, cells: Sequence[Cell]) -> bytes:
-        """Return the answer's row: nothing, the key, or the key with the modified cells."""
+        """Return the answer's row: nothing, the key, or the named modified cells alone."""
         if change.return_type not in (RETURN_KEY, RETURN_AFTER_MODIFY):
             return b""
-        named: Sequence[Cell] = ()
-        if change.return_type == RETURN_AFTER_MODIFY:
+        if change.return_type == RETURN_AFTER_MODIFY and change.return_columns:
             named = [cell for cell in cells if cell.name in change.return_columns]
-        checksum = plainbuffer.row_checksum(at.key_state, bytes(c.checksum for c in named))
-        tag = b"\x02" if named else b""
-        pieces = plainbuffer.cells_piece(named)
-        return b"".join((at.key_piece, tag, pieces, b"\x09", bytes([checksum])))
+            return plainbuffer.encode_row((), named)
+        checksum = plainbuffer.row_checksum(at.key_state, b"")
+        return at.key_piece + bytes((0x09, checksum))
 
     # Options.
 
