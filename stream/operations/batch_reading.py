@@ -15,7 +15,7 @@ from rowtide.core.authentication import Identity
 from rowtide.core.cell import Cell
 from rowtide.core.errors import Rejected, StoreError, invalid
 from rowtide.core.row_form import PackedCells
-from rowtide.core.schema import Table, check_table_name
+from rowtide.core.schema import Table
 from rowtide.core.source_form import KEY_KINDS
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.operations.batch_parts import row_fields
@@ -23,8 +23,15 @@ from rowtide.stream.operations.batch_write import BatchRow
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.operations.index_requests import check_write
 from rowtide.stream.operations.like_rows import KnownRows, LikeRows, Row, made
+from rowtide.stream.operations.repeated_rows import refuse_repeated
 from rowtide.stream.operations.request_text import require_text
-from rowtide.stream.operations.row_requests import change_of, kind_of, message, row_change
+from rowtide.stream.operations.row_requests import (
+    change_of,
+    check_table_names,
+    kind_of,
+    message,
+    row_change,
+)
 
 __all__ = ["BatchReader", "ReadBatch"]
 
@@ -83,9 +90,10 @@ class BatchReader:
             self._read_others(identity, request, known)
             for wanted, found, its in zip(request.tables, known, fields or (), strict=False):
                 self._like.learn(found, wanted.rows, its)
-        batch = ReadBatch(
-            request, fields, [row for found in known for row in found.rows if row is not None]
-        )
+        rows: list[Row] = []
+        for found in known:
+            rows += refuse_repeated([row for row in found.rows if row is not None])
+        batch = ReadBatch(request, fields, rows)
         if len(body) > self._limits.batch_write_bytes_max:
             self._check_size(batch.rows())  # Rows count less than the message that brings them.
         return batch
@@ -112,8 +120,8 @@ class BatchReader:
         count = sum(len(table.rows) for table in request.tables)
         if count > self._limits.batch_write_rows_max:
             raise self._too_many()
+        check_table_names((table.table_name for table in request.tables), self._limits)
         for wanted, (rows, _) in zip(request.tables, known, strict=True):
-            check_table_name(wanted.table_name, self._limits)
             if not wanted.rows:
                 raise invalid(f"No operation is specified for table: '{wanted.table_name}'.")
             table, missing = self._find(identity, wanted.table_name)
@@ -168,6 +176,8 @@ def _all_known(request: pb.BatchWriteRowRequest, known: Sequence[KnownRows]) -> 
     Names of tables that have known rows are in order; so is all text in these rows: there is none.
     """
     if not known or type(request.transaction_id) is not str:
+        return False
+    if len(known) > len({table.table_name for table in request.tables}):
         return False
     return all(found.rows and None not in found.rows for found in known)
 

@@ -35,6 +35,7 @@ from rowtide.stream.operations.range_scan import (
 )
 from rowtide.stream.operations.row_blocks import MatrixBlock, PlainBlock
 from rowtide.stream.operations.row_requests import (
+    check_names,
     kind_of,
     named_key,
     parse,
@@ -134,7 +135,10 @@ class BulkOperations:
     def _change(
         self, table: Table | None, missing: StoreError | None, kind: int, row: RowChange
     ) -> Change | StoreError:
-        """Return a row's change, or why there is none. Raises for a key value that is too long."""
+        """Return a row's change, or why there is none.
+
+        Raises for a key value that is too long, and for a column with the name of one of the key.
+        """
         if table is None:
             assert missing is not None, "a table is there or the reason it is not"
             return missing
@@ -148,6 +152,7 @@ class BulkOperations:
             if error.code == "OTSParameterInvalid":
                 raise
             return error
+        check_names(row)
         if table.defined_columns:
             try:
                 check_cell_types(table.defined_columns, row.cells)
@@ -180,7 +185,8 @@ class BulkOperations:
         With ``only`` they are those of these shards: of all of them, else it is ``Unavailable``.
         """
         request = parse(pb.BulkExportRequest, body)
-        table = self._directory.used_table(identity.instance, request.table_name, read=1)
+        start, end = request.inclusive_start_primary_key, request.exclusive_end_primary_key
+        table = self._directory.read_table(identity.instance, request.table_name, start, end)
         if only is not None:
             require_known(table, only)
         self._directory.check_index_read(table)
@@ -189,7 +195,6 @@ class BulkOperations:
             wanted.filter = request.filter
         selection = named_key(selection_of(wanted, self._limits), table)
         block = self._block(table, request)
-        start, end = request.inclusive_start_primary_key, request.exclusive_end_primary_key
         span = span_of(table, start, end, self._limits, backward=False)
         stored = self._stored(table, span, only)
         size, following = self._export(table, stored, selection, block)

@@ -11,6 +11,7 @@ from rowtide.core.errors import Elsewhere, NotBuilt, Unavailable, invalid, no_ta
 from rowtide.core.limits import Limits
 from rowtide.core.schema import LOCAL, ShardRange, Table, check_table_name
 from rowtide.stream.measures.consumption import Consumption
+from rowtide.stream.operations.row_requests import check_key_alone
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.slots.slot import Slot
 
@@ -65,6 +66,17 @@ class Directory:
             self.consumption.count_missing(instance, read=read, write=write)
             raise no_table()
         return table
+
+    def read_table(self, instance: str, name: str, *keys: bytes) -> Table:
+        """Return the table that a read names with these keys.
+
+        Where there is none, what is wrong with a key by itself is reported first.
+        """
+        if (instance, name) not in self.catalog.tables:
+            check_table_name(name, self.limits)
+            for buffer in keys:
+                check_key_alone(buffer, self.limits)
+        return self.used_table(instance, name, read=1)
 
     def check_index_read(self, table: Table, *, within_transaction: bool = False) -> None:
         """Raise OTSParameterInvalid where a local index can't be read (yet, or not here)."""

@@ -42,6 +42,8 @@ from rowtide.stream.operations.row_answers import field, range_answer, row_answe
 from rowtide.stream.operations.row_blocks import range_matrix
 from rowtide.stream.operations.row_requests import (
     change_of,
+    check_key_alone,
+    check_table_names,
     named_key,
     parse,
     read_key,
@@ -94,8 +96,9 @@ class RowOperations:
         buffer: bytes,
         kind: int,
     ) -> Awaitable[bytes] | bytes:
-        table = self._directory.used_table(identity.instance, request.table_name, write=1)
+        check_table_name(request.table_name, self._limits)
         row = row_change(buffer, kind, self._limits)
+        table = self._directory.used_table(identity.instance, request.table_name, write=1)
         change = change_of(row, kind, table, request, self._limits)
         check_write(table, kind)
         self._directory.require_space()
@@ -191,7 +194,9 @@ class RowOperations:
     def get_row(self, identity: Identity, body: bytes) -> bytes:
         """Return one row."""
         request = parse(pb.GetRowRequest, body)
-        table = self._directory.used_table(identity.instance, request.table_name, read=1)
+        table = self._directory.read_table(
+            identity.instance, request.table_name, request.primary_key
+        )
         selection = named_key(selection_of(request, self._limits), table)
         session = self._session(identity, request.transaction_id)
         self._directory.check_index_read(table, within_transaction=session is not None)
@@ -239,7 +244,9 @@ class RowOperations:
     def _check_key(self, table: Table | None, buffer: bytes) -> None:
         """Raise what refuses a whole batch for one of its keys."""
         try:
-            if table is not None:
+            if table is None:
+                check_key_alone(buffer, self._limits)
+            else:
                 read_key(buffer, table, self._limits)
         except StoreError as error:
             if error.code == "OTSParameterInvalid":
@@ -259,8 +266,7 @@ class RowOperations:
             raise invalid(f"Rows count exceeds the upper limit: {most}.")
         if len(request.tables) > most:  # A table may come without a row.
             raise invalid(f"Tables count exceeds the upper limit: {most}.")
-        for wanted in request.tables:
-            check_table_name(wanted.table_name, self._limits)
+        check_table_names((wanted.table_name for wanted in request.tables), self._limits)
 
     def batch_get_row(self, identity: Identity, body: bytes) -> bytes:
         """Return rows of several tables, each with its own result, in request order."""
@@ -293,6 +299,7 @@ class RowOperations:
     ) -> bytes:
         if table is None:
             assert missing is not None, "a table is there or the reason it is not"
+            check_key_alone(asked.key, self._limits)
             return row_error(missing)
         try:
             found, units = self._read(table, asked, named_key(selection, table))
@@ -313,7 +320,8 @@ class RowOperations:
         With ``only`` they are those of these shards: of all of them, else it is ``Unavailable``.
         """
         request = parse(pb.GetRangeRequest, body)
-        table = self._directory.used_table(identity.instance, request.table_name, read=1)
+        start, end = request.inclusive_start_primary_key, request.exclusive_end_primary_key
+        table = self._directory.read_table(identity.instance, request.table_name, start, end)
         if only is not None:
             require_known(table, only)
         selection = named_key(selection_of(request, self._limits), table)
@@ -322,13 +330,7 @@ class RowOperations:
             raise invalid("The limit must be greater than 0.")
         if not request.HasField("direction"):
             raise invalid("Invalid range: its direction is missing or unknown.")
-        span = span_of(
-            table,
-            request.inclusive_start_primary_key,
-            request.exclusive_end_primary_key,
-            self._limits,
-            backward=request.direction == pb.BACKWARD,
-        )
+        span = span_of(table, start, end, self._limits, backward=request.direction == pb.BACKWARD)
         session = self._session(identity, request.transaction_id)
         self._directory.check_index_read(table, within_transaction=session is not None)
         view = session.reading(table, *span.partition_keys).view if session is not None else None

@@ -20,6 +20,8 @@ from rowtide.core.errors import invalid
 from rowtide.core.limits import INT64_MAX, VERSION_END, Limits
 from rowtide.core.mutation import (
     DELETE,
+    EXPECT_ABSENT,
+    IGNORE,
     PUT,
     RETURN_AFTER_MODIFY,
     RETURN_KEY,
@@ -29,7 +31,8 @@ from rowtide.core.mutation import (
 from rowtide.core.plainbuffer import RowChange
 from rowtide.core.read import Selection
 from rowtide.core.row_form import PackedCells
-from rowtide.core.schema import Table, check_column_name, check_key
+from rowtide.core.schema import Table, check_column_name, check_key, check_table_name
+from rowtide.core.variant import V_AUTO_INCREMENT
 from rowtide.core.version import Window
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.stream.operations.request_text import require_text
@@ -38,7 +41,10 @@ __all__ = [
     "ReadRequest",
     "change_of",
     "change_selection_of",
+    "check_key_alone",
+    "check_names",
     "check_row",
+    "check_table_names",
     "kind_of",
     "message",
     "parse",
@@ -48,6 +54,8 @@ __all__ = [
 ]
 
 M = TypeVar("M", bound=Message)
+
+_DOUBLE = bytes((variant.DOUBLE,))
 
 KINDS = {pb.PUT: PUT, pb.UPDATE: UPDATE, pb.DELETE: DELETE}
 
@@ -83,6 +91,16 @@ def message(kind: type[M], body: bytes) -> M:
         return kind.FromString(body)
     except DecodeError as error:
         raise invalid(f"Invalid request body: not a {kind.__name__} message.") from error
+
+
+def check_table_names(names: Iterable[str], limits: Limits) -> None:
+    """Check the names of a batch's tables, each of which may come once."""
+    known: set[str] = set()
+    for name in names:
+        check_table_name(name, limits)
+        if name in known:
+            raise invalid(f"Duplicated table name: {name}")
+        known.add(name)
 
 
 # Reads.
@@ -134,17 +152,35 @@ def read_key(
     buffer: bytes, table: Table, limits: Limits, *, bound: bool = False
 ) -> list[tuple[bytes, bytes]]:
     """Return a request's primary key, held to the schema. ``bound`` allows INF_MIN, INF_MAX."""
+    # An index has more columns: its own and the rest of the table's.
+    key = _key_of(buffer, limits, counted=not table.main)
+    check_key(table, key, limits, bound=bound)
+    return key
+
+
+def check_key_alone(buffer: bytes, limits: Limits) -> None:
+    """Check a request's primary key where its table does not exist. Raises OTSParameterInvalid."""
+    _key_of(buffer, limits, counted=True)
+
+
+def _key_of(buffer: bytes, limits: Limits, *, counted: bool) -> list[tuple[bytes, bytes]]:
     row = plainbuffer.decode_row(buffer, cells_max=limits.attributes_read_max)
     if row.cells:
         raise invalid("Attribute columns are not allowed in a primary key.")
-    if not table.main:  # An index has more: its own columns and the rest of the table's.
+    if counted:
         _check_key_columns(row, limits)
-    check_key(table, row.key, limits, bound=bound)
+    if _placeholders(row):
+        raise invalid("PKAutoIncr can't be used for read operations.")
     return row.key
 
 
+def _placeholders(row: RowChange) -> int:
+    """Return how many key columns ask for a generated value."""
+    return sum(value == V_AUTO_INCREMENT for _, value in row.key)
+
+
 def _check_key_columns(row: RowChange, limits: Limits) -> None:
-    if len(row.key) > limits.key_columns_max:
+    if not 0 < len(row.key) <= limits.key_columns_max:
         raise invalid(
             f"The number of primary key columns must be in range: [1, {limits.key_columns_max}]."
         )
@@ -240,7 +276,20 @@ def check_row(row: RowChange, kind: int, limits: Limits) -> None:
     for _, value in row.key:
         if value[0] in (variant.INF_MIN, variant.INF_MAX):
             raise invalid(f"{variant.type_name(value)} is an invalid type for the primary key.")
+    placeholders = _placeholders(row)
+    if placeholders and kind == DELETE:
+        raise invalid("Invalid row to delete which with pk auto increment.")
+    if placeholders > 1:
+        raise invalid(f"{placeholders} pk auto increment exist in row.")
     _check_cells(row.cells, kind, limits)
+
+
+def check_names(row: RowChange) -> None:
+    """Refuse a row that has one name for a key column and an attribute column."""
+    cells = row.cells
+    names = cells.form.names if type(cells) is PackedCells else [cell[0] for cell in cells]
+    if not {name for name, _ in row.key}.isdisjoint(names):
+        raise invalid("Duplicated attribute column name with primary key column")
 
 
 def change_of(
@@ -253,8 +302,12 @@ def change_of(
     | pb.RowInBatchWriteRowRequest,
     limits: Limits,
 ) -> Change:
-    """Return the change that a write request asks of ``table``. Raises OTSInvalidPK."""
+    """Return the change that a write request asks of ``table``.
+
+    Raises OTSInvalidPK and OTSParameterInvalid.
+    """
     check_key(table, row.key, limits, auto=kind != DELETE)
+    check_names(row)
     change = Change(kind, row.key, row.cells)
     condition = request.condition
     if condition.row_existence:
@@ -265,9 +318,33 @@ def change_of(
         from rowtide.core.filter import compile_condition
 
         change.condition = compile_condition(condition.column_condition, limits)
+    if table.auto_increment_index is not None:
+        _check_generated(change, change.key[table.auto_increment_index][1])
     if request.HasField("return_content"):
         _set_return(change, request.return_content)
     return change
+
+
+def _check_generated(change: Change, value: bytes) -> None:
+    """Refuse a condition that the value of an AUTO_INCREMENT column does not allow."""
+    expectation = change.expectation
+    if value == V_AUTO_INCREMENT:
+        if expectation != IGNORE:
+            raise invalid(
+                f"Invalid expect:{_expectation(expectation)} when modify row with pk auto increment"
+            )
+        if change.condition is not None:
+            raise invalid("Can't set condition when modify row with pk auto increment")
+    elif expectation == EXPECT_ABSENT:
+        # The row can only exist: the server alone makes new values.
+        raise invalid(
+            f"Invalid expect:{_expectation(expectation)} when modify a specific row for table "
+            f"with pk auto increment"
+        )
+
+
+def _expectation(number: int) -> str:
+    return pb.RowExistenceExpectation.Name(pb.RowExistenceExpectation.ValueType(number))
 
 
 def _set_return(change: Change, content: pb.ReturnContent) -> None:
@@ -310,7 +387,7 @@ def _check_cells(cells: Sequence[Cell], kind: int, limits: Limits) -> None:
             raise invalid("Attribute columns are not allowed in DeleteRow.")
         return
     if type(cells) is PackedCells:
-        return  # Puts of distinct columns whose names fit, of no great size.
+        return  # Puts of distinct columns whose names fit, of no great size, doubles finite.
     if kind == UPDATE and not cells:
         raise invalid("Attribute column is missing.")
     for name, op, value, version, _ in cells:
@@ -318,6 +395,8 @@ def _check_cells(cells: Sequence[Cell], kind: int, limits: Limits) -> None:
             check_column_name(name.decode("utf-8", "replace"), limits)
         if len(value) > 1024:
             _check_size(name, value, limits)
+        elif value[:1] == _DOUBLE:
+            variant.check_finite(value)
         if op:
             _check_op(kind, op)
         if version is not None and not 0 <= version < VERSION_END:

@@ -128,14 +128,12 @@ class FanOut:
     async def write(self, identity: Identity, body: bytes, batch: CheckedBatch) -> bytes:
         """Answer a BatchWriteRow that was found to be in order."""
         request, values = batch.request, iter(batch.first_values)
-        atomic: dict[str, str] = {}
-        """Whose all rows of a table are, however often it is named."""
         whose: list[list[str]] = []
         for wanted in request.tables:
             table = await self._table(identity, wanted.table_name)
             found = self._writers(table, [*islice(values, len(wanted.rows))])
             if request.is_atomic:
-                found = [atomic.setdefault(wanted.table_name, found[0])] * len(found)
+                found = found[:1] * len(found)
             whose.append(found)
         divided = divide(request, whose)
         if len(divided) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put, encoded
+from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put, Special, encoded
 from rowtide.core import variant
 from rowtide.core.row_matrix import NULL, RowMatrix, decode
 from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
@@ -150,6 +151,9 @@ LONG = "x" * (2 * 1024 * 1024 + 1)
     [
         ([Put("#a", 1)], "Invalid column name: '#a'."),
         ([Put("", 1)], "Invalid column name: ''."),
+        ([Put("a", math.nan)], "NaN can't be set to double value."),
+        ([Put("a", 1.5), Put("b", -math.inf)], "Infinity can't be set to double value."),
+        ([Put("PK3", 1)], "Duplicated attribute column name with primary key column"),
         (
             [Put("a", LONG)],
             "The length of attribute column: 'a' exceeds the MaxLength:2097152 with "
@@ -177,6 +181,31 @@ def test_wrong_keys_of_any_table_refuse_the_whole_request(client: Client, table:
     long = imports(table, [(pb.PUT, key("x" * 1025, 1, b""), [])])
     told = "The length of primary key column: 'PK1' exceeds the MaxLength:1024 with "
     assert refusal(client, long) == INVALID + told + "CurrentLength:1025."
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["a table", "no table"])
+@pytest.mark.parametrize("values", [(), ("a", 1, b"", 1, 1)])
+def test_a_key_has_one_to_four_columns_whatever_the_table(
+    client: Client, table: str, values: tuple[Any, ...], there: bool
+) -> None:
+    name = table if there else "absent"
+    told = INVALID + "The number of primary key columns must be in range: [1, 4]."
+    rows_asked: list[Import] = [(pb.PUT, at(30), []), (pb.PUT, key(*values), [])]
+    assert refusal(client, imports(name, rows_asked)) == told
+    span = (key(*values), EVERYTHING[1])
+    exported = exports(name, span, data_block_type_hint=pb.DBT_PLAIN_BUFFER)
+    assert refusal(client, exported) == told
+    assert stored(client, table, at(30)) is None
+
+
+def test_a_value_to_be_generated_neither_deletes_nor_exports(client: Client, table: str) -> None:
+    asked = key("a", Special.AUTO_INCREMENT, b"")
+    told = INVALID + "Invalid row to delete which with pk auto increment."
+    assert refusal(client, imports(table, [(pb.DELETE, asked, [])])) == told
+    told = INVALID + "PKAutoIncr can't be used for read operations."
+    span = (asked, EVERYTHING[1])
+    exported = exports(table, span, data_block_type_hint=pb.DBT_PLAIN_BUFFER)
+    assert refusal(client, exported) == told
 
 
 def test_the_number_of_rows_is_held_to_its_limit(client: Client, table: str) -> None:

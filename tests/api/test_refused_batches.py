@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Increment, Put
+from rowtide.cli.wire_row import Delete, Increment, Put, Special
+from rowtide.core import variant
 from rowtide.core.wire import ots_pb2 as pb
 from tests.api.calls import (
     INF_MAX,
@@ -35,6 +37,7 @@ PK = key("a", 1)
 NO_TABLE = "OTSObjectNotExist Requested table does not exist."
 NAME = "Invalid column name: '#x'."
 MIB2 = 2 * 1024 * 1024
+KEY_COLUMNS = "The number of primary key columns must be in range: [1, 4]."
 LONG_KEY = (
     "The length of primary key column: 'PK1' exceeds the MaxLength:1024 with CurrentLength:1025."
 )
@@ -46,8 +49,10 @@ def table(make_table: MakeTable) -> str:
     return make_table()
 
 
-def _after_a_good_row(table: str, bad: Any) -> Any:
-    return batch_write([(table, [put(table, key("before", 1), puts(c=1)), bad])])
+def _after_a_good_row(table: str, bad: Any, other: str = "") -> Any:
+    """Return a batch of a row and ``bad``, which is of the table ``other`` where one is named."""
+    good = put(table, key("before", 1), puts(c=1))
+    return batch_write([(table, [good]), (other, [bad])] if other else [(table, [good, bad])])
 
 
 REFUSED: dict[str, tuple[Callable[[str], Any], str]] = {
@@ -131,11 +136,65 @@ REFUSED: dict[str, tuple[Callable[[str], Any], str]] = {
     ),
     "five key columns to write": (
         lambda t: _after_a_good_row(t, put(t, key("a", 1, 2, 3, 4))),
-        "The number of primary key columns must be in range: [1, 4].",
+        KEY_COLUMNS,
     ),
     "five key columns to read": (
         lambda t: batch_get([(t, [key("a", 1, 2, 3, 4)])]),
-        "The number of primary key columns must be in range: [1, 4].",
+        KEY_COLUMNS,
+    ),
+    "five key columns to write to no table": (
+        lambda t: _after_a_good_row(t, put("absent", key("a", 1, 2, 3, 4)), "absent"),
+        KEY_COLUMNS,
+    ),
+    "five key columns to read of no table": (
+        lambda t: batch_get([(t, [PK]), ("absent", [PK, key("a", 1, 2, 3, 4)])]),
+        KEY_COLUMNS,
+    ),
+    "no key columns to write": (lambda t: _after_a_good_row(t, put(t, ())), KEY_COLUMNS),
+    "no key columns to read": (lambda t: batch_get([(t, [PK, ()])]), KEY_COLUMNS),
+    "a value to be generated as a key to read": (
+        lambda t: batch_get([(t, [PK, key("a", Special.AUTO_INCREMENT)])]),
+        "PKAutoIncr can't be used for read operations.",
+    ),
+    "a value to be generated as a key to delete": (
+        lambda t: _after_a_good_row(t, delete(t, key("a", Special.AUTO_INCREMENT))),
+        "Invalid row to delete which with pk auto increment.",
+    ),
+    "a table to write named twice": (
+        lambda t: batch_write([(t, [put(t, key("before", 1))]), (t, [put(t, PK)])]),
+        "Duplicated table name: {table}",
+    ),
+    "a table to write named twice, apart": (
+        lambda t: batch_write([(t, [put(t, key("before", 1))]), ("o", [put("o", PK)])] * 2),
+        "Duplicated table name: {table}",
+    ),
+    "a table to read named twice": (
+        lambda t: batch_get([(t, [PK]), (t, [])]),
+        "Duplicated table name: {table}",
+    ),
+    "a table that is not there named twice to write": (
+        lambda t: batch_write([(t, [put(t, key("before", 1))]), *[("sb", [put("sb", PK)])] * 2]),
+        "Duplicated table name: sb",
+    ),
+    "a table that is not there named twice to read": (
+        lambda t: batch_get([("sb", [PK]), ("sb", [PK])]),
+        "Duplicated table name: sb",
+    ),
+    "a double that is no number": (
+        lambda t: _after_a_good_row(t, put(t, PK, puts(c=math.nan))),
+        "NaN can't be set to double value.",
+    ),
+    "a double that is infinite": (
+        lambda t: _after_a_good_row(t, update(t, PK, puts(c=-math.inf))),
+        "Infinity can't be set to double value.",
+    ),
+    "a column named as one of the key": (
+        lambda t: _after_a_good_row(t, put(t, PK, puts(PK2=1))),
+        "Duplicated attribute column name with primary key column",
+    ),
+    "a delete of a column named as one of the key": (
+        lambda t: _after_a_good_row(t, update(t, PK, [Delete("PK1")])),
+        "Duplicated attribute column name with primary key column",
     ),
     "an attribute too long": (
         lambda t: _after_a_good_row(t, put(t, PK, puts(attr=b"x" * (MIB2 + 1)))),
@@ -202,29 +261,29 @@ def test_a_wrong_key_is_the_rows_own_error(client: Client, table: str) -> None:
 
 def test_a_missing_table_is_its_rows_error(client: Client, table: str) -> None:
     written = batch_write(
-        [(table, [put(table, PK)]), ("absent", [put("absent", PK)] * 2), (table, [put(table, PK)])]
+        [("absent", [put("absent", PK)] * 2), (table, [put(table, PK), put(table, PK)])]
     )
-    assert outcomes(ask(client, written)) == [["ok"], [NO_TABLE, NO_TABLE], ["ok"]]
+    assert outcomes(ask(client, written)) == [[NO_TABLE, NO_TABLE], ["ok", "ok"]]
     read = batch_get([("absent", [PK, PK]), (table, [PK])])
     assert outcomes(ask(client, read)) == [[NO_TABLE, NO_TABLE], ["ok"]]
 
 
 def test_answers_keep_the_order_of_tables_and_rows(client: Client, make_table: MakeTable) -> None:
-    first, second = make_table(), make_table()
+    first, second, third = make_table(), make_table(), make_table()
     wanted = [
-        (second, [key("b", 2), key("b", 1)]),
+        (second, [key("b", 2), key("b", 1), key("b", 2)]),
+        (third, [key("c", 5)]),
         (first, [key("a", 9), key("a", 1)]),
-        (second, [key("b", 2)]),
     ]
     ask(client, batch_write([(t, [put(t, k, puts(t=t)) for k in ks]) for t, ks in wanted]))
     answer = ask(client, batch_get(wanted))
-    assert [table.table_name for table in answer.tables] == [second, first, second]
+    assert [table.table_name for table in answer.tables] == [second, third, first]
     found = [[rows(row.row)[0].key for row in table.rows] for table in answer.tables]
     assert found == [[tuple(k) for k in keys] for _, keys in wanted]
 
 
 def test_a_table_without_rows_can_be_read(client: Client, table: str) -> None:
-    answer = ask(client, batch_get([(table, []), (table, [PK])]))
+    answer = ask(client, batch_get([("empty", []), (table, [PK])]))
     assert [len(part.rows) for part in answer.tables] == [0, 1]
 
 
@@ -245,20 +304,131 @@ def test_one_bad_row_does_not_spoil_the_rest(client: Client, table: str) -> None
     absent = pb.Condition(row_existence=pb.EXPECT_NOT_EXIST)
     present = pb.Condition(row_existence=pb.EXPECT_EXIST)
     failed = "OTSConditionCheckFail Condition check failed."
+    ask(client, put(table, key("one", 1), puts(c=1)))
     writes = [
-        put(table, key("one", 1), puts(c=1), condition=absent),
         put(table, key("one", 1), puts(c=2), condition=absent),
-        update(table, key("two", 1), puts(c=1), condition=present),
-        delete(table, key("two", 1), condition=present),
-        update(table, key("one", 1), puts(d=1), condition=present),
-        update(table, key("one", 1), [Put("c", 1, 1)]),
+        put(table, key("two", 1), puts(c=1), condition=absent),
+        update(table, key("three", 1), puts(c=1), condition=present),
+        delete(table, key("four", 1), condition=present),
+        update(table, key("five", 1), [Put("c", 1, 1)]),
     ]
-    first = outcomes(ask(client, batch_write([(table, writes)])))[0]
-    assert first[:5] == ["ok", failed, failed, failed, "ok"]
-    assert first[5].startswith("OTSParameterInvalid "), "a version out of the table's bounds"
-    found = stored(client, table, key("one", 1))
-    assert found is not None
-    assert [(name, value) for name, value, _ in found.columns] == [("c", 1), ("d", 1)]
+    told = outcomes(ask(client, batch_write([(table, writes)])))[0]
+    assert told[:4] == [failed, "ok", failed, failed]
+    assert told[4].startswith("OTSParameterInvalid "), "a version out of the table's bounds"
+    assert stored(client, table, key("two", 1)) is not None
+    assert stored(client, table, key("three", 1)) is None
+
+
+# Rows that come twice.
+
+ROW = "OTSParameterInvalid Repeated rows do not support row exist expectation check in BatchModify."
+COLUMN = "OTSParameterInvalid Repeated rows do not support row condition check in BatchModify."
+SIZE = "OTSInvalidPK Validate PK size fail. Input: 1, Meta: 2."
+PRESENT = pb.Condition(row_existence=pb.EXPECT_EXIST)
+ABSENT = pb.Condition(row_existence=pb.EXPECT_NOT_EXIST)
+REPEATED: dict[str, tuple[Callable[[str], list[Any]], list[str]]] = {
+    "both expect something": (
+        lambda t: [
+            delete(t, key("r", 1), condition=PRESENT),
+            update(t, key("r", 1), puts(c=1), condition=PRESENT),
+        ],
+        [ROW, ROW],
+    ),
+    "the second one expects something": (
+        lambda t: [put(t, key("r", 1), puts(c=1)), put(t, key("r", 1), condition=ABSENT)],
+        ["ok", ROW],
+    ),
+    "the first one expects something, others stand between": (
+        lambda t: [
+            put(t, key("r", 1), condition=PRESENT),
+            put(t, key("r", 2), condition=ABSENT),
+            put(t, key("s", 1)),
+            put(t, key("r", 1), puts(c=1)),
+        ],
+        [ROW, "ok", "ok", "ok"],
+    ),
+    "both have a condition on a column": (
+        lambda t: [
+            update(t, key("r", 1), puts(c=1), condition=_on_column(pb.IGNORE)),
+            update(t, key("r", 1), puts(d=1), condition=_on_column(pb.IGNORE)),
+        ],
+        [COLUMN, COLUMN],
+    ),
+    "one has both": (
+        lambda t: [
+            update(t, key("r", 1), puts(c=1), condition=_on_column(pb.EXPECT_EXIST)),
+            put(t, key("r", 1), puts(d=1)),
+        ],
+        [ROW, "ok"],
+    ),
+    "three times": (
+        lambda t: [put(t, key("r", 1), puts(c=n), condition=ABSENT) for n in range(3)],
+        [ROW, ROW, ROW],
+    ),
+    "without any condition": (
+        lambda t: [put(t, key("r", 1), puts(c=1)), delete(t, key("r", 1)), put(t, key("r", 1))],
+        ["ok", "ok", "ok"],
+    ),
+    "a wrong key is no row": (
+        lambda t: [put(t, key("r")), put(t, key("r")), put(t, key("r", 1), condition=ABSENT)],
+        [SIZE, SIZE, "ok"],
+    ),
+}
+
+
+def _on_column(expectation: Any) -> pb.Condition:
+    compared = pb.SingleColumnValueFilter(
+        comparator=pb.CT_EQUAL,
+        column_name="c",
+        column_value=variant.encode(1),
+        filter_if_missing=False,
+        latest_version_only=True,
+    )
+    test = pb.Filter(type=pb.FT_SINGLE_COLUMN_VALUE, filter=compared.SerializeToString())
+    return pb.Condition(row_existence=expectation, column_condition=test.SerializeToString())
+
+
+@pytest.mark.parametrize("case", REPEATED)
+def test_a_row_that_comes_twice_has_no_condition(
+    client: Client, make_table: MakeTable, case: str
+) -> None:
+    table = make_table()
+    writes, told = REPEATED[case]
+    assert outcomes(ask(client, batch_write([(table, writes(table))]))) == [told]
+
+
+def test_a_key_of_two_tables_is_two_rows(client: Client, make_table: MakeTable) -> None:
+    tables = make_table(), make_table()
+    wanted = [(t, [put(t, key("r", 1), condition=ABSENT)]) for t in tables]
+    assert outcomes(ask(client, batch_write(wanted))) == [["ok"], ["ok"]]
+
+
+def test_rows_that_are_like_earlier_ones_have_no_condition_either(
+    client: Client, make_table: MakeTable
+) -> None:
+    table = make_table()
+    for number in range(20):
+        several = [put(table, key("r", 10 * number + n), condition=ABSENT) for n in range(8)]
+        assert outcomes(ask(client, batch_write([(table, several)]))) == [["ok"] * 8]
+        several[7] = several[0]
+        failed = "OTSConditionCheckFail Condition check failed."
+        told = [ROW, *[failed] * 6, ROW]
+        assert outcomes(ask(client, batch_write([(table, several)]))) == [told]
+
+
+def test_a_double_is_looked_at_in_rows_that_are_like_earlier_ones(
+    client: Client, make_table: MakeTable
+) -> None:
+    table = make_table()
+    for number in range(20):
+        several = [put(table, key("r", n), puts(a=1.5, b=n)) for n in range(8)]
+        assert outcomes(ask(client, batch_write([(table, several)]))) == [["ok"] * 8]
+        wrong = math.nan if number % 2 else math.inf
+        several[5] = put(table, key("n", number), puts(a=wrong, b=1))
+        text = "NaN" if number % 2 else "Infinity"
+        told = f"400 OTSParameterInvalid {text} can't be set to double value."
+        assert refusal(client, batch_write([(table, several)])) == told
+        assert stored(client, table, key("n", number)) is None
 
 
 @pytest.mark.parametrize(

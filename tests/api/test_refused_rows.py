@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Delete, Increment, Put, Special, encoded
+from rowtide.cli.wire_row import Change, Delete, Increment, Put, Special, encoded
 from rowtide.core import plainbuffer, variant
 from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from tests.api.calls import (
     INF_MAX,
     INF_MIN,
+    ask,
     batch_get,
     delete,
     get,
@@ -22,6 +24,8 @@ from tests.api.calls import (
     key,
     put,
     refusal,
+    rows,
+    stored,
     update,
 )
 from tests.api.conftest import MakeTable
@@ -98,12 +102,80 @@ def test_a_bad_table_name_is_refused(client: Client, operation: str, name: str) 
 
 
 @pytest.mark.parametrize("operation", TAKES_A_KEY)
-def test_a_key_of_five_columns_is_refused_whatever_the_table(
-    client: Client, table: str, operation: str
+@pytest.mark.parametrize("values", [(), ("a", 1, 2, 3, 4), ("a", 1, 2, 3, 4, 5)])
+@pytest.mark.parametrize("there", [True, False], ids=["a table", "no table"])
+def test_a_key_has_one_to_four_columns_whatever_the_table(
+    client: Client, table: str, operation: str, values: tuple[Any, ...], there: bool
 ) -> None:
     text = "The number of primary key columns must be in range: [1, 4]."
-    request = TAKES_A_KEY[operation](table, key("a", 1, 2, 3, 4))
+    request = TAKES_A_KEY[operation](table if there else "absent", key(*values))
     assert refusal(client, request) == f"400 OTSParameterInvalid {text}"
+
+
+@pytest.mark.parametrize("operation", TAKES_A_KEY)
+def test_a_table_name_is_looked_at_before_a_key(client: Client, operation: str) -> None:
+    request = TAKES_A_KEY[operation]("3t", key("a", 1, 2, 3, 4))
+    assert refusal(client, request) == "400 OTSParameterInvalid Invalid table name: '3t'."
+
+
+# Values and names of attribute columns.
+
+NOT_A_NUMBER = "NaN can't be set to double value."
+INFINITE = "Infinity can't be set to double value."
+NAMED_AS_KEY = "Duplicated attribute column name with primary key column"
+WRONG_CELLS: dict[str, tuple[list[Change], str]] = {
+    "NaN": ([Put("c", math.nan)], NOT_A_NUMBER),
+    "NaN with its sign": ([Put("c", -math.nan)], NOT_A_NUMBER),
+    "NaN behind others": ([Put("a", 1.5), Put("b", "x"), Put("c", math.nan)], NOT_A_NUMBER),
+    "NaN at a version": ([Put("c", math.nan, 1_800_000_000_000)], NOT_A_NUMBER),
+    "Infinity": ([Put("c", math.inf)], INFINITE),
+    "minus Infinity": ([Put("c", -math.inf)], INFINITE),
+    "Infinity beside a long text": ([Put("b", "x" * 2000), Put("c", math.inf)], INFINITE),
+    "the first key column's name": ([Put("PK1", "x")], NAMED_AS_KEY),
+    "the second key column's name": ([Put("a", 1), Put("PK2", 2)], NAMED_AS_KEY),
+    "a key column's name at a version": ([Put("PK2", 2, 1_800_000_000_000)], NAMED_AS_KEY),
+}
+WRONG_CHANGES: dict[str, tuple[list[Change], str]] = {
+    **WRONG_CELLS,
+    "a delete of a key column": ([Delete("PK1")], NAMED_AS_KEY),
+    "a delete of a key column's version": ([Put("a", 1), Delete("PK2", 5)], NAMED_AS_KEY),
+    "an increment of a key column": ([Increment("PK2", 1)], NAMED_AS_KEY),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_CELLS)
+def test_a_put_of_wrong_cells_is_refused(client: Client, table: str, case: str) -> None:
+    cells, text = WRONG_CELLS[case]
+    row_key = key("wrong", 1)
+    assert refusal(client, put(table, row_key, cells)) == f"400 OTSParameterInvalid {text}"
+    absent = NO_TABLE if text == NAMED_AS_KEY else f"400 OTSParameterInvalid {text}"
+    assert refusal(client, put("absent", row_key, cells)) == absent
+    assert stored(client, table, row_key) is None
+
+
+@pytest.mark.parametrize("case", WRONG_CHANGES)
+def test_an_update_of_wrong_cells_is_refused(client: Client, table: str, case: str) -> None:
+    cells, text = WRONG_CHANGES[case]
+    row_key = key("wrong", 1)
+    assert refusal(client, update(table, row_key, cells)) == f"400 OTSParameterInvalid {text}"
+    assert stored(client, table, row_key) is None
+
+
+def test_a_double_is_looked_at_in_rows_that_are_like_earlier_ones(
+    client: Client, table: str
+) -> None:
+    for number in [*range(20), math.inf, 1, math.nan, 2]:
+        told = refusal(client, put(table, key("like", 1), [Put("a", 1), Put("c", float(number))]))
+        assert told == {
+            math.inf: f"400 OTSParameterInvalid {INFINITE}",
+            math.nan: f"400 OTSParameterInvalid {NOT_A_NUMBER}",
+        }.get(number, "ok")
+
+
+def test_a_column_may_have_the_name_of_a_key_column_in_another_case(
+    client: Client, table: str
+) -> None:
+    assert refusal(client, put(table, PK, [Put("pk1", 1), Put("PK3", 2), Put("PK", 3)])) == "ok"
 
 
 @pytest.mark.parametrize("operation", ["GetRow", "PutRow", "UpdateRow", "DeleteRow"])
@@ -366,12 +438,116 @@ def test_a_key_value_is_a_text_a_number_or_bytes(client: Client, table: str, kin
     assert variant.type_name(value) in refused
 
 
-def test_an_automatic_value_needs_its_column(client: Client, make_table: MakeTable) -> None:
-    columns = [KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER, auto_increment=True)]
-    automatic, plain = make_table(columns), make_table()
-    asked = key("a", Special.AUTO_INCREMENT)
+# Key columns with generated values.
+
+
+@pytest.fixture(scope="module")
+def automatic(make_table: MakeTable) -> str:
+    """Return a table keyed PK1 STRING, PK2 INTEGER, whose second column is generated."""
+    return make_table([KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER, auto_increment=True)])
+
+
+MODIFYING = {"PutRow": put, "UpdateRow": update}
+GENERATED = key("a", Special.AUTO_INCREMENT)
+CELLS = [Put("c", 1)]
+
+
+def _when(expectation: int, column: bool = False) -> dict[str, Any]:
+    compared = pb.SingleColumnValueFilter(
+        comparator=pb.CT_EQUAL,
+        column_name="c",
+        column_value=variant.encode(1),
+        filter_if_missing=True,
+        latest_version_only=True,
+    )
+    test = pb.Filter(type=pb.FT_SINGLE_COLUMN_VALUE, filter=compared.SerializeToString())
+    condition = pb.Condition(row_existence=pb.RowExistenceExpectation.Name(expectation))
+    if column:
+        condition.column_condition = test.SerializeToString()
+    return {"condition": condition}
+
+
+@pytest.mark.parametrize("operation", MODIFYING)
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        (
+            _when(pb.EXPECT_NOT_EXIST),
+            "Invalid expect:EXPECT_NOT_EXIST when modify row with pk auto increment",
+        ),
+        (
+            _when(pb.EXPECT_EXIST),
+            "Invalid expect:EXPECT_EXIST when modify row with pk auto increment",
+        ),
+        (
+            _when(pb.EXPECT_EXIST, column=True),
+            "Invalid expect:EXPECT_EXIST when modify row with pk auto increment",
+        ),
+        (
+            _when(pb.IGNORE, column=True),
+            "Can't set condition when modify row with pk auto increment",
+        ),
+    ],
+)
+def test_a_row_with_a_generated_value_has_no_condition(
+    client: Client, automatic: str, operation: str, condition: dict[str, Any], text: str
+) -> None:
+    request = MODIFYING[operation](automatic, GENERATED, CELLS, **condition)
+    assert refusal(client, request) == f"400 OTSParameterInvalid {text}"
+
+
+def test_a_row_with_a_chosen_value_can_only_exist(client: Client, automatic: str) -> None:
+    text = (
+        "400 OTSParameterInvalid Invalid expect:EXPECT_NOT_EXIST when modify a specific row for "
+        "table with pk auto increment"
+    )
+    for column in (False, True):
+        absent = _when(pb.EXPECT_NOT_EXIST, column)
+        assert refusal(client, put(automatic, PK, CELLS, **absent)) == text
+        assert refusal(client, update(automatic, PK, CELLS, **absent)) == text
+        assert refusal(client, delete(automatic, PK, **absent)) == text
+
+
+def test_a_row_with_a_chosen_value_may_have_another_condition(
+    client: Client, automatic: str
+) -> None:
+    content = {"return_content": _returning(pb.RT_PK)}
+    (made,) = rows(ask(client, put(automatic, GENERATED, CELLS, **content)).row)
+    for condition in (
+        _when(pb.IGNORE),
+        _when(pb.EXPECT_EXIST),
+        _when(pb.IGNORE, column=True),
+        _when(pb.EXPECT_EXIST, column=True),
+    ):
+        assert refusal(client, put(automatic, made.key, CELLS, **condition)) == "ok"
+        assert refusal(client, update(automatic, made.key, CELLS, **condition)) == "ok"
+    assert refusal(client, delete(automatic, made.key, **_when(pb.EXPECT_EXIST))) == "ok"
+    failed = "403 OTSConditionCheckFail Condition check failed."
+    assert refusal(client, delete(automatic, made.key, **_when(pb.EXPECT_EXIST))) == failed
+
+
+@pytest.mark.parametrize("operation", ["GetRow", "GetRange start", "GetRange end"])
+def test_nothing_is_read_by_a_value_to_be_generated(
+    client: Client, automatic: str, table: str, operation: str
+) -> None:
+    text = "400 OTSParameterInvalid PKAutoIncr can't be used for read operations."
+    for name in (automatic, table, "absent"):
+        assert refusal(client, TAKES_A_KEY[operation](name, GENERATED)) == text
+
+
+def test_a_generated_value_needs_its_column(client: Client, automatic: str, table: str) -> None:
     text = "400 OTSInvalidPK Validate PK type fail. Input: VT_AUTO_INCREMENT, Meta: VT_INTEGER."
-    assert refusal(client, put(plain, asked)) == text
-    assert refusal(client, get(automatic, asked)) == text
-    assert refusal(client, delete(automatic, asked)) == text
-    assert refusal(client, put(automatic, asked)) == "ok"
+    assert refusal(client, put(table, GENERATED)) == text
+    assert refusal(client, update(table, GENERATED, CELLS)) == text
+    assert refusal(client, put(automatic, GENERATED)) == "ok"
+
+
+def test_a_row_has_one_generated_value_at_most(client: Client, automatic: str) -> None:
+    twice = key(Special.AUTO_INCREMENT, Special.AUTO_INCREMENT)
+    text = "400 OTSParameterInvalid 2 pk auto increment exist in row."
+    assert refusal(client, put(automatic, twice)) == text
+
+
+def test_no_row_is_deleted_by_a_value_to_be_generated(client: Client, automatic: str) -> None:
+    text = "400 OTSParameterInvalid Invalid row to delete which with pk auto increment."
+    assert refusal(client, delete(automatic, GENERATED)) == text

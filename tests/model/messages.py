@@ -8,7 +8,18 @@ from rowtide.cli.wire_row import Row, Special
 from rowtide.core import plainbuffer, variant
 from rowtide.core.wire import ots_pb2 as pb
 from tests.api.calls import delete, key, put, rows, units, update
-from tests.model.requests import INT64_MAX, Combined, Compare, Done, Found, Page, Read, Test, Write
+from tests.model.requests import (
+    INT64_MAX,
+    NO_KEY,
+    Combined,
+    Compare,
+    Done,
+    Found,
+    Page,
+    Read,
+    Test,
+    Write,
+)
 
 MESSAGES: dict[str, Any] = {"PUT": put, "UPDATE": update, "DELETE": delete}
 COMPARATORS = {
@@ -78,6 +89,8 @@ def read_fields(read: Read) -> dict[str, Any]:
 
 def found(row: Row) -> Found:
     """Return a row of an answer."""
+    if not row.key:
+        return Found(NO_KEY, row.columns)
     first, second = (value for _, value in row.key)
     assert isinstance(first, str)
     assert isinstance(second, int)

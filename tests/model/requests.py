@@ -5,12 +5,13 @@ A key is (PK1, PK2): a text and a number. Versions are milliseconds.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from rowtide.cli.wire_row import Change, Put
 
 Value = str | int | float | bool | bytes
 Key = tuple[str, int]
+NO_KEY = cast(Key, ())
 INT64_MAX = 2**63 - 1
 
 
@@ -84,7 +85,10 @@ class Read(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A row as it is answered: cells by name, newest first."""
+    """A row as it is answered: cells by name, newest first.
+
+    ``key`` is ``NO_KEY`` where only modified cells are returned.
+    """
 
     key: Key
     cells: tuple[Put, ...]

@@ -52,6 +52,7 @@ class RowRules(Steps):
                 raise Refused(NO_TABLE)
             if write.returns == ("c9",):
                 raise Refused("OTSParameterInvalid")
+            pair.model.check_generated(write)
             return self._write(pair, write, opened)
 
         self._same((write, opened), told, self._expected(decide))
@@ -82,6 +83,10 @@ class RowRules(Steps):
         ]
         request = batch_write(parts, is_atomic=atomic, transaction_id=opened.id if opened else None)
         told = self._told(request, _row_results)
+        whole = self._expected(partial(self._check_whole, groups))
+        if whole is not None:
+            self._same((groups, atomic, opened), told, whole)
+            return
         if opened is not None and opened.pair not in self.pairs:
             self._same((groups, atomic, opened), told, NO_SESSION)
             return
@@ -93,22 +98,32 @@ class RowRules(Steps):
             model.append(self._batch(table, writes, opened, atomic=atomic))
         self._same((groups, atomic, opened), told, model)
 
+    def _check_whole(self, groups: list[tuple[int, list[Write]]]) -> None:
+        """Raise what refuses a whole batch."""
+        for table, writes in groups:
+            for write in writes if table != 2 else ():
+                self.pairs[table].model.check_generated(write)
+
     def _batch(
         self, table: int, writes: list[Write], opened: Open | None, *, atomic: bool
     ) -> list[Any]:
+        if atomic and opened is not None:
+            return ["OTSParameterInvalid"] * len(writes)
         if table == 2:
             return [NO_TABLE] * len(writes)
         pair = self.pairs[table]
+        repeated = [_has_condition(w) and [v.key for v in writes].count(w.key) > 1 for w in writes]
         if not atomic:
-            return [self._expected(partial(self._write, pair, w, opened)) for w in writes]
-        held = None
+            return [
+                "OTSParameterInvalid"
+                if bad
+                else self._expected(partial(self._write, pair, w, opened))
+                for w, bad in zip(writes, repeated, strict=True)
+            ]
         try:
-            partitions = {write.key[0] for write in writes}
-            if len(partitions) > 1:
-                raise Refused("OTSDataOutOfRange")
-            held = self._held(pair, opened) if opened is not None else None
-            model, world = pair.model, self.world
-            return model.write_atomically(held, writes, world.now_ms, world.high_ms)
+            if any(repeated):
+                raise Refused("OTSParameterInvalid")
+            return pair.model.write_atomically(writes, self.world.now_ms, self.world.high_ms)
         except Refused as refused:
             return [refused.code] * len(writes)
 
@@ -230,6 +245,10 @@ class RowRules(Steps):
 
         asked = (start, end, limit, read, opened)
         self._same(asked, told, self._expected(decide))
+
+
+def _has_condition(write: Write) -> bool:
+    return write.expect != "IGNORE" or write.condition is not None
 
 
 def _row_results(answer: Any) -> list[list[Any]]:

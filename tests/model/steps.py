@@ -120,7 +120,7 @@ class Steps(RuleBasedStateMachine):
 
 def numbered(write: Write, told: Any) -> Write:
     """Return a write with the number that the server gave its key."""
-    if write.assigned and isinstance(told, Done) and told.row is not None:
+    if write.assigned and isinstance(told, Done) and told.row is not None and told.row.key:
         return write._replace(key=told.row.key)
     return write
 

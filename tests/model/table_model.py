@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from rowtide.cli.wire_row import Change, Delete, Increment, Put
 from tests.model import row_model
 from tests.model.requests import (
+    NO_KEY,
     Done,
     Entry,
     Found,
@@ -74,22 +75,16 @@ class TableModel:
             held.decided.append(write)
         return done
 
-    def write_atomically(
-        self, held: Transaction | None, writes: Sequence[Write], now_ms: int, version_ms: int
-    ) -> list[Done]:
+    def write_atomically(self, writes: Sequence[Write], now_ms: int, at_ms: int) -> list[Done]:
         """Write all rows or none."""
         partition = writes[0].key[0]
         if any(write.key[0] != partition for write in writes):
             raise Refused("OTSDataOutOfRange")
-        if held is None and partition in self.held:
+        if partition in self.held:
             raise Refused("OTSRowOperationConflict")
-        seen = held or Transaction(partition, self.rows, 0)
-        group = Transaction(seen.partition, dict(seen.rows), 0)
-        answers = [self.write_within(group, write, now_ms, version_ms) for write in writes]
-        if held is not None:
-            held.rows, held.decided = group.rows, [*held.decided, *group.decided]
-        for write in group.decided if held is None else ():
-            self._commit(write, now_ms, version_ms)
+        group = Transaction(partition, dict(self.rows), 0)
+        answers = [self.write_within(group, write, now_ms, at_ms) for write in writes]
+        self.commit(self.held.setdefault(partition, group), now_ms, at_ms)
         return answers
 
     def _commit(self, write: Write, now_ms: int, at_ms: int) -> None:
@@ -120,10 +115,17 @@ class TableModel:
         returned = None
         if write.returns is not None:
             cells = [c for c in changes if isinstance(c, Put) and c.name in write.returns]
-            returned = Found(write.key, tuple(sorted(cells, key=lambda c: c.name)))
+            key = NO_KEY if write.returns else write.key
+            returned = Found(key, tuple(sorted(cells, key=lambda c: c.name)))
         conditional = write.expect != "IGNORE" or write.condition is not None
         units = max(1, -(-row_bytes(write.key, changes) // 4096))
         return write._replace(changes=changes), Done(returned, int(conditional), units)
+
+    def check_generated(self, write: Write) -> None:
+        """Refuse a condition that a generated key does not allow, whatever the rows are."""
+        allowed = ("IGNORE",) if write.assigned else ("IGNORE", "EXPECT_EXIST")
+        if self.auto and (write.expect not in allowed or (write.assigned and write.condition)):
+            raise Refused("OTSParameterInvalid")
 
     def _check_condition(self, row: Row | None, write: Write, now_ms: int) -> None:
         if write.expect != "IGNORE" and (write.expect == "EXPECT_EXIST") != (row is not None):
@@ -132,9 +134,8 @@ class TableModel:
             raise Refused("OTSConditionCheckFail")
         if write.condition is not None:
             cells = chosen(row or {}, Read(), self.options, now_ms)
-            if not passes(
-                write.condition, None if row is None else row_model.values(write.key, cells)
-            ):
+            seen = None if row is None else row_model.values(write.key, cells)
+            if not passes(write.condition, seen):
                 raise Refused("OTSConditionCheckFail")
 
     def _change(self, row: Row | None, change: Change, now_ms: int, version_ms: int) -> Change:

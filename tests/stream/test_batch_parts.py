@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rowtide.core import plainbuffer, variant
 from rowtide.core.authentication import Identity
 from rowtide.core.catalog import TABLE, Document, table_content, table_id
-from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.core.schema import INTEGER, STRING, KeyColumn, ShardRange, Table, TableOptions
 from rowtide.core.wire import ots_pb2 as pb
@@ -259,8 +259,15 @@ async def test_rows_of_a_table_that_is_not_there_are_for_the_handler(asked: Aske
     assert asked.asked == [(HERE, 2)]
 
 
-async def test_an_atomic_batch_that_names_its_table_twice_goes_to_one_worker(asked: Asked) -> None:
-    # There it is refused whole: its rows have several partition keys.
-    body = batch("z") + batch("a") + pb.BatchWriteRowRequest(is_atomic=True).SerializeToString()
-    assert await told(asked, body) == "w"
+async def test_the_rows_of_an_atomic_table_go_to_one_worker(asked: Asked) -> None:
+    # There they are refused: they have several partition keys.
+    body = batch("z", "a") + pb.BatchWriteRowRequest(is_atomic=True).SerializeToString()
+    assert await told(asked, body) == "ww"
     assert asked.asked == [("b:1", 2)]
+
+
+async def test_a_batch_that_names_its_table_twice_is_refused(asked: Asked) -> None:
+    for _ in range(20):  # Rows that are like earlier ones are read another way.
+        with pytest.raises(Rejected, match="Duplicated table name: t"):
+            await told(asked, batch("z", "y", "x", "w") + batch("a", "b", "c", "d"))
+        await told(asked, batch("z", "y", "x", "w"))

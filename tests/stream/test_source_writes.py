@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -105,10 +106,20 @@ FORM = HEADER + plainbuffer.encode_row(
 )
 
 
-def packed(name: str, at: int, **more: object) -> pb.RowInBulkImportRequest:
-    """Return what ``part`` does, packed by ``FORM``."""
+DOUBLE_FORM = HEADER + plainbuffer.encode_row(
+    [(b"pk", variant.encode(""))], [put_cell(b"v", variant.encode(0.0), None)]
+)
+NAMED_AS_KEY_FORM = HEADER + plainbuffer.encode_row(
+    [(b"pk", variant.encode(""))], [put_cell(b"pk", variant.encode(0), None)]
+)
+
+
+def packed(
+    name: str, at: int, *, bits: int | None = None, **more: object
+) -> pb.RowInBulkImportRequest:
+    """Return what ``part`` does, packed by ``FORM``; ``bits`` are those of its number."""
     text = name.encode()
-    row = len(text).to_bytes(2, "little") + at.to_bytes(8, "little") + text
+    row = len(text).to_bytes(2, "little") + (bits or at).to_bytes(8, "little") + text
     return part(name, at, **{"row_change": row, "row_form": 1, **more})
 
 
@@ -299,6 +310,12 @@ async def test_a_divided_request_names_the_shards_of_each_part(tmp_path: Path) -
 INCREMENT = HEADER + plainbuffer.encode_row(
     [(b"pk", MIDDLE)], [increment_cell(b"v", variant.encode(1))]
 )
+NAN = HEADER + plainbuffer.encode_row(
+    [(b"pk", MIDDLE)], [put_cell(b"v", variant.encode(math.nan), None)]
+)
+NAMED_AS_KEY = HEADER + plainbuffer.encode_row(
+    [(b"pk", MIDDLE)], [put_cell(b"pk", variant.encode(1), None)]
+)
 VERSIONED = HEADER + plainbuffer.encode_row(
     [(b"pk", MIDDLE)], [put_cell(b"v", variant.encode(1), 5)]
 )
@@ -311,8 +328,17 @@ VERSIONED = HEADER + plainbuffer.encode_row(
         part("a", 1, type=pb.UPDATE, row_change=INCREMENT),
         part("a", 1, row_change=VERSIONED),
         part("a", 1, row_change=b"x"),
+        part("a", 1, row_change=NAN),
+        part("a", 1, row_change=NAMED_AS_KEY),
     ],
-    ids=["a time below 0", "an increment", "a version of its own", "no row at all"],
+    ids=[
+        "a time below 0",
+        "an increment",
+        "a version of its own",
+        "no row at all",
+        "a double that is no number",
+        "a column named as the key's",
+    ],
 )
 async def test_a_row_that_no_source_writes_is_refused(
     tmp_path: Path, wrong: pb.RowInBulkImportRequest
@@ -340,6 +366,13 @@ async def test_packed_rows_are_written_as_others_are(tmp_path: Path) -> None:
         pytest.param(packed("a", 1, time_ms=-1), [FORM], id="a time below 0"),
         pytest.param(packed("a", 1, type=pb.DELETE), [FORM], id="cells in a delete"),
         pytest.param(packed("a", 1, row_change=b"x"), [FORM], id="no row at all"),
+        pytest.param(
+            packed("a", 1, bits=0x7FF0 << 48), [DOUBLE_FORM], id="a double that is infinite"
+        ),
+        pytest.param(
+            packed("a", 1, bits=0x7FF8 << 48), [DOUBLE_FORM], id="a double that is no number"
+        ),
+        pytest.param(packed("a", 1), [NAMED_AS_KEY_FORM], id="a column named as the key's"),
         pytest.param(packed("a", 1), [], id="no form"),
         pytest.param(packed("a", 1, row_form=2), [FORM], id="a form that is not there"),
         pytest.param(packed("a", 1), [b"x"], id="a form that is no row"),

@@ -89,12 +89,14 @@ async function absentRows(name) {
 /** A put, a delete and a row of a batch obey conditions as an update does. */
 async function writes(name) {
   const row = key('writes', 1);
+  const other = key('writes', 2);
   await put(name, row, [{ n: long(5) }]);
+  await put(name, other, [{ n: long(5) }]);
   const [wrong, right] = [6, 5].map((n) => when(Expect.EXPECT_EXIST, single('n', long(n))));
   const batch = (condition) => client.batchWriteRow({
     tables: [{ tableName: name, rows: [
       { type: 'PUT', condition, primaryKey: row, attributeColumns: [{ n: long(5) }] },
-      { type: 'DELETE', condition, primaryKey: row },
+      { type: 'DELETE', condition, primaryKey: other },
     ] }],
   });
   await failed(() => put(name, row, [{ n: long(7) }], { condition: wrong }));
@@ -103,7 +105,8 @@ async function writes(name) {
     ['OTSConditionCheckFail', 'OTSConditionCheckFail']);
   assert.deepStrictEqual(units(await put(name, row, [{ n: long(5) }], { condition: right })), [1, 1]);
   assert.ok((await batch(right)).tables.every((told) => told.isOk));
-  assert.strictEqual(await read(name, row), null);
+  assert.deepStrictEqual(await read(name, row), { n: '5n' });
+  assert.strictEqual(await read(name, other), null);
 }
 
 /** A filter sees only the columns that are read. */

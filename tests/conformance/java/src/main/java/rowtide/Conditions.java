@@ -134,13 +134,15 @@ final class Conditions {
     /** A put, a delete and a row of a batch obey conditions as an update does. */
     private static void writes() throws Exception {
         PrimaryKey row = key("writes", 1);
+        PrimaryKey other = key("writes", 2);
         put(table, row, column("n", 5));
+        put(table, other, column("n", 5));
         Condition wrong = when(RowExistenceExpectation.EXPECT_EXIST,
             single("n", CompareOperator.EQUAL, 6));
         Condition right = when(RowExistenceExpectation.EXPECT_EXIST,
             single("n", CompareOperator.EQUAL, 5));
         RowPutChange change = putting(table, row, column("n", 5), column("more", 1));
-        RowDeleteChange gone = new RowDeleteChange(table, row);
+        RowDeleteChange gone = new RowDeleteChange(table, other);
         change.setCondition(wrong);
         gone.setCondition(wrong);
         failed(() -> CLIENT.putRow(new PutRowRequest(change)));
@@ -152,6 +154,15 @@ final class Conditions {
         same(CLIENT.putRow(new PutRowRequest(change)).getConsumedCapacity().getCapacityUnit(),
             new CapacityUnit(1, 1));
         that("both", BatchWrites.send(false, change, gone).isAllSucceed());
-        same(read(table, row), null);
+        same(read(table, row), Map.of("n", 5L, "more", 1L));
+        same(read(table, other), null);
+        RowDeleteChange again = new RowDeleteChange(table, row);
+        again.setCondition(right);
+        for (BatchWriteRowResponse.RowResult told :
+            BatchWrites.send(false, change, again).getFailedRows()) {
+            same(told.getError().getMessage(),
+                "Repeated rows do not support row exist expectation check in BatchModify.");
+        }
+        same(read(table, row), Map.of("n", 5L, "more", 1L));
     }
 }

@@ -11,6 +11,7 @@ import com.alicloud.openservices.tablestore.writer.RowWriteResult;
 import com.alicloud.openservices.tablestore.writer.WriterConfig;
 import com.alicloud.openservices.tablestore.writer.WriterStatistics;
 import com.alicloud.openservices.tablestore.writer.enums.BatchRequestType;
+import com.alicloud.openservices.tablestore.writer.enums.WriteMode;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
@@ -21,6 +22,7 @@ final class Writers {
     static void checkAll() {
         check("writer-batches", () -> writes(BatchRequestType.BATCH_WRITE_ROW));
         check("writer-bulk-import", () -> writes(BatchRequestType.BULK_IMPORT));
+        check("writer-dirty-rows", Writers::dirtyRows);
     }
 
     /** Writes rows of which every fiftieth has a column that is no column; each is told so. */
@@ -50,6 +52,41 @@ final class Writers {
             same(refused.texts.get(key("a", n)),
                 wrong ? "OTSParameterInvalid Invalid column name: '#" + n + "'." : null);
         }
+        drop(table);
+    }
+
+    /**
+     * Imports 101 rows, of which two hold a value that is too long. BulkImport has no conditions: a
+     * delete keeps its own only where its request is refused, and its row is written alone.
+     */
+    private static void dirtyRows() {
+        String table = table();
+        WriterConfig config = new WriterConfig();
+        config.setBatchRequestType(BatchRequestType.BULK_IMPORT);
+        config.setWriteMode(WriteMode.SEQUENTIAL);
+        config.setBucketCount(1);
+        config.setFlushInterval(1000000);
+        config.setMaxAttrColumnSize(3 * 1024 * 1024);
+        Refused refused = new Refused();
+        DefaultTableStoreWriter writer = new DefaultTableStoreWriter(ENDPOINT,
+            new DefaultCredentials(KEY_ID, SECRET), INSTANCE, table, config, refused);
+        RowDeleteChange absent = new RowDeleteChange(table, key("a", -1));
+        absent.setCondition(new Condition(RowExistenceExpectation.EXPECT_EXIST));
+        writer.addRowChange(absent);
+        String tooLong = "x".repeat(2 * 1024 * 1024 + 1);
+        for (int n = 0; n < 100; n++) {
+            boolean dirty = n == 25 || n == 75;
+            String value = dirty ? tooLong : "fits";
+            writer.addRowChange(n < 50 ? putting(table, key("a", n), column("c", value))
+                : new RowUpdateChange(table, key("a", n)).put(column("c", value)));
+        }
+        writer.flush();
+        WriterStatistics told = writer.getWriterStatistics();
+        writer.close();
+        same(told.getTotalRowsCount(), 101L);
+        same(told.getTotalFailedRowsCount(), 3L);
+        same(told.getTotalSucceedRowsCount(), 98L);
+        same(refused.texts.get(key("a", -1)), "OTSConditionCheckFail Condition check failed.");
         drop(table);
     }
 
