@@ -51,6 +51,7 @@ from rowtide.stream.operations.row_requests import (
     selection_of,
 )
 from rowtide.stream.operations.transaction import Session, find_session
+from rowtide.stream.shards.lapsed_lease import LeaseLapsed
 from rowtide.stream.shards.waiting import Tell
 
 __all__ = ["RowOperations"]
@@ -303,6 +304,8 @@ class RowOperations:
             return row_error(missing)
         try:
             found, units = self._read(table, asked, named_key(selection, table))
+        except LeaseLapsed:
+            raise  # All rows are read again once the lease holds, or their errors are told.
         except StoreError as error:
             if error.code == "OTSParameterInvalid":
                 raise

@@ -28,6 +28,7 @@ from rowtide.stream.http.edge import Handler
 from rowtide.stream.peers.hop import HopClient
 from rowtide.stream.routing.destinations import Destination
 from rowtide.stream.routing.fan_out import HERE, FanOut
+from rowtide.stream.shards.lapsed_lease import trying_again
 
 __all__ = ["CATALOG_OPERATIONS", "Divided", "Router"]
 
@@ -100,7 +101,7 @@ class Router:
         *,
         address: str,
     ) -> None:
-        self._handlers = handlers
+        self._handlers = {name: trying_again(handler) for name, handler in handlers.items()}
         self._among_workers = among_workers
         self._divided = divided
         self._destinations = destinations

@@ -36,7 +36,7 @@ from rowtide.stream.shards.open_transactions import Held, Nothing, OpenTransacti
 from rowtide.stream.shards.recent_entries import RecentEntries
 from rowtide.stream.shards.replay import Range, among, replay, take
 from rowtide.stream.shards.row_store import RowStore, StoreFailed
-from rowtide.stream.shards.waiting import Reply, Tell, Waiting, answer, fail
+from rowtide.stream.shards.waiting import Reply, Tell, Waiting, answer, fail, prove
 
 __all__ = ["ShardOwner", "ShardSettings"]
 
@@ -104,6 +104,8 @@ class ShardOwner:
         """Keys that are another shard's here by now: what the log did to them is passed over."""
         self.index_known: Callable[[int], bool] = lambda _: False
         """Whether there may be an index, by its number, that ``shard`` does not have."""
+        self.unreadable: Callable[[], Unavailable] = Unavailable
+        """Returns the failure of a read, or of a refusal, without a lease that holds."""
         self.watches: list[set[bytes]] = []
         """Each has the store keys written since somebody began to copy the rows."""
         self.followers: dict[asyncio.Event, None] = {}
@@ -157,7 +159,7 @@ class ShardOwner:
         """Raise ``Unavailable`` unless a strong read may be served now."""
         self._require_open()
         if not self._readable():
-            raise Unavailable
+            raise self.unreadable()
 
     def submit(self, change: Change, tell: Tell) -> None:
         """Evaluate ``change`` now; ``tell`` is called when its record stands and is applied.
@@ -256,7 +258,7 @@ class ShardOwner:
         if self.shard.state.seal is None:
             self._require_open()
         if not self._readable():
-            raise Unavailable("The partition is not available.")
+            raise self.unreadable()
 
     def submit_hidden(self, body: record.Body) -> asyncio.Future[Outcome]:
         """Append a hidden record (options, a slice of an index) after what was submitted so far.
@@ -333,6 +335,8 @@ class ShardOwner:
 
     async def _commit(self) -> None:
         batch = self._in_flight = self._take()
+        if any(waiting.unproven for waiting in batch):
+            await prove(batch, self._readable, self.unreadable())
         logged: list[Evaluated] = []
         for waiting in batch:
             if (evaluated := waiting.logged) is not None:
@@ -557,9 +561,9 @@ class ShardOwner:
             waiting.error = error
         if waiting.hidden is not None:
             return
-        if waiting.logged is None and not waiting.many and not self._readable():
-            # What changes nothing answers from what it saw: that needs the lease, as a read does.
-            waiting.error = Unavailable()
+        # What changes nothing answers from what it saw: that needs the lease, as a read does.
+        changes = waiting.logged is not None or bool(waiting.many)
+        waiting.unproven = not changes and not self._readable()
 
     def _control(self, body: record.Body, now_us: int) -> Evaluated:
         if isinstance(body, record.Reclaim) and self.transactions.holds(body.first, body.last):

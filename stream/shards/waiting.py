@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rowtide.core import record
-from rowtide.core.errors import StoreError
+from rowtide.core.errors import StoreError, Unavailable
 from rowtide.core.group import Group
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.shard import Evaluated
+from rowtide.stream.shards.lapsed_lease import LeaseLapsed
 
-__all__ = ["Reply", "Tell", "Waiting", "answer", "fail"]
+__all__ = ["Reply", "Tell", "Waiting", "answer", "fail", "prove"]
 
 Tell = Callable[[Outcome | StoreError], None]
 """Called once, with what became of a change."""
@@ -37,6 +38,8 @@ class Waiting:
     many: Sequence[Evaluated] = ()
     error: StoreError | None = None
     told: bool = False
+    unproven: bool = False
+    """Whether the answer changes nothing and was decided while no lease held."""
 
     @property
     def logged(self) -> Evaluated | None:
@@ -79,3 +82,19 @@ def fail(waiting: Waiting, error: StoreError) -> None:
     if not waiting.told:
         waiting.told = True
         waiting.tell(error)
+
+
+async def prove(
+    batch: Sequence[Waiting], readable: Callable[[], bool], failure: Unavailable
+) -> None:
+    """Wait for a lapsed lease, then let unproven answers stand, or fail them.
+
+    Where the lease holds again, no other owner has served the shard since our claim. So what was
+    decided in the meantime was decided on the newest rows.
+    """
+    if isinstance(failure, LeaseLapsed):
+        await failure.renewed()
+    proven = readable()
+    for waiting in batch:
+        if waiting.unproven and not proven:
+            waiting.error = Unavailable()

@@ -17,8 +17,9 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 
 from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.lease import (
@@ -33,10 +34,11 @@ from rowtide.core.lease import (
 )
 from rowtide.stream.logs.cluster import Appends, LogCluster
 from rowtide.stream.logs.log import Entry, Log
-from rowtide.stream.logs.shared_work import SharedWork
 from rowtide.stream.measures.clock import lease_clock
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.appender import BACKOFF_S, READ_BYTES
+from rowtide.stream.shards.lapsed_lease import LeaseLapsed
+from rowtide.stream.slots.held_leases import UNREAD, Held, Watched
 
 __all__ = ["LeaseKeeper", "LeaseSettings", "lease_clock"]
 
@@ -47,9 +49,6 @@ HELD_LOOK_S = 0.1
 
 GATHER_S = 0.05
 """Between two reads of others' leases: one brings several. A crash is seen that much later."""
-
-UNREAD = -1
-"""In place of an offset: what comes next is the first record that is kept."""
 
 PROOF_S = 5.0
 """How long it is tried to prove that a claim is the last."""
@@ -82,44 +81,6 @@ class LeaseSettings:
     def lease_ms(self) -> int:
         """The same in whole milliseconds, no less."""
         return math.ceil(self.lease_s * 1000)
-
-
-@dataclass(slots=True)
-class Held:
-    """This worker's claim on one slot. ``sent_s`` is when the last confirmed renewal was sent."""
-
-    claim: int
-    log: Log
-    view: LeaseView
-    sent_s: float
-    lost: bool = False
-    under_way: bool = False
-    """Whether a renewal was sent and it is not known what became of it: no other one is sent."""
-    renewals: int = 0
-    trim_at: int | None = None
-    """The number of renewals at which older records are trimmed; None: earlier owners may serve."""
-    proofs: SharedWork = field(default_factory=SharedWork)
-
-
-@dataclass(slots=True)
-class Watched:
-    """The leases of another worker's slot. ``read_s`` is when they were last read to their end.
-
-    ``since_s`` is since when they have been so without a break: who did not hear of a renewal in a
-    break may be heard of now, if the broker was silent to its owner, too.
-    """
-
-    log: Log
-    view: LeaseView = field(default_factory=lambda: LeaseView(UNREAD))
-    read_s: float = 0.0
-    since_s: float = 0.0
-    under_way: bool = False
-    """Whether somebody follows them already."""
-    due_s: float = 0.0
-    """When they are read again after a failure."""
-    looked: asyncio.Event = field(default_factory=asyncio.Event)
-    met: int = -1
-    """The last claim of another worker for which a claim of ours was given up."""
 
 
 class LeaseKeeper:
@@ -158,6 +119,29 @@ class LeaseKeeper:
         if held is None or held.lost:
             return False
         return self._clock_s() - held.sent_s < self._settings.lease_s
+
+    def unreadable(self, slot: int) -> Unavailable:
+        """Return the failure of a strong read that ``readable`` forbids.
+
+        It is ``LeaseLapsed`` while requests should wait: the lease is ours as far as is known.
+        """
+        held, now_s = self._held.get(slot), self._clock_s()
+        if held is None or held.lost or (wait_s := held.await_renewal_s(now_s)) <= 0:
+            return Unavailable()
+        return LeaseLapsed(partial(self._renewal, slot, held, now_s + wait_s))
+
+    async def _renewal(self, slot: int, held: Held, until_s: float) -> None:
+        """Return once a lease holds again, is lost or released, or has lapsed for too long.
+
+        A renewal that stands at the offset it names proves that nobody has claimed the slot since.
+        """
+        while self._held.get(slot) is held and not held.lost and not self.readable(slot):
+            if self._clock_s() >= until_s:
+                return
+            held.renewed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.renew_s):
+                    await held.renewed.wait()
 
     def age_s(self, slot: int) -> float | None:
         """Return how long ago the last confirmed renewal was sent; None where nothing is held."""
@@ -477,8 +461,7 @@ class LeaseKeeper:
             return False
         # It stands where it says. Our own record need not be read back.
         held.view.end = max(held.view.end, at + 1)
-        held.sent_s = sent_s
-        held.renewals += 1
+        held.note_renewal(sent_s)
         self._counts.renewals += 1
         return True
 

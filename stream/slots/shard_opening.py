@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from rowtide.core import record
 from rowtide.core.errors import StoreError, Unavailable
@@ -22,6 +23,7 @@ from rowtide.stream.shards.appender import LogShortened, read_known
 from rowtide.stream.shards.owner import ShardOwner
 from rowtide.stream.shards.replay import Range, shard_at_mark
 from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.slots.lease_keeper import LeaseKeeper
 from rowtide.stream.slots.standby_shard import Unflushed
 from rowtide.stream.slots.surroundings import Surroundings
 
@@ -43,8 +45,8 @@ class ShardOpener:
     def __init__(
         self,
         surroundings: Surroundings,
-        owner: bytes,
-        readable: Callable[[], bool],
+        leases: LeaseKeeper,
+        number: int,
         table_known: Callable[[int], bool],
     ) -> None:
         self.starts: dict[str, int] = {}
@@ -54,8 +56,9 @@ class ShardOpener:
         self._surroundings = surroundings
         self._clock_us = surroundings.clock_us
         self._counts = surroundings.counts
-        self._owner = owner
-        self._readable = readable
+        self._owner = leases.owner
+        self._readable = partial(leases.readable, number)
+        self._unreadable = partial(leases.unreadable, number)
         self._table_known = table_known
 
     async def open(
@@ -172,6 +175,7 @@ class ShardOpener:
             counts=around.counts,
         )
         owner.index_known = self._table_known
+        owner.unreadable = self._unreadable
         return owner
 
     async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int, *, warm: bool) -> None:

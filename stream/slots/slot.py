@@ -94,7 +94,7 @@ class Slot:
         self._tables = links.tables
         known = self._table_known = links.table_known
         self._links = links.reshapes
-        self._opener = ShardOpener(surroundings, self._leases.owner, self.readable, known)
+        self._opener = ShardOpener(surroundings, self._leases, number, known)
         self.starts = self._opener.starts
         writer = cluster.changelog_writer(topics.changelog, number, topics.transactional_id(number))
         self._changelog = SlotChangelog(number, writer, self._require_claim, self._counts)

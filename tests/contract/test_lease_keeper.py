@@ -12,6 +12,7 @@ from rowtide.core.errors import Unavailable
 from rowtide.core.lease import RENEW
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.logs.topics import TopicSpec
+from rowtide.stream.shards.lapsed_lease import LeaseLapsed
 from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings, lease_clock
 
 pytestmark = pytest.mark.kafka
@@ -124,6 +125,46 @@ async def test_who_has_shorter_leases_waits_for_the_end_of_a_longer_one(
             await second.claim(SLOT)
             assert lease_clock() - began_s > 2.0
             assert not cut_off.readable(SLOT)
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+async def test_a_starved_owner_goes_on_unless_another_worker_has_claimed(
+    cluster: Cluster, topic: str, *, claimed: bool
+) -> None:
+    """Its renewal, which stands where it says or does not, tells which; requests wait for it."""
+    await cluster.create_topics([TopicSpec(topic)])
+    slept_s = [0.0]
+    starved, other = (
+        LeaseKeeper(
+            cluster,
+            topic,
+            owner=owner,
+            address="here:1",
+            dead=dead,
+            settings=LeaseSettings(LEASE_S),
+            clock_s=lambda: lease_clock() + slept_s[0],
+        )
+        for owner, dead in ((FIRST, ()), (SECOND, (FIRST,)))
+    )
+    await starved.claim(SLOT)
+    slept_s[0] += LEASE_S * 3
+    met = starved.unreadable(SLOT)
+    assert not starved.readable(SLOT)
+    assert isinstance(met, LeaseLapsed)
+    if claimed:
+        await other.claim(SLOT)
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(_awaited(met), name="request")
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        starved.renew(tasks)
+    assert starved.readable(SLOT) == (not claimed)
+    assert starved.lost(SLOT) == claimed
+    assert isinstance(starved.unreadable(SLOT), LeaseLapsed) == (not claimed)
+
+
+async def _awaited(met: LeaseLapsed) -> None:
+    await met.renewed()
 
 
 async def test_a_slot_that_is_given_away_while_its_claim_waits_is_not_claimed(

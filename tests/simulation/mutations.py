@@ -41,8 +41,9 @@ from rowtide.stream.slots import reshapes as slot_reshapes
 from rowtide.stream.slots import slot as slot_module
 from rowtide.stream.slots.changelog_flush import ChangelogFlush, Gathered
 from rowtide.stream.slots.flush_scope import FlushScope, flush_scope
+from rowtide.stream.slots.held_leases import Held
 from rowtide.stream.slots.intakes import SlotIntakes
-from rowtide.stream.slots.lease_keeper import Held, LeaseKeeper
+from rowtide.stream.slots.lease_keeper import LeaseKeeper
 from rowtide.stream.slots.reshapes import SlotReshapes
 from rowtide.stream.slots.standby import Standby
 from rowtide.stream.slots.standby_reach import Reach

@@ -1,0 +1,301 @@
+"""A starved owner goes on once its renewal proves that nobody has claimed the slot; requests wait.
+
+The process of a worker that is alone stood still for longer than its lease, and clients were told
+OTSPartitionUnavailable although nothing had failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from rowtide.core.authentication import Identity
+from rowtide.core.errors import Elsewhere, OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.limits import Limits
+from rowtide.core.shard import Shard
+from rowtide.core.shard_state import ShardState
+from rowtide.stream.logs.cluster import LogCluster
+from rowtide.stream.shards.lapsed_lease import TRIES_MAX, LeaseLapsed, trying_again
+from rowtide.stream.shards.owner import ShardOwner, ShardSettings
+from rowtide.stream.shards.row_store import RowStore
+from rowtide.stream.shards.waiting import Reply
+from rowtide.stream.slots.held_leases import LAPSE_S
+from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings
+from tests.contract.memory_log import MemoryLog
+from tests.core.shard_model import NOW_US, change, table
+from tests.simulation.virtual_time import in_virtual_time
+from tests.stream.test_lease_renewals import Cluster, renewed
+
+SLOT, LEASE_S = 0, 1.0
+NOBODY = Identity("", "", b"")
+
+
+def keeper_of(cluster: Cluster, owner: bytes) -> LeaseKeeper:
+    """Return a worker's leases, on the clock of the event loop."""
+    keeper = cluster.keeper = LeaseKeeper(
+        cast(LogCluster, cluster),
+        "leases",
+        owner=owner,
+        address="here:1",
+        dead=(),
+        settings=LeaseSettings(LEASE_S),
+        clock_s=asyncio.get_running_loop().time,
+    )
+    return keeper
+
+
+def lapse(keeper: LeaseKeeper) -> LeaseLapsed | None:
+    """Return what a request waits for that meets a lease that does not hold."""
+    assert not keeper.readable(SLOT)
+    failure = keeper.unreadable(SLOT)
+    return failure if isinstance(failure, LeaseLapsed) else None
+
+
+async def waited(met: LeaseLapsed | None) -> float:
+    """Wait as a request does; return for how long."""
+    assert met is not None
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    await met.renewed()
+    return loop.time() - began_s
+
+
+async def starved(keeper: LeaseKeeper, cluster: Cluster) -> None:
+    """Claim the slot, then stand still until the lease has lapsed."""
+    await keeper.claim(SLOT)
+    await asyncio.sleep(LEASE_S * 3)
+    assert cluster.keeper is keeper
+
+
+def test_a_request_that_meets_a_lapsed_lease_waits_for_its_renewal() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        keeper = keeper_of(cluster, b"ownerid1")
+        await starved(keeper, cluster)
+        async with asyncio.TaskGroup() as tasks:
+            waiting = [tasks.create_task(waited(lapse(keeper)), name=f"{n}") for n in range(3)]
+            await asyncio.sleep(0.1)
+            assert not any(one.done() for one in waiting)
+            await renewed(keeper)
+        assert keeper.readable(SLOT)
+        assert {round(one.result(), 3) for one in waiting} == {0.1}
+
+    in_virtual_time(program())
+
+
+def test_a_request_stops_waiting_where_another_worker_has_claimed_the_slot() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        first = keeper_of(cluster, b"ownerid1")
+        await starved(first, cluster)
+        met = lapse(first)
+        await keeper_of(cluster, b"ownerid2").claim(SLOT)
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(waited(met), name="request")
+            await renewed(first)  # It does not stand where it says, and finds the later claim.
+        assert waiting.result() < LAPSE_S / 2
+        assert first.lost(SLOT)
+        assert lapse(first) is None
+
+    in_virtual_time(program())
+
+
+def test_a_request_stops_waiting_where_the_slot_is_released() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        keeper = keeper_of(cluster, b"ownerid1")
+        await starved(keeper, cluster)
+        met = lapse(keeper)
+        await keeper.release(SLOT)
+        assert await waited(met) == 0.0
+        assert lapse(keeper) is None
+
+    in_virtual_time(program())
+
+
+def test_requests_wait_only_in_the_first_seconds_of_a_lapse() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        keeper = keeper_of(cluster, b"ownerid1")
+        await starved(keeper, cluster)
+        assert await waited(lapse(keeper)) == pytest.approx(LAPSE_S, abs=LEASE_S)
+        assert lapse(keeper) is None, "all later ones fail at once"
+        await renewed(keeper)
+        assert keeper.readable(SLOT)
+        await asyncio.sleep(LEASE_S * 3)
+        assert lapse(keeper) is not None, "a new lapse is waited for again"
+
+    in_virtual_time(program())
+
+
+def test_a_slot_that_was_never_held_is_not_waited_for() -> None:
+    async def program() -> None:
+        assert lapse(keeper_of(Cluster(), b"ownerid1")) is None
+
+    in_virtual_time(program())
+
+
+# What is waited for: refusals, which are reads of a kind.
+
+
+class Lease:
+    """A lease that lapses, and comes back or not when it is waited for."""
+
+    def __init__(self) -> None:
+        self.holds = True
+        self.comes_back = True
+        self.waits = 0
+
+    def readable(self) -> bool:
+        """True while it holds."""
+        return self.holds
+
+    def unreadable(self) -> Unavailable:
+        """Return what a request waits for."""
+        return LeaseLapsed(self._renewed)
+
+    async def _renewed(self) -> None:
+        self.waits += 1
+        await asyncio.sleep(0)
+        self.holds = self.comes_back
+
+
+@asynccontextmanager
+async def leased(path: Path) -> AsyncIterator[tuple[ShardOwner, Lease]]:
+    """Serve a shard under a lease."""
+    lease, log, rows, of = Lease(), MemoryLog(), RowStore(path), table()
+    shard = Shard("s1", of, rows, ShardState(of.options), limits=Limits())
+    shard.claimed(1, b"ownerid8")
+    clock = iter(range(NOW_US, NOW_US + 10**9, 1000))
+    owner = ShardOwner(
+        shard,
+        log,
+        rows,
+        clock_us=lambda: next(clock),
+        readable=lease.readable,
+        settings=ShardSettings(),
+    )
+    owner.unreadable = lease.unreadable
+    owner.open()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(owner.run(), name="owner")
+            yield owner, lease
+            run.cancel()
+    finally:
+        rows.close()
+
+
+def written(owner: ShardOwner, text: str) -> Awaitable[object]:
+    """Submit a change; return what becomes of it."""
+    reply = Reply(asyncio.get_running_loop())
+    owner.submit(change(text), reply)
+    return reply.future
+
+
+@pytest.mark.parametrize(
+    ("text", "comes_back", "told", "waits"),
+    [
+        ("P a=2", True, "ok", 0),  # A write is safe without the lease.
+        ("U? a=2", True, "ok", 0),
+        ("P! a=2", True, "OTSConditionCheckFail", 1),
+        ("U? b=2", True, "OTSConditionCheckFail", 1),
+        ("P a=2", False, "ok", 0),
+        ("P! a=2", False, "OTSPartitionUnavailable", 1),
+        ("D? b", False, "OTSPartitionUnavailable", 1),
+    ],
+)
+async def test_a_refusal_waits_for_the_lease_and_a_write_does_not(
+    tmp_path: Path, text: str, comes_back: bool, told: str, waits: int
+) -> None:
+    async with leased(tmp_path) as (owner, lease):
+        await written(owner, "P a=1")
+        lease.holds, lease.comes_back = False, comes_back
+        try:
+            await written(owner, text)
+            found = "ok"
+        except StoreError as error:
+            found = error.code
+    assert (found, lease.waits) == (told, waits)
+
+
+async def test_writes_behind_a_refusal_that_waits_keep_their_order(tmp_path: Path) -> None:
+    async with leased(tmp_path) as (owner, lease):
+        lease.holds = False
+        first, second = written(owner, "U? a=1"), written(owner, "P! a=2")
+        third = written(owner, "U? a=3")
+        with pytest.raises(StoreError) as refused:
+            await first
+        assert refused.value.code == "OTSConditionCheckFail"
+        await second
+        await third
+
+
+# Reads: the handler is called again.
+
+
+class Reads:
+    """A handler that meets a lapsed lease so many times, and then ends as it is told."""
+
+    def __init__(self, lapses: int, end: bytes | StoreError, *, later: bool) -> None:
+        self.lapses, self.end, self.later = lapses, end, later
+        self.calls = self.waits = 0
+
+    async def _renewed(self) -> None:
+        self.waits += 1
+
+    def __call__(self, _identity: Identity, _body: bytes) -> Awaitable[bytes] | bytes:
+        self.calls += 1
+        return self._later() if self.later else self._now()
+
+    async def _later(self) -> bytes:
+        await asyncio.sleep(0)
+        return self._now()
+
+    def _now(self) -> bytes:
+        if self.calls <= self.lapses:
+            raise LeaseLapsed(self._renewed)
+        if isinstance(self.end, StoreError):
+            raise self.end
+        return self.end
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "awaited"])
+@pytest.mark.parametrize(
+    ("lapses", "end", "calls"),
+    [
+        (0, b"rows", 1),
+        (1, b"rows", 2),
+        (3, b"rows", 4),
+        (0, Unavailable(), 1),
+        (1, Unavailable(), 2),
+        (1, Elsewhere(3), 2),
+        (0, OutcomeUnknown(), 1),
+        (TRIES_MAX + 1, b"never", TRIES_MAX + 1),
+    ],
+    ids=str,
+)
+async def test_a_read_starts_again_once_the_lease_holds(
+    lapses: int, end: bytes | StoreError, calls: int, *, later: bool
+) -> None:
+    reads = Reads(lapses, end, later=later)
+    try:
+        result = trying_again(reads)(NOBODY, b"")
+        found: bytes | StoreError = result if isinstance(result, bytes) else await result
+    except StoreError as error:
+        found = error
+    assert (reads.calls, reads.waits) == (calls, calls - 1)
+    if lapses > TRIES_MAX:
+        assert isinstance(found, LeaseLapsed)
+    else:
+        assert found is end
+
+
+async def test_the_future_of_a_write_is_passed_on_as_it_is() -> None:
+    future = asyncio.get_running_loop().create_future()
+    assert trying_again(lambda *_: future)(NOBODY, b"") is future
