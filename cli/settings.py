@@ -75,7 +75,7 @@ class Settings:
     `host` that they can reach."""
 
     lease_ms: int = 1200
-    """After this long without a sign a worker's slots are taken over; a starved one loses reads."""
+    """A worker that gives no sign for this long loses its slots; a starved one delays reads."""
 
     standbys: int = 0
     """Warm copies of each slot on other workers; all need the same number. Costs disk and CPU."""
