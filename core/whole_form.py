@@ -137,6 +137,14 @@ class WholeRows:
         _, head = self._form.key[0]
         return [head + payload for payload in self._payloads[0 :: self._form.width]]
 
+    def key_values(self, index: int) -> tuple[bytes, ...]:
+        """Return the variants of one row's key."""
+        begin = index * self._form.width
+        payloads = self._payloads[begin : begin + self._form.key_width]
+        return tuple(
+            head + payload for (_, head), payload in zip(self._form.key, payloads, strict=True)
+        )
+
     def row(self, index: int) -> RowChange:
         """Return one row, as it would be read by itself."""
         form = self._form

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rowtide.core.errors import Rejected, invalid
-from rowtide.core.mutation import IGNORE, Change
-from rowtide.core.plainbuffer import RowChange
+from rowtide.core.errors import invalid
+from rowtide.core.mutation import IGNORE
 from rowtide.stream.operations.batch_write import BatchRow
 from rowtide.stream.operations.like_rows import Row, made
 
@@ -22,13 +21,13 @@ def refuse_repeated(rows: Sequence[Row]) -> Sequence[Row]:
     """Return the rows of one table; those with a condition are refused if their key repeats."""
     if len(rows) < 2 or not any(map(_is_conditional, rows)):
         return rows
-    found = made(rows)
-    counts = Counter(_key_values(row.row) for row in found if row.change is not None)
+    keys = [_key_values(row) for row in rows]
+    if len({*keys}) == len(keys):
+        return rows
+    counts = Counter(keys)
     return [
-        BatchRow(row.row, row.table, None, _refusal(row.change))
-        if row.change is not None and _is_conditional(row) and counts[_key_values(row.row)] > 1
-        else row
-        for row in found
+        _refused(row) if counts[values] > 1 and _is_conditional(row) else row
+        for row, values in zip(rows, keys, strict=True)
     ]
 
 
@@ -39,10 +38,18 @@ def _is_conditional(row: Row) -> bool:
     return change is not None and (change.expectation != IGNORE or change.condition is not None)
 
 
-def _key_values(row: RowChange) -> tuple[bytes, ...]:
-    return tuple(value for _, value in row.key)
+def _key_values(row: Row) -> tuple[bytes, ...]:
+    """Return the variants of a row's key; nothing for a row that is refused already."""
+    if not isinstance(row, BatchRow):
+        return row[0].rows.key_values(row[1])
+    if row.change is None:
+        return ()
+    return tuple(value for _, value in row.row.key)
 
 
-def _refusal(change: Change) -> Rejected:
+def _refused(row: Row) -> BatchRow:
+    ((change_row, table, change, _),) = made([row])
+    assert change is not None, "a row has a condition"
     what = "row exist expectation" if change.expectation != IGNORE else "row condition"
-    return invalid(f"Repeated rows do not support {what} check in BatchModify.")
+    failure = invalid(f"Repeated rows do not support {what} check in BatchModify.")
+    return BatchRow(change_row, table, None, failure)

@@ -95,7 +95,7 @@ def known(reader: BatchReader, body: bytes) -> str:
 
 SIX = range(6)
 PUTS = [item(row(f"row{n}", n, f"text{n}", n)) for n in SIX]
-UPDATES = [item(row(f"row{n}", n, 1.5, b"blob"), pb.UPDATE, EXIST) for n in SIX]
+UPDATES = [item(row(f"old{n}", n, 1.5, b"blob"), pb.UPDATE, EXIST) for n in SIX]
 BARE = [item(row(f"name{n}", n, "a" * 9, n, n), expected=None) for n in SIX]
 TEACHING = [batch(*PUTS), batch(*UPDATES), batch(*BARE), batch(*PUTS, of="u")]
 
