@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.local.store import Batch, LogStore, new_batch
+from rowtide.stream.local.store import Batch, LogStore, StoreBusy, new_batch
 from rowtide.stream.logs.changelog import Fenced
 
 __all__ = ["GroupWriter", "Job"]
@@ -174,7 +174,7 @@ class GroupWriter:
             try:
                 await asyncio.wrap_future(self._thread.submit(self._store.close))
                 await self.open()
-            except Unavailable as error:
+            except (Unavailable, StoreBusy) as error:
                 self._failure = str(error)
                 logger.warning("the log cannot be opened, next try in %g s: %s", REOPEN_S, error)
                 continue

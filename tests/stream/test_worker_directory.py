@@ -48,6 +48,7 @@ def test_a_copy_of_a_directory_knows_nobody_as_dead(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "d", tmp_path / "copy")
     copy = started(tmp_path / "copy")
     assert (copy.dead, copy.instance == first.instance) == (frozenset(), False)
+    assert copy.former == {first.owner}, "of a log that was copied with it, nobody else is one"
 
 
 def test_a_cloned_disk_on_another_host_knows_nobody_as_dead(tmp_path: Path) -> None:
@@ -65,7 +66,8 @@ def test_who_starts_under_another_kernel_knows_nobody_as_dead(
 ) -> None:
     """A volume may be mounted there, as the same file, while the former process lives: its lock
     is the other kernel's. The name stays: it proves nothing."""
-    names = []
+    names: list[str] = []
+    owners: list[bytes] = []
     for boot in (before, now):
         at = tmp_path / "boot_id"
         at.unlink(missing_ok=True)
@@ -75,6 +77,8 @@ def test_who_starts_under_another_kernel_knows_nobody_as_dead(
         found = started(tmp_path / "d")
         names.append(found.instance)
         assert found.dead == frozenset()
+        assert found.former == frozenset(owners)
+        owners.append(found.owner)
     assert names[0] == names[1]
 
 
