@@ -1,0 +1,67 @@
+"""The event of a statement, and what its session was set to.
+
+    thread 4 | seconds 4 | length of the database 1 | error 2 | length of the settings 2 |
+    settings | database, 0 | statement
+
+A setting is a code and a value whose length the code decides. The codes rise nearly always, and
+those that are needed here come early: at a code that is not known the rest is left unread.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Query", "parsed_query"]
+
+_HEAD_BYTES = 13
+_FLAGS, _SQL_MODE, _CATALOG, _CHARSET, _ZONE, _CATALOG_2, _INVOKER, _DATABASES = (
+    *(0, 1, 2, 4, 5, 6, 11, 12),
+)
+_LENGTHS = {_FLAGS: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3}
+_DATABASES_TOO_MANY = 254
+
+
+class Query(NamedTuple):
+    """A statement, run in ``database`` with these bits of ``sql_mode``.
+
+    ``text`` is in the charset of ``collation``, by its number; UTF-8 where that is 0. ``databases``
+    are those of the tables that it changed, None where the server does not say.
+    """
+
+    database: str
+    text: bytes
+    mode: int = 0
+    collation: int = 0
+    databases: tuple[str, ...] | None = None
+
+
+def parsed_query(body: bytes) -> Query:
+    """Return what an event's body says."""
+    settings_end = _HEAD_BYTES + int.from_bytes(body[11:13], "little")
+    database_end = settings_end + body[8]
+    query = Query(body[settings_end:database_end].decode(), body[database_end + 1 :])
+    at = _HEAD_BYTES
+    while at < settings_end:
+        code, begin = body[at], at + 1
+        if code in _LENGTHS:
+            at = begin + _LENGTHS[code]
+            number = int.from_bytes(body[begin:at], "little")
+            if code == _SQL_MODE:
+                query = query._replace(mode=number)
+            elif code == _CHARSET:
+                query = query._replace(collation=number & 0xFFFF)
+        elif code in (_CATALOG, _ZONE, _CATALOG_2):
+            at = begin + 1 + body[begin] + (code == _CATALOG)
+        elif code == _INVOKER:
+            at = begin + 1 + body[begin]
+            at += 1 + body[at]
+        elif code == _DATABASES and body[begin] != _DATABASES_TOO_MANY:
+            parts = body[begin + 1 : settings_end].split(b"\0", body[begin])
+            names = parts[: body[begin]]
+            query = query._replace(databases=tuple(name.decode() for name in names))
+            at = begin + 1 + sum(len(name) + 1 for name in names)
+        elif code == _DATABASES:
+            at = begin + 1
+        else:
+            break
+    return query
