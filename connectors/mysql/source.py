@@ -18,14 +18,14 @@ from rowtide.connectors.mysql.source_binlog import Binlog, Piece, Purged
 from rowtide.connectors.mysql.source_copy import Copy
 from rowtide.connectors.mysql.source_log import Beginning, Standing
 from rowtide.connectors.mysql.source_position import Checkpoint, Place
-from rowtide.connectors.mysql.source_schema import SourceTable
 from rowtide.connectors.mysql.source_server import Server, translated
 from rowtide.connectors.mysql.source_settings import SourceSettings, parsed_settings
 from rowtide.connectors.mysql.source_side import MySqlSide
 from rowtide.connectors.mysql.source_snapshot import Snapshots
-from rowtide.connectors.mysql.source_tables import followed_tables
+from rowtide.connectors.mysql.source_states import TableStates
+from rowtide.connectors.mysql.source_tables import Tables, followed_tables
 from rowtide.connectors.registry import Surroundings
-from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source import SourceTarget, TableState
 from rowtide.connectors.source_life import ServerSource
 from rowtide.connectors.source_pipe import Pipe
 from rowtide.connectors.source_progress import TableProgress
@@ -55,7 +55,7 @@ class _Sessions(NamedTuple):
     chunks: Server
     schemas: Server
     gauge: Server
-    tables: dict[str, SourceTable]
+    tables: Tables
 
     def close(self) -> None:
         self.chunks.close()
@@ -70,6 +70,12 @@ class MySqlSource(ServerSource[Server]):
         super().__init__()
         self._settings = settings
         self._folder = folder
+        self._states = TableStates()
+        self._standing: Callable[[], Sequence[TableState]] = tuple
+
+    def table_states(self) -> Sequence[TableState]:
+        """See ``TableReporting``."""
+        return self._standing()
 
     def translated(self) -> AbstractContextManager[None]:
         """See ``ServerSource``."""
@@ -115,9 +121,7 @@ class MySqlSource(ServerSource[Server]):
             chunks, schemas, gauge = servers
             return _Sessions(chunks, schemas, gauge, tables)
 
-    def _prepared(
-        self, server: Server, checkpoint: Checkpoint, missed: str
-    ) -> dict[str, SourceTable]:
+    def _prepared(self, server: Server, checkpoint: Checkpoint, missed: str) -> Tables:
         """Bring the checkpoint up to the server as it is; return the tables that are followed."""
         server.check()
         if (gtids := server.log.gtids(checkpoint.gtids.text())) is None:
@@ -127,19 +131,21 @@ class MySqlSource(ServerSource[Server]):
         # Tables are read after it: one that is made in between is met in the binlog.
         now = server.log.beginning()
         tables = followed_tables(server)
-        warn_of_patterns(self._settings.tables, tables.values())
+        warn_of_patterns(self._settings.tables, [*tables.fit.values(), *tables.unfit.values()])
         if checkpoint.epoch and not missed:
             missed = self._gone_on(server, checkpoint, now)
         checkpoint.leave_out(
             name for name in checkpoint.tables if not self._settings.wants(*name.split(".", 1))
         )
-        for name, table in tables.items():
+        # Their changes are not made while they can't be followed.
+        checkpoint.leave_out(tables.unfit)
+        for name, table in tables.fit.items():
             known = checkpoint.tables.setdefault(name, TableProgress())
             known.columns = known.columns or [column.identity for column in table.columns]
         if checkpoint.epoch == 0 or missed:
             checkpoint.begin_epoch(now.log, now.place, now.gtids, now.server)
-            checkpoint.leave_out(name for name in checkpoint.tables if name not in tables)
-            checkpoint.restart(tables, sweep=bool(missed))
+            checkpoint.leave_out(name for name in checkpoint.tables if name not in tables.fit)
+            checkpoint.restart(tables.fit, sweep=bool(missed))
         checkpoint.run += 1
         return tables
 
@@ -165,8 +171,9 @@ class MySqlSource(ServerSource[Server]):
         self, target: SourceTarget, checkpoint: Checkpoint, sessions: _Sessions
     ) -> None:
         """Copy and follow until stopped, or until something fails."""
-        for name, table in sessions.tables.items():
-            await target.ensure_table(table.shape)
+        await self._ensure_tables(target, checkpoint, sessions.tables)
+        tables = sessions.tables.fit
+        for name, table in tables.items():
             progress = checkpoint.tables[name]
             if not await target.keys(table.target, None, limit=1):
                 if progress.begun:
@@ -184,11 +191,13 @@ class MySqlSource(ServerSource[Server]):
         copy = Copy(
             target,
             checkpoint,
-            dict(sessions.tables),
+            followed := dict(tables),
             pipe=pipe,
             snapshots=snapshots,
             copied=copied,
+            states=self._states,
         )
+        self._standing = partial(self._states.states, checkpoint.tables, followed)
         self.began(copy, sessions.gauge)
         with self.translated():
             reader = _Reader(sessions, checkpoint, copied, self._folder)
@@ -200,11 +209,23 @@ class MySqlSource(ServerSource[Server]):
                 raise first_failure(group) from group
             finally:
                 self.ended()
+                self._standing = tuple
                 pipe.close()
                 reader.close()
                 sessions.close()
                 with suppress(asyncio.CancelledError):
                     await asyncio.to_thread(pipe.join)
+
+    async def _ensure_tables(
+        self, target: SourceTarget, checkpoint: Checkpoint, tables: Tables
+    ) -> None:
+        """Make the tables in rowtide. Those that it refuses fail, before anything is copied."""
+        for name, table in list(tables.fit.items()):
+            if (refused := await self._states.refusal(table, target)) is not None:
+                tables.unfit[name] = refused
+                del tables.fit[name]
+        checkpoint.leave_out(tables.unfit)
+        self._states.fail_all(tables.unfit.values())
 
 
 class _Reader:
@@ -214,7 +235,7 @@ class _Reader:
         self, sessions: _Sessions, checkpoint: Checkpoint, copied: set[str], folder: str | None
     ) -> None:
         self._make: Callable[[], Binlog] = lambda: Binlog(
-            sessions.schemas, checkpoint, dict(sessions.tables), copied, folder=folder
+            sessions.schemas, checkpoint, dict(sessions.tables.fit), copied, folder=folder
         )
         self._binlog: Binlog | None = None
 

@@ -1,7 +1,7 @@
 """The binlog as it comes from the server, transaction by transaction.
 
 A transaction is an event with its GTID, then events of tables and rows, then its end. Its events
-are held, beyond ``HELD_BYTES`` in a nameless file, until the end has come: a server that is killed
+are held until the end has come: a server that is killed
 while it writes its binlog leaves a part of a transaction there that never was. What is decoded goes
 out in *pieces*, as soon as there is nothing more to read.
 
@@ -11,28 +11,36 @@ schema when a statement has changed it, before it decodes the rows that follow.
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, NamedTuple
 
 import pymysql
 
+from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.mysql.source_charsets import Charsets
-from rowtide.connectors.mysql.source_ddl import Meaning, What, meanings
+from rowtide.connectors.mysql.source_control import Control, Step, control_of
+from rowtide.connectors.mysql.source_ddl import UNCLEAR, Meaning, What, meanings_of
 from rowtide.connectors.mysql.source_gtid_events import GTID_EVENTS, begun_transaction
 from rowtide.connectors.mysql.source_gtids import Gtids
+from rowtide.connectors.mysql.source_held import Held
 from rowtide.connectors.mysql.source_packets import Packets, length_at
 from rowtide.connectors.mysql.source_position import Checkpoint, Place, place_of, prefix
+from rowtide.connectors.mysql.source_query import Query, parsed_query
 from rowtide.connectors.mysql.source_row_image import Unreadable, reader_of
 from rowtide.connectors.mysql.source_rows import DELETE, UPDATE, WRITE, RowDecoder
 from rowtide.connectors.mysql.source_schema import SourceTable
 from rowtide.connectors.mysql.source_server import Server, connected, cut
 from rowtide.connectors.mysql.source_table_map import parsed_table_map, table_name
-from rowtide.connectors.mysql.source_tables import followed_table
+from rowtide.connectors.mysql.source_tables import (
+    Unfit,
+    followed_table,
+    followed_tables,
+    writes_itself_alone,
+)
+from rowtide.connectors.mysql.source_words import Token, UnknownForm, tokens
 from rowtide.connectors.rows import SourceRow
 
 __all__ = ["Binlog", "Change", "Piece", "Purged"]
@@ -40,7 +48,6 @@ __all__ = ["Binlog", "Change", "Piece", "Purged"]
 SILENCE_S = 10
 """A server that sends nothing for so long, not even a heartbeat, is given up."""
 
-HELD_BYTES = 8 * 1024 * 1024
 FLUSH_ROWS, FLUSH_BYTES = 500, 1024 * 1024
 """So much goes out though there is more to read at once."""
 
@@ -62,6 +69,7 @@ _UNCLEAR = {
     39: "the binlog has parts of JSON values (binlog_row_value_options)",
 }
 _PAYLOAD = 40
+_CHANGES_ROWS = {"INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD", "WITH", "SELECT", "CALL", "DO"}
 _ROWS_FOLLOW = "START TRANSACTION"
 """How MySQL's CREATE TABLE ends whose rows are in the same transaction."""
 
@@ -73,8 +81,8 @@ class Purged(Exception):
 class Change(NamedTuple):
     """What a statement meant for tables, and what those that are followed are now."""
 
-    meanings: list[Meaning]
-    tables: Mapping[str, SourceTable | None]
+    meanings: Sequence[Meaning]
+    tables: Mapping[str, SourceTable | Unfit | None]
     reason: str
 
 
@@ -100,6 +108,15 @@ class _Transaction:
     gtid: str
     single: bool
     time_ms: int
+    savepoints: dict[str, int] = field(default_factory=dict)
+    """How much was held when each was set, by its name, in their order."""
+
+    def forget_savepoints(self, name: str, *, itself: bool) -> None:
+        """Forget those that were set after one, and that one too if ``itself``."""
+        names = list(self.savepoints)
+        if name in names:
+            for later in names[names.index(name) + (not itself) :]:
+                del self.savepoints[later]
 
 
 class Binlog:
@@ -127,7 +144,7 @@ class Binlog:
         self._folder = folder
         self._connection, self._packets, self._checksum_bytes = self._opened(start.gtids)
         self._transaction: _Transaction | None = None
-        self._held = _Held(folder)
+        self._held = Held(folder)
         self._decoders: dict[bytes, RowDecoder | None] = {}
         self._pieces: list[Piece] = []
         self._rows = self._bytes = 0
@@ -220,26 +237,62 @@ class Binlog:
         self._transaction = _Transaction(begin, begun.gtid, begun.single, begun.time_ms)
 
     def _query(self, body: bytes, offset: int, time_s: int, *, compressed: bool) -> None:
-        database_bytes = body[8]
-        begin = 13 + int.from_bytes(body[11:13], "little")
-        database = body[begin : begin + database_bytes].decode()
-        at = begin + database_bytes + 1
-        text = _inflated(body, at) if compressed else body
-        statement = text[at:].decode("utf-8", "replace")
-        word = statement[:8].upper()
         if self._transaction is None:
             return
-        if word in ("BEGIN", "XA START"):
-            self._transaction.single = False
-        elif word == "COMMIT":
+        head = 13 + int.from_bytes(body[11:13], "little") + body[8] + 1
+        query = parsed_query(_inflated(body, head) if compressed else body)
+        statement = self._charsets.text(query.text, query.collation)
+        found = tokens(statement, query.mode)
+        try:
+            control = control_of(found)
+        except UnknownForm:
+            control = None
+        if control is not None:
+            self._control(control, statement, offset, time_s)
+            return
+        self._statement(found, statement, query, time_s)
+        if self._transaction.single and not statement.endswith(_ROWS_FOLLOW):
             self._commit(offset, time_s)
-        elif word == "ROLLBACK":
-            self._held.clear()
+
+    def _control(self, control: Control, statement: str, offset: int, time_s: int) -> None:
+        transaction = self._transaction
+        assert transaction is not None, "it is looked at before"
+        step, name = control
+        if step is Step.BEGIN:
+            transaction.single = False
+        elif step is Step.COMMIT:
             self._commit(offset, time_s)
-        else:
-            self._statement(statement, database, time_s)
-            if self._transaction.single and not statement.endswith(_ROWS_FOLLOW):
+        elif step is Step.ROLLBACK:
+            self._undo(0, statement, time_s)
+            self._commit(offset, time_s)
+        elif step is Step.SAVEPOINT:
+            transaction.savepoints.pop(name, None)
+            transaction.savepoints[name] = self._held.size
+        elif step is Step.ROLLBACK_TO:
+            if name in transaction.savepoints:
+                self._undo(transaction.savepoints[name], statement, time_s)
+                transaction.forget_savepoints(name, itself=False)
+            else:
+                self._unclear(f"the savepoint of {statement[:80]} is not known", time_s)
+        elif step is Step.RELEASE:
+            transaction.forget_savepoints(name, itself=True)
+        elif step is Step.XA_ENDED:
+            self._unclear("a transaction of XA ended", time_s)
+            if transaction.single:
                 self._commit(offset, time_s)
+
+    def _undo(self, mark: int, statement: str, time_s: int) -> None:
+        """Let go of rows that were rolled back; tables that keep them are copied again."""
+        names = {table_name(body) for kind, body in self._held.since(mark) if kind == TABLE_MAP}
+        self._held.cut(mark)
+        keeping = [
+            name
+            for name in sorted(names)
+            if (table := self._tables.get(".".join(name))) and not table.transactional
+        ]
+        if keeping:
+            found = [Meaning(What.REPLACED, *name) for name in keeping]
+            self._change(found, f"tables without transactions: {statement[:80]}", time_s)
 
     def _prepare(self, offset: int, time_s: int, *, one_phase: bool) -> None:
         """What XA prepares is not there yet; once it is, its rows are behind us."""
@@ -251,34 +304,52 @@ class Binlog:
         self._held.clear()
         self._commit(offset, time_s)
 
-    def _statement(self, statement: str, database: str, time_s: int) -> None:
-        if statement[:9].upper() in ("XA COMMIT", "XA ROLLBA"):
-            self._unclear("a transaction of XA ended", time_s)
+    def _statement(
+        self, tokens_of: Sequence[Token], statement: str, query: Query, time_s: int
+    ) -> None:
+        if self._is_elsewhere(tokens_of, query):
             return
-        found = [
-            meaning
-            for meaning in meanings(statement, database)
-            if meaning.what is What.UNCLEAR
-            or not meaning.table
-            or self._server.settings.wants(meaning.database, meaning.table)
-        ]
-        if any(meaning.what is What.UNCLEAR for meaning in found) or "\ufffd" in statement:
-            self._unclear(f"the binlog has a statement instead of rows: {statement[:80]}", time_s)
+        found: list[Meaning] = []
+        for meaning in meanings_of(tokens_of, query.database):
+            here = self._named(meaning)
+            if here.what is What.WRITTEN:
+                if not writes_itself_alone(self._server, here.database, here.table):
+                    here = UNCLEAR
+                else:
+                    here = here._replace(what=What.REPLACED)
+            wants = self._server.settings.wants(here.database, here.table)
+            if here.what is What.UNCLEAR or not here.table or wants:
+                found.append(here)
+        if UNCLEAR in found:
+            self._unclear(f"it is not known which rows this changes: {statement[:80]}", time_s)
         elif found:
             self._change(found, statement[:80], time_s)
 
-    def _change(self, found: list[Meaning], reason: str, time_s: int) -> None:
+    def _is_elsewhere(self, tokens_of: Sequence[Token], query: Query) -> bool:
+        """True if a statement changed rows, and the server says that no followed table has them."""
+        changes = bool(tokens_of) and tokens_of[0].upper in _CHANGES_ROWS
+        if not changes or query.databases is None:
+            return False
+        return not any(map(self._server.settings.wants_some_of, query.databases))
+
+    def _named(self, meaning: Meaning) -> Meaning:
+        """Return a meaning with names as the server keeps them."""
+        if not self._server.lowers_names:
+            return meaning
+        return Meaning(meaning.what, meaning.database.lower(), meaning.table.lower())
+
+    def _change(self, found: Sequence[Meaning], reason: str, time_s: int) -> None:
         """Look at the tables again that a statement was about, before the rows that follow."""
         assert self._transaction is not None, "a statement is a part of a transaction"
         self._server.log.settle(self._transaction.gtid)
-        now: dict[str, SourceTable | None] = {}
+        now: dict[str, SourceTable | Unfit | None] = {}
         for meaning in found:
             names = [f"{meaning.database}.{meaning.table}"]
             if not meaning.table:
                 names = [name for name in self._tables if name.startswith(meaning.database + ".")]
             for name in names:
                 database, _, table = name.partition(".")
-                now[name] = followed_table(self._server, database, table)
+                now[name] = followed_table(self._server, database, table, self._tables)
                 # One that is made where it is not missing stays as it was.
                 was_there = meaning.what is What.CREATED and name in self._tables
                 self._replace(name, now[name])
@@ -287,15 +358,25 @@ class Binlog:
         self._decoders.clear()
         self._tell(Change(found, now, reason), time_s)
 
-    def _replace(self, name: str, table: SourceTable | None) -> None:
-        if table is None:
-            self._tables.pop(name, None)
-        else:
+    def _replace(self, name: str, table: SourceTable | Unfit | None) -> None:
+        if isinstance(table, SourceTable):
             self._tables[name] = table
+        else:
+            self._tables.pop(name, None)
 
     def _unclear(self, reason: str, time_s: int) -> None:
+        """Look at every table again: any may have other rows, another shape, or be new."""
+        if self._transaction is not None and self._transaction.gtid:
+            self._server.log.settle(self._transaction.gtid)
+        now: dict[str, SourceTable | Unfit | None] = dict.fromkeys(self._tables)
+        found = followed_tables(self._server)
+        now |= found.fit
+        now |= found.unfit
+        self._tables.clear()
+        self._tables |= found.fit
         self._copied.clear()
-        self._tell(Change([Meaning(What.UNCLEAR, "", "")], {}, reason), time_s)
+        self._decoders.clear()
+        self._tell(Change([UNCLEAR], now, reason), time_s)
 
     def _tell(self, change: Change, time_s: int) -> None:
         transaction = self._transaction
@@ -309,22 +390,30 @@ class Binlog:
             return
         self._place = end = Place(self._place.file, offset)
         time_ms = transaction.time_ms or time_s * 1000
-        try:
-            rows, size = self._decoded(transaction, time_ms)
-        except Unreadable as error:
-            self._unclear(str(error), time_s)
-            rows, size = [], 0
+        rows, size = self._decoded(transaction, time_ms, time_s)
         self._transaction = None
         self._add(Piece(transaction.begin, rows, end, transaction.gtid, None, time_ms, size))
 
-    def _decoded(self, transaction: _Transaction, time_ms: int) -> tuple[list[SourceRow], int]:
-        """Return the last rows of a transaction; those before go out while it is decoded."""
+    def _decoded(
+        self, transaction: _Transaction, time_ms: int, time_s: int
+    ) -> tuple[list[SourceRow], int]:
+        """Return the last rows of a transaction; those before go out while it is decoded.
+
+        A table whose rows can't be decoded is copied again.
+        """
         decoders: dict[bytes, RowDecoder | None] = {}
+        spoiled: dict[tuple[str, str], str] = {}
         rows: list[SourceRow] = []
         event = size = 0
         for kind, body in self._held:
             if kind == TABLE_MAP:
-                decoders[body[:6]] = self._decoder(body)
+                try:
+                    decoders[body[:6]] = self._decoder(body)
+                except Unreadable as error:
+                    decoders[body[:6]], spoiled[table_name(body)] = None, str(error)
+                except SettingsRefused as error:
+                    decoders[body[:6]] = None
+                    self._refuse(self._tables[".".join(table_name(body))], str(error), time_s)
                 continue
             event += 1
             decoder = decoders.get(body[:6])
@@ -333,14 +422,29 @@ class Binlog:
             start = prefix(self._epoch, transaction.begin, event=event)
             whole = decoder.table.full_name not in self._copied
             plain = _inflated_rows(body, update=kind == 167) if kind in _COMPRESSED else body
-            rows += decoder.rows(_ROWS[kind], plain, start, time_ms, whole=whole)
+            try:
+                rows += decoder.rows(_ROWS[kind], plain, start, time_ms, whole=whole)
+            except Unreadable as error:
+                spoiled[decoder.table.database, decoder.table.name] = str(error)
             size += len(plain)
             if len(rows) >= FLUSH_ROWS or size >= FLUSH_BYTES:
                 self._add(Piece(transaction.begin, rows, None, transaction.gtid, size=size))
                 self._flush()
                 rows, size = [], 0
         self._held.clear()
+        if spoiled:
+            found = [Meaning(What.REPLACED, *name) for name in spoiled]
+            self._change(found, " ".join(spoiled.values()), time_s)
         return rows, size
+
+    def _refuse(self, table: SourceTable, why: str, time_s: int) -> None:
+        """Follow a table no more whose rows have a form that can't be read."""
+        remedy = "ALTER TABLE .. FORCE writes them anew; or leave the table out under 'except'."
+        unfit = Unfit(table.full_name, table.target, why.rstrip("."), remedy, until_altered=True)
+        self._tables.pop(table.full_name)
+        self._decoders.clear()
+        found = [Meaning(What.REPLACED, table.database, table.name)]
+        self._tell(Change(found, {table.full_name: unfit}, why), time_s)
 
     def _decoder(self, body: bytes) -> RowDecoder | None:
         described = body[6:]
@@ -373,50 +477,6 @@ class Binlog:
             for column in columns
         ]
         return RowDecoder(table, columns, readers)
-
-
-class _Held:
-    """Events in their order, in memory or beyond ``HELD_BYTES`` in a file."""
-
-    _HEAD = Struct("<BI")
-
-    def __init__(self, folder: str | None) -> None:
-        self._folder = folder
-        self._events: list[tuple[int, bytes]] = []
-        self._bytes = 0
-        self._file: Any = None
-
-    def add(self, kind: int, body: bytes) -> None:
-        """Hold an event."""
-        self._bytes += len(body)
-        if self._file is None:
-            self._events.append((kind, body))
-            if self._bytes <= HELD_BYTES:
-                return
-            if self._folder is not None:
-                os.makedirs(self._folder, exist_ok=True)  # A source has nothing else there.
-            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
-            events, self._events = self._events, []
-        else:
-            events = [(kind, body)]
-        for each, text in events:
-            self._file.write(self._HEAD.pack(each, len(text)) + text)
-
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        if self._file is None:
-            yield from self._events
-            return
-        self._file.seek(0)
-        while head := self._file.read(self._HEAD.size):
-            kind, length = self._HEAD.unpack(head)
-            yield kind, self._file.read(length)
-
-    def clear(self) -> None:
-        """Let go of all."""
-        self._events, self._bytes = [], 0
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 def _inflated(body: bytes, head: int) -> bytes:

@@ -53,6 +53,11 @@ class Charsets:
             self._decoders[name] = self._made(name)
         return self._decoders[name]
 
+    def text(self, value: bytes, collation: int) -> str:
+        """Return a statement of a session with this collation; 0 and one unknown are UTF-8."""
+        decode = self.decoder(collation) if collation in self._names else None
+        return value.decode("utf-8", "replace") if decode is None else decode(value)
+
     def _made(self, name: str) -> Decoder:
         if name in _CODECS:
             decode = codecs.getdecoder(_CODECS[name])

@@ -28,7 +28,14 @@ from rowtide.connectors.mysql.source_gtids import Gtids, parsed_gtids
 from rowtide.connectors.mysql.source_position import Checkpoint, Place
 from rowtide.connectors.mysql.source_schema import Column, SourceTable
 from rowtide.connectors.mysql.source_server import Server
-from rowtide.connectors.mysql.source_snapshot import Chunk, Snapshots, TableChanged
+from rowtide.connectors.mysql.source_snapshot import (
+    Chunk,
+    Snapshots,
+    TableUnreadable,
+    Unread,
+)
+from rowtide.connectors.mysql.source_states import TableStates
+from rowtide.connectors.mysql.source_tables import Unfit
 from rowtide.connectors.mysql.source_window import Window
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.source import Behind, SourceTarget
@@ -54,7 +61,8 @@ class Copy:
     """One life of a source: from a checkpoint on, over connections that are open.
 
     ``tables`` and ``checkpoint`` are its own from here on. ``copied`` it shares with the thread
-    that reads the binlog: updates of the tables in it come as merges.
+    that reads the binlog: updates of the tables in it come as merges. It ends too when a table that
+    failed can be followed: the next life follows it from the checkpoint on.
     """
 
     def __init__(
@@ -66,6 +74,7 @@ class Copy:
         pipe: Pipe[Piece],
         snapshots: Snapshots,
         copied: set[str],
+        states: TableStates,
     ) -> None:
         self._target = target
         self._checkpoint = checkpoint
@@ -73,6 +82,7 @@ class Copy:
         self._pipe = pipe
         self._snapshots = snapshots
         self._copied = copied
+        self._states = states
         self._pieces: deque[Piece] = deque()
         self._begun = Place(0, 0)
         """Where the last transaction begins of which something was made."""
@@ -81,7 +91,7 @@ class Copy:
         self._window = Window("", None)
         self.errands = Errands(pipe.wake)
         self._changes: dict[str, int] = {}
-        self._ahead: asyncio.Task[Chunk | TableChanged] | None = None
+        self._ahead: asyncio.Task[Chunk | Unread] | None = None
         """The chunk behind the last one; whoever began it is the next to ask for one."""
         self._written: Chunk | None = None
         """The last chunk, until the next one is sent: to let go of 8000 rows takes 5 ms."""
@@ -113,6 +123,8 @@ class Copy:
     async def _copy_and_follow(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             while not self._stopping:
+                if self._states.are_due and await self._is_one_fit():
+                    break
                 name = unfinished(self._checkpoint.tables, self._tables)
                 if (errand := self.errands.first) is not None:
                     await self._run(errand)
@@ -126,6 +138,13 @@ class Copy:
                 await self._keep(at_once=False)
             if self._ahead is not None:
                 self._ahead.cancel()
+
+    async def _is_one_fit(self) -> bool:
+        """Look at the tables that failed again; True if one of them can be followed."""
+        if self._ahead is not None:
+            await asyncio.wait([self._ahead])  # It uses the same connection.
+        found = await asyncio.to_thread(self._snapshots.tables)
+        return await self._states.is_one_fit(found, self._target)
 
     async def _run(self, errand: Errand) -> None:
         """Copy one row again: what the binlog has up to its place comes before it."""
@@ -142,8 +161,8 @@ class Copy:
             self._ahead = None
         try:
             read = await asyncio.to_thread(self._snapshots.look_up, table, [key], self._made())
-        except TableChanged as error:
-            await self._learn(name, changes, str(error))
+        except Unread as error:
+            await self._learn(name, changes, error)
             return
         window = Window(table.target, read.settled)
         if not await self._follow(read.place, window) or self._changes.get(name, 0) != changes:
@@ -162,8 +181,8 @@ class Copy:
         reading = self._ahead or tasks.create_task(self._read(table, progress.cursor))
         self._ahead = None
         chunk = await reading
-        if isinstance(chunk, TableChanged):
-            await self._learn(name, changes, str(chunk))
+        if isinstance(chunk, Unread):
+            await self._learn(name, changes, chunk)
             return
         window = Window(table.target, chunk.settled)
         followed = await self._follow(chunk.place, window)
@@ -173,6 +192,7 @@ class Copy:
             later = self._read_later(table, chunk.cursor, len(chunk.rows))
             self._ahead = tasks.create_task(later, name=f"read[{name}]")
         await self._write(window.left(chunk.rows))
+        self._states.note_copied(name, len(chunk.rows), first=progress.cursor is None)
         self._written, progress.cursor = chunk, chunk.cursor
         if chunk.cursor is None:
             self._written = None
@@ -183,18 +203,16 @@ class Copy:
         self._dirty = True
         await self._keep(at_once=chunk.cursor is None)
 
-    async def _read_later(
-        self, table: SourceTable, cursor: list[str], rows: int
-    ) -> Chunk | TableChanged:
+    async def _read_later(self, table: SourceTable, cursor: list[str], rows: int) -> Chunk | Unread:
         """Read the next chunk once the one before, of so many rows, is on its way."""
         await asyncio.sleep(rows / ROWS_SENT_PER_S)
         self._written = None
         return await self._read(table, cursor)
 
-    async def _read(self, table: SourceTable, cursor: list[str] | None) -> Chunk | TableChanged:
+    async def _read(self, table: SourceTable, cursor: list[str] | None) -> Chunk | Unread:
         try:
             return await asyncio.to_thread(self._chunk, table, cursor, self._made())
-        except TableChanged as error:
+        except Unread as error:
             return error  # Raised, it would end what else goes on.
 
     def _chunk(self, table: SourceTable, cursor: list[str] | None, made: Gtids) -> Chunk:
@@ -202,8 +220,11 @@ class Copy:
         chunk = self._snapshots.chunk(table, cursor, made)
         return chunk._replace(rows=self._target.prepared(chunk.rows))
 
-    async def _learn(self, name: str, changes: int, why: str) -> None:
+    async def _learn(self, name: str, changes: int, why: Unread) -> None:
         """Follow the binlog up to now: a table is not as it was, and the binlog says since when."""
+        if isinstance(why, TableUnreadable):
+            self._fail(self._states.unreadable(self._tables[name], str(why)))
+            return
         place = await asyncio.to_thread(self._snapshots.now)
         if await self._follow(place) and self._changes.get(name, 0) == changes:
             raise Unavailable(f"{name} was changed without a word in the binlog: {why}")
@@ -218,8 +239,8 @@ class Copy:
             try:
                 made = self._made()
                 found = await asyncio.to_thread(self._snapshots.existing, table, keys, made)
-            except TableChanged as error:
-                await self._learn(name, changes, str(error))
+            except Unread as error:
+                await self._learn(name, changes, error)
                 return
             window = Window(table.target, found.settled)
             if not await self._follow(found.place, window) or self._changes.get(name, 0) != changes:
@@ -272,7 +293,7 @@ class Copy:
                 await self._write(rows)
                 rows = []
                 await self._change(piece)
-            rows += piece.rows
+            rows += self._states.kept(piece.rows)
             self._open = piece.gtid
             if piece.end is not None:
                 reached, self._open = piece, ""
@@ -311,15 +332,31 @@ class Copy:
         for meaning in piece.change.meanings:
             if meaning.what is What.UNCLEAR:
                 logger.warning("all tables are copied again: %s", piece.change.reason)
-                self._restart(list(self._checkpoint.tables), sweep=True)
             for name in _names(meaning, piece.change.tables):
-                now = piece.change.tables[name]
-                self._restart([name], sweep=False, only_count=True)
-                if meaning.what is What.DROPPED:
-                    self._forget(name)
-                elif now is not None:
-                    await self._target.ensure_table(now.shape)
-                    await self._changed(name, now, meaning.what, piece)
+                await self._renew(name, piece.change.tables[name], meaning.what, piece)
+        self._dirty = True
+
+    async def _renew(
+        self, name: str, now: SourceTable | Unfit | None, what: What, piece: Piece
+    ) -> None:
+        """Take a table as it is now, after a statement about it."""
+        self._restart([name], sweep=False, only_count=True)
+        if now is None or what is What.DROPPED:
+            self._forget(name)
+            self._states.forget(name)
+        elif isinstance(now, Unfit):
+            self._fail(now)
+        elif (refused := await self._states.refusal(now, self._target)) is not None:
+            self._fail(refused)
+        else:
+            self._states.forget(name)
+            await self._changed(name, now, what, piece)
+
+    def _fail(self, unfit: Unfit) -> None:
+        """Follow a table no more until it can be. It is copied again then."""
+        self._restart([unfit.full_name], sweep=False, only_count=True)
+        self._forget(unfit.full_name)
+        self._states.fail(unfit)
         self._dirty = True
 
     async def _changed(self, name: str, now: SourceTable, what: What, piece: Piece) -> None:
@@ -335,7 +372,7 @@ class Copy:
             self._checkpoint.tables[name] = progress
             if progress.copied:
                 self._copied.add(name)
-        elif what is What.REPLACED:
+        elif what in (What.REPLACED, What.UNCLEAR):
             self._restart([name], sweep=True)
         elif what is What.RESHAPED or not kept_values(progress.columns, now.columns, _filled):
             logger.info("%s has other columns: it is copied again", name)
@@ -382,9 +419,9 @@ def _is_due(piece: Piece, place: Place | None) -> bool:
     return piece.begin < place or (piece.end is not None and piece.end <= place)
 
 
-def _names(meaning: Meaning, tables: Mapping[str, SourceTable | None]) -> list[str]:
+def _names(meaning: Meaning, tables: Mapping[str, SourceTable | Unfit | None]) -> list[str]:
     if meaning.what is What.UNCLEAR:
-        return []
+        return list(tables)
     if meaning.table:
         return [f"{meaning.database}.{meaning.table}"]
     return [name for name in tables if name.startswith(meaning.database + ".")]

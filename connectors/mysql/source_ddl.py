@@ -1,17 +1,23 @@
-"""What statements of the binlog mean for tables, told by their first words and the names in them.
+"""What statements of the binlog mean for tables.
 
-What a column list says is not read: after a change the server is asked for the table as it is. By
-then it may be one after further statements, so what a statement does to values is told here too.
+The columns that a statement lists are not read: after a change the server reports the table as it
+is. By then it may be one after further statements. So a statement's effect on values is decided
+here.
+
+Every statement that is not known to be harmless is ``UNCLEAR``: every table is read again.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Meaning", "What", "meanings"]
+from rowtide.connectors.mysql.source_alter import Effect, effects
+from rowtide.connectors.mysql.source_words import Name, Reader, Token, UnknownForm, tokens
+from rowtide.connectors.mysql.source_writes import written_table
+
+__all__ = ["UNCLEAR", "Meaning", "What", "meanings", "meanings_of"]
 
 
 class What(Enum):
@@ -25,8 +31,10 @@ class What(Enum):
     DROPPED = "dropped"
     REPLACED = "replaced"
     """It may have other rows now: it was renamed to this name, or partitions of it went."""
+    WRITTEN = "written"
+    """A statement was logged instead of its rows, and it names this table alone."""
     UNCLEAR = "unclear"
-    """Rows of any table may have changed: a statement was logged instead of its rows."""
+    """Rows of any table may have changed, and any table may have another shape."""
 
 
 class Meaning(NamedTuple):
@@ -37,101 +45,188 @@ class Meaning(NamedTuple):
     table: str
 
 
-_TEXT = r"'(?:[^'\\]|\\.|'')*'"
-_QUOTED = r"\"(?:[^\"\\]|\\.|\"\")*\""
-"""A text, or with the mode ANSI_QUOTES a name."""
-_TICKED = r"`(?:[^`]|``)+`"
-_COMMENT = re.compile(
-    rf"({_TEXT}|{_QUOTED}|{_TICKED})|/\*(?!M?!).*?\*/|--[ \t\n][^\n]*|#[^\n]*", re.S
-)
-_EXECUTED = re.compile(r"/\*M?!\d*(.*?)\*/", re.S)
-_PART = rf"(?:{_TICKED}|\"(?:[^\"]|\"\")+\"|[\w$\u0080-\uffff]+)"
-_NAME = rf"{_PART}(?:\s*\.\s*{_PART})?"
-_IF = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
-_LIST = rf"({_NAME}(?:\s*,\s*{_NAME})*)"
-_FLAGS = re.I | re.S
+UNCLEAR = Meaning(What.UNCLEAR, "", "")
 
-_CREATE = re.compile(rf"CREATE\s+(OR\s+REPLACE\s+)?(TEMPORARY\s+)?TABLE\s+{_IF}({_NAME})", _FLAGS)
-_ALTER = re.compile(rf"ALTER\s+(?:ONLINE\s+)?(?:IGNORE\s+)?TABLE\s+{_IF}({_NAME})(.*)", _FLAGS)
-_DROP = re.compile(rf"DROP\s+(TEMPORARY\s+)?TABLES?\s+{_IF}{_LIST}", _FLAGS)
-_DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+{_IF}({_PART})", _FLAGS)
-_TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?({_NAME})", _FLAGS)
-_RENAME = re.compile(r"RENAME\s+TABLES?\s+(.*)", _FLAGS)
-_WAIT = r"(?:WAIT\s+\d+|NOWAIT)?"
-_PAIR = re.compile(rf"{_IF}({_NAME})\s*{_WAIT}\s*TO\s+({_NAME})", _FLAGS)
-_RENAMES = rf"(?:^|[\s,])RENAME\s+(?!(?:COLUMN|INDEX|KEY)\b)(?:TO\s+|AS\s+|=\s*)?({_NAME})"
-_RENAMED = re.compile(_RENAMES, _FLAGS)
-_SAID = re.compile(rf"(?P<kept>{_RENAMES}|{_TICKED})|{_TEXT}|{_QUOTED}", _FLAGS)
-"""What is quoted: texts, and names, of which the new one of a table is known by what is before."""
-_LOSES_ROWS = re.compile(
-    r"\b(DROP|TRUNCATE|EXCHANGE|CONVERT|REORGANIZE)\s+PARTITION|\b(IMPORT|DISCARD)\s+TABLESPACE"
-    r"|\bCONVERT\s+TABLE",
-    _FLAGS,
-)
-_RESHAPES = re.compile(
-    r"\b(?:CHANGE|MODIFY)\b|\bRENAME\s+COLUMN\b"
-    r"|\bDROP\s+(?!(?:INDEX|KEY|CONSTRAINT|PRIMARY|FOREIGN|CHECK|DEFAULT|PERIOD|SYSTEM)\b)",
-    _FLAGS,
-)
-_CHANGES_ROWS = re.compile(r"(INSERT|REPLACE|UPDATE|DELETE|LOAD\s+DATA|CALL)\b", _FLAGS)
-_BACK_TO = re.compile(r"ROLLBACK\s+(?:WORK\s+)?TO\b", _FLAGS)
+_OTHER_OBJECTS = {
+    *("ALGORITHM", "SQL", "DEFINER", "VIEW", "TRIGGER", "PROCEDURE", "FUNCTION", "AGGREGATE"),
+    *("EVENT", "USER", "ROLE", "SERVER", "SEQUENCE", "TABLESPACE", "LOGFILE", "UNDO", "RESOURCE"),
+    *("PACKAGE", "LIBRARY", "INSTANCE", "PREPARE", "DATABASE", "SCHEMA"),
+}
+"""What CREATE, ALTER and DROP can name besides tables and indexes, and words in front of it."""
+
+_HARMLESS = {
+    *("GRANT", "REVOKE", "FLUSH", "OPTIMIZE", "SAVEPOINT", "RELEASE", "BEGIN", "COMMIT", "START"),
+    *("USE", "INSTALL", "UNINSTALL", "SHUTDOWN", "KILL", "RESET", "PURGE", "CHANGE", "STOP"),
+    *("LOCK", "UNLOCK", "SHOW", "HELP", "CACHE", "BINLOG", "PREPARE", "DEALLOCATE", "SET"),
+    *("CHECK", "CHECKSUM", "BACKUP"),
+}
+"""First words of statements that change neither rows nor shapes of tables."""
 
 
-def meanings(statement: str, database: str) -> list[Meaning]:
-    """Return what a statement, run in ``database``, means for tables, in its order."""
-    text = _EXECUTED.sub(r" \1 ", statement)
-    # What looks like a comment within quotes is none.
-    text = _COMMENT.sub(lambda found: found[1] or " ", text).strip()
-    return list(_meanings(text, database))
+def meanings(statement: str, database: str, mode: int = 0) -> list[Meaning]:
+    """Return what a statement, run in ``database``, means for tables, in its order.
+
+    ``mode`` is the session's ``sql_mode``.
+    """
+    return meanings_of(tokens(statement, mode), database)
 
 
-def _meanings(text: str, database: str) -> Iterator[Meaning]:
-    if found := _CREATE.match(text):
-        if not found[2]:
-            yield _meaning(What.CREATED, found[3], database)
-            if found[1]:
-                yield _meaning(What.EMPTIED, found[3], database)
-    elif found := _ALTER.match(text):
-        yield from _alter(found[1], found[2], database)
-    elif found := _DROP.match(text):
-        if not found[1]:
-            for name in re.findall(_NAME, found[2], _FLAGS):
-                yield _meaning(What.DROPPED, name, database)
-    elif found := _DROP_DATABASE.match(text):
-        yield Meaning(What.DROPPED, _plain(found[1]), "")
-    elif found := _TRUNCATE.match(text):
-        yield _meaning(What.EMPTIED, found[1], database)
-    elif found := _RENAME.match(text):
-        for former, name in _PAIR.findall(found[1]):
-            yield _meaning(What.DROPPED, former, database)
-            yield _meaning(What.REPLACED, name, database)
-    elif _CHANGES_ROWS.match(text) or _BACK_TO.match(text):
-        yield Meaning(What.UNCLEAR, "", "")
+def meanings_of(found: Sequence[Token], database: str) -> list[Meaning]:
+    """Return what a statement of these tokens means."""
+    reader = Reader(found)
+    while reader.take("SET", "STATEMENT"):
+        if not _pass_settings(reader):
+            return [UNCLEAR]
+    while reader.take(";"):
+        pass
+    if not reader.rest:
+        return []
+    try:
+        return list(_meanings(reader, database))
+    except UnknownForm:
+        return [UNCLEAR]
 
 
-def _alter(name: str, rest: str, database: str) -> Iterator[Meaning]:
-    table = _meaning(What.ALTERED, name, database)
-    # Names and texts in quotes may look like words of a statement.
-    bare = _SAID.sub(lambda found: found["kept"] or "''", rest)
-    renamed = _RENAMED.search(bare)
-    if renamed:
-        yield table._replace(what=What.DROPPED)
-        yield _meaning(What.REPLACED, renamed[1], table.database)
+def _pass_settings(reader: Reader) -> bool:
+    """Pass over the settings up to FOR; return False where the rest can't be read for sure.
+
+    The statement was read under the session's own sql_mode, and the binlog has the one set here.
+    """
+    depth = 0
+    while reader.rest:
+        if reader.next == "SQL_MODE":
+            return False
+        if depth == 0 and reader.take("FOR"):
+            return True
+        depth += (reader.next == "(") - (reader.next == ")")
+        reader.skip()
+    return False
+
+
+def _meanings(reader: Reader, database: str) -> Iterator[Meaning]:
+    if reader.take("CREATE"):
+        yield from _create(reader, database)
+    elif reader.take("ALTER"):
+        yield from _alter(reader, database)
+    elif reader.take("DROP"):
+        yield from _drop(reader, database)
+    elif reader.take("TRUNCATE"):
+        if len(reader.rest) > 1:
+            reader.take("TABLE")
+        yield _meaning(What.EMPTIED, reader.name(database))
+    elif reader.take("RENAME"):
+        yield from _rename(reader, database)
+    elif reader.next in ("ANALYZE", "REPAIR"):
+        yield from _maintain(reader, database)
+    elif reader.next not in _HARMLESS:
+        yield _meaning(What.WRITTEN, written_table(reader, database))
+
+
+def _create(reader: Reader, database: str) -> Iterator[Meaning]:
+    replaces = reader.take("OR", "REPLACE")
+    if reader.take("TEMPORARY"):
         return
-    bare = re.sub(_TICKED, "``", bare)
-    if _LOSES_ROWS.search(bare):
-        yield table._replace(what=What.REPLACED)
-    elif _RESHAPES.search(bare):
-        yield table._replace(what=What.RESHAPED)
+    if reader.take("TABLE"):
+        reader.take_if_exists()
+        name = reader.name(database)
+        yield _meaning(What.CREATED, name)
+        if replaces:
+            yield _meaning(What.EMPTIED, name)
+    elif reader.take_any({"DATABASE", "SCHEMA"}):
+        if replaces:
+            reader.take_if_exists()
+            yield Meaning(What.DROPPED, reader.part(), "")
     else:
-        yield table
+        yield from _index_or_other(reader, database)
 
 
-def _meaning(what: What, name: str, database: str) -> Meaning:
-    parts = [_plain(part) for part in re.findall(_PART, name, _FLAGS)]
-    return Meaning(what, parts[0] if len(parts) == 2 else database, parts[-1])
+def _drop(reader: Reader, database: str) -> Iterator[Meaning]:
+    if reader.take("TEMPORARY"):
+        return
+    if reader.take_any({"TABLE", "TABLES"}):
+        reader.take_if_exists()
+        while True:
+            yield _meaning(What.DROPPED, reader.name(database))
+            if not reader.take(","):
+                return
+    elif reader.take_any({"DATABASE", "SCHEMA"}):
+        reader.take_if_exists()
+        yield Meaning(What.DROPPED, reader.part(), "")
+    else:
+        yield from _index_or_other(reader, database)
 
 
-def _plain(name: str) -> str:
-    quote = name[0]
-    return name[1:-1].replace(quote * 2, quote) if quote in '`"' else name
+def _index_or_other(reader: Reader, database: str) -> Iterator[Meaning]:
+    """Give what CREATE and DROP mean for the table of an index: a key may come or go with it."""
+    if reader.take("SPATIAL", "REFERENCE") or reader.next in _OTHER_OBJECTS:
+        return
+    while reader.take_any({"ONLINE", "OFFLINE", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"}):
+        pass
+    if not reader.take("INDEX"):
+        raise UnknownForm
+    while reader.rest and not reader.take("ON"):
+        reader.skip()
+    yield _meaning(What.ALTERED, reader.name(database))
+
+
+def _alter(reader: Reader, database: str) -> Iterator[Meaning]:
+    reader.take("ONLINE")
+    # It removes rows that would be two under a new unique key.
+    ignores = reader.take("IGNORE")
+    if reader.take_any({"DATABASE", "SCHEMA"}):
+        if any(token.upper == "UPGRADE" for token in reader.rest):
+            raise UnknownForm
+        return
+    if not reader.take("TABLE"):
+        if reader.next not in _OTHER_OBJECTS:
+            raise UnknownForm
+        return
+    reader.take_if_exists()
+    name = reader.name(database)
+    found = effects(reader, name.database)
+    for other in found.others:
+        yield _meaning(What.REPLACED, other)
+    if found.renamed is not None:
+        yield _meaning(What.DROPPED, name)
+        yield _meaning(What.REPLACED, found.renamed)
+    elif ignores or found.effect is Effect.ROWS:
+        yield _meaning(What.REPLACED, name)
+    else:
+        reshapes = found.effect is Effect.VALUES
+        yield _meaning(What.RESHAPED if reshapes else What.ALTERED, name)
+
+
+def _rename(reader: Reader, database: str) -> Iterator[Meaning]:
+    if reader.take("USER"):
+        return
+    if not reader.take_any({"TABLE", "TABLES"}):
+        raise UnknownForm
+    while True:
+        reader.take_if_exists()
+        former = reader.name(database)
+        if not reader.take("NOWAIT") and reader.take("WAIT"):
+            reader.skip()
+        if not reader.take("TO"):
+            raise UnknownForm
+        yield _meaning(What.DROPPED, former)
+        yield _meaning(What.REPLACED, reader.name(database))
+        if not reader.take(","):
+            return
+
+
+def _maintain(reader: Reader, database: str) -> Iterator[Meaning]:
+    """Give what ANALYZE and REPAIR mean: a repair may lose rows, MariaDB can analyze a change."""
+    repairs = reader.take("REPAIR")
+    if not repairs:
+        reader.skip()
+    reader.take_any({"NO_WRITE_TO_BINLOG", "LOCAL"})
+    if not reader.take_any({"TABLE", "TABLES", "VIEW"}):
+        raise UnknownForm
+    while repairs:
+        yield _meaning(What.REPLACED, reader.name(database))
+        if not reader.take(","):
+            return
+
+
+def _meaning(what: What, name: Name) -> Meaning:
+    return Meaning(what, *name)

@@ -88,6 +88,7 @@ class SourceTable(NamedTuple):
     """A table that is followed. ``key`` are its key columns in the order of an index of its own.
 
     ``target`` is the name in rowtide, whose key has the same columns in ``target_key``'s order.
+    ``transactional``: a rollback undoes its rows. ``rows_estimate`` is the server's own.
     """
 
     database: str
@@ -97,6 +98,8 @@ class SourceTable(NamedTuple):
     key_index: str
     target: str
     target_key: tuple[Column, ...]
+    transactional: bool = True
+    rows_estimate: int | None = None
 
     @property
     def full_name(self) -> str:

@@ -40,6 +40,10 @@ _NO_GRANTS = {1141, 1290}
 """Errors that say: this server, or this user, has none."""
 
 
+_SHOWS_MADE_KEYS = "show_gipk_in_create_table_and_information_schema"
+"""MySQL's setting of a session: whether it sees the invisible keys that the server made itself."""
+
+
 class End(NamedTuple):
     """Where the binlog ended at a time, and how many bytes of it lie behind some place."""
 
@@ -98,7 +102,7 @@ def cut(connection: Any) -> None:
 
 
 class Server:
-    """A session on the server."""
+    """A session on the server. ``lowers_names``: it keeps tables' names in lower case."""
 
     def __init__(self, settings: SourceSettings) -> None:
         """Connect. Raises SettingsRefused for a server of an unknown kind."""
@@ -107,6 +111,10 @@ class Server:
         try:
             self.log = self._log()
             self.rows(f"SET time_zone = '+00:00', sql_mode = '', {self.log.session}")
+            [(folds,)] = self.rows("SELECT @@lower_case_table_names")
+            self.lowers_names = int(folds) == 1
+            if self.rows(f"SHOW VARIABLES LIKE '{_SHOWS_MADE_KEYS}'"):
+                self.rows(f"SET {_SHOWS_MADE_KEYS} = ON")
         except BaseException:
             self.close()
             raise

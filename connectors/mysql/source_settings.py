@@ -56,6 +56,10 @@ class SourceSettings:
             fnmatchcase(name, pattern) for pattern in self.without
         )
 
+    def wants_some_of(self, database: str) -> bool:
+        """True if a table of a database may be followed."""
+        return any(fnmatchcase(database, pattern.partition(".")[0]) for pattern in self.tables)
+
 
 def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
     """Return the settings of a connector. Raises SettingsRefused."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
+from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.mysql.source_gtids import DomainGtids
 from rowtide.connectors.mysql.source_schema import SourceTable
 from rowtide.connectors.mysql.source_server import Server, translated
@@ -22,7 +23,10 @@ class MySqlSide(ServerSide[Server, SourceTable]):
 
     def __init__(self, settings: SourceSettings, target: str) -> None:
         super().__init__(
-            Server(settings), followed_tables, target, translated=partial(translated, settings)
+            Server(settings),
+            partial(_fit, target),
+            target,
+            translated=partial(translated, settings),
         )
         self._nothing = self._server.log.gtids("") or DomainGtids()
         self._snapshots = Snapshots(self._server, epoch=0, run=0)
@@ -39,6 +43,15 @@ class MySqlSide(ServerSide[Server, SourceTable]):
     def found(self, keys: Sequence[Key]) -> Found:
         """See ``ServerSide``."""
         return _found(self._snapshots.look_up(self._table, keys, self._nothing).rows)
+
+
+def _fit(target: str, server: Server) -> Mapping[str, SourceTable]:
+    """Return the tables that are followed. Raises SettingsRefused if this one can't be."""
+    found = followed_tables(server)
+    for table in found.unfit.values():
+        if table.target == target and all(fit.target != target for fit in found.fit.values()):
+            raise SettingsRefused(f"{table.full_name}: {table.reason}. {table.remedy}")
+    return found.fit
 
 
 def _found(rows: Iterable[SourceRow]) -> Found:

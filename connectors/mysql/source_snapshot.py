@@ -32,23 +32,34 @@ from rowtide.connectors.mysql.source_schema import (
     text_reader,
 )
 from rowtide.connectors.mysql.source_server import Server
+from rowtide.connectors.mysql.source_tables import Tables, followed_tables
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.core.variant import Scalar
 
-__all__ = ["Chunk", "Existing", "Found", "Snapshots", "TableChanged"]
+__all__ = ["Chunk", "Existing", "Found", "Snapshots", "TableChanged", "TableUnreadable", "Unread"]
 
 _QUERY = 3
 _NULL = 0xFB
 _NO_SUCH_VALUE = {1267, 1525, 3854}
 """Errors that say: a date of none, or a text with characters that the column's charset lacks."""
-_CHANGED = {1054, 1146, 1412, 1049}
+_CHANGED = {1054, 1146, 1176, 1412, 1049}
 """Errors that say: the table is not as it was; it has other columns, or is not there."""
+_UNREADABLE = {1016, 1017, 1030, 1033, 1034, 1142, 1143, 1194, 1195, 1812, 1815, 1932}
+"""Errors that say: this table can't be read, whatever others can."""
 
 _Reader = Callable[[bytes], Scalar]
 
 
-class TableChanged(Exception):
+class Unread(Exception):
+    """Rows of a table were not read, for a reason of the table's own."""
+
+
+class TableChanged(Unread):
     """The table was changed since its schema was read; the binlog tells how."""
+
+
+class TableUnreadable(Unread):
+    """The server does not let this table be read; it says why."""
 
 
 class Chunk(NamedTuple):
@@ -149,6 +160,10 @@ class Snapshots:
         start = self.prefix(moment.place)
         return Found(moment.place, rows, start, moment.time_ms, moment.settled)
 
+    def tables(self) -> Tables:
+        """Return the tables that are wanted, as they are now."""
+        return followed_tables(self._server)
+
     def now(self) -> Place:
         """Return the place that the binlog has reached."""
         return place_of(*self._server.log.end())[1]
@@ -239,6 +254,8 @@ class Snapshots:
         text = packet[9:].decode("utf-8", "replace")
         if code in _CHANGED:
             raise TableChanged(text)
+        if code in _UNREADABLE:
+            raise TableUnreadable(text)
         raise pymysql.err.OperationalError(code, text)
 
 

@@ -1,16 +1,29 @@
-"""The tables of a server that a source follows, read from the server's own schema."""
+"""The tables of a server that a source follows, read from the server's own schema.
+
+A table that can't be followed is ``Unfit``, with the reason and what to do about it. It stops no
+other table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from rowtide.connectors.fields import SettingsRefused
-from rowtide.connectors.mysql.source_schema import KNOWN, Column, SourceTable, unfit_key
+import pymysql
+
+from rowtide.connectors.mysql.source_schema import (
+    KNOWN,
+    Column,
+    SourceTable,
+    quoted,
+    select_term,
+    unfit_key,
+)
 from rowtide.connectors.mysql.source_server import Server
-from rowtide.connectors.source_tables import clashes
+from rowtide.core.limits import Limits
+from rowtide.core.schema import table_name_fits
 
-__all__ = ["followed_table", "followed_tables"]
+__all__ = ["Tables", "Unfit", "followed_table", "followed_tables", "writes_itself_alone"]
 
 KEY_COLUMNS_MAX = 4
 """A table of rowtide has no more."""
@@ -18,7 +31,7 @@ KEY_COLUMNS_MAX = 4
 _SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
 
 _TABLES = (
-    "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES"
+    "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, TABLE_ROWS FROM information_schema.TABLES"
     " WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
 )
 _COLUMNS = (
@@ -37,58 +50,195 @@ _CASCADES = (
     " AND (DELETE_RULE IN ('CASCADE', 'SET NULL', 'SET DEFAULT')"
     " OR UPDATE_RULE IN ('CASCADE', 'SET NULL', 'SET DEFAULT'))"
 )
+_TRANSACTIONAL = {"innodb", "rocksdb", "tokudb", "ndbcluster"}
+_OF_THEIR_OWN = {*_TRANSACTIONAL, "myisam", "aria", "memory", "archive", "csv", "blackhole"}
+"""Engines whose tables hold their own rows. Others may write rows of other tables."""
+
+_TRIGGERS = (
+    "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS"
+    " WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s"
+)
+_ME = "CONCAT('\\'', REPLACE(CURRENT_USER(), '@', '\\'@\\''), '\\'')"
+_SEES_TRIGGERS = (
+    "SELECT 1 FROM information_schema.USER_PRIVILEGES"
+    f" WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = {_ME}"
+    " UNION SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES"
+    f" WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = {_ME} AND %s LIKE TABLE_SCHEMA"
+    " UNION SELECT 1 FROM information_schema.TABLE_PRIVILEGES"
+    f" WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = {_ME} AND TABLE_SCHEMA = %s"
+    " AND TABLE_NAME = %s"
+)
+_GONE = {1049, 1054, 1146}
+_CONNECTION = {0, 1040, 1053, 1152, 1153, 1158, 1159, 1160, 1161, 1205, 1317, 1927}
+"""Errors that say nothing of a table; those from 2000 to 2999 are the client's own."""
 
 
-def followed_tables(server: Server) -> dict[str, SourceTable]:
-    """Return the tables that are wanted, by full name. Raises SettingsRefused."""
-    found: dict[str, SourceTable] = {}
-    faults: list[str] = []
-    for database, name, kind in sorted(server.rows(_TABLES)):
-        if database not in _SYSTEM and server.settings.wants(database, name):
-            try:
-                table = _table(server, database, name, kind)
-            except SettingsRefused as error:
-                faults.append(str(error))
-            else:
-                found[table.full_name] = table
-    faults += clashes(found.values())
-    if faults:
-        raise SettingsRefused(" ".join(faults))
+class Unfit(NamedTuple):
+    """A table that can't be followed, its name in rowtide, why, and what an operator can do.
+
+    ``until_altered``: its schema does not show why, so only a statement about it ends this.
+    """
+
+    full_name: str
+    target: str
+    reason: str
+    remedy: str
+    until_altered: bool = False
+
+
+class Tables(NamedTuple):
+    """The tables that are wanted, by full name."""
+
+    fit: dict[str, SourceTable]
+    unfit: dict[str, Unfit]
+
+
+class _Refused(Exception):
+    """A table can't be followed. The arguments are the reason and the remedy."""
+
+
+def followed_tables(server: Server) -> Tables:
+    """Return the tables that are wanted."""
+    found = Tables({}, {})
+    for row in sorted(server.rows(_TABLES), key=lambda row: row[:2]):
+        database, name = row[:2]
+        if database in _SYSTEM or not server.settings.wants(database, name):
+            continue
+        table = _table(server, *row, others=found.fit)
+        if isinstance(table, SourceTable):
+            found.fit[table.full_name] = table
+        elif table is not None:
+            found.unfit[table.full_name] = table
     return found
 
 
-def followed_table(server: Server, database: str, name: str) -> SourceTable | None:
-    """Return a table as it is now, None where there is none. Raises SettingsRefused."""
+def followed_table(
+    server: Server, database: str, name: str, others: Mapping[str, SourceTable]
+) -> SourceTable | Unfit | None:
+    """Return a table as it is now, None where there is none; ``others`` are followed, too."""
     query = _TABLES + " AND TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-    for found, table, kind in server.rows(query, (database, name)):
+    for row in server.rows(query, (database, name)):
         # Where the server does not tell letters' cases apart, it finds others too.
-        if (found, table) == (database, name):
-            return _table(server, database, name, kind)
+        if row[:2] == (database, name):
+            return _table(server, *row, others=others)
     return None
 
 
-def _table(server: Server, database: str, name: str, kind: str) -> SourceTable:
+def writes_itself_alone(server: Server, database: str, name: str) -> bool:
+    """True if a statement that writes a table certainly changes rows of no other table.
+
+    A view, a trigger, and some engines change others. A user that may not see triggers can't tell.
+    """
+    if database.lower() in _SYSTEM:
+        return True  # No trigger can be there.
+    query = _TABLES + " AND TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+    engines = [str(row[3]).lower() for row in server.rows(query, (database, name))]
+    if len(engines) != 1 or engines[0] not in _OF_THEIR_OWN:
+        return False
+    sees = server.rows(_SEES_TRIGGERS, (database, database, name))
+    return bool(sees) and not server.rows(_TRIGGERS, (database, name))
+
+
+def _table(
+    server: Server,
+    database: str,
+    name: str,
+    kind: str,
+    engine: str | None,
+    rows: int | None,
+    *,
+    others: Mapping[str, SourceTable],
+) -> SourceTable | Unfit | None:
+    """Return a table; None if it is gone by now."""
+    full_name = f"{database}.{name}"
+    target = server.settings.names.get(full_name, name)
+    try:
+        table = _described(server, database, name, kind, target)
+        if table is None:
+            return None
+        _check_target(table, others)
+        _probe(server, table)
+    except _Refused as refused:
+        return Unfit(full_name, target, *refused.args)
+    except pymysql.err.MySQLError as error:
+        code = error.args[0] if error.args else 0
+        if code in _GONE:
+            return None
+        if code in _CONNECTION or 2000 <= code < 3000:
+            raise
+        return Unfit(full_name, target, f"the server refuses to read it: {error}", _AS_SAID)
+    transactional = (engine or "").lower() in _TRANSACTIONAL
+    return table._replace(transactional=transactional, rows_estimate=rows)
+
+
+_AS_SAID = "Do what the server's message asks for, or leave the table out under 'except'."
+_OTHER_KEY = (
+    "Name the columns of another unique index under 'keys', or leave it out under 'except'."
+)
+
+
+def _check_target(table: SourceTable, others: Mapping[str, SourceTable]) -> None:
+    if not table_name_fits(table.target, Limits()):
+        raise _Refused(
+            f"rowtide has no table names such as {table.target!r}: they are 1 to 255 letters "
+            f"(a to z), digits and '_', no digit first",
+            f"Give it a name in rowtide under 'names', by {table.full_name!r}.",
+        )
+    for other in others.values():
+        if other.target == table.target and other.full_name != table.full_name:
+            raise _Refused(
+                f"{other.full_name} and {table.full_name} would both be the table {table.target}",
+                "Give one of them another name under 'names'.",
+            )
+
+
+def _probe(server: Server, table: SourceTable) -> None:
+    """Read no row of a table, as a snapshot does: rights and the key's index are seen so."""
+    terms = ", ".join(select_term(column) for column in table.columns)
+    index = quoted(table.key_index)
+    try:
+        server.rows(
+            f"SELECT {terms} FROM {quoted(table.database)}.{quoted(table.name)}"
+            f" FORCE INDEX ({index}) LIMIT 0"
+        )
+    except pymysql.err.MySQLError as error:
+        if not error.args or error.args[0] != _NO_INDEX:
+            raise
+        raise _Refused(
+            f"the index {table.key_index} of its key is invisible, or ignored",
+            "Make the index visible, or name the columns of another one under 'keys'.",
+        ) from error
+
+
+_NO_INDEX = 1176
+
+
+def _described(
+    server: Server, database: str, name: str, kind: str, target: str
+) -> SourceTable | None:
     settings, full_name = server.settings, f"{database}.{name}"
     if kind != "BASE TABLE":
-        raise SettingsRefused(f"{full_name} is system-versioned, which can't be followed.")
+        raise _Refused("it is system-versioned", "Leave it out under 'except'.")
     if not settings.cascades and (found := server.rows(_CASCADES, (database, name))):
         names = ", ".join(constraint for (constraint,) in found)
-        raise SettingsRefused(
-            f"{full_name} has foreign keys that change it without a word in the binlog ({names}); "
-            f"'cascades: true' follows it all the same, without those changes."
+        raise _Refused(
+            f"foreign keys change it without a word in the binlog ({names})",
+            "'cascades: true' follows it all the same, without those changes.",
         )
     found_columns = server.rows(_COLUMNS, (database, name))
+    if not found_columns:
+        return None
     columns = tuple(_columns(found_columns, server.log.no_default))
     unknown = [c.name for c in columns if c.type not in KNOWN or "COMPRESSED" in c.declared]
     if unknown:
-        raise SettingsRefused(
-            f"{full_name} has columns of types that can't be followed: {', '.join(unknown)}."
+        raise _Refused(
+            f"it has columns of types that can't be followed: {', '.join(unknown)}",
+            "Change these columns, or leave the table out under 'except'.",
         )
     index, key = _key(server, database, name, {column.name: column for column in columns})
     wanted = settings.keys.get(full_name)
     by_name = {column.name: column for column in key}
     target_key = tuple(by_name[part] for part in wanted) if wanted else key
-    target = settings.names.get(full_name, name)
     return SourceTable(database, name, columns, key, index, target, target_key)
 
 
@@ -103,7 +253,7 @@ def _columns(rows: Iterable[tuple[Any, ...]], no_default: Sequence[str | None]) 
 def _key(
     server: Server, database: str, name: str, columns: Mapping[str, Column]
 ) -> tuple[str, tuple[Column, ...]]:
-    """Return the index that rows are told apart by, and its columns. Raises SettingsRefused."""
+    """Return the index that rows are told apart by, and its columns."""
     full_name = f"{database}.{name}"
     wanted = server.settings.keys.get(full_name)
     indexes: dict[str, list[tuple[str, Any]]] = {}
@@ -115,25 +265,22 @@ def _key(
             continue
         key = tuple(columns[column] for column in names if column in columns)
         if len(key) == len(names) and not any(column.nullable for column in key):
-            _check_key(full_name, key, [column for column, part in parts if part is not None])
+            _check_key(key, [column for column, part in parts if part is not None])
             return index, key
-    lacking = (
-        "has no primary key"
-        if wanted is None
-        else f"has no unique index without NULL over {', '.join(wanted)}"
-    )
-    raise SettingsRefused(
-        f"{full_name} {lacking}, so its rows can't be told apart; leave it out under 'except', or "
-        f"name the columns of a unique index under 'keys'."
+    if wanted is None:
+        raise _Refused("it has no primary key, so its rows can't be told apart", _OTHER_KEY)
+    raise _Refused(
+        f"it has no unique index without NULL over {', '.join(wanted)}, of columns that are kept",
+        _OTHER_KEY,
     )
 
 
-def _check_key(full_name: str, key: tuple[Column, ...], cut: list[str]) -> None:
+def _check_key(key: tuple[Column, ...], cut: list[str]) -> None:
     if len(key) > KEY_COLUMNS_MAX:
-        raise SettingsRefused(
-            f"{full_name} has a key of {len(key)} columns; the limit is {KEY_COLUMNS_MAX}."
+        raise _Refused(
+            f"its key has {len(key)} columns; the limit is {KEY_COLUMNS_MAX}", _OTHER_KEY
         )
     if unfit := unfit_key(key):
-        raise SettingsRefused(f"{full_name} has columns in its key that can't be one: {unfit}.")
+        raise _Refused(f"its key has columns that can't be in one: {unfit}", _OTHER_KEY)
     if cut:
-        raise SettingsRefused(f"{full_name} has only the first characters of {cut[0]} in its key.")
+        raise _Refused(f"its key has only the first characters of {cut[0]}", _OTHER_KEY)

@@ -13,6 +13,7 @@ from rowtide.connectors.mysql.source import MySqlSource, make_source
 from rowtide.connectors.mysql.source_gtids import parsed_gtids
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Key
+from rowtide.connectors.source import TableReporting, TableState
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.running_source import RunningSource, beside
 
@@ -37,6 +38,22 @@ class Running(RunningSource):
     def __init__(self, server: SqlServer, target: MemoryTarget, **settings: Any) -> None:
         super().__init__(lambda: source_of(server, **settings), target)
         self.server = server
+
+    def state(self, table: str) -> TableState | None:
+        """Return how a table stands, None if nothing is known of it."""
+        assert isinstance(self._source, TableReporting), "it can tell"
+        found = {state.table: state for state in self._source.table_states()}
+        return found.get(table)
+
+    async def until_state(self, table: str, state: str) -> TableState:
+        """Wait until a table stands so; return that."""
+        await self.until(
+            lambda: (now := self.state(table)) is not None and now.state == state,
+            f"{table} is {state}",
+        )
+        found = self.state(table)
+        assert found is not None
+        return found
 
     async def settle(self) -> None:
         """Wait until every table is copied, and all that the server has done by now is there."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from demo.servers.sql_server import SqlServer, numbers
-from rowtide.connectors.mysql import source_binlog
+from rowtide.connectors.mysql import source_held
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain
@@ -99,7 +99,7 @@ async def test_a_transaction_larger_than_the_memory_for_it(
 ) -> None:
     """It waits in the connector's folder, which nobody has made before."""
     folder = str(tmp_path / "connectors" / "shop")
-    monkeypatch.setattr(source_binlog, "HELD_BYTES", 1000)
+    monkeypatch.setattr(source_held, "HELD_BYTES", 1000)
     sql_server.execute("CREATE TABLE shop.a (id INT PRIMARY KEY, x VARCHAR(99))")
     target = MemoryTarget()
     async with following(sql_server, target, folder=folder) as running:

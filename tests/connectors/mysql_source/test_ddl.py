@@ -18,8 +18,8 @@ create table if not exists `o``dd`.`b c` like d          | created o`dd.b c
 CREATE OR REPLACE TABLE a (x INT)                        | created shop.a, emptied shop.a
 /* why */ CREATE /*M! OR REPLACE */ TABLE a (x INT)      | created shop.a, emptied shop.a
 CREATE TEMPORARY TABLE a (x INT)                         |
-CREATE INDEX i ON a (x)                                  |
-ALTER TABLE a ADD COLUMN y INT DEFAULT 5                 | altered shop.a
+CREATE INDEX i ON a (x)                                  | altered shop.a
+ALTER TABLE a ADD COLUMN y INT DEFAULT 5                 | reshaped shop.a
 ALTER ONLINE TABLE other.a DROP COLUMN y                 | reshaped other.a
 ALTER TABLE a RENAME COLUMN x TO y                       | reshaped shop.a
 ALTER TABLE a ADD y INT, ALTER x DROP DEFAULT            | altered shop.a
@@ -32,7 +32,7 @@ ALTER TABLE a RENAME INDEX i TO j, ADD z INT             | altered shop.a
 ALTER TABLE a COMMENT 'RENAME TO b'                      | altered shop.a
 ALTER TABLE a COMMENT "please rename it later"           | altered shop.a
 ALTER TABLE a ADD y CHAR(4) DEFAULT '#000', RENAME TO b  | dropped shop.a, replaced shop.b
-ALTER TABLE a ADD y INT COMMENT 'a -- b', RENAME "b"     | dropped shop.a, replaced shop.b
+ALTER TABLE a ADD y INT COMMENT 'a -- b', RENAME `b`     | dropped shop.a, replaced shop.b
 /*Migration 5*/ ALTER TABLE a RENAME TO b                | dropped shop.a, replaced shop.b
 ALTER TABLE a RENAME b                                   | dropped shop.a, replaced shop.b
 ALTER TABLE a ADD z INT, RENAME TO other.b               | dropped shop.a, replaced other.b
@@ -44,7 +44,7 @@ DROP DATABASE other                                      | dropped other.
 TRUNCATE TABLE a                                         | emptied shop.a
 truncate `a`                                             | emptied shop.a
 RENAME TABLE a TO b, c WAIT 5 TO other.d                 | dropped shop.a, replaced shop.b, dropped shop.c, replaced other.d
-INSERT INTO a VALUES (1)                                 | unclear .
+INSERT INTO a VALUES (1)                                 | written shop.a
 ROLLBACK TO `before`                                     | unclear .
 CREATE DATABASE other                                    |
 GRANT ALL ON *.* TO x                                    |
