@@ -14,6 +14,7 @@ from rowtide.connectors.chunk_size import CHUNK_BYTES, ChunkSizes
 from rowtide.connectors.postgres.rows import Cells, cells_reader, key_reader
 from rowtide.connectors.postgres.server import (
     CHANGED,
+    REFUSED,
     UNREADABLE,
     Lines,
     Server,
@@ -25,11 +26,15 @@ from rowtide.connectors.postgres.values import copied_fields, key_text, reader_o
 from rowtide.connectors.postgres.visibility import Visible
 from rowtide.connectors.rows import Key
 
-__all__ = ["Chunk", "Chunks", "Existing", "Required", "TableChanged"]
+__all__ = ["Chunk", "Chunks", "Existing", "Required", "TableChanged", "TableRefused"]
 
 
 class TableChanged(Exception):
     """A table is not as it was when it was last looked at."""
+
+
+class TableRefused(TableChanged):
+    """The server does not let a table be read: a grant is gone, or a policy hides rows."""
 
 
 class Required(NamedTuple):
@@ -211,6 +216,8 @@ class Chunks:
             lines = server.copied(query, bytes_max=bytes_max) if met else None
         except CHANGED as error:
             raise TableChanged(f"{table.full_name}: {error}") from error
+        except REFUSED as error:
+            raise TableRefused(" ".join(str(error).split())) from error
         finally:
             server.run("ROLLBACK")
         return None if lines is None else (lines, visible, time_ms)

@@ -23,29 +23,44 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from rowtide.connectors.postgres.chunks import Chunk, Chunks, Existing, Required, TableChanged
-from rowtide.connectors.postgres.position import (
-    AFTER_ALL_CHANGES,
-    Checkpoint,
-    TableProgress,
-    prefix,
+from rowtide.connectors.postgres.chunks import (
+    Chunk,
+    Chunks,
+    Existing,
+    Required,
+    TableChanged,
+    TableRefused,
 )
+from rowtide.connectors.postgres.look import Look, look, make_targets, note_tables
+from rowtide.connectors.postgres.position import AFTER_ALL_CHANGES, Checkpoint, prefix
+from rowtide.connectors.postgres.report import TableReport
 from rowtide.connectors.postgres.server import Server
-from rowtide.connectors.postgres.stream import Altered, Emptied, Incomplete, Piece, Stream
-from rowtide.connectors.postgres.tables import Faulty, SourceTable, followed_tables, publish
+from rowtide.connectors.postgres.stream import (
+    Altered,
+    Emptied,
+    Event,
+    Incomplete,
+    Lost,
+    Piece,
+    Shared,
+    Stream,
+)
+from rowtide.connectors.postgres.tables import SourceTable
+from rowtide.connectors.postgres.unfit import Unfit
 from rowtide.connectors.postgres.visibility import Visible
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.source import Behind, SourceTarget
 from rowtide.connectors.source_errands import Errand, Errands
 from rowtide.connectors.source_lag import LagMeter
 from rowtide.connectors.source_pipe import Pipe
-from rowtide.connectors.source_progress import kept_values, unfinished
+from rowtide.connectors.source_progress import unfinished
+from rowtide.core.errors import Rejected
 
-__all__ = ["Copier", "looked"]
+__all__ = ["Copier", "Parts"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,46 +75,43 @@ BEHIND_BYTES = 1024 * 1024
 """Of log without a change of ours, after which a mark lets the slot go on."""
 
 
-def looked(server: Server) -> dict[str, SourceTable]:
-    """Return the tables that are followed, published; blocks. Raises SettingsRefused."""
-    tables = followed_tables(server)
-    publish(server, tables)
-    return tables
-
-
 class Parts(NamedTuple):
-    """What a copier works with: a session for chunks, one for all else, and the stream."""
+    """What a copier works with: sessions for chunks and all else, the stream, what others see."""
 
     chunks: Chunks
     server: Server
     stream: Stream
     pipe: Pipe[Piece]
+    shared: Shared
+    report: TableReport
 
 
 class Copier:
     """One life of a source: from a checkpoint on, over connections that are open.
 
-    ``tables`` and ``checkpoint`` are its own from here on; ``copied`` it shares with the stream.
-    Nothing is copied before the stream has passed ``begin``: an LSN above all that an earlier life
-    may have made.
+    The checkpoint and what was found at the first look are its own from here on. Nothing is
+    copied before the stream has passed ``begin``: an LSN above all that an earlier life may have
+    made.
     """
 
     def __init__(
         self,
         target: SourceTarget,
         checkpoint: Checkpoint,
-        tables: dict[str, SourceTable],
+        found: Look,
         parts: Parts,
         *,
         begin: int,
-        copied: set[str],
     ) -> None:
         self._target = target
         self._checkpoint = checkpoint
-        self._tables = tables
+        self._tables = found.tables
         self._parts = parts
         self._begin = begin
-        self._copied = copied
+        self._copied = parts.shared.copied
+        self._refused: dict[str, Unfit] = {}
+        """Tables whose rows could not be read since the last look of the clock's."""
+        self._left_out = _left_out(found)
         self._pieces: deque[Piece] = deque()
         self.errands = Errands(parts.pipe.wake)
         self._last_lsn = 0
@@ -107,7 +119,7 @@ class Copier:
         self._made_xids: set[int] = set()
         self._numbers = count()
         self._restarts = 0
-        self._ahead: asyncio.Task[Chunk | None] | None = None
+        self._ahead: asyncio.Task[Chunk | TableChanged | None] | None = None
         self._making = False
         self._lag = LagMeter()
         self._kept_s = self._looked_s = time.monotonic()
@@ -173,8 +185,7 @@ class Copier:
         try:
             found = await asyncio.to_thread(self._parts.chunks.again, table, key, self._required())
         except TableChanged as error:
-            logger.info("%s", error)
-            await self._look()
+            await self._look_again(table, error)
             return
         if found is None:
             await self._take(RETRY_S)
@@ -197,6 +208,7 @@ class Copier:
 
     async def _approach(self, name: str, tasks: asyncio.TaskGroup) -> None:
         """Bring a table one step nearer to being a copy."""
+        table = self._tables[name]
         try:
             await self._begin_copying()
             if self._checkpoint.tables[name].sweep:
@@ -204,8 +216,19 @@ class Copier:
             else:
                 await self._copy(name, tasks)
         except TableChanged as error:
-            logger.info("%s", error)
-            await self._look()
+            await self._look_again(table, error)
+
+    async def _look_again(self, table: SourceTable, error: TableChanged) -> None:
+        """Look at the tables, as one of them could not be read."""
+        logger.info("%s", error)
+        if isinstance(error, TableRefused):
+            self._refused[table.full_name] = Unfit(
+                table.full_name,
+                table.target,
+                f"The server does not let it be read: {error}",
+                "It is tried again every few seconds.",
+            )
+        await self._look()
 
     async def _copy(self, name: str, tasks: asyncio.TaskGroup) -> None:
         """Read and make the next chunk of a table; the one after it is read meanwhile."""
@@ -213,6 +236,8 @@ class Copier:
         reading = self._ahead or tasks.create_task(self._read(name, progress.cursor))
         self._ahead = None
         chunk = await reading
+        if isinstance(chunk, TableChanged):
+            raise chunk
         if chunk is None:
             await self._take(RETRY_S)
             return
@@ -229,6 +254,7 @@ class Copier:
             ]
         )
         progress.cursor = chunk.cursor
+        progress.rows += len(chunk.rows)
         if chunk.cursor is None:
             progress.copied = True
             self._copied.add(name)
@@ -236,9 +262,12 @@ class Copier:
         self._dirty = True
         await self._keep(at_once=chunk.cursor is None)
 
-    async def _read(self, name: str, cursor: Sequence[str] | None) -> Chunk | None:
+    async def _read(self, name: str, cursor: Sequence[str] | None) -> Chunk | TableChanged | None:
         chunks, table = self._parts.chunks, self._tables[name]
-        return await asyncio.to_thread(chunks.read, table, cursor, self._required())
+        try:
+            return await asyncio.to_thread(chunks.read, table, cursor, self._required())
+        except TableChanged as error:
+            return error  # Raised, it would end what else goes on.
 
     def _required(self) -> Required:
         assert self._floor is not None, "a copy began"
@@ -247,11 +276,12 @@ class Copier:
     async def _sweep(self, name: str) -> None:
         """Delete the rows of a table that the source does not have, looking at all of them."""
         progress, restarts = self._checkpoint.tables[name], self._restarts
-        target = self._tables[name].target
+        table = self._tables[name]
+        target = table.target
         after: Key | None = None
         removed = 0
         while keys := await self._target.keys(target, after, limit=KEYS):
-            found = await self._existing(name, keys)
+            found = await self._existing(table, keys)
             if found is None or self._restarts != restarts:
                 return
             gone = [key for key in keys if key not in found.keys]
@@ -265,11 +295,12 @@ class Copier:
         logger.info("%s rows of %s were gone at the source", removed, name)
         await self._keep(at_once=True)
 
-    async def _existing(self, name: str, keys: Sequence[Key]) -> Existing | None:
+    async def _existing(self, table: SourceTable, keys: Sequence[Key]) -> Existing | None:
         """Return which keys are there once it is their turn; None where it is to stop."""
-        while not self._stopping:
+        restarts = self._restarts
+        while not self._stopping and self._restarts == restarts:
             found = await asyncio.to_thread(
-                self._parts.chunks.existing, self._tables[name], keys, self._required()
+                self._parts.chunks.existing, table, keys, self._required()
             )
             if found is not None:
                 return found if await self._follow(found.visible) else None
@@ -307,7 +338,7 @@ class Copier:
             self._last_lsn = piece.lsn
             if self._floor is not None:
                 self._made_xids.add(piece.xid)
-            rows += piece.rows
+            rows += self._wanted(piece.rows)
             if piece.event is not None:
                 rows = await self._handled(piece, piece.event, rows)
             reached, time_ms = piece.end or reached, piece.time_ms
@@ -329,21 +360,41 @@ class Copier:
             self._checkpoint.lsn = lsn
             self._dirty = True
 
-    async def _handled(
-        self, piece: Piece, event: Altered | Emptied | Incomplete, rows: list[SourceRow]
-    ) -> list[SourceRow]:
+    def _wanted(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+        """Return rows without those of tables that can't be followed."""
+        if not self._left_out:
+            return rows
+        return [row for row in rows if row.table not in self._left_out]
+
+    async def _handled(self, piece: Piece, event: Event, rows: list[SourceRow]) -> list[SourceRow]:
         """Do what an event after rows asks for; return those that are still to be written."""
         if isinstance(event, Incomplete):
-            rows[-1] = await self._completed(rows[-1], event, piece.xid)
+            if event.table.target not in self._left_out:
+                rows[-1] = await self._completed(rows[-1], event, piece.xid)
             return rows
         await self._write(rows)
         if isinstance(event, Altered):
-            await self._target.ensure_table(event.table.shape)
+            await self._altered(event.table)
+        elif isinstance(event, Lost):
+            # What was copied lacks changes from here on.
+            self._checkpoint.tables.pop(event.full_name, None)
             await self._look()
         else:
             for table in event.tables:
-                await self._empty(table, event)
+                if table.target not in self._left_out:
+                    await self._empty(table, event)
         return []
+
+    async def _altered(self, table: SourceTable) -> None:
+        """Look at a table that changed, and have the rows that follow written or left out."""
+        refused = False
+        try:
+            await self._target.ensure_table(table.shape)
+        except Rejected:
+            refused = True
+        await self._look()
+        if refused and table.full_name not in self._tables:
+            self._left_out.add(table.target)
 
     async def _completed(self, row: SourceRow, event: Incomplete, xid: int) -> SourceRow:
         """Return a row with what the server did not send: as it is now, if it still is.
@@ -360,6 +411,9 @@ class Copier:
                 if lacking is not None:
                     return row._replace(columns={**(row.columns or {}), **lacking})
                 await asyncio.sleep(RETRY_S)
+        except TableRefused as error:
+            await self._look_again(event.table, error)
+            return row
         except TableChanged as error:
             # The stream will say so, and then the table is looked at.
             logger.info("%s", error)
@@ -401,6 +455,7 @@ class Copier:
 
     async def _look_sometimes(self) -> None:
         if time.monotonic() - self._looked_s >= LOOK_S:
+            self._refused.clear()
             await self._look()
             server = self._parts.server
             if await asyncio.to_thread(server.end) - self._checkpoint.lsn > BEHIND_BYTES:
@@ -409,21 +464,22 @@ class Copier:
     async def _look(self) -> None:
         """See which tables there are, and whether they are what they were."""
         self._looked_s = time.monotonic()
-        try:
-            tables = await asyncio.to_thread(looked, self._parts.server)
-        except Faulty as error:
-            if not self._tables.keys() <= error.sound.keys():
-                raise
-            logger.warning("%s", error)
-            tables = error.sound
-        for table in tables.values():
-            await self._target.ensure_table(table.shape)
+        parts = self._parts
+        found = await asyncio.to_thread(
+            look, parts.server, parts.shared.owners, publication=self._checkpoint.publication
+        )
+        for fault in self._refused.values():
+            if fault.full_name in found.tables:
+                found.refuse(fault)
+        await make_targets(self._target, found)
         self._tables.clear()
-        self._tables.update(tables)
-        restarted = note_tables(self._checkpoint, tables)
-        if restarted:
+        self._tables.update(found.tables)
+        self._left_out = _left_out(found)
+        changed = note_tables(self._checkpoint, found, parts.report.unfit)
+        parts.report.note(self._tables, found.unfit)
+        if changed:
             self._restarts += 1
-            self._copied.difference_update(restarted)
+            self._copied.difference_update(changed)
             self._floor = None
             self._drop_ahead()
             self._dirty = True
@@ -435,27 +491,7 @@ class Copier:
             self._ahead = None
 
 
-def note_tables(checkpoint: Checkpoint, tables: Mapping[str, SourceTable]) -> list[str]:
-    """Note the tables that there are; return those that are to be copied from the beginning."""
-    restarted = []
-    for name in [name for name in checkpoint.tables if name not in tables]:
-        logger.warning("%s is not there any more; its rows in rowtide stay", name)
-        del checkpoint.tables[name]
-    for name, table in tables.items():
-        progress = checkpoint.tables.get(name)
-        if progress is None:
-            checkpoint.tables[name] = progress = TableProgress(sweep=True)
-            restarted.append(name)
-        elif progress.oid != table.oid:
-            logger.warning("%s is another table now: it is copied again", name)
-            progress.restart(sweep=True)
-            restarted.append(name)
-        elif progress.file != table.file or not kept_values(
-            progress.columns, table.columns, lambda column: column.filled
-        ):
-            logger.info("%s has other columns or was rewritten: it is copied again", name)
-            progress.restart(sweep=False)
-            restarted.append(name)
-        progress.oid, progress.file = table.oid, table.file
-        progress.columns = [column.identity for column in table.columns]
-    return restarted
+def _left_out(found: Look) -> set[str]:
+    """Return the tables of rowtide to which nothing is to be written."""
+    followed = {table.target for table in found.tables.values()}
+    return {fault.target for fault in found.unfit.values()} - followed

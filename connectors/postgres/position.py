@@ -20,7 +20,7 @@ The checkpoint is JSON. It names what is durable in rowtide, no more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from struct import Struct
 from typing import Any, ClassVar, Self
 
@@ -56,11 +56,21 @@ class TableProgress(source_progress.TableProgress):
 
     ``oid`` and ``file`` name the table and its storage at the server: while both stay, no row has
     changed without a word in the stream. ``cursor`` are the texts of the last key copied; a sweep
-    comes before the copy.
+    comes before the copy. ``published`` are the numbers of its memberships in the publication: a
+    change was missed once none of them stays. ``types`` is what ``type_parts.noted`` keeps.
+    ``rows`` counts the rows of the copy.
     """
 
     oid: int = 0
     file: int = 0
+    published: list[str] = field(default_factory=list)
+    types: dict[str, list[int]] = field(default_factory=dict)
+    rows: int = 0
+
+    def restart(self, *, sweep: bool) -> None:
+        """Copy the table again from the beginning."""
+        source_progress.TableProgress.restart(self, sweep=sweep)
+        self.rows = 0
 
 
 @dataclass(slots=True)
@@ -68,7 +78,8 @@ class Checkpoint(source_progress.SourceProgress[TableProgress]):
     """What is durable in rowtide: all transactions whose commit ends at or before ``lsn``.
 
     ``system`` is the server's own number and its timeline. An ``lsn`` of 0: the epoch has begun,
-    and nothing was read of a slot yet.
+    and nothing was read of a slot yet. ``publication`` is the publication's number, 0 where it is
+    not known, -1 where the server could not read the slot's log with it.
     """
 
     kind: ClassVar[str] = "postgres"
@@ -76,6 +87,7 @@ class Checkpoint(source_progress.SourceProgress[TableProgress]):
     system: str = ""
     slot: str = ""
     lsn: int = 0
+    publication: int = 0
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Self:

@@ -24,6 +24,8 @@ __all__ = [
     "CHANGED",
     "FORBIDDEN",
     "IN_USE",
+    "REFUSED",
+    "UNPUBLISHED",
     "UNREADABLE",
     "Lines",
     "Server",
@@ -38,8 +40,18 @@ CONNECT_S = 10
 LEAST_VERSION = 140_000
 """Since then pgoutput passes on the messages that mark a place in the stream."""
 
-CHANGED = (psycopg2.errors.UndefinedColumn, psycopg2.errors.UndefinedTable)
-"""What a statement about a table fails with that is another by now."""
+CHANGED = (
+    psycopg2.errors.UndefinedColumn,
+    psycopg2.errors.UndefinedTable,
+    psycopg2.errors.InvalidSchemaName,
+)
+"""What a statement about a table fails with that is another by now, or is gone."""
+
+REFUSED = (psycopg2.ProgrammingError, psycopg2.InternalError, psycopg2.NotSupportedError)
+"""What a statement fails with that will fail again, because of what it is about."""
+
+UNPUBLISHED = psycopg2.errors.UndefinedObject
+"""What the stream fails with where the publication was not there when the log was written."""
 
 UNREADABLE = psycopg2.DataError
 """What a statement fails with that gives a text for a value that its type can't have."""
@@ -59,6 +71,8 @@ _SESSION = (
     # Marks are for readers of the log; no standby needs to have them.
     *("synchronous_commit=local", "default_transaction_read_only=off"),
     *("statement_timeout=0", "lock_timeout=0", "idle_in_transaction_session_timeout=0"),
+    # Where a policy would hide rows, the server then refuses the query.
+    "row_security=off",
 )
 
 
@@ -122,6 +136,22 @@ class Server:
         """Let the statement fail that another thread waits for."""
         with suppress(psycopg2.Error):
             self._connection.cancel()
+
+    @property
+    def version(self) -> int:
+        """Return the server's version, as 180006."""
+        number: int = self._connection.server_version
+        return number
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Let the questions within see the catalog as of one moment."""
+        self.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            yield
+        finally:
+            with suppress(psycopg2.InterfaceError):
+                self.run("ROLLBACK")
 
     def rows(self, query: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return what a query gives."""

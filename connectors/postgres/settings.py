@@ -23,8 +23,9 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}\Z")
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """Which database is followed, and which of its tables.
+    """Which database is followed, and which of its tables: ``tables`` but those of ``without``.
 
+    ``keys`` are key columns by table, where they are not those of its primary key.
     ``publication`` and ``slot`` are made where they are missing. A slot is for one reader: two
     connectors with one slot take changes from one another. ``chunk_rows`` are read in one query of
     a copy, fewer where rows are wide: few cost round trips.
@@ -36,7 +37,9 @@ class SourceSettings:
     password: str
     database: str
     tables: tuple[str, ...]
+    without: tuple[str, ...]
     names: Mapping[str, str]
+    keys: Mapping[str, tuple[str, ...]]
     publication: str
     slot: str
     chunk_rows: int = CHUNK_ROWS
@@ -44,7 +47,9 @@ class SourceSettings:
 
     def wants(self, full_name: str) -> bool:
         """Say whether a table, as schema.table, is followed."""
-        return any(fnmatchcase(full_name, pattern) for pattern in self.tables)
+        return any(fnmatchcase(full_name, pattern) for pattern in self.tables) and not any(
+            fnmatchcase(full_name, pattern) for pattern in self.without
+        )
 
     def target(self, schema: str, table: str) -> str:
         """Return what a table is called in rowtide: as ``names`` say, else without its schema."""
@@ -56,12 +61,13 @@ def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
     tables = fields.texts("tables")
     if not tables:
         raise SettingsRefused(f"{fields.where}.tables must name tables, as schema.table.")
-    for pattern in tables:
+    without = fields.texts("except")
+    for setting, pattern in [("tables", p) for p in tables] + [("except", p) for p in without]:
         if "." not in pattern:
             raise SettingsRefused(
-                f"{fields.where}.tables must name tables as schema.table, but has {pattern!r}."
+                f"{fields.where}.{setting} must name tables as schema.table, but has {pattern!r}."
             )
-    names = fields.inner("names")
+    names, keys = fields.inner("names"), fields.inner("keys")
     own = _own_name(connector)
     slot = fields.text("slot", own)
     if not _SLOT_NAME.match(slot):
@@ -76,13 +82,15 @@ def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
         password=fields.text("password", ""),
         database=fields.text("database"),
         tables=tables,
-        names={name: names.text(name) for name in fields.mapping("names")},
+        without=without,
+        names={name: names.text(name) for name in names.names()},
+        keys={name: keys.texts(name) for name in keys.names()},
         publication=fields.text("publication", own),
         slot=slot,
         chunk_rows=fields.integer("chunk_rows", CHUNK_ROWS, least=1, most=CHUNK_ROWS_MAX),
         tls=fields.choice("tls", TLS, "prefer"),
     )
-    check_named(fields, settings.wants)
+    check_named(fields, settings.wants, ("names", "keys"))
     return settings
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.postgres.chunks import Chunks
+from rowtide.connectors.postgres.publication import publication
 from rowtide.connectors.postgres.server import Server, translated
 from rowtide.connectors.postgres.settings import SourceSettings
-from rowtide.connectors.postgres.tables import SourceTable, followed_tables
+from rowtide.connectors.postgres.tables import SourceTable, read_tables
 from rowtide.connectors.rows import Key
 from rowtide.connectors.source_side import Found, ServerSide
 
@@ -20,7 +22,10 @@ class PostgresSide(ServerSide[Server, SourceTable]):
 
     def __init__(self, settings: SourceSettings, target: str) -> None:
         super().__init__(
-            Server(settings), followed_tables, target, translated=partial(translated, settings)
+            Server(settings),
+            partial(_tables, target=target),
+            target,
+            translated=partial(translated, settings),
         )
         self._chunks = Chunks(self._server)
 
@@ -35,3 +40,14 @@ class PostgresSide(ServerSide[Server, SourceTable]):
     def found(self, keys: Sequence[Key]) -> Found:
         """See ``ServerSide``."""
         return self._chunks.look_up(self._table, keys)
+
+
+def _tables(server: Server, *, target: str) -> dict[str, SourceTable]:
+    """Return the tables that can be followed. Raises SettingsRefused where ``target`` can't be."""
+    made = publication(server)
+    found = read_tables(server, {}, generated=made is not None and made.generated)
+    for fault in found.unfit.values():
+        # Which of two tables of one name is followed is not known here.
+        if fault.target == target:
+            raise SettingsRefused(str(fault))
+    return found.fit

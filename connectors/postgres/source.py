@@ -14,24 +14,28 @@ from typing import NamedTuple
 
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.postgres.chunks import Chunks
-from rowtide.connectors.postgres.copier import Copier, Parts, looked, note_tables
+from rowtide.connectors.postgres.copier import Copier, Parts
+from rowtide.connectors.postgres.look import Look, look, make_targets, note_tables
 from rowtide.connectors.postgres.position import Checkpoint, lsn_text
-from rowtide.connectors.postgres.server import Server, translated
+from rowtide.connectors.postgres.report import TableReport
+from rowtide.connectors.postgres.server import UNPUBLISHED, Server, translated
 from rowtide.connectors.postgres.settings import SourceSettings, parsed_settings
 from rowtide.connectors.postgres.side import PostgresSide
-from rowtide.connectors.postgres.stream import Piece, Stream, weight
-from rowtide.connectors.postgres.tables import SourceTable
+from rowtide.connectors.postgres.stream import Piece, Shared, Stream, weight
 from rowtide.connectors.postgres.traces import erased, publication_trace, slot_trace
 from rowtide.connectors.registry import Surroundings
-from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source import SourceTarget, TableState
 from rowtide.connectors.source_life import ServerSource
 from rowtide.connectors.source_pipe import Pipe
-from rowtide.connectors.source_tables import warn_of_patterns
+from rowtide.connectors.source_tables import Followed, warn_of_patterns
 from rowtide.core.errors import Unavailable, first_failure
 
 __all__ = ["PostgresSource", "make_source"]
 
 logger = logging.getLogger(__name__)
+
+UNREADABLE_LOG = -1
+"""In place of the publication's number: the slot's log is older than the publication."""
 
 AHEAD_BYTES = 16 * 1024 * 1024
 """Of the stream that may wait for rowtide."""
@@ -66,6 +70,7 @@ class PostgresSource(ServerSource[Server]):
     def __init__(self, settings: SourceSettings) -> None:
         super().__init__()
         self._settings = settings
+        self._report: TableReport | None = None
 
     def translated(self) -> AbstractContextManager[None]:
         """See ``ServerSource``."""
@@ -81,6 +86,10 @@ class PostgresSource(ServerSource[Server]):
 
     def _target(self, full_name: str) -> str:
         return self._settings.target(*full_name.split(".", 1))
+
+    def table_states(self) -> Sequence[TableState]:
+        """See ``TableReporting``."""
+        return self._report.states() if self._report is not None else ()
 
     def traces(self) -> Sequence[str]:
         """See ``LeavesTraces``."""
@@ -101,13 +110,25 @@ class PostgresSource(ServerSource[Server]):
         checkpoint = Checkpoint.parsed(await target.checkpoint())
         with self.translated():
             sessions = await asyncio.to_thread(self._opened)
+            self._report = TableReport(checkpoint)
             try:
-                tables = await self._prepare(target, checkpoint, sessions.server)
-                await self._live(target, checkpoint, sessions, tables)
-            except BaseExceptionGroup as group:
-                raise first_failure(group) from group
+                await self._one_life(target, checkpoint, sessions)
+            except UNPUBLISHED as error:
+                checkpoint.publication = UNREADABLE_LOG
+                await target.keep(checkpoint.encoded())
+                raise Unavailable(f"The slot's log can't be read: {error}") from error
             finally:
+                self._report = None
                 await asyncio.shield(asyncio.to_thread(sessions.close))
+
+    async def _one_life(
+        self, target: SourceTarget, checkpoint: Checkpoint, sessions: _Sessions
+    ) -> None:
+        try:
+            found, shared = await self._prepare(target, checkpoint, sessions.server)
+            await self._live(target, checkpoint, sessions, found, shared)
+        except BaseExceptionGroup as group:
+            raise first_failure(group) from group
 
     def _opened(self) -> _Sessions:
         with ExitStack() as opened:
@@ -120,50 +141,62 @@ class PostgresSource(ServerSource[Server]):
 
     async def _prepare(
         self, target: SourceTarget, checkpoint: Checkpoint, server: Server
-    ) -> dict[str, SourceTable]:
+    ) -> tuple[Look, Shared]:
         """Bring publication, slot, tables and checkpoint up to the server as it is."""
         await asyncio.to_thread(server.check)
-        tables = await asyncio.to_thread(looked, server)
-        warn_of_patterns(self._settings.tables, tables.values())
+        shared = Shared(set(), _owners(self._settings, checkpoint))
+        found = await asyncio.to_thread(look, server, shared.owners)
+        known: list[Followed] = [*found.tables.values(), *found.unfit.values()]
+        warn_of_patterns(self._settings.tables, known)
+        assert self._report is not None, "it is made before"
+        self._report.note(found.tables, found.unfit)
         system = await asyncio.to_thread(server.system)
         missed = await asyncio.to_thread(_missed, server, checkpoint, system)
+        unreadable = checkpoint.publication not in (0, found.publication.oid)
+        if unreadable and not missed:
+            missed = f"the publication {self._settings.publication} was not there for a while"
         if missed:
             logger.warning("changes may be missing, all tables are copied again: %s", missed)
         if missed or checkpoint.lsn == 0:
             checkpoint.begin_epoch(system, self._settings.slot)
             await target.keep(checkpoint.encoded())
-            checkpoint.lsn = await asyncio.to_thread(_fresh_slot, server)
-        note_tables(checkpoint, tables)
+            checkpoint.lsn = await asyncio.to_thread(_fresh_slot, server, unreadable=unreadable)
+        checkpoint.publication = found.publication.oid
+        await make_targets(target, found)
+        note_tables(checkpoint, found, ())
+        self._report.note(found.tables, found.unfit)
         checkpoint.run += 1
-        for name, table in tables.items():
-            await target.ensure_table(table.shape)
+        for name, table in found.tables.items():
             progress = checkpoint.tables[name]
             if progress.begun and not await target.keys(table.target, None, limit=1):
                 progress.restart(sweep=False)  # Rowtide's table was removed, and made anew.
         await target.keep(checkpoint.encoded())
-        return tables
+        return found, shared
 
     async def _live(
         self,
         target: SourceTarget,
         checkpoint: Checkpoint,
         sessions: _Sessions,
-        tables: dict[str, SourceTable],
+        found: Look,
+        shared: Shared,
     ) -> None:
         """Copy and follow until stopped, or until something fails."""
-        copied = {name for name, progress in checkpoint.tables.items() if progress.copied}
+        shared.copied |= {name for name, progress in checkpoint.tables.items() if progress.copied}
         pipe: Pipe[Piece] = Pipe(weight, weight_max=AHEAD_BYTES)
         stream = Stream(
             sessions.stream,
             pipe,
-            list(tables.values()),
+            list(found.tables.values()),
+            shared,
             epoch=checkpoint.epoch,
             lsn=checkpoint.lsn,
-            copied=copied,
+            generated=found.publication.generated,
         )
-        parts = Parts(Chunks(sessions.chunks), sessions.server, stream, pipe)
+        assert self._report is not None, "it is made before"
+        parts = Parts(Chunks(sessions.chunks), sessions.server, stream, pipe, shared, self._report)
         begin = await asyncio.to_thread(sessions.server.mark)
-        copier = Copier(target, checkpoint, tables, parts, begin=begin, copied=copied)
+        copier = Copier(target, checkpoint, found, parts, begin=begin)
         self.began(copier, sessions.gauge)
         try:
             await asyncio.to_thread(stream.open)
@@ -208,11 +241,19 @@ def _missed(server: Server, checkpoint: Checkpoint, system: str) -> str:
     return ""
 
 
-def _fresh_slot(server: Server) -> int:
-    """Return where a slot begins from which an epoch can be read; make it where it is missing."""
+def _owners(settings: SourceSettings, checkpoint: Checkpoint) -> dict[str, str]:
+    """Return which table has a name of rowtide's, of those that were followed."""
+    return {settings.target(*name.split(".", 1)): name for name in checkpoint.tables}
+
+
+def _fresh_slot(server: Server, *, unreadable: bool) -> int:
+    """Return where a slot begins from which an epoch can be read; make it where it is missing.
+
+    ``unreadable``: the log of the slot that is there can't be read with the publication.
+    """
     name = server.settings.slot
     slot = server.slot(name)
-    if slot is not None and slot.lost:
+    if slot is not None and (slot.lost or unreadable):
         server.drop_slot(name)
         slot = None
     if slot is None:

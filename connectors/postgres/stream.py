@@ -13,6 +13,7 @@ import select
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rowtide.connectors.postgres import messages
@@ -20,12 +21,22 @@ from rowtide.connectors.postgres.messages import Begin, Relation
 from rowtide.connectors.postgres.position import AFTER_ALL_CHANGES, prefix
 from rowtide.connectors.postgres.rows import RowDecoder
 from rowtide.connectors.postgres.server import Server, connected
-from rowtide.connectors.postgres.tables import SourceTable, table_by_oid
+from rowtide.connectors.postgres.tables import SourceTable, read_table
+from rowtide.connectors.postgres.unfit import NOTHING, Unfit
 from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.source_pipe import Pipe
-from rowtide.core.errors import Unavailable
 
-__all__ = ["Altered", "Emptied", "Incomplete", "Piece", "Stream", "weight"]
+__all__ = [
+    "Altered",
+    "Emptied",
+    "Event",
+    "Incomplete",
+    "Lost",
+    "Piece",
+    "Shared",
+    "Stream",
+    "weight",
+]
 
 PIECE_ROWS, PIECE_BYTES = 500, 1024 * 1024
 LIST_MESSAGES = 1000
@@ -38,6 +49,12 @@ class Altered(NamedTuple):
     """A table is not as it was known, or was not known."""
 
     table: SourceTable
+
+
+class Lost(NamedTuple):
+    """Changes of a table are left out from here on: it is to be looked at, and copied again."""
+
+    full_name: str
 
 
 class Emptied(NamedTuple):
@@ -56,6 +73,9 @@ class Incomplete(NamedTuple):
     missing: tuple[str, ...]
 
 
+Event = Altered | Lost | Emptied | Incomplete
+
+
 class Piece(NamedTuple):
     """A part of a transaction: rows, then an event. ``end`` is 0 where the transaction goes on.
 
@@ -67,7 +87,7 @@ class Piece(NamedTuple):
     lsn: int
     time_ms: int
     rows: Sequence[SourceRow]
-    event: Altered | Emptied | Incomplete | None
+    event: Event | None
     end: int
     size: int
 
@@ -77,26 +97,42 @@ def weight(pieces: list[Piece]) -> int:
     return sum([piece.size + (len(piece.rows) + 1) * ROW_BYTES for piece in pieces])
 
 
+@dataclass(slots=True)
+class Shared:
+    """What the stream's thread and the copier both know of tables.
+
+    Updates of the tables ``copied`` are merges. ``owners`` has the full name of the table that is
+    followed under a name of rowtide's.
+    """
+
+    copied: set[str]
+    owners: dict[str, str]
+
+
 class Stream:
-    """Reads a slot from ``lsn`` on. ``copied`` is shared: updates of tables in it are merges."""
+    """Reads a slot from ``lsn`` on. ``generated``: stored generated columns are in the stream."""
 
     def __init__(
         self,
         server: Server,
         pipe: Pipe[Piece],
         tables: Sequence[SourceTable],
+        shared: Shared,
         *,
         epoch: int,
         lsn: int,
-        copied: set[str],
+        generated: bool,
     ) -> None:
         self._server = server
         self._pipe = pipe
         self._tables = {table.oid: table for table in tables}
         self._epoch = epoch
         self._lsn = lsn
-        self._copied = copied
+        self._shared = shared
+        self._generated = generated
         self._decoders: dict[int, RowDecoder] = {}
+        self._set_aside: dict[int, Relation] = {}
+        """Descriptions of tables that can't be followed, until the copier finds that they can."""
         self._closed = False
         self._woken, self._waker = socket.socketpair()
         self._connection: Any = None
@@ -196,7 +232,8 @@ class Stream:
             self._truncate(message)
 
     def _take_row(self, kind: int, message: bytes) -> None:
-        decoder = self._decoders.get(messages.table_of(message))
+        oid = messages.table_of(message)
+        decoder = self._decoders.get(oid) or self._set_aside_decoder(oid)
         if decoder is None:
             return
         begin = self._begin
@@ -205,7 +242,7 @@ class Stream:
             message,
             prefix(self._epoch, begin.lsn, change=self._change),
             begin.time_ms,
-            whole=decoder.table.full_name not in self._copied,
+            whole=decoder.table.full_name not in self._shared.copied,
         )
         self._rows += decoded.rows
         self._bytes += len(message)
@@ -222,7 +259,7 @@ class Stream:
             begin = self._begin
             self._add_piece(Emptied(tables, begin.lsn, self._change, begin.time_ms), 0)
 
-    def _add_piece(self, event: Altered | Emptied | Incomplete | None, end: int) -> None:
+    def _add_piece(self, event: Event | None, end: int) -> None:
         begin, rows, size = self._begin, self._rows, self._bytes
         piece = Piece(self._first, begin.xid, begin.lsn, begin.time_ms, rows, event, end, size)
         self._pieces.append(piece)
@@ -232,25 +269,58 @@ class Stream:
     def _learn(self, relation: Relation) -> None:
         """Take a table's description, which stands before its changes where it is another."""
         self._decoders.pop(relation.oid, None)
+        self._set_aside.pop(relation.oid, None)
         full_name = f"{relation.schema}.{relation.name}"
         settings = self._server.settings
         if not settings.wants(full_name):
             return
         table = self._tables.get(relation.oid)
         if table is None or not _describes(relation, table):
-            table = table_by_oid(self._server, relation.oid)
-            if table is None:
+            found = read_table(self._server, relation.oid, generated=self._generated)
+            if found is None:
                 return  # It is gone by now, and what happened to it before with it.
-            table = table._replace(
+            if isinstance(found, Unfit):
+                self._lose(full_name, found.target, relation)
+                return
+            table = found._replace(
                 schema=relation.schema,
                 name=relation.name,
                 target=settings.target(relation.schema, relation.name),
             )
             self._tables[relation.oid] = table
             self._add_piece(Altered(table), 0)
-        if relation.identity == "n":
-            raise Unavailable(f"The REPLICA IDENTITY of {full_name} is NOTHING.")
-        self._decoders[relation.oid] = RowDecoder(table, relation)
+        owner = self._shared.owners.setdefault(table.target, full_name)
+        if owner != full_name:
+            self._lose(full_name, table.target, relation)
+        elif relation.identity == NOTHING or not _has_key(relation, table):
+            # Another description comes before changes that can be followed.
+            self._lose(full_name, table.target, None)
+        else:
+            self._decoders[relation.oid] = RowDecoder(table, relation)
+
+    def _lose(self, full_name: str, target: str, relation: Relation | None) -> None:
+        """Leave out a table's changes; what is described stays so once it can be followed."""
+        if relation is not None:
+            self._set_aside[relation.oid] = relation
+        if self._shared.owners.get(target) == full_name:
+            self._shared.owners.pop(target, None)
+        self._add_piece(Lost(full_name), 0)
+
+    def _set_aside_decoder(self, oid: int) -> RowDecoder | None:
+        """Return the decoder of a table that the copier has found fit meanwhile."""
+        relation = self._set_aside.get(oid)
+        if relation is None:
+            return None
+        full_name = f"{relation.schema}.{relation.name}"
+        target = self._server.settings.target(relation.schema, relation.name)
+        if self._shared.owners.get(target) == full_name:
+            self._learn(relation)
+        return self._decoders.get(oid)
+
+
+def _has_key(relation: Relation, table: SourceTable) -> bool:
+    names = {column.name for column in relation.columns}
+    return all(column.name in names for column in table.key)
 
 
 def _describes(relation: Relation, table: SourceTable) -> bool:

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import NamedTuple
 
-from rowtide.connectors.fields import SettingsRefused
-from rowtide.connectors.postgres.server import FORBIDDEN, Server, quoted, quoted_name
+from rowtide.connectors.postgres.server import Server
+from rowtide.connectors.postgres.type_parts import TypeParts, read_type_parts
+from rowtide.connectors.postgres.unfit import (
+    BY_INDEX,
+    FULL,
+    CatalogRow,
+    Index,
+    Unfit,
+    key_of,
+    unfit_columns,
+    unfit_rows,
+    unfit_target,
+)
 from rowtide.connectors.postgres.values import key_type
 from rowtide.connectors.rows import TableShape
-from rowtide.connectors.source_tables import clashes
 from rowtide.core.schema import KeyColumn
 
-__all__ = [
-    "Column",
-    "Faulty",
-    "SourceTable",
-    "followed_tables",
-    "publish",
-    "table_by_oid",
-    "withdraw",
-]
+__all__ = ["FULL", "Column", "SourceTable", "Tables", "read_table", "read_tables"]
 
-logger = logging.getLogger(__name__)
-
-KEY_COLUMNS_MAX = 4
-"""A table of rowtide has no more."""
-
-FULL = "f"
+STRICT_VERSION = 180_000
+"""Since then an update fails whose replica identity has a column that is not published."""
 
 
 class Column(NamedTuple):
@@ -54,6 +50,7 @@ class SourceTable(NamedTuple):
     """A table that is followed. ``key`` are the columns that the server names its rows by.
 
     ``target`` is its name in rowtide. ``file`` is another one once the table was rewritten.
+    ``estimate`` is how many rows the server believes there are, -1 where it does not know.
     """
 
     oid: int
@@ -64,6 +61,8 @@ class SourceTable(NamedTuple):
     columns: tuple[Column, ...]
     key: tuple[Column, ...]
     target: str
+    types: Sequence[TypeParts]
+    estimate: int
 
     @property
     def full_name(self) -> str:
@@ -76,133 +75,138 @@ class SourceTable(NamedTuple):
         return TableShape(self.target, tuple(parts))
 
 
-class Faulty(SettingsRefused):
-    """Tables can't be followed; ``sound`` are those that can."""
+class Tables(NamedTuple):
+    """The tables that are wanted, by full name: those that can be followed, and the others."""
 
-    def __init__(self, faults: Sequence[str], sound: dict[str, SourceTable]) -> None:
-        super().__init__(" ".join(faults))
-        self.sound = sound
+    fit: dict[str, SourceTable]
+    unfit: dict[str, Unfit]
 
 
-def followed_tables(server: Server) -> dict[str, SourceTable]:
-    """Return the tables that are wanted, by full name. Raises Faulty."""
-    wanted = [row for row in server.rows(_TABLES) if server.settings.wants(f"{row[1]}.{row[2]}")]
-    found: dict[str, SourceTable] = {}
-    faults: list[str] = []
-    for table in _tables(server, wanted, faults):
-        found[table.full_name] = table
-    faults += clashes(found.values())
-    if faults:
-        raise Faulty(faults, found)
+def read_tables(server: Server, owners: MutableMapping[str, str], *, generated: bool) -> Tables:
+    """Return the tables that are wanted.
+
+    ``owners`` has the full name of the table that is followed under a name of rowtide's. It is
+    brought up to date: a table that has its name keeps it. ``generated``: the server streams
+    stored generated columns.
+    """
+    with server.one_moment():
+        rows = [CatalogRow(*row) for row in server.rows(_TABLES)]
+        rows = [row for row in rows if server.settings.wants(row.full_name)]
+        found = _tables(server, rows, generated=generated)
+    for target, owner in list(owners.items()):
+        if owner not in found.fit:
+            owners.pop(target, None)
+    by_name = {row.full_name: row for row in rows}
+    for name, table in list(found.fit.items()):
+        owner = owners.setdefault(table.target, name)
+        fault = unfit_target(by_name[name], table.target, owner)
+        if fault is not None:
+            found.unfit[name] = Unfit(name, table.target, *fault)
+            del found.fit[name]
+            if owner == name:
+                del owners[table.target]
     return found
 
 
-def table_by_oid(server: Server, oid: int) -> SourceTable | None:
-    """Return a table as it is now; None where it is gone or not wanted. Raises Faulty."""
-    rows = [row for row in server.rows(_TABLES) if row[0] == oid]
-    faults: list[str] = []
-    found = _tables(server, rows, faults)
-    if faults:
-        raise Faulty(faults, {})
-    return found[0] if found and server.settings.wants(found[0].full_name) else None
+def read_table(server: Server, oid: int, *, generated: bool) -> SourceTable | Unfit | None:
+    """Return a table as it is now; None where it is gone or not wanted."""
+    with server.one_moment():
+        rows = [CatalogRow(*row) for row in server.rows(_TABLES) if row[0] == oid]
+        found = _tables(server, rows, generated=generated)
+    if not rows or not server.settings.wants(rows[0].full_name):
+        return None
+    return found.fit.get(rows[0].full_name) or found.unfit[rows[0].full_name]
 
 
-def _tables(
-    server: Server, rows: Sequence[tuple[Any, ...]], faults: list[str]
-) -> list[SourceTable]:
-    oids = [row[0] for row in rows]
-    columns: dict[int, list[Column]] = {}
-    for oid, *column in server.rows(_COLUMNS, (oids,)):
-        columns.setdefault(oid, []).append(Column(*column))
-    keys = {(oid, kind): names for oid, kind, names in server.rows(_KEYS, (oids,))}
-    found = []
-    for oid, schema, name, file, identity, kind in rows:
-        full_name = f"{schema}.{name}"
-        names = keys.get((oid, "identity" if identity == "i" else "primary"), [])
-        fault = _fault(identity, kind, names)
-        if fault:
-            faults.append(f"{full_name} can't be followed: {fault}")
-            continue
-        by_name = {column.name: column for column in columns[oid]}
-        key = tuple(by_name[column] for column in names)
-        target = server.settings.target(schema, name)
-        every = tuple(columns[oid])
-        found.append(SourceTable(oid, schema, name, file, identity, every, key, target))
+class _Columns(NamedTuple):
+    """The columns of one table; ``names`` says of each whether the server streams it."""
+
+    streamed: list[Column]
+    names: dict[str, bool]
+
+
+def _tables(server: Server, rows: Sequence[CatalogRow], *, generated: bool) -> Tables:
+    oids = [row.oid for row in rows]
+    columns = _columns(server, oids, generated=generated)
+    indexes: dict[int, list[Index]] = {}
+    for oid, *index in server.rows(_INDEXES, (oids,)):
+        indexes.setdefault(oid, []).append(Index(*index))
+    types = read_type_parts(server, oids)
+    found = Tables({}, {})
+    for row in rows:
+        of_row = columns.get(row.oid, _Columns([], {}))
+        table = _table(server, row, of_row, indexes.get(row.oid, []), types.get(row.oid, []))
+        if isinstance(table, Unfit):
+            found.unfit[row.full_name] = table
+        else:
+            found.fit[row.full_name] = table
     return found
 
 
-def _fault(identity: str, kind: str, key: Sequence[str]) -> str:
-    """Say why a table can't be followed; nothing where it can."""
-    if kind == "p":
-        return "it is partitioned; name its partitions instead."
-    if kind == "u":
-        return "it is unlogged."
-    if identity == "n":
-        return "its REPLICA IDENTITY is NOTHING, so the stream does not name rows that change."
-    if not key:
-        return (
-            "it has no primary key, or one that is DEFERRABLE. ALTER TABLE ... REPLICA IDENTITY "
-            "USING INDEX names a unique index instead."
+def _columns(server: Server, oids: Sequence[int], *, generated: bool) -> dict[int, _Columns]:
+    found: dict[int, _Columns] = {}
+    for oid, kind, *column in server.rows(_COLUMNS, (oids,)):
+        of_table = found.setdefault(oid, _Columns([], {}))
+        streamed = kind == "" or (generated and kind == "s")
+        of_table.names[column[1]] = streamed
+        if streamed:
+            of_table.streamed.append(Column(*column))
+    return found
+
+
+def _table(
+    server: Server,
+    row: CatalogRow,
+    columns: _Columns,
+    indexes: Sequence[Index],
+    types: Sequence[TypeParts],
+) -> SourceTable | Unfit:
+    settings = server.settings
+    target = settings.target(row.schema, row.name)
+    names, fault = key_of(row, indexes, settings.keys.get(row.full_name))
+    fault = (
+        unfit_rows(row, settings.user)
+        or fault
+        or unfit_columns(
+            row,
+            columns.names,
+            key=names,
+            identity=_identity(row, indexes),
+            strict=server.version >= STRICT_VERSION,
         )
-    if len(key) > KEY_COLUMNS_MAX:
-        return f"its key has {len(key)} columns, and a table of rowtide {KEY_COLUMNS_MAX} at most."
-    return ""
+    )
+    if fault is not None:
+        return Unfit(row.full_name, target, *fault)
+    by_name = {column.name: column for column in columns.streamed}
+    return SourceTable(
+        row.oid,
+        row.schema,
+        row.name,
+        row.file,
+        row.identity,
+        tuple(columns.streamed),
+        tuple(by_name[name] for name in names),
+        target,
+        types,
+        row.estimate,
+    )
 
 
-def publish(server: Server, tables: Mapping[str, SourceTable]) -> None:
-    """Make the publication, or see that it has what is wanted. Raises SettingsRefused."""
-    name = server.settings.publication
-    found = server.rows(_PUBLICATION, (name,))
-    wanted = ", ".join(f"ONLY {quoted_name(t.schema, t.name)}" for t in tables.values())
-    if not found:
-        of = f" FOR TABLE {wanted}" if wanted else ""
-        # Two statements sent together are one transaction: who sees it sees whose it is.
-        server.run(
-            f"CREATE PUBLICATION {quoted_name(name)}{of};"
-            f"COMMENT ON PUBLICATION {quoted_name(name)} IS {quoted(_made_for(server))}"
-        )
-        return
-    if not all(found[0]):
-        raise SettingsRefused(
-            f"The publication {name} must publish insert, update, delete and truncate."
-        )
-    newer = server.rows("SELECT current_setting('server_version_num')::int >= 150000")[0][0]
-    there: set[str] = set()
-    for schema, table, columns, filtered in server.rows(_PUBLISHED if newer else _OLD, (name,)):
-        full_name = f"{schema}.{table}"
-        there.add(full_name)
-        if full_name in tables and (
-            filtered or (columns is not None and len(columns) < len(tables[full_name].columns))
-        ):
-            raise SettingsRefused(
-                f"The publication {name} has not all rows and columns of {full_name}."
-            )
-    missing = [table for full_name, table in tables.items() if full_name not in there]
-    if missing:
-        added = ", ".join(f"ONLY {quoted_name(t.schema, t.name)}" for t in missing)
-        logger.info("publication %s gets %s", name, added)
-        server.run(f"ALTER PUBLICATION {quoted_name(name)} ADD TABLE {added}")
+def _identity(row: CatalogRow, indexes: Iterable[Index]) -> Sequence[str]:
+    by_index = row.identity == BY_INDEX
+    of_index: Mapping[bool, Sequence[str]] = {
+        index.identity if by_index else index.primary: index.columns for index in indexes
+    }
+    return of_index.get(True, ())
 
 
-def withdraw(server: Server) -> bool:
-    """Drop the publication if ``publish`` made it; return whether one is left."""
-    name = server.settings.publication
-    found = server.rows(_MADE_FOR, (name,))
-    if found == [(_made_for(server),)]:
-        with suppress(FORBIDDEN):
-            server.run(f"DROP PUBLICATION IF EXISTS {quoted_name(name)}")
-            return False
-    return bool(found)
-
-
-def _made_for(server: Server) -> str:
-    return f"made by rowtide for the slot {server.settings.slot}"
-
-
-_MADE_FOR = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
 _TABLES = """
 SELECT c.oid::int8, n.nspname, c.relname, coalesce(pg_relation_filenode(c.oid)::int8, 0),
-       c.relreplident::text, CASE c.relpersistence WHEN 'p' THEN c.relkind::text ELSE 'u' END
+       c.relreplident::text, CASE c.relpersistence WHEN 'p' THEN c.relkind::text ELSE 'u' END,
+       CASE WHEN NOT row_security_active(c.oid) THEN ''
+            WHEN pg_has_role(c.relowner, 'USAGE') THEN 'forced' ELSE 'active' END,
+       coalesce(has_schema_privilege(n.oid, 'USAGE'), true),
+       coalesce(has_table_privilege(c.oid, 'SELECT'), true), c.reltuples::int8
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
@@ -214,30 +218,21 @@ WITH RECURSIVE base AS (
     UNION ALL
     SELECT t.oid, base.type FROM pg_type t JOIN base ON t.typbasetype = base.oid
 )
-SELECT attrelid::int8, attnum, attname, format_type(atttypid, atttypmod), base.type::int8,
-       attnotnull OR atthasdef OR atthasmissing
+SELECT attrelid::int8, attgenerated::text, attnum, attname, format_type(atttypid, atttypmod),
+       base.type::int8, attnotnull OR atthasdef OR atthasmissing
   FROM pg_attribute JOIN base ON base.oid = atttypid
- WHERE attrelid = ANY (%s::oid[]) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+ WHERE attrelid = ANY (%s::oid[]) AND attnum > 0 AND NOT attisdropped
  ORDER BY attrelid, attnum
 """
-_KEYS = """
-SELECT i.indrelid::int8, kind, array_agg(a.attname::text ORDER BY k.place)
-  FROM pg_index i
- CROSS JOIN LATERAL (SELECT 'primary' WHERE i.indisprimary
-                     UNION ALL SELECT 'identity' WHERE i.indisreplident) AS kinds(kind)
+# Two rows may have one key of a deferred index for a while: the second would be taken for both.
+_INDEXES = """
+SELECT i.indrelid::int8, c.relname, i.indisprimary, i.indisreplident,
+       array_agg(a.attname::text ORDER BY k.place), bool_and(a.attnotnull)
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
  CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
   JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
- WHERE i.indrelid = ANY (%s::oid[]) AND i.indisvalid AND k.place <= i.indnkeyatts
-   AND i.indimmediate  -- Two rows may have one key for a while: the second would be taken for both.
- GROUP BY i.indrelid, kind
-"""
-_PUBLICATION = """
-SELECT pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s
-"""
-_PUBLISHED = """
-SELECT schemaname, tablename, attnames, rowfilter IS NOT NULL
-  FROM pg_publication_tables WHERE pubname = %s
-"""
-_OLD = """
-SELECT schemaname, tablename, NULL, false FROM pg_publication_tables WHERE pubname = %s
+ WHERE i.indrelid = ANY (%s::oid[]) AND i.indisunique AND i.indisvalid AND i.indimmediate
+   AND i.indpred IS NULL AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
+ GROUP BY i.indexrelid, i.indrelid, c.relname, i.indisprimary, i.indisreplident
+ ORDER BY c.relname
 """

@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 
 from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.postgres.publication import withdraw
 from rowtide.connectors.postgres.server import IN_USE, Server, quoted, quoted_name
 from rowtide.connectors.postgres.settings import SourceSettings
-from rowtide.connectors.postgres.tables import withdraw
 
 __all__ = ["erased", "publication_trace", "slot_trace"]
 

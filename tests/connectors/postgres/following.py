@@ -13,10 +13,11 @@ from rowtide.connectors.fields import Fields
 from rowtide.connectors.postgres.position import parsed_lsn
 from rowtide.connectors.postgres.source import PostgresSource, make_source
 from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.source import TableReporting, TableState
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.running_source import RunningSource, beside
 
-__all__ = ["Running", "following", "plain", "source_of"]
+__all__ = ["Running", "following", "named", "plain", "source_of"]
 
 
 def source_of(server: PostgreSQL, **settings: Any) -> PostgresSource:
@@ -58,6 +59,34 @@ class Running(RunningSource):
             and all(table["copied"] and not table["sweep"] for table in tables)
         )
 
+    def states(self) -> dict[str, TableState]:
+        """Return how tables stand, by their full names."""
+        assert isinstance(self._source, TableReporting), "it can tell"
+        return {state.table: state for state in self._source.table_states()}
+
+    async def until_failed(self, table: str, why: str) -> TableState:
+        """Wait until a table is reported as failed, for a reason that has these words."""
+
+        def failed() -> bool:
+            state = self.states().get(table)
+            return state is not None and state.state == "failed" and why in state.reason
+
+        await self.until(failed, f"{table} failed: {why}")
+        return self.states()[table]
+
+    async def until_equal(self, target: str, query: str) -> None:
+        """Wait until rowtide's table is what a query gives, and is followed."""
+        await self.until(
+            lambda: (
+                plain(self.target.rows.get(target, {})) == named(self.server, query)
+                and any(
+                    state.target == target and state.state == "following"
+                    for state in self.states().values()
+                )
+            ),
+            f"{target} is {query}",
+        )
+
     def lsn(self) -> int:
         """Return where the checkpoint is."""
         return parsed_lsn(self.kept()["lsn"])
@@ -68,6 +97,21 @@ class Running(RunningSource):
             self.target.kept or b'{"tables": {}, "lsn": "0/0", "run": 0}'
         )
         return found
+
+
+def named(server: PostgreSQL, query: str) -> dict[object, dict[str, object]]:
+    """Return rows, the first column as the key, without those that are NULL."""
+    connection = server.connect()
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(query)
+            names = [column.name for column in cursor.description]
+            return {
+                row[0]: {n: v for n, v in zip(names[1:], row[1:], strict=True) if v is not None}
+                for row in cursor.fetchall()
+            }
+    finally:
+        connection.close()
 
 
 def following(

@@ -12,7 +12,7 @@ from demo.servers.postgres import HOST, PostgreSQL
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.postgres.settings import SourceSettings, parsed_settings
 from rowtide.connectors.registry import SOURCES, Surroundings, make_source
-from rowtide.core.errors import Rejected, Unavailable
+from rowtide.core.errors import Unavailable
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
 from tests.connectors.postgres.following import following, source_of
@@ -51,6 +51,9 @@ def test_connectors_have_slots_of_their_own() -> None:
         ({"tls": "maybe"}, "must be one of"),
         ({"names": {"other.c": "c"}}, "names has 'other.c', and no such table is followed"),
         ({"names": {"public.c": "1"}}, "names.public.c must be 1 to 255 letters"),
+        ({"keys": {"other.c": ["a"]}}, "keys has 'other.c', and no such table is followed"),
+        ({"except": ["orders"]}, "except must name tables as schema.table"),
+        ({"except": ["public.c"], "names": {"public.c": "d"}}, "no such table is followed"),
         ({"chunk_rows": 0}, r"in \[1, 100000\]"),
     ],
 )
@@ -64,61 +67,13 @@ def test_the_registry_makes_the_source() -> None:
     make_source(Fields({"kind": "postgres", **GIVEN}, "source"), Surroundings("orders", ""))
 
 
-TABLES: Mapping[str, tuple[Sequence[str], str]] = {
-    "no key": (["CREATE TABLE shop.t (x int)"], "shop.t can't be followed: it has no primary key"),
-    "full, no key": (
-        ["CREATE TABLE shop.t (x int)", "ALTER TABLE shop.t REPLICA IDENTITY FULL"],
-        "it has no primary key",
-    ),
-    # An update of all keys may pass through rows of one key; and without FULL it would fail there.
-    "deferrable key": (
-        [
-            "CREATE TABLE shop.t (x int PRIMARY KEY DEFERRABLE)",
-            "ALTER TABLE shop.t REPLICA IDENTITY FULL",
-        ],
-        "it has no primary key, or one that is DEFERRABLE",
-    ),
-    "nothing": (
-        ["CREATE TABLE shop.t (x int PRIMARY KEY)", "ALTER TABLE shop.t REPLICA IDENTITY NOTHING"],
-        "REPLICA IDENTITY is NOTHING",
-    ),
-    "wide key": (
-        ["CREATE TABLE shop.t (a int, b int, c int, d int, e int, PRIMARY KEY (a, b, c, d, e))"],
-        "its key has 5 columns",
-    ),
-    "partitioned": (
-        ["CREATE TABLE shop.t (a int PRIMARY KEY) PARTITION BY RANGE (a)"],
-        "it is partitioned",
-    ),
-    "unlogged": (["CREATE UNLOGGED TABLE shop.t (a int PRIMARY KEY)"], "it is unlogged"),
-    "clash": (
-        [
-            "CREATE TABLE shop.t (a int PRIMARY KEY)",
-            'CREATE SCHEMA "shop.x"',
-            'CREATE TABLE "shop.x".t (a int PRIMARY KEY)',
-        ],
-        "would both be",
-    ),
-    "rows left out": (
-        [
-            "CREATE TABLE shop.t (a int PRIMARY KEY)",
-            "CREATE PUBLICATION rowtide_shop FOR TABLE shop.t WHERE (a > 5)",
-        ],
-        "has not all rows and columns of shop.t",
-    ),
-    "columns left out": (
-        [
-            "CREATE TABLE shop.t (a int PRIMARY KEY, b int)",
-            "CREATE PUBLICATION rowtide_shop FOR TABLE shop.t (a)",
-        ],
-        "has not all rows and columns of shop.t",
-    ),
+SERVERS: Mapping[str, tuple[Sequence[str], str]] = {
     "deletes left out": (
         [
             "CREATE TABLE shop.t (a int PRIMARY KEY)",
             "CREATE PUBLICATION rowtide_shop FOR TABLE shop.t WITH (publish = 'insert, update')",
         ],
-        "must publish insert, update, delete and truncate",
+        "must publish insert, update, delete, truncate",
     ),
     "another's slot": (
         ["SELECT pg_create_logical_replication_slot('rowtide_shop', 'test_decoding')"],
@@ -128,9 +83,9 @@ TABLES: Mapping[str, tuple[Sequence[str], str]] = {
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("what", TABLES)
+@pytest.mark.parametrize("what", SERVERS)
 async def test_what_can_not_be_followed_is_refused(postgres: PostgreSQL, what: str) -> None:
-    statements, why = TABLES[what]
+    statements, why = SERVERS[what]
     postgres.execute(*statements)
     with pytest.raises(SettingsRefused, match=why):
         async with asyncio.timeout(WAIT_S):
@@ -176,17 +131,6 @@ async def test_a_slot_that_another_process_reads_is_waited_for(postgres: Postgre
         await running.settle()
         with pytest.raises(Unavailable, match="is active for PID"):
             await source_of(postgres).run(target)
-
-
-@pytest.mark.system
-async def test_a_table_that_rowtide_has_by_another_key(postgres: PostgreSQL) -> None:
-    postgres.execute("CREATE TABLE shop.t (a int PRIMARY KEY, b int NOT NULL UNIQUE)")
-    target = MemoryTarget()
-    async with following(postgres, target) as running:
-        await running.settle()
-    postgres.execute("ALTER TABLE shop.t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (b)")
-    with pytest.raises(Rejected, match="another key"):
-        await source_of(postgres).run(target)
 
 
 async def test_a_pattern_that_no_table_fits_is_warned_of(

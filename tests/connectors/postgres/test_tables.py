@@ -9,26 +9,11 @@ import pytest
 from demo.servers.postgres import PostgreSQL
 from rowtide.core.variant import Scalar
 from tests.connectors.memory_target import MemoryTarget
-from tests.connectors.postgres.following import following, plain
+from tests.connectors.postgres.following import following, named, plain
 
 pytestmark = pytest.mark.system
 
 LARGE = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 300) i)"
-
-
-def named(server: PostgreSQL, query: str) -> dict[object, dict[str, object]]:
-    """Return rows, the first column as the key, without those that are NULL."""
-    connection = server.connect()
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(query)
-            names = [column.name for column in cursor.description]
-            return {
-                row[0]: {n: v for n, v in zip(names[1:], row[1:], strict=True) if v is not None}
-                for row in cursor.fetchall()
-            }
-    finally:
-        connection.close()
 
 
 ALTERED: Mapping[str, str] = {

@@ -1,0 +1,131 @@
+"""A look at the server: which tables are followed, which can't be, and what each has missed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, MutableMapping
+from typing import NamedTuple
+
+from rowtide.connectors.postgres.position import Checkpoint, TableProgress
+from rowtide.connectors.postgres.publication import (
+    Publication,
+    Published,
+    ensured_publication,
+    publication_number,
+    publish,
+)
+from rowtide.connectors.postgres.server import Server
+from rowtide.connectors.postgres.tables import SourceTable, read_tables
+from rowtide.connectors.postgres.type_parts import noted, same_values
+from rowtide.connectors.postgres.unfit import Unfit
+from rowtide.connectors.source import SourceTarget
+from rowtide.connectors.source_progress import kept_values
+from rowtide.core.errors import Rejected, Unavailable
+
+__all__ = ["Look", "look", "make_targets", "note_tables"]
+
+logger = logging.getLogger(__name__)
+
+
+class Look(NamedTuple):
+    """Tables that are wanted, by full name: those that are published and fit, and the others."""
+
+    tables: dict[str, SourceTable]
+    unfit: dict[str, Unfit]
+    publication: Publication
+    published: dict[str, Published]
+
+    def refuse(self, fault: Unfit) -> None:
+        """Follow a table no more."""
+        self.tables.pop(fault.full_name, None)
+        self.unfit[fault.full_name] = fault
+
+
+def look(
+    server: Server, owners: MutableMapping[str, str], *, publication: int | None = None
+) -> Look:
+    """Return the tables, published; blocks. For ``owners`` see ``read_tables``.
+
+    Raises SettingsRefused where no table can be published, Unavailable where ``publication`` is
+    the number of one that is gone: what the log has since then can't be read.
+    """
+    if publication is not None and publication_number(server) != publication:
+        raise Unavailable(
+            f"The publication {server.settings.publication} was dropped: all tables are copied "
+            f"again."
+        )
+    made = ensured_publication(server)
+    return _published(server, made, owners)
+
+
+def _published(server: Server, publication: Publication, owners: MutableMapping[str, str]) -> Look:
+    found = read_tables(server, owners, generated=publication.generated)
+    published, unpublished = publish(server, publication, found.fit)
+    tables = {name: table for name, table in found.fit.items() if name in published}
+    return Look(tables, {**found.unfit, **unpublished}, publication, published)
+
+
+async def make_targets(target: SourceTarget, found: Look) -> None:
+    """Make rowtide's tables; one that rowtide refuses is unfit."""
+    for table in list(found.tables.values()):
+        try:
+            await target.ensure_table(table.shape)
+        except Rejected as error:
+            found.refuse(Unfit(table.full_name, table.target, error.message, _remedy(error, table)))
+
+
+def note_tables(checkpoint: Checkpoint, found: Look, told: Collection[Unfit]) -> list[str]:
+    """Note the tables that there are; return those of which nothing that was begun may go on.
+
+    They are copied from the beginning, or not followed any more. ``told`` is what was logged.
+    """
+    for fault in found.unfit.values():
+        if fault not in told:
+            logger.warning("%s The other tables are followed", fault)
+    others = [name for name in checkpoint.tables if name not in found.tables]
+    for name in others:
+        if name not in found.unfit:
+            logger.warning("%s is not there any more; its rows in rowtide stay", name)
+        del checkpoint.tables[name]
+    changed = [
+        name
+        for name, table in found.tables.items()
+        if not _goes_on(checkpoint, table, found.published[name])
+    ]
+    return others + changed
+
+
+def _goes_on(checkpoint: Checkpoint, table: SourceTable, published: Published) -> bool:
+    """Note a table; return False where it is copied from the beginning."""
+    name = table.full_name
+    progress = checkpoint.tables.get(name)
+    why, sweep = "", True
+    if progress is None:
+        checkpoint.tables[name] = progress = TableProgress(sweep=True)
+    elif progress.oid != table.oid:
+        why = "is another table now"
+    elif progress.published and not set(progress.published) & set(published.numbers):
+        why = "was not wholly in the publication for a while, and changes are missed"
+    elif not same_values(progress.types, table.types):
+        why = "uses a type whose values have other names now"
+    elif progress.file != table.file or not kept_values(
+        progress.columns, table.columns, lambda column: column.filled
+    ):
+        why, sweep = "has other columns or was rewritten", False
+    if why:
+        logger.warning("%s %s: it is copied again", name, why)
+        progress.restart(sweep=sweep)
+    begun = bool(why) or not progress.oid
+    progress.oid, progress.file = table.oid, table.file
+    progress.columns = [column.identity for column in table.columns]
+    progress.types, progress.published = noted(table.types), published.numbers
+    return not begun
+
+
+def _remedy(error: Rejected, table: SourceTable) -> str:
+    if error.code == "OTSQuotaExhausted":
+        return "Delete tables of the instance that nobody needs, or leave some out with 'except'."
+    return (
+        f"Delete rowtide's table {table.target}, or give {table.full_name} another name under "
+        f"'names'."
+    )
