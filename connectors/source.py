@@ -140,8 +140,9 @@ class TableState:
     ``table`` is its full name at the source, ``target`` its name in rowtide. ``state`` is
     ``copying``, ``following`` or ``failed``. ``rows_copied`` counts the rows of a copy that runs,
     and ``rows_estimate`` is how many the server believes there are, None where it does not know.
-    ``reason`` says why a table failed, and ``remedy`` what an operator can do about it; both are
-    empty for a table that did not fail. The source follows its other tables meanwhile.
+    ``reason`` says why a table failed, and ``remedy`` what an operator can do about it. Both are
+    empty for a table that did not fail, except the ``reason`` of a copy that waits. The source
+    follows its other tables meanwhile.
     """
 
     table: str

@@ -52,6 +52,7 @@ from rowtide.connectors.postgres.stream import (
 from rowtide.connectors.postgres.tables import SourceTable
 from rowtide.connectors.postgres.unfit import Unfit
 from rowtide.connectors.postgres.visibility import Visible
+from rowtide.connectors.postgres.waiting import Waiting
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.source import Behind, SourceTarget
 from rowtide.connectors.source_errands import Errand, Errands
@@ -84,6 +85,7 @@ class Parts(NamedTuple):
     pipe: Pipe[Piece]
     shared: Shared
     report: TableReport
+    waiting: Waiting
 
 
 class Copier:
@@ -188,7 +190,7 @@ class Copier:
             await self._look_again(table, error)
             return
         if found is None:
-            await self._take(RETRY_S)
+            await self._wait()
             return
         if not await self._follow(found.visible) or self._restarts != restarts:
             return
@@ -239,8 +241,9 @@ class Copier:
         if isinstance(chunk, TableChanged):
             raise chunk
         if chunk is None:
-            await self._take(RETRY_S)
+            await self._wait()
             return
+        self._parts.waiting.over()
         if not await self._follow(chunk.visible) or self._restarts != restarts:
             return
         if chunk.cursor is not None:
@@ -303,8 +306,9 @@ class Copier:
                 self._parts.chunks.existing, table, keys, self._required()
             )
             if found is not None:
+                self._parts.waiting.over()
                 return found if await self._follow(found.visible) else None
-            await self._take(RETRY_S)
+            await self._wait()
             await self._keep(at_once=False)
         return None
 
@@ -318,6 +322,11 @@ class Copier:
             self._pieces.extend(await self._parts.pipe.take(KEEP_S))
             await self._keep(at_once=False)
         return False
+
+    async def _wait(self) -> None:
+        """Go on with the stream until a moment may see more."""
+        await self._parts.waiting.note()
+        await self._take(RETRY_S)
 
     async def _take(self, timeout_s: float) -> None:
         self._pieces.extend(await self._parts.pipe.take(timeout_s))

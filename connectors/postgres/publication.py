@@ -31,6 +31,7 @@ __all__ = [
     "publication",
     "publication_number",
     "publish",
+    "published",
     "withdraw",
 ]
 
@@ -124,7 +125,7 @@ def publish(
     A table in neither was dropped meanwhile. One that the source took in, and that is not followed
     any more, is taken out: the server would hold the application to what replication needs.
     """
-    there = _published(server, found)
+    there = published(server, found)
     unfit: dict[str, Unfit] = {}
     changed = found.own and _take_out(server, [n for n in there if n not in tables], there)
     for name, table in tables.items():
@@ -134,7 +135,7 @@ def publish(
             if fault := _put_in(server, table, again=known is not None):
                 unfit[name] = fault
     if changed:
-        there = _published(server, found)
+        there = published(server, found)
     for name, known in there.items():
         if name in tables and not known.has_all_of(tables[name]):
             unfit[name] = _narrow(server, tables[name])
@@ -151,7 +152,7 @@ def withdraw(server: Server) -> bool:
     return found is not None
 
 
-def _published(server: Server, found: Publication) -> dict[str, Published]:
+def published(server: Server, found: Publication) -> dict[str, Published]:
     """Return the tables that the server sends, by full name."""
     newer = server.version >= SCHEMAS_VERSION
     numbers: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Questions to a PostgreSQL server: is it as a source must be, where is its log, what is in it.
+"""Questions to a PostgreSQL server: where is its log, what is in it.
 
 Everything blocks, and a ``Server`` is for one thread at a time; only ``interrupt`` may come from
 another. Its session writes values as ``rowtide.connectors.postgres.values`` reads them.
@@ -37,9 +37,6 @@ __all__ = [
 ]
 
 CONNECT_S = 10
-LEAST_VERSION = 140_000
-"""Since then pgoutput passes on the messages that mark a place in the stream."""
-
 CHANGED = (
     psycopg2.errors.UndefinedColumn,
     psycopg2.errors.UndefinedTable,
@@ -171,29 +168,6 @@ class Server:
             cursor.copy_expert(f"COPY ({query}) TO STDOUT", lines)
         return lines
 
-    def check(self) -> None:
-        """Raise SettingsRefused where the server can't be followed, with all that is in the way."""
-        version = self._connection.server_version
-        if version < LEAST_VERSION:
-            raise SettingsRefused(
-                f"The source must be PostgreSQL {LEAST_VERSION // 10_000} or later, but the "
-                f"server is {version // 10_000}."
-            )
-        [(level, encoding, standby, role, slots, senders)] = self.rows(_CONDITIONS)
-        faults = []
-        if level != "logical":
-            faults.append(f"wal_level is {level}; it must be logical (needs a restart).")
-        if standby:
-            faults.append("It is a standby; the source must be the primary.")
-        if encoding == "SQL_ASCII":
-            faults.append("The database's encoding is SQL_ASCII: its texts can't be told.")
-        if not role:
-            faults.append(f"The role {self.settings.user} must have REPLICATION.")
-        if int(slots) < 1 or int(senders) < 1:
-            faults.append("max_replication_slots and max_wal_senders must be above 0.")
-        if faults:
-            raise SettingsRefused("The server can't be followed: " + " ".join(faults))
-
     def system(self) -> str:
         """Return what names the server and its history: its own number and its timeline."""
         connection = connected(self.settings, replication=True)
@@ -281,11 +255,6 @@ def _text(error: psycopg2.Error) -> str:
     return " ".join(str(error).split())
 
 
-_CONDITIONS = """
-SELECT current_setting('wal_level'), current_setting('server_encoding'), pg_is_in_recovery(),
-       (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),
-       current_setting('max_replication_slots'), current_setting('max_wal_senders')
-"""
 _FLUSHED = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8, pg_current_wal_flush_lsn()"
 _SLOT = """
 SELECT plugin, slot_type = 'logical' AND database = current_database(),

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import NamedTuple
 
 from rowtide.connectors.fields import Fields
@@ -18,11 +19,13 @@ from rowtide.connectors.postgres.copier import Copier, Parts
 from rowtide.connectors.postgres.look import Look, look, make_targets, note_tables
 from rowtide.connectors.postgres.position import Checkpoint, lsn_text
 from rowtide.connectors.postgres.report import TableReport
+from rowtide.connectors.postgres.requirements import check
 from rowtide.connectors.postgres.server import UNPUBLISHED, Server, translated
 from rowtide.connectors.postgres.settings import SourceSettings, parsed_settings
 from rowtide.connectors.postgres.side import PostgresSide
 from rowtide.connectors.postgres.stream import Piece, Shared, Stream, weight
 from rowtide.connectors.postgres.traces import erased, publication_trace, slot_trace
+from rowtide.connectors.postgres.waiting import Waiting
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.source import SourceTarget, TableState
 from rowtide.connectors.source_life import ServerSource
@@ -110,9 +113,9 @@ class PostgresSource(ServerSource[Server]):
         checkpoint = Checkpoint.parsed(await target.checkpoint())
         with self.translated():
             sessions = await asyncio.to_thread(self._opened)
-            self._report = TableReport(checkpoint)
+            report = self._report = TableReport(checkpoint)
             try:
-                await self._one_life(target, checkpoint, sessions)
+                await self._one_life(target, checkpoint, sessions, report)
             except UNPUBLISHED as error:
                 checkpoint.publication = UNREADABLE_LOG
                 await target.keep(checkpoint.encoded())
@@ -122,11 +125,16 @@ class PostgresSource(ServerSource[Server]):
                 await asyncio.shield(asyncio.to_thread(sessions.close))
 
     async def _one_life(
-        self, target: SourceTarget, checkpoint: Checkpoint, sessions: _Sessions
+        self,
+        target: SourceTarget,
+        checkpoint: Checkpoint,
+        sessions: _Sessions,
+        report: TableReport,
     ) -> None:
         try:
-            found, shared = await self._prepare(target, checkpoint, sessions.server)
-            await self._live(target, checkpoint, sessions, found, shared)
+            shared = Shared(set(), _owners(self._settings, checkpoint))
+            found = await self._prepare(target, checkpoint, sessions, shared, report)
+            await self._live(target, checkpoint, sessions, found, shared, report)
         except BaseExceptionGroup as group:
             raise first_failure(group) from group
 
@@ -140,16 +148,22 @@ class PostgresSource(ServerSource[Server]):
             return _Sessions(*sessions)
 
     async def _prepare(
-        self, target: SourceTarget, checkpoint: Checkpoint, server: Server
-    ) -> tuple[Look, Shared]:
+        self,
+        target: SourceTarget,
+        checkpoint: Checkpoint,
+        sessions: _Sessions,
+        shared: Shared,
+        report: TableReport,
+    ) -> Look:
         """Bring publication, slot, tables and checkpoint up to the server as it is."""
-        await asyncio.to_thread(server.check)
-        shared = Shared(set(), _owners(self._settings, checkpoint))
+        server = sessions.server
+        await asyncio.to_thread(check, server)
         found = await asyncio.to_thread(look, server, shared.owners)
         known: list[Followed] = [*found.tables.values(), *found.unfit.values()]
         warn_of_patterns(self._settings.tables, known)
-        assert self._report is not None, "it is made before"
-        self._report.note(found.tables, found.unfit)
+        # Before the slot is waited for: what has no room in the instance is known by then.
+        await make_targets(target, found)
+        report.note(found.tables, found.unfit)
         system = await asyncio.to_thread(server.system)
         missed = await asyncio.to_thread(_missed, server, checkpoint, system)
         unreadable = checkpoint.publication not in (0, found.publication.oid)
@@ -160,18 +174,18 @@ class PostgresSource(ServerSource[Server]):
         if missed or checkpoint.lsn == 0:
             checkpoint.begin_epoch(system, self._settings.slot)
             await target.keep(checkpoint.encoded())
-            checkpoint.lsn = await asyncio.to_thread(_fresh_slot, server, unreadable=unreadable)
+            checkpoint.lsn = await Waiting(sessions.gauge, report).during(
+                partial(_fresh_slot, server, unreadable=unreadable)
+            )
         checkpoint.publication = found.publication.oid
-        await make_targets(target, found)
         note_tables(checkpoint, found, ())
-        self._report.note(found.tables, found.unfit)
         checkpoint.run += 1
         for name, table in found.tables.items():
             progress = checkpoint.tables[name]
             if progress.begun and not await target.keys(table.target, None, limit=1):
                 progress.restart(sweep=False)  # Rowtide's table was removed, and made anew.
         await target.keep(checkpoint.encoded())
-        return found, shared
+        return found
 
     async def _live(
         self,
@@ -180,6 +194,7 @@ class PostgresSource(ServerSource[Server]):
         sessions: _Sessions,
         found: Look,
         shared: Shared,
+        report: TableReport,
     ) -> None:
         """Copy and follow until stopped, or until something fails."""
         shared.copied |= {name for name, progress in checkpoint.tables.items() if progress.copied}
@@ -193,8 +208,9 @@ class PostgresSource(ServerSource[Server]):
             lsn=checkpoint.lsn,
             generated=found.publication.generated,
         )
-        assert self._report is not None, "it is made before"
-        parts = Parts(Chunks(sessions.chunks), sessions.server, stream, pipe, shared, self._report)
+        waiting = Waiting(sessions.server, report)
+        chunks = Chunks(sessions.chunks)
+        parts = Parts(chunks, sessions.server, stream, pipe, shared, report, waiting)
         begin = await asyncio.to_thread(sessions.server.mark)
         copier = Copier(target, checkpoint, found, parts, begin=begin)
         self.began(copier, sessions.gauge)

@@ -22,7 +22,7 @@ from rowtide.connectors.postgres.values import key_type
 from rowtide.connectors.rows import TableShape
 from rowtide.core.schema import KeyColumn
 
-__all__ = ["FULL", "Column", "SourceTable", "Tables", "read_table", "read_tables"]
+__all__ = ["FULL", "Column", "SourceTable", "Tables", "catalog_rows", "read_table", "read_tables"]
 
 STRICT_VERSION = 180_000
 """Since then an update fails whose replica identity has a column that is not published."""
@@ -90,8 +90,7 @@ def read_tables(server: Server, owners: MutableMapping[str, str], *, generated: 
     stored generated columns.
     """
     with server.one_moment():
-        rows = [CatalogRow(*row) for row in server.rows(_TABLES)]
-        rows = [row for row in rows if server.settings.wants(row.full_name)]
+        rows = [row for row in catalog_rows(server) if server.settings.wants(row.full_name)]
         found = _tables(server, rows, generated=generated)
     for target, owner in list(owners.items()):
         if owner not in found.fit:
@@ -108,10 +107,15 @@ def read_tables(server: Server, owners: MutableMapping[str, str], *, generated: 
     return found
 
 
+def catalog_rows(server: Server) -> list[CatalogRow]:
+    """Return all tables of the database."""
+    return [CatalogRow(*row) for row in server.rows(_TABLES)]
+
+
 def read_table(server: Server, oid: int, *, generated: bool) -> SourceTable | Unfit | None:
     """Return a table as it is now; None where it is gone or not wanted."""
     with server.one_moment():
-        rows = [CatalogRow(*row) for row in server.rows(_TABLES) if row[0] == oid]
+        rows = [row for row in catalog_rows(server) if row.oid == oid]
         found = _tables(server, rows, generated=generated)
     if not rows or not server.settings.wants(rows[0].full_name):
         return None
@@ -206,7 +210,8 @@ SELECT c.oid::int8, n.nspname, c.relname, coalesce(pg_relation_filenode(c.oid)::
        CASE WHEN NOT row_security_active(c.oid) THEN ''
             WHEN pg_has_role(c.relowner, 'USAGE') THEN 'forced' ELSE 'active' END,
        coalesce(has_schema_privilege(n.oid, 'USAGE'), true),
-       coalesce(has_table_privilege(c.oid, 'SELECT'), true), c.reltuples::int8
+       coalesce(has_table_privilege(c.oid, 'SELECT'), true), pg_has_role(c.relowner, 'USAGE'),
+       c.reltuples::int8
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')

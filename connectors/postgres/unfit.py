@@ -13,7 +13,16 @@ from rowtide.core.errors import Rejected
 from rowtide.core.limits import Limits
 from rowtide.core.schema import check_column_name, table_name_fits
 
-__all__ = ["CatalogRow", "Index", "Unfit", "key_of", "unfit_columns", "unfit_rows", "unfit_target"]
+__all__ = [
+    "CatalogRow",
+    "Index",
+    "Unfit",
+    "grants",
+    "key_of",
+    "unfit_columns",
+    "unfit_rows",
+    "unfit_target",
+]
 
 KEY_COLUMNS_MAX = 4
 """A table of rowtide has no more."""
@@ -39,7 +48,8 @@ class CatalogRow(NamedTuple):
 
     ``kind`` is ``r``, ``p`` for a partitioned table, ``u`` for an unlogged one. ``policy`` is
     empty unless row level security hides rows from the role: ``forced`` where the role owns the
-    table. ``estimate`` is how many rows the server believes there are, -1 where it does not know.
+    table. ``usable`` is about its schema. ``estimate`` is how many rows the server believes there
+    are, -1 where it does not know.
     """
 
     oid: int
@@ -51,6 +61,7 @@ class CatalogRow(NamedTuple):
     policy: str
     usable: bool
     readable: bool
+    owned: bool
     estimate: int
 
     @property
@@ -88,13 +99,8 @@ def unfit_rows(row: CatalogRow, user: str) -> Fault | None:
             "Its REPLICA IDENTITY is NOTHING, so the stream does not name rows that change.",
             f"Run ALTER TABLE {row.quoted} REPLICA IDENTITY DEFAULT.",
         )
-    grants = []
-    if not row.usable:
-        grants.append(f"GRANT USAGE ON SCHEMA {quoted_name(row.schema)} TO {role};")
-    if not row.readable:
-        grants.append(f"GRANT SELECT ON {row.quoted} TO {role};")
-    if grants:
-        return f"The role {user} may not read it.", f"Run {' '.join(grants)}"
+    if lacking := grants(row, user):
+        return f"The role {user} may not read it.", f"Run {' '.join(lacking)}"
     if row.policy == "forced":
         return (
             f"Its row level security is forced, so it hides rows from its owner {user}.",
@@ -107,6 +113,17 @@ def unfit_rows(row: CatalogRow, user: str) -> Fault | None:
             f"Run as a superuser ALTER ROLE {role} BYPASSRLS, or make the role the table's owner.",
         )
     return None
+
+
+def grants(row: CatalogRow, user: str) -> list[str]:
+    """Return the statements that let a role read a table; none where it can."""
+    role = quoted_name(user)
+    found = []
+    if not row.usable:
+        found.append(f"GRANT USAGE ON SCHEMA {quoted_name(row.schema)} TO {role};")
+    if not row.readable:
+        found.append(f"GRANT SELECT ON {row.quoted} TO {role};")
+    return found
 
 
 def key_of(
