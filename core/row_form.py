@@ -168,7 +168,9 @@ class RowForm:
         self.seeds = tuple(seed(*column) for column in columns)
         """The checksum of each cell up to its data."""
         self.texts = picker([i for i, kind in enumerate(kinds) if kind == variant.STRING])
-        self.doubles = picker([i for i, kind in enumerate(kinds) if kind == variant.DOUBLE])
+        doubles = [i for i, kind in enumerate(kinds) if kind == variant.DOUBLE]
+        self.doubles = picker(doubles) if doubles else None
+        """Takes the doubles out of a row's payloads; None where there are none to check."""
         self.integers = [i for i, kind in enumerate(kinds) if kind == variant.INTEGER]
         self.stored: list[bytes] = [b""] * (4 * len(names))
         """The cells as they are stored, with gaps for data, version and checksum."""
@@ -267,7 +269,7 @@ class RowForm:
         ends[1::2] = checksums
         if ends != b"".join(parts[2::3]) or not is_text(self.texts(payloads)):
             return None
-        if not are_finite(self.doubles(payloads)):
+        if self.doubles is not None and not are_finite(self.doubles(payloads)):
             return None
         return PackedCells(self, payloads, checksums)
 

@@ -88,8 +88,7 @@ class SourceForm:
         payloads = self._cells_of(parts)
         if self._texts and not is_text(form.texts(payloads)):
             raise _malformed("a text is not UTF-8")
-        doubles = form.doubles(payloads)
-        if not are_finite(doubles):
+        if form.doubles is not None and not are_finite(doubles := form.doubles(payloads)):
             for double in doubles:
                 variant.check_finite(bytes((variant.DOUBLE,)) + double)
         checksums = bytes(map(crc8, payloads, form.seeds))

@@ -169,14 +169,9 @@ def _key_of(buffer: bytes, limits: Limits, *, counted: bool) -> list[tuple[bytes
         raise invalid("Attribute columns are not allowed in a primary key.")
     if counted:
         _check_key_columns(row, limits)
-    if _placeholders(row):
+    if V_AUTO_INCREMENT in [value for _, value in row.key]:
         raise invalid("PKAutoIncr can't be used for read operations.")
     return row.key
-
-
-def _placeholders(row: RowChange) -> int:
-    """Return how many key columns ask for a generated value."""
-    return sum(value == V_AUTO_INCREMENT for _, value in row.key)
 
 
 def _check_key_columns(row: RowChange, limits: Limits) -> None:
@@ -273,10 +268,11 @@ def row_change(buffer: bytes, kind: int, limits: Limits) -> RowChange:
 def check_row(row: RowChange, kind: int, limits: Limits) -> None:
     """Hold a row of a write request to the limits."""
     _check_key_columns(row, limits)
+    placeholders = 0
     for _, value in row.key:
         if value[0] in (variant.INF_MIN, variant.INF_MAX):
             raise invalid(f"{variant.type_name(value)} is an invalid type for the primary key.")
-    placeholders = _placeholders(row)
+        placeholders += value == V_AUTO_INCREMENT
     if placeholders and kind == DELETE:
         raise invalid("Invalid row to delete which with pk auto increment.")
     if placeholders > 1:
