@@ -240,6 +240,27 @@ async def test_a_write_that_failed_is_unknown_until_the_database_is_open_again(
     assert await values(log) == ("a b" if when == "after" else "a")
 
 
+async def test_a_reader_in_the_middle_of_a_scan_delays_the_opening_and_ends_nothing(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer_module, "REOPEN_S", 0.01)
+    store, log = CountingStore(cluster), cluster.log(LOG)
+    await append(log, "a", "b")
+    scanning = cluster.store.scan(b"e", b"f")
+    next(scanning)
+    store.fails = "after"
+    with pytest.raises(OutcomeUnknown):
+        await append(log, "c")
+    async with asyncio.timeout(SOON_S):
+        while True:
+            if "in use by another process" in caplog.text:
+                break
+            await asyncio.sleep(0.01)
+    del scanning
+    assert await until_open(log) == 3
+    assert await values(log) == "a b c"
+
+
 async def test_a_failure_wakes_and_tells_whoever_waits_to_read(cluster: LocalCluster) -> None:
     store = CountingStore(cluster)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:

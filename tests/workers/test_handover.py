@@ -31,8 +31,10 @@ OF_LONG_SESSIONS = f"""\
 #!{sys.executable}
 from functools import partial
 from rowtide.cli.main import main
-from rowtide.stream.workers import worker
-worker.MembershipConfig = partial(worker.MembershipConfig, session_timeout_ms={SESSION_MS})
+from rowtide.stream.workers import kafka_backing
+kafka_backing.MembershipConfig = partial(
+    kafka_backing.MembershipConfig, session_timeout_ms={SESSION_MS}
+)
 main()
 """
 """A ``rowtide`` whose group takes a worker for dead only then."""
