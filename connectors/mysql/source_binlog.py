@@ -278,8 +278,8 @@ class Binlog:
             transaction.forget_savepoints(name, itself=True)
         elif step is Step.XA_ENDED:
             self._unclear("a transaction of XA ended", time_s)
-            if transaction.single:
-                self._commit(offset, time_s)
+        if transaction.single and self._transaction is not None:
+            self._commit(offset, time_s)
 
     def _undo(self, mark: int, statement: str, time_s: int) -> None:
         """Let go of rows that were rolled back; tables that keep them are copied again."""
@@ -321,6 +321,8 @@ class Binlog:
             if here.what is What.UNCLEAR or not here.table or wants:
                 found.append(here)
         if UNCLEAR in found:
+            assert self._transaction is not None, "a statement is a part of a transaction"
+            self._server.log.settle(self._transaction.gtid)
             self._unclear(f"it is not known which rows this changes: {statement[:80]}", time_s)
         elif found:
             self._change(found, statement[:80], time_s)
@@ -366,8 +368,6 @@ class Binlog:
 
     def _unclear(self, reason: str, time_s: int) -> None:
         """Look at every table again: any may have other rows, another shape, or be new."""
-        if self._transaction is not None and self._transaction.gtid:
-            self._server.log.settle(self._transaction.gtid)
         now: dict[str, SourceTable | Unfit | None] = dict.fromkeys(self._tables)
         found = followed_tables(self._server)
         now |= found.fit

@@ -318,6 +318,44 @@ async def test_statements_that_write_other_databases_copy_nothing(sql_server: Sq
 
 
 @pytest.mark.system
+async def test_a_user_that_may_see_triggers_knows_what_a_heartbeat_writes(
+    mariadb: SqlServer,
+) -> None:
+    mariadb.execute(
+        "DROP DATABASE IF EXISTS percona",
+        "CREATE DATABASE percona",
+        "CREATE TABLE percona.heartbeat (id INT PRIMARY KEY, ts INT)",
+        "CREATE TABLE mysql.rds_heartbeat2 (id INT PRIMARY KEY, ts INT)",
+        "CREATE TABLE shop.a (id INT PRIMARY KEY)",
+        "INSERT INTO shop.a VALUES (1)",
+        "CREATE OR REPLACE USER reader IDENTIFIED BY 'secret'",
+        "GRANT SELECT ON shop.* TO reader",
+        "GRANT BINLOG MONITOR, REPLICATION SLAVE ON *.* TO reader",
+    )
+    beats = "REPLACE INTO {} VALUES (1, UNIX_TIMESTAMP(NOW()))"
+    target = MemoryTarget()
+    try:
+        async with following(mariadb, target, user="reader", password="secret") as running:
+            await running.settle()
+            for grant, table, copies in (
+                (None, "mysql.rds_heartbeat2", 0),
+                (None, "percona.heartbeat", 1),
+                ("GRANT SELECT, TRIGGER ON percona.* TO reader", "percona.heartbeat", 0),
+            ):
+                mariadb.execute(*([grant] if grant else []))
+                target.made.clear()
+                await _run_apart(
+                    mariadb, "SET SESSION binlog_format = 'STATEMENT'", beats.format(table)
+                )
+                await running.settle()
+                assert len(target.made) == copies, (grant, table)
+    finally:
+        mariadb.execute(
+            "DROP USER reader", "DROP DATABASE percona", "DROP TABLE mysql.rds_heartbeat2"
+        )
+
+
+@pytest.mark.system
 async def test_a_trigger_that_writes_a_followed_table_is_not_missed(sql_server: SqlServer) -> None:
     sql_server.execute(
         "DROP DATABASE IF EXISTS percona",
