@@ -196,21 +196,29 @@ def _probe(server: Server, table: SourceTable) -> None:
     """Read no row of a table, as a snapshot does: rights and the key's index are seen so."""
     terms = ", ".join(select_term(column) for column in table.columns)
     index = quoted(table.key_index)
+    # A table that is locked for long must not hold up the others: it is found out later.
+    server.rows(f"SET lock_wait_timeout = {PROBE_S}")
     try:
         server.rows(
             f"SELECT {terms} FROM {quoted(table.database)}.{quoted(table.name)}"
             f" FORCE INDEX ({index}) LIMIT 0"
         )
     except pymysql.err.MySQLError as error:
-        if not error.args or error.args[0] != _NO_INDEX:
+        code = error.args[0] if error.args else 0
+        if code == _NO_INDEX:
+            raise _Refused(
+                f"the index {table.key_index} of its key is invisible, or ignored",
+                "Make the index visible, or name the columns of another one under 'keys'.",
+            ) from error
+        if code != _LOCKED:
             raise
-        raise _Refused(
-            f"the index {table.key_index} of its key is invisible, or ignored",
-            "Make the index visible, or name the columns of another one under 'keys'.",
-        ) from error
+    finally:
+        server.rows("SET lock_wait_timeout = DEFAULT")
 
 
-_NO_INDEX = 1176
+_LOCKED, _NO_INDEX = 1205, 1176
+PROBE_S = 1
+"""How long a lock is waited for."""
 
 
 def _described(

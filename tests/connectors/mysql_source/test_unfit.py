@@ -253,3 +253,22 @@ async def test_rows_of_a_shape_that_is_gone_copy_their_table_alone(mariadb: SqlS
         await running.settle()
     assert plain(target.rows["a"]) == {(1,): {"x": 1, "y": "y" * 200}, (2,): {"x": 2, "y": "z"}}
     assert {row.table for row in target.made} == {"a"}
+
+
+async def test_a_table_that_is_locked_holds_up_no_other(sql_server: SqlServer) -> None:
+    sql_server.execute(
+        "CREATE TABLE shop.a (id INT PRIMARY KEY)",
+        "CREATE TABLE shop.b (id INT PRIMARY KEY)",
+        "INSERT INTO shop.a VALUES (1)",
+        "INSERT INTO shop.b VALUES (1)",
+    )
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+    with sql_server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("LOCK TABLES shop.a WRITE")
+        async with following(sql_server, target) as running:
+            sql_server.execute("INSERT INTO shop.b VALUES (2)")
+            await running.settle()
+            assert plain(target.rows["b"]) == {(1,): {}, (2,): {}}
+        cursor.execute("UNLOCK TABLES")
