@@ -25,12 +25,13 @@ __all__ = [
     "FORBIDDEN",
     "IN_USE",
     "REFUSED",
-    "UNPUBLISHED",
     "UNREADABLE",
     "Lines",
+    "LogUnreadable",
     "Server",
     "Slot",
     "connected",
+    "decoding",
     "quoted",
     "quoted_name",
     "translated",
@@ -46,9 +47,6 @@ CHANGED = (
 
 REFUSED = (psycopg2.ProgrammingError, psycopg2.InternalError, psycopg2.NotSupportedError)
 """What a statement fails with that will fail again, because of what it is about."""
-
-UNPUBLISHED = psycopg2.errors.UndefinedObject
-"""What the stream fails with where the publication was not there when the log was written."""
 
 UNREADABLE = psycopg2.DataError
 """What a statement fails with that gives a text for a value that its type can't have."""
@@ -78,6 +76,25 @@ class Slot(NamedTuple):
 
     confirmed: int
     lost: bool
+
+
+class LogUnreadable(Unavailable):
+    """The server can't decode what a slot has: the publication was not there when it was written.
+
+    Up to PostgreSQL 17 it fails then, each time.
+    """
+
+
+@contextmanager
+def decoding(settings: SourceSettings) -> Iterator[None]:
+    """Raise LogUnreadable where reading the stream fails for want of the publication."""
+    try:
+        yield
+    except psycopg2.DatabaseError as error:
+        # The library gives no code for what ends a stream.
+        if f'publication "{settings.publication}" does not exist' in str(error):
+            raise LogUnreadable(f"The log of the slot can't be read: {_text(error)}") from error
+        raise
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from rowtide.connectors.postgres.look import Look, look, make_targets, note_tabl
 from rowtide.connectors.postgres.position import Checkpoint, lsn_text
 from rowtide.connectors.postgres.report import TableReport
 from rowtide.connectors.postgres.requirements import check
-from rowtide.connectors.postgres.server import UNPUBLISHED, Server, translated
+from rowtide.connectors.postgres.server import LogUnreadable, Server, translated
 from rowtide.connectors.postgres.settings import SourceSettings, parsed_settings
 from rowtide.connectors.postgres.side import PostgresSide
 from rowtide.connectors.postgres.stream import Piece, Shared, Stream, weight
@@ -116,10 +116,10 @@ class PostgresSource(ServerSource[Server]):
             report = self._report = TableReport(checkpoint)
             try:
                 await self._one_life(target, checkpoint, sessions, report)
-            except UNPUBLISHED as error:
+            except LogUnreadable:
                 checkpoint.publication = UNREADABLE_LOG
                 await target.keep(checkpoint.encoded())
-                raise Unavailable(f"The slot's log can't be read: {error}") from error
+                raise
             finally:
                 self._report = None
                 await asyncio.shield(asyncio.to_thread(sessions.close))

@@ -20,7 +20,7 @@ from rowtide.connectors.postgres import messages
 from rowtide.connectors.postgres.messages import Begin, Relation
 from rowtide.connectors.postgres.position import AFTER_ALL_CHANGES, prefix
 from rowtide.connectors.postgres.rows import RowDecoder
-from rowtide.connectors.postgres.server import Server, connected
+from rowtide.connectors.postgres.server import Server, connected, decoding
 from rowtide.connectors.postgres.tables import SourceTable, read_table
 from rowtide.connectors.postgres.unfit import NOTHING, Unfit
 from rowtide.connectors.rows import SourceRow
@@ -181,16 +181,21 @@ class Stream:
         self._waker.close()
 
     def run(self) -> None:
-        """Read until ``close``."""
-        try:
-            while not self._closed:
-                self._read_what_is_here()
-                self._hand_over()
-                self.passed = self._cursor.wal_end
-                self._tell()
-                select.select([self._connection, self._woken], [], [], FEEDBACK_S)
-        finally:
-            self._tell(at_once=True)
+        """Read until ``close``. Raises ``LogUnreadable``."""
+        # The last reply fails, too, with the reason for which the stream has ended.
+        with decoding(self._server.settings):
+            try:
+                self._read_on()
+            finally:
+                self._tell(at_once=True)
+
+    def _read_on(self) -> None:
+        while not self._closed:
+            self._read_what_is_here()
+            self._hand_over()
+            self.passed = self._cursor.wal_end
+            self._tell()
+            select.select([self._connection, self._woken], [], [], FEEDBACK_S)
 
     def _read_what_is_here(self) -> None:
         read = self._cursor.read_message
