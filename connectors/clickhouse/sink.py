@@ -22,8 +22,9 @@ from rowtide.connectors.clickhouse import statements
 from rowtide.connectors.clickhouse.native_format import NativeColumn, encoded
 from rowtide.connectors.clickhouse.server import ClickhouseRefused, Server
 from rowtide.connectors.columnar import presentation
+from rowtide.connectors.columnar.declared_types import plain_value
 from rowtide.connectors.columnar.gathering import Gathering
-from rowtide.connectors.columnar.layout import Cells, Column, Layout, Seen, cells_of, within_limit
+from rowtide.connectors.columnar.layout import Cells, Column, Layout, Seen, writable_rows
 from rowtide.connectors.columnar.settling import floors_of, settled
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.floors import Floor, Floors
@@ -158,9 +159,7 @@ class ClickhouseSink:
         new = floors_of(batches)
         floors = self._floors.raised(new) if new else self._floors
         rows: Sequence[SinkRow] = settled(batches, floors)
-        rows, cells, refused = within_limit(
-            rows, cells_of(rows), self._layout, self._settings.columns_max
-        )
+        rows, cells, refused = writable_rows(rows, self._layout, self._settings.columns_max)
         await self._make_columns(cells)
         if new:
             await self._insert_floors(new)
@@ -205,7 +204,9 @@ class ClickhouseSink:
         for seen, cell_values in cells.items():
             found = self._layout.find(seen)
             assert found is not None, "columns are made before they are written"
-            block.append(NativeColumn(found.place, statements.TYPES[found.kind], cell_values))
+            # No types are declared for this sink, so that values are as rowtide has them.
+            plain = [plain_value(value) for value in cell_values]
+            block.append(NativeColumn(found.place, statements.TYPES[found.kind], plain))
         await self._insert_block(statements.rows(self._view), block)
 
     async def _insert_floors(self, floors: Sequence[Floor]) -> None:

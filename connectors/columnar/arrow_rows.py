@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rowtide.connectors.columnar.declared_types import plain_value, type_of_kind
 from rowtide.connectors.columnar.layout import Cells, Kind, Layout
 from rowtide.connectors.rows import SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow
@@ -25,12 +26,22 @@ _TYPES: Mapping[Kind, Any] = {
     "text": pa.string(),
     "binary": pa.binary(),
 }
+_LOGICAL_TYPES: Mapping[str, Any] = {
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
 _KEY_TYPES = {schema.INTEGER: pa.int64(), schema.STRING: pa.string(), schema.BINARY: pa.binary()}
 
 
 def type_of(kind: Kind) -> Any:
     """Return the Arrow type of a kind of values."""
-    return _TYPES[kind]
+    declared = type_of_kind(kind)
+    if declared is None:
+        return _TYPES[kind]
+    if declared.word == "decimal":
+        return pa.decimal128(declared.precision, declared.scale)
+    return _LOGICAL_TYPES[declared.word]
 
 
 def key_types(table: TableShape) -> list[Any]:
@@ -50,7 +61,7 @@ def arrow_rows(rows: Sequence[SinkRow], cells: Cells, layout: Layout, table: Tab
     for seen, values in cells.items():
         column = layout.find(seen)
         assert column is not None, "columns are made before they are written"
-        columns[column.place] = pa.array(values, _TYPES[column.kind])
+        columns[column.place] = pa.array(values, type_of(column.kind))
     return pa.table(columns)
 
 
@@ -67,7 +78,11 @@ def held_rows(found: Any, layout: Layout) -> list[HeldRow]:
         HeldRow(
             key,
             stamps[place],
-            {name: values[place] for name, values in columns if values[place] is not None},
+            {
+                name: value
+                for name, values in columns
+                if (value := plain_value(values[place])) is not None
+            },
         )
         for place, key in enumerate(keys)
     ]

@@ -10,7 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from rowtide.connectors.columnar.declared_types import (
+    DeclaredTypes,
+    normal_columns,
+    refuse_key_columns,
+)
 from rowtide.connectors.columnar.gathering import Gathering, Pace
+from rowtide.connectors.columnar.layout import NO_TYPES
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.connectors.sink import HeldRow
 from rowtide.core.variant import Scalar
@@ -36,6 +42,7 @@ class BlockingSink:
     """The sink of the rows that ``make`` gives for a table.
 
     ``after`` is called in the thread after each commit, before it is told to those who wait.
+    ``types`` are those that ``make``'s rows convert attributes to.
     """
 
     def __init__(
@@ -43,9 +50,12 @@ class BlockingSink:
         make: Callable[[TableShape], BlockingRows],
         pace: Pace,
         after: Callable[[], None] = lambda: None,
+        *,
+        types: DeclaredTypes = NO_TYPES,
     ) -> None:
         self._make = make
         self._after = after
+        self._types = types
         self._gathering = Gathering(self._commit, pace)
         self._rows: BlockingRows | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -53,6 +63,7 @@ class BlockingSink:
     async def open(self, table: TableShape) -> None:
         """Make what is missing at the target."""
         await self.close()
+        refuse_key_columns(self._types, table)
         rows = self._rows = self._make(table)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=type(rows).__name__)
         await self._in_thread(rows.open)
@@ -62,13 +73,15 @@ class BlockingSink:
         return await self._gathering.apply(batch)
 
     def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """Return the columns as they are: each kind of value is kept as what it is."""
-        return columns
+        """Return the columns as they are, with declared types in one form of each value."""
+        return normal_columns(self._types, columns)
 
     async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return living rows in order."""
         rows = self._opened()
-        return await self._in_thread(lambda: rows.held(begin, end, limit))
+        found = await self._in_thread(lambda: rows.held(begin, end, limit))
+        # Values from before the setting are those of other kinds, and in any form.
+        return [row._replace(columns=normal_columns(self._types, row.columns)) for row in found]
 
     async def close(self) -> None:
         """Finish what is being committed, and let go of the target."""

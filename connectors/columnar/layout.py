@@ -2,9 +2,10 @@
 
 Attributes come as they come: any name, and a value of another kind in every row. A column elsewhere
 has one name and one type for good. So an attribute has a column for each kind of value that it was
-ever seen with. No value is ever converted, no column is ever rewritten, and what is read back is
-exactly what was written; how people see an attribute of several kinds is another matter
-(``presentation.py``).
+ever seen with. No column is ever rewritten, and what is read back is exactly what was written; how
+people see an attribute of several kinds is another matter (``presentation.py``). Values are
+converted only where the settings declare an attribute's type, and without loss
+(``declared_types.py``). Such an attribute has a column of that type, beside those of other kinds.
 
 A target says what its columns may be called (``Naming``). ``first_come`` is for those that can note
 a new column in the same step: the first kind takes the attribute's name, a later one is called
@@ -15,26 +16,37 @@ by its kind too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple
 
+from rowtide.connectors.columnar.declared_types import (
+    DeclaredTypes,
+    LogicalType,
+    LogicalValue,
+    type_of_kind,
+)
 from rowtide.connectors.rows import Refused, SinkRow, TableShape
 from rowtide.core.variant import Scalar
 
 __all__ = [
     "KINDS",
-    "TYPES",
+    "NO_TYPES",
     "Cells",
     "Column",
     "Kind",
     "Layout",
     "Naming",
     "Seen",
+    "Value",
     "cells_of",
     "first_come",
-    "within_limit",
+    "is_kind",
+    "kind_of",
+    "writable_rows",
 ]
 
-Kind = Literal["integer", "double", "boolean", "text", "binary"]
+Kind = str
+"""One of ``KINDS``, or that of a declared type, such as "decimal_10_2"."""
 KINDS: Mapping[type, Kind] = {
     int: "integer",
     float: "double",
@@ -43,11 +55,15 @@ KINDS: Mapping[type, Kind] = {
     bytes: "binary",
 }
 
-Seen = tuple[str, type]
-"""An attribute and the type of a value that it was seen with."""
-Cells = dict[Seen, list[Scalar | None]]
+Seen = tuple[str, type | LogicalType]
+"""An attribute and the type of a value that it was seen with, or the type declared for it."""
+Value = Scalar | LogicalValue | None
+Cells = dict[Seen, list[Value]]
 """Values by attribute and type, one for each row; None where a row has none of that type."""
 
+NO_TYPES: DeclaredTypes = MappingProxyType({})
+SHOWN_MAX = 60
+"""Characters of a refused value that are told."""
 
 Naming = Callable[[str, str], Iterator[str]]
 """Gives what a column may be called, best first, for a name and a kind ("key" for the key's)."""
@@ -95,11 +111,11 @@ class Layout:
     def hold(self, column: Column) -> None:
         """Take note of a column that the target has."""
         self._taken.add(self._fold(column.place))
-        self._columns[column.name, TYPES[column.kind]] = column
+        self._columns[column.name, _type_of(column.kind)] = column
 
     def add(self, seen: Seen) -> Column:
         """Name a column for values of a type of an attribute, and hold it."""
-        name, kind = seen[0], KINDS[seen[1]]
+        name, kind = seen[0], kind_of(seen)
         column = Column(name, kind, self._take(name, kind))
         self._columns[seen] = column
         return column
@@ -112,41 +128,81 @@ class Layout:
         raise AssertionError(f"no name is left for {name!r}")
 
 
-TYPES: Mapping[Kind, type] = {kind: python for python, kind in KINDS.items()}
+_TYPES: Mapping[Kind, type] = {kind: python for python, kind in KINDS.items()}
 
 
-def cells_of(rows: Sequence[SinkRow]) -> Cells:
-    """Return the values of rows by attribute and type."""
+def kind_of(seen: Seen) -> Kind:
+    """Return the kind of the column that holds such values."""
+    kind = seen[1]
+    return kind.kind if isinstance(kind, LogicalType) else KINDS[kind]
+
+
+def is_kind(kind: str) -> bool:
+    """True if a column can be of this kind."""
+    return kind in _TYPES or type_of_kind(kind) is not None
+
+
+def cells_of(rows: Sequence[SinkRow], types: DeclaredTypes = NO_TYPES) -> Cells:
+    """Return the values of rows by attribute and type; those of a declared type fit it."""
     cells: Cells = {}
     for place, row in enumerate(rows):
         if row.columns:
             for name, value in row.columns.items():
-                values = cells.get((name, value.__class__))
+                declared = types.get(name)
+                seen = (name, declared or value.__class__)
+                values = cells.get(seen)
                 if values is None:
-                    values = cells[name, value.__class__] = [None] * len(rows)
-                values[place] = value
+                    values = cells[seen] = [None] * len(rows)
+                values[place] = value if declared is None else declared.convert(value)
     return cells
 
 
-def within_limit(
-    rows: Sequence[SinkRow], cells: Cells, layout: Layout, columns_max: int
+def writable_rows(
+    rows: Sequence[SinkRow], layout: Layout, columns_max: int, types: DeclaredTypes = NO_TYPES
 ) -> tuple[Sequence[SinkRow], Cells, list[Refused]]:
-    """Return the rows, and their cells, that need no more than so many columns; refuse others."""
+    """Return the rows that the target can take, with their cells; refuse the others.
+
+    Refused are values that do not fit their declared type, and rows that would need more columns
+    than ``columns_max``.
+    """
+    unfit = [(row, _unfit(row, types)) for row in rows] if types else []
+    refused = [Refused(row, reason) for row, reason in unfit if reason]
+    if refused:
+        rows = [row for row, reason in unfit if not reason]
+    cells = cells_of(rows, types)
     missing = [seen for seen in cells if layout.find(seen) is None]
     surplus = missing[max(0, columns_max - len(layout)) :]
     if not surplus:
-        return rows, cells, []
+        return rows, cells, refused
     too_many = {place for seen in surplus for place in _places(cells[seen])}
     reason = (
         f"The table would need more than {columns_max} columns at the target (columns_max): "
         f"it has {len(layout)}, and this row brings others, such as {surplus[0][0]!r}."
     )
     kept = [row for place, row in enumerate(rows) if place not in too_many]
-    refused = [Refused(rows[place], reason) for place in sorted(too_many)]
-    return kept, cells_of(kept), refused
+    refused += [Refused(rows[place], reason) for place in sorted(too_many)]
+    return kept, cells_of(kept, types), refused
 
 
-def _places(values: Sequence[Scalar | None]) -> Iterator[int]:
+def _type_of(kind: Kind) -> type | LogicalType:
+    found = _TYPES.get(kind) or type_of_kind(kind)
+    assert found is not None, kind
+    return found
+
+
+def _unfit(row: SinkRow, types: DeclaredTypes) -> str:
+    """Return why the target can't take a row, an empty text where it can."""
+    columns = row.columns or {}
+    for name in types.keys() & columns.keys():
+        try:
+            types[name].convert(columns[name])
+        except ValueError as error:
+            shown = repr(columns[name])[:SHOWN_MAX]
+            return f"`columns` gives {name!r} a type that {shown} does not fit: {error}."
+    return ""
+
+
+def _places(values: Sequence[Value]) -> Iterator[int]:
     return (place for place, value in enumerate(values) if value is not None)
 
 

@@ -22,7 +22,7 @@ import duckdb
 
 from rowtide.connectors.columnar import presentation
 from rowtide.connectors.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows
-from rowtide.connectors.columnar.layout import KINDS, Cells, Column, Layout, cells_of, within_limit
+from rowtide.connectors.columnar.layout import Cells, Column, Layout, Seen, kind_of, writable_rows
 from rowtide.connectors.columnar.settling import floors_of, settled
 from rowtide.connectors.duckdb import statements
 from rowtide.connectors.fields import SettingsRefused
@@ -85,9 +85,7 @@ class Database:
             new = floors_of(batches)
             floors = self._floors.raised(new) if new else self._floors
             rows: Sequence[SinkRow] = settled(batches, floors)
-            rows, cells, refused = within_limit(
-                rows, cells_of(rows), self._layout, self._columns_max
-            )
+            rows, cells, refused = writable_rows(rows, self._layout, self._columns_max)
             self._write(rows, cells, new, floors)
             self._floors = floors
         return refused
@@ -188,7 +186,7 @@ class Database:
             if new:
                 self._keep_floors(new, floors)
 
-    def _widen(self, missing: Sequence[tuple[str, type]]) -> None:
+    def _widen(self, missing: Sequence[Seen]) -> None:
         """Add columns where DuckDB's own log has nothing before them and nothing after.
 
         A log with both rows and a new column is read wrongly after a kill: 2.0.0 loses a text that
@@ -200,13 +198,13 @@ class Database:
             self._show()
         self._connection.execute("CHECKPOINT")
 
-    def _add_columns(self, missing: Sequence[tuple[str, type]]) -> None:
+    def _add_columns(self, missing: Sequence[Seen]) -> None:
         rows = statements.names(self._view)[0]
         for seen in missing:
             column = self._layout.add(seen)
             self._connection.execute(statements.add_column(self._view, column))
             self._remember([(rows, *column)])
-        added = {seen[0] for seen in missing if KINDS[seen[1]] in ("integer", "double")}
+        added = {seen[0] for seen in missing if kind_of(seen) in ("integer", "double")}
         for column in presentation.mixed_numbers(self._layout):
             if column.name in added:
                 self._judge(column)

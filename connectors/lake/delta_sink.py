@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rowtide.connectors.columnar.blocking_sink import BlockingSink
+from rowtide.connectors.columnar.declared_types import DeclaredTypes, declared_types
 from rowtide.connectors.columnar.gathering import Pace
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.lake.delta_table import DeltaRows
@@ -22,6 +23,9 @@ __all__ = ["DeltaSettings", "DeltaSink", "make_sink"]
 
 ROWS_ENOUGH = 100
 """So many waiting rows are committed at once; fewer wait for ``commit_every_ms``."""
+
+# Delta has no type for a time of the day.
+TYPES: Mapping[str, str] = {"decimal": "decimal", "date": "date", "timestamp": "timestamp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class DeltaSettings:
     """Files are kept so long after the last version that needs them: readers may be at it."""
     columns_max: int = 1000
     """Rows that bring more are refused: each column is statistics in every entry of the log."""
+    columns: DeclaredTypes = field(default_factory=dict)
+    """In which attributes are written; others as what they are."""
 
 
 def make_sink(fields: Fields, surroundings: Surroundings) -> DeltaSink:
@@ -51,6 +57,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> DeltaSink:
             compact_every=fields.integer("compact_every", 100, least=0, most=100_000),
             keep_h=fields.integer("keep_h", 168, least=1, most=100_000),
             columns_max=fields.integer("columns_max", 1000, least=1, most=10_000),
+            columns=declared_types(fields.inner("columns"), TYPES),
         )
     )
 
@@ -68,12 +75,16 @@ class DeltaSink(BlockingSink):
         self._delta: DeltaRows | None = None
         self._commits = 0
         pace = Pace(settings.commit_every_ms / 1000, ROWS_ENOUGH)
-        super().__init__(self._new_rows, pace, self._compact)
+        super().__init__(self._new_rows, pace, self._compact, types=settings.columns)
 
     def _new_rows(self, table: TableShape) -> DeltaRows:
         settings = self._settings
         self._delta = DeltaRows(
-            settings.place, settings.storage, table, columns_max=settings.columns_max
+            settings.place,
+            settings.storage,
+            table,
+            columns_max=settings.columns_max,
+            types=settings.columns,
         )
         return self._delta
 

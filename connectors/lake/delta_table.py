@@ -20,14 +20,15 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
 from rowtide.connectors.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows, held_rows
+from rowtide.connectors.columnar.declared_types import DeclaredTypes, type_of_kind
 from rowtide.connectors.columnar.layout import (
-    KINDS,
+    NO_TYPES,
     Column,
     Kind,
     Layout,
     Seen,
-    cells_of,
-    within_limit,
+    is_kind,
+    writable_rows,
 )
 from rowtide.connectors.columnar.settling import floors_of, settled
 from rowtide.connectors.fields import SettingsRefused
@@ -56,12 +57,19 @@ class DeltaRows:
     """The rows of ``table`` in the Delta table at ``place``, with at most so many columns."""
 
     def __init__(
-        self, place: str, options: Mapping[str, str], table: TableShape, *, columns_max: int
+        self,
+        place: str,
+        options: Mapping[str, str],
+        table: TableShape,
+        *,
+        columns_max: int,
+        types: DeclaredTypes = NO_TYPES,
     ) -> None:
         self.place = place
         self._options = dict(options)
         self._table = table
         self._columns_max = columns_max
+        self._types = types
         self._delta: Any = None
         self._version = -1
         self._layout = Layout(table, lake_rows.OWN, lake_rows.NAMING)
@@ -122,7 +130,7 @@ class DeltaRows:
         new = floors_of(batches)
         floors = self._floors.raised(new) if new else self._floors
         rows: Sequence[SinkRow] = settled(batches, floors)
-        rows, cells, refused = within_limit(rows, cells_of(rows), self._layout, self._columns_max)
+        rows, cells, refused = writable_rows(rows, self._layout, self._columns_max, self._types)
         missing = [seen for seen in cells if self._layout.find(seen) is None]
         if missing:
             self._add_columns(missing)
@@ -185,7 +193,7 @@ class DeltaRows:
             kind, name = field.metadata.get(_KIND, ""), field.metadata.get(_NAME, "")
             if kind.startswith("key "):
                 keys.append((field.name, kind, name))
-            elif kind in _TYPES:
+            elif is_kind(kind):
                 layout.hold(Column(name, kind, field.name))
         wanted = [(f.name, f.metadata[_KIND], f.metadata[_NAME]) for f in self._key_fields()]
         if keys != wanted:
@@ -210,7 +218,7 @@ class DeltaRows:
         for seen in missing:
             column = self._layout.add(seen)
             noted = {_NAME: column.name, _KIND: column.kind}
-            fields.append(deltalake.Field(column.place, _TYPES[KINDS[seen[1]]], metadata=noted))
+            fields.append(deltalake.Field(column.place, _type_of(column.kind), metadata=noted))
         self._version = -1  # Until it is certain that the layout is that of the table.
         self._delta.alter.add_columns(fields)
         if self._delta.version() != before + 1:
@@ -234,6 +242,16 @@ class DeltaRows:
             yield
         except OSError as error:
             raise Unavailable(f"{self.place}: {error}") from error
+
+
+def _type_of(kind: Kind) -> str:
+    """Return Delta's name of the type of a kind of values."""
+    declared = type_of_kind(kind)
+    if declared is None:
+        return _TYPES[kind]
+    if declared.word == "decimal":
+        return f"decimal({declared.precision},{declared.scale})"
+    return declared.word
 
 
 def _highest(floors: Sequence[Floor]) -> list[Floor]:

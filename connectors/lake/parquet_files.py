@@ -27,7 +27,15 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from rowtide.connectors.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows, held_rows
-from rowtide.connectors.columnar.layout import Column, Layout, Seen, cells_of, within_limit
+from rowtide.connectors.columnar.declared_types import DeclaredTypes
+from rowtide.connectors.columnar.layout import (
+    NO_TYPES,
+    Column,
+    Layout,
+    Seen,
+    cells_of,
+    writable_rows,
+)
 from rowtide.connectors.columnar.settling import floors_of, told
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.floors import Floor, Floors
@@ -46,10 +54,18 @@ _MICROSECONDS = 1_000_000
 class ParquetFiles:
     """The changes of ``table`` in ``folder``, with at most so many columns."""
 
-    def __init__(self, folder: Path, table: TableShape, *, columns_max: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        table: TableShape,
+        *,
+        columns_max: int,
+        types: DeclaredTypes = NO_TYPES,
+    ) -> None:
         self.folder = folder
         self._table = table
         self._columns_max = columns_max
+        self._types = types
         self._layout = Layout(table, lake_rows.OWN, lake_rows.NAMING)
         self._number = 0
         """Of the newest document of columns that was read."""
@@ -67,9 +83,7 @@ class ParquetFiles:
         """Write what batches say; when this returns it is on the disk."""
         with self._translated():
             rows: Sequence[SinkRow] = told(batches)
-            rows, cells, refused = within_limit(
-                rows, cells_of(rows), self._layout, self._columns_max
-            )
+            rows, cells, refused = writable_rows(rows, self._layout, self._columns_max, self._types)
             missing = [seen for seen in cells if self._layout.find(seen) is None]
             if missing:
                 self._add_columns(missing)
@@ -106,7 +120,7 @@ class ParquetFiles:
 
     def _write(self, day: str, rows: Sequence[SinkRow], floors: Sequence[Floor]) -> None:
         schema = lake_rows.schema_of(self._layout, self._table)
-        parts = [arrow_rows(rows, cells_of(rows), self._layout, self._table)]
+        parts = [arrow_rows(rows, cells_of(rows, self._types), self._layout, self._table)]
         parts.append(lake_rows.floor_rows(floors))
         joined = pa.concat_tables([lake_rows.widened(part, schema) for part in parts])
         folder = self.folder / f"date={day}"

@@ -7,10 +7,12 @@ rows wait a moment for others. What the files say, and how to read the rows as t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rowtide.connectors.columnar.blocking_sink import BlockingSink
+from rowtide.connectors.columnar.declared_types import DeclaredTypes, declared_types
 from rowtide.connectors.columnar.gathering import Pace
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.lake.parquet_files import ParquetFiles
@@ -22,6 +24,13 @@ __all__ = ["ParquetSettings", "ParquetSink", "make_sink"]
 ROWS_ENOUGH = 100
 """So many waiting rows are written at once; fewer wait for ``file_every_ms``."""
 
+TYPES: Mapping[str, str] = {
+    "decimal": "decimal",
+    "date": "date",
+    "time": "time",
+    "timestamp": "timestamp",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ParquetSettings:
@@ -31,6 +40,8 @@ class ParquetSettings:
     file_every_ms: int = 1000
     columns_max: int = 1000
     """Rows that bring more are refused: every file describes every column."""
+    columns: DeclaredTypes = field(default_factory=dict)
+    """In which attributes are written; others as what they are."""
 
 
 def make_sink(fields: Fields, surroundings: Surroundings) -> ParquetSink:
@@ -40,6 +51,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> ParquetSink:
             folder=Path(fields.text("folder", str(Path(surroundings.folder) / "parquet"))),
             file_every_ms=fields.integer("file_every_ms", 1000, least=0, most=3_600_000),
             columns_max=fields.integer("columns_max", 1000, least=1, most=10_000),
+            columns=declared_types(fields.inner("columns"), TYPES),
         )
     )
 
@@ -53,6 +65,9 @@ class ParquetSink(BlockingSink):
 
     def __init__(self, settings: ParquetSettings) -> None:
         def make(table: TableShape) -> ParquetFiles:
-            return ParquetFiles(settings.folder, table, columns_max=settings.columns_max)
+            return ParquetFiles(
+                settings.folder, table, columns_max=settings.columns_max, types=settings.columns
+            )
 
-        super().__init__(make, Pace(settings.file_every_ms / 1000, ROWS_ENOUGH))
+        pace = Pace(settings.file_every_ms / 1000, ROWS_ENOUGH)
+        super().__init__(make, pace, types=settings.columns)
