@@ -7,15 +7,17 @@
     counts and lengths are unsigned LEB128; numbers are little-endian
 
 Every version reads and writes it, it costs no parsing by rows, and carries any bytes and doubles.
-The types are those that the sink makes, no others.
+The types are those that the sink makes, no others. Decimals, dates and times are integers here
+(``stored_types.py``).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+from rowtide.connectors.clickhouse.stored_types import width
 from rowtide.core.variant import Scalar
 
 __all__ = ["Block", "NativeColumn", "decoded", "encoded"]
@@ -92,6 +94,14 @@ class _Reader:
             return [None if a else value for a, value in zip(absent, values, strict=True)]
         if kind == "String":
             return [self.string() for _ in range(rows)]
+        integers = width(kind)
+        if integers is not None:
+            count, signed = integers
+            taken = self._take(rows * count)
+            return [
+                int.from_bytes(taken[at : at + count], "little", signed=signed)
+                for at in range(0, len(taken), count)
+            ]
         packing = struct.Struct(f"<{rows}{_PACKED[kind]}")
         return packing.unpack(self._take(packing.size))
 
@@ -104,6 +114,11 @@ class _Reader:
 
 
 def _packed(kind: str, values: Values) -> bytes:
+    integers = width(kind)
+    if integers is not None:
+        count, signed = integers
+        numbers = cast(Sequence[int], values)
+        return b"".join([number.to_bytes(count, "little", signed=signed) for number in numbers])
     if kind != "String":
         return struct.pack(f"<{len(values)}{_PACKED[kind]}", *values)
     written: list[bytes] = []

@@ -21,10 +21,28 @@ from dataclasses import dataclass, field
 from rowtide.connectors.clickhouse import statements
 from rowtide.connectors.clickhouse.native_format import NativeColumn, encoded
 from rowtide.connectors.clickhouse.server import ClickhouseRefused, Server
+from rowtide.connectors.clickhouse.stored_types import (
+    WORDS,
+    held_value,
+    server_type,
+    stored_values,
+)
 from rowtide.connectors.columnar import presentation
-from rowtide.connectors.columnar.declared_types import plain_value
+from rowtide.connectors.columnar.declared_types import (
+    DeclaredTypes,
+    declared_types,
+    normal_columns,
+    refuse_key_columns,
+)
 from rowtide.connectors.columnar.gathering import Gathering
-from rowtide.connectors.columnar.layout import Cells, Column, Layout, Seen, writable_rows
+from rowtide.connectors.columnar.layout import (
+    Cells,
+    Column,
+    Layout,
+    Seen,
+    is_kind,
+    writable_rows,
+)
 from rowtide.connectors.columnar.settling import floors_of, settled
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.floors import Floor, Floors
@@ -56,6 +74,8 @@ class ClickhouseSettings:
     """For one query. An insert that takes longer is made again."""
     columns_max: int = 1000
     """Rows that bring more are refused: each column is files of its own in every part."""
+    columns: DeclaredTypes = field(default_factory=dict)
+    """In which attributes are written; others as what they are."""
 
 
 def make_sink(fields: Fields, surroundings: Surroundings) -> ClickhouseSink:
@@ -76,6 +96,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> ClickhouseSink:
             password=fields.text("password", ""),
             time_s=fields.integer("time_s", 60, least=1, most=3600),
             columns_max=fields.integer("columns_max", 1000, least=1, most=10000),
+            columns=declared_types(fields.inner("columns"), WORDS),
         )
     )
 
@@ -98,6 +119,7 @@ class ClickhouseSink:
         """Make database, tables and view where they are missing."""
         await self.close()
         settings = self._settings
+        refuse_key_columns(settings.columns, table)
         self._table, self._view = table, settings.view or table.name
         self._server = Server(
             settings.url,
@@ -107,6 +129,7 @@ class ClickhouseSink:
             time_s=settings.time_s,
         )
         await self._make_database()
+        await self._check_types()
         layout = self._new_layout()
         for statement in statements.create(
             self._view, layout, table, settings=await self._table_settings()
@@ -123,8 +146,8 @@ class ClickhouseSink:
         return await self._gathering.apply(batch)
 
     def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """Return the columns as they are: each kind of value is kept as what it is."""
-        return columns
+        """Return the columns as they are, with declared types in one form of each value."""
+        return normal_columns(self._settings.columns, columns)
 
     async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return living rows in order."""
@@ -136,7 +159,7 @@ class ClickhouseSink:
         if not found:
             return []
         columns = [
-            (column.name, [_value(column, value) for value in found[column.place]])
+            (column.name, [held_value(column, value) for value in found[column.place]])
             for column in layout
         ]
         every = zip(found[statements.KEY], found[statements.STAMP], strict=True)
@@ -146,7 +169,9 @@ class ClickhouseSink:
             assert isinstance(stamp, int), "an UInt64 column"
             # An attribute may have several columns; a row has a value in one of them at most.
             values = {n: value for n, held in columns if (value := held[at]) is not None}
-            rows.append(HeldRow(key, stamp, values))
+            # Values from before the setting are those of other kinds, and in any form.
+            normal = normal_columns(self._settings.columns, values)
+            rows.append(HeldRow(key, stamp, normal))
         return rows
 
     async def close(self) -> None:
@@ -159,7 +184,9 @@ class ClickhouseSink:
         new = floors_of(batches)
         floors = self._floors.raised(new) if new else self._floors
         rows: Sequence[SinkRow] = settled(batches, floors)
-        rows, cells, refused = writable_rows(rows, self._layout, self._settings.columns_max)
+        rows, cells, refused = writable_rows(
+            rows, self._layout, self._settings.columns_max, self._settings.columns
+        )
         await self._make_columns(cells)
         if new:
             await self._insert_floors(new)
@@ -204,9 +231,8 @@ class ClickhouseSink:
         for seen, cell_values in cells.items():
             found = self._layout.find(seen)
             assert found is not None, "columns are made before they are written"
-            # No types are declared for this sink, so that values are as rowtide has them.
-            plain = [plain_value(value) for value in cell_values]
-            block.append(NativeColumn(found.place, statements.TYPES[found.kind], plain))
+            stored = stored_values(seen, cell_values)
+            block.append(NativeColumn(found.place, statements.column_type(found.kind), stored))
         await self._insert_block(statements.rows(self._view), block)
 
     async def _insert_floors(self, floors: Sequence[Floor]) -> None:
@@ -248,9 +274,8 @@ class ClickhouseSink:
         }
         for place in there:
             kind, name = noted.get(place, ("", ""))
-            for known in statements.TYPES:
-                if kind == known:
-                    layout.hold(Column(name, known, place))
+            if is_kind(kind):
+                layout.hold(Column(name, kind, place))
         self._layout = layout
 
     async def _know_table(self) -> None:
@@ -351,6 +376,17 @@ class ClickhouseSink:
                 f"CREATE DATABASE IF NOT EXISTS {statements.quoted(name)}", settings=elsewhere
             )
 
+    async def _check_types(self) -> None:
+        """Refuse declared types that the server does not have, before anything is made of them."""
+        for name, declared in self._settings.columns.items():
+            try:
+                await self._asked().run(statements.knows_type(declared))
+            except ClickhouseRefused as error:
+                raise SettingsRefused(
+                    f"`columns` declares {server_type(declared)} for {name!r}, and the server "
+                    f"does not have it: {error}"
+                ) from error
+
     async def _table_settings(self) -> str:
         """Return the settings that make an insert durable, where the server knows them."""
         text = (await self._asked().run("SELECT version()")).decode()
@@ -377,11 +413,3 @@ def _texts(found: Mapping[str, Sequence[Scalar | None]]) -> dict[str, list[str]]
         name: [value.decode() for value in values if isinstance(value, bytes)]
         for name, values in found.items()
     }
-
-
-def _value(column: Column, value: Scalar | None) -> Scalar | None:
-    if value is None:
-        return None
-    if column.kind == "boolean":
-        return bool(value)
-    return value.decode() if column.kind == "text" and isinstance(value, bytes) else value

@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
+from rowtide.connectors.clickhouse.stored_types import server_type
+from rowtide.connectors.columnar.declared_types import LogicalType, type_of_kind
 from rowtide.connectors.columnar.layout import Column, Kind, Layout, first_come
 from rowtide.connectors.columnar.presentation import EXACT_MAX, Shown
 from rowtide.connectors.floors import Floor
@@ -28,8 +30,8 @@ __all__ = [
     "KEY",
     "NAMING",
     "STAMP",
-    "TYPES",
     "add_column",
+    "column_type",
     "columns",
     "covers",
     "create",
@@ -37,6 +39,7 @@ __all__ = [
     "held",
     "key_notes",
     "key_type",
+    "knows_type",
     "large",
     "noted",
     "notes",
@@ -47,7 +50,7 @@ __all__ = [
 
 KEY, STAMP, DELETED = "_rowtide_key", "_rowtide_stamp", "_rowtide_deleted"
 
-TYPES: Mapping[Kind, str] = {
+_TYPES: Mapping[Kind, str] = {
     "integer": "Nullable(Int64)",
     "double": "Nullable(Float64)",
     "boolean": "Nullable(UInt8)",
@@ -153,9 +156,20 @@ def noted(view: str) -> str:
     return f"SELECT DISTINCT place, kind, name FROM {notes(view)} ORDER BY place, kind, name"
 
 
+def column_type(kind: Kind) -> str:
+    """Return the type of an attribute's column."""
+    declared = type_of_kind(kind)
+    return _TYPES[kind] if declared is None else f"Nullable({server_type(declared)})"
+
+
+def knows_type(declared: LogicalType) -> str:
+    """Return what a server refuses that does not have a type."""
+    return f"SELECT toTypeName(CAST(NULL AS {column_type(declared.kind)}))"
+
+
 def add_column(view: str, column: Column) -> str:
     """Return what adds a column of an attribute."""
-    return f"ALTER TABLE {rows(view)} ADD COLUMN {quoted(column.place)} {TYPES[column.kind]}"
+    return f"ALTER TABLE {rows(view)} ADD COLUMN {quoted(column.place)} {column_type(column.kind)}"
 
 
 def end_rows(view: str, layout: Layout, table: TableShape, floor: Floor) -> str:

@@ -32,6 +32,14 @@ VALUES: dict[str, st.SearchStrategy[Scalar]] = {
     "Float64": st.floats(allow_nan=False),
     "UInt8": st.integers(0, 255),
     "String": st.binary(max_size=200),
+    "Decimal(9, 2)": st.integers(-(2**31), 2**31 - 1),
+    "Decimal(18, 4)": st.integers(-(2**63), 2**63 - 1),
+    "Decimal(38, 10)": st.integers(-(2**127), 2**127 - 1),
+    "Date": st.integers(0, 2**16 - 1),
+    "Date32": st.integers(-(2**31), 2**31 - 1),
+    "DateTime": st.integers(0, 2**32 - 1),
+    "DateTime('UTC')": st.integers(0, 2**32 - 1),
+    "DateTime64(3, 'UTC')": st.integers(-(2**63), 2**63 - 1),
 }
 COLUMNS = st.sampled_from([*VALUES]).flatmap(
     lambda kind: st.tuples(
