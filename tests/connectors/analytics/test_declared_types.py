@@ -177,6 +177,23 @@ async def test_a_type_that_is_declared_later_stands_beside_what_was_there(
     assert found.schema.field("amount__decimal_12_2").type == pa.decimal128(12, 2)
 
 
+async def test_rows_that_come_again_as_of_their_stamps_have_the_types_of_now(
+    tmp_path: Path,
+) -> None:
+    rows: dict[int, Columns] = {0: {"amount": "1.5"}, 1: {"amount": 7}, 2: {"amount": "x"}}
+    for types in ({}, {"amount": "DECIMAL(10,2)"}):
+        sink = made("delta", tmp_path, types)
+        await sink.open(SHAPE)
+        refused = await sink.apply(batch(rows))
+        assert [told.row.key for told in refused] == [KEYS[2]] * len(types)
+        assert await unequal(sink, rows) == set()
+        await sink.close()
+    found = seen("delta", tmp_path)
+    assert found["amount__decimal_10_2"].to_pylist() == [Decimal("1.50"), Decimal("7.00"), None]
+    assert found["amount"].to_pylist() == [None, None, "x"]
+    assert found["amount__integer"].to_pylist() == [None, None, None]
+
+
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 async def test_a_key_column_has_no_type_of_its_own(kind: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsRefused, match="`columns` has Number, of the key of Orders"):

@@ -41,11 +41,12 @@ def processes(server: Ready, tmp_path: Path) -> Iterator[ConnectorProcesses]:
 
 
 def settings(kind: str, folder: Path, request: pytest.FixtureRequest) -> dict[str, object]:
+    columns = {"amount": "DECIMAL(10,2)"}
     if kind == "clickhouse":
         clickhouse: Clickhouse = request.getfixturevalue("clickhouse")
-        return {"kind": kind, "url": clickhouse.url}
+        return {"kind": kind, "url": clickhouse.url, "columns": columns}
     place = {"duckdb": "file", "delta": "place", "parquet": "folder"}[kind]
-    return {"kind": kind, place: str(folder / f"rows.{kind}")}
+    return {"kind": kind, place: str(folder / f"rows.{kind}"), "columns": columns}
 
 
 def verify(server: Ready, table: str, name: str) -> subprocess.CompletedProcess[str]:
@@ -73,7 +74,8 @@ def test_a_target_is_found_equal_while_its_connector_runs(
     table = make_table(stream=STREAM)
     for number in range(ROWS):
         value: Any = number if number % 3 else f"text {number}"
-        client.put_row(table, key(f"{number:02}", 1), [Put("n", value), Put("d", number / 7)])
+        columns = [Put("n", value), Put("d", number / 7), Put("amount", f"{number}.5")]
+        client.put_row(table, key(f"{number:02}", 1), columns)
     name = f"verified-{kind}"
     document = {"table": table, "sink": settings(kind, tmp_path, request), "begin": "rows"}
     declare(server, yaml_of(name, document))
@@ -84,7 +86,12 @@ def test_a_target_is_found_equal_while_its_connector_runs(
     client.put_row(table, key("03", 1), [Put("n", True)])
     told = verify(server, table, name)
     assert told.returncode == 0, told.stdout + processes.said()
-    if kind == "duckdb":
+    if kind != "duckdb":
+        client.put_row(table, key("03", 1), [Put("n", True), Put("amount", "1.234")])
+        told = verify(server, table, name)
+        assert told.returncode == 1
+        assert told.stdout.splitlines()[0] == "different  03, 1: amount"
+    else:
         processes.stop_all()
         _spoil(tmp_path / "rows.duckdb", table)
         told = verify(server, table, name)
