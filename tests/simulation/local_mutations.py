@@ -42,7 +42,9 @@ def _take_or_not(
 where_disks_fail = partial(planted_behind, LOCAL_FROM)
 
 LOCAL = [
-    where_disks_fail("take an index for built", operations, "is_built", lambda *_: True),
+    where_disks_fail(
+        "take an index for built", operations, "is_built", lambda *_: True, seeds_max=60
+    ),
     where_disks_fail("build nothing", ShardIndexes, "built", built_at_once),
     where_disks_fail("pass over what a disk does not take", ShardOwner, "_write", _write_or_not),
     where_disks_fail(
