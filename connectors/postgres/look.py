@@ -99,7 +99,7 @@ def _goes_on(checkpoint: Checkpoint, table: SourceTable, published: Published) -
     """Note a table; return False where it is copied from the beginning."""
     name = table.full_name
     progress = checkpoint.tables.get(name)
-    why, sweep = "", True
+    why = ""
     if progress is None:
         checkpoint.tables[name] = progress = TableProgress(sweep=True)
     elif progress.oid != table.oid:
@@ -111,10 +111,11 @@ def _goes_on(checkpoint: Checkpoint, table: SourceTable, published: Published) -
     elif progress.file != table.file or not kept_values(
         progress.columns, table.columns, lambda column: column.filled
     ):
-        why, sweep = "has other columns or was rewritten", False
+        why = "has other columns or was rewritten"
     if why:
         logger.warning("%s %s: it is copied again", name, why)
-        progress.restart(sweep=sweep)
+        # Keys may have other values now: rows of the former ones are looked for, and deleted.
+        progress.restart(sweep=True)
     begun = bool(why) or not progress.oid
     progress.oid, progress.file = table.oid, table.file
     progress.columns = [column.identity for column in table.columns]

@@ -16,7 +16,7 @@ from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.postgres.server import (
     CHANGED,
     FORBIDDEN,
-    REFUSED,
+    UNPUBLISHABLE,
     Server,
     quoted,
     quoted_name,
@@ -193,7 +193,7 @@ def _put_in(server: Server, table: SourceTable, *, again: bool) -> Unfit | None:
             f"Run ALTER TABLE {quoted_table} OWNER TO {quoted_name(settings.user)}; or as a "
             f"superuser {add};",
         )
-    except REFUSED as error:
+    except UNPUBLISHABLE as error:
         why = " ".join(str(error).split())
         return Unfit(
             table.full_name,
@@ -211,7 +211,7 @@ def _take_out(server: Server, names: Iterable[str], there: Mapping[str, Publishe
     for name in taken:
         table = quoted_name(there[name].schema, there[name].name)
         logger.info("publication %s loses %s, which is not followed", publication_name, name)
-        with suppress(*REFUSED):
+        with suppress(*UNPUBLISHABLE):
             server.run(f"ALTER PUBLICATION {publication_name} DROP TABLE ONLY {table}")
     return bool(taken)
 

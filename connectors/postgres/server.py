@@ -25,6 +25,7 @@ __all__ = [
     "FORBIDDEN",
     "IN_USE",
     "REFUSED",
+    "UNPUBLISHABLE",
     "UNREADABLE",
     "Lines",
     "LogUnreadable",
@@ -47,6 +48,9 @@ CHANGED = (
 
 REFUSED = (psycopg2.ProgrammingError, psycopg2.InternalError, psycopg2.NotSupportedError)
 """What a statement fails with that will fail again, because of what it is about."""
+
+UNPUBLISHABLE = (*REFUSED, psycopg2.DataError, psycopg2.errors.ObjectNotInPrerequisiteState)
+"""What ALTER PUBLICATION fails with where a publication and a table do not fit together."""
 
 UNREADABLE = psycopg2.DataError
 """What a statement fails with that gives a text for a value that its type can't have."""

@@ -277,6 +277,12 @@ class Stream:
         self._set_aside.pop(relation.oid, None)
         full_name = f"{relation.schema}.{relation.name}"
         settings = self._server.settings
+        known = self._tables.get(relation.oid)
+        if known is not None and known.full_name != full_name:
+            # The table of the other name lacks the changes that are made under this one, and may
+            # get its name back before anybody looks at it.
+            del self._tables[relation.oid]
+            self._lose(known.full_name, known.target, None)
         if not settings.wants(full_name):
             return
         table = self._tables.get(relation.oid)

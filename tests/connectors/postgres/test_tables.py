@@ -122,6 +122,61 @@ async def test_tables_come_and_go_and_change_their_names(postgres: PostgreSQL) -
         assert plain(target.rows["b"]) == {1: {"x": "b"}, 3: {"x": "b"}}
 
 
+KEYS_ALTERED: Mapping[str, tuple[str, str, str]] = {
+    "another scale": ("numeric(5,1)", "1.5", "ALTER TABLE shop.a ALTER k TYPE numeric(5,2)"),
+    "another value": ("text", "a", "ALTER TABLE shop.a ALTER k TYPE text USING upper(k)"),
+}
+
+
+@pytest.mark.parametrize("what", KEYS_ALTERED)
+async def test_rows_of_the_keys_before_an_alteration_go(postgres: PostgreSQL, what: str) -> None:
+    kind, value, statement = KEYS_ALTERED[what]
+    postgres.execute(
+        f"CREATE TABLE shop.a (k {kind} PRIMARY KEY, n int)",
+        f"INSERT INTO shop.a VALUES ('{value}', 1)",
+    )
+    target = MemoryTarget()
+    async with following(postgres, target) as running:
+        await running.settle()
+        postgres.execute(statement, "UPDATE shop.a SET n = 2")
+        await running.until_equal("a", "SELECT k::text, n FROM shop.a")
+
+
+BETWEEN_NAMES: Mapping[str, tuple[str, str]] = {
+    "another name": ("ALTER TABLE shop.t RENAME TO u", "ALTER TABLE shop.u RENAME TO t"),
+    "another schema": ("ALTER TABLE shop.t SET SCHEMA public", "ALTER TABLE t SET SCHEMA shop"),
+}
+
+
+@pytest.mark.parametrize("patterns", [["shop.t"], ["shop.*", "public.*"]], ids=["one", "all"])
+@pytest.mark.parametrize("runs", [True, False], ids=["while it runs", "while it is stopped"])
+@pytest.mark.parametrize("what", BETWEEN_NAMES)
+async def test_changes_under_a_name_of_the_meantime_are_not_lost(
+    postgres: PostgreSQL, what: str, runs: bool, patterns: list[str]
+) -> None:
+    postgres.execute(
+        "CREATE TABLE shop.t (id int PRIMARY KEY, n int)",
+        "INSERT INTO shop.t VALUES (1, 1), (2, 2), (3, 3)",
+    )
+    away, back = BETWEEN_NAMES[what]
+    elsewhere = "shop.u" if what == "another name" else "public.t"
+    names = {} if patterns == ["shop.t"] else {"public.t": "public_t"}
+    statements = (
+        f"{away}; UPDATE {elsewhere} SET n = 20 WHERE id = 2;"
+        f"DELETE FROM {elsewhere} WHERE id = 1; {back}"
+    )
+    target = MemoryTarget()
+    async with following(postgres, target, tables=patterns, names=names) as running:
+        await running.settle()
+        if runs:
+            postgres.execute(statements)
+            await running.until_equal("t", "SELECT id, n FROM shop.t")
+    if not runs:
+        postgres.execute(statements)
+    async with following(postgres, target, tables=patterns, names=names) as running:
+        await running.until_equal("t", "SELECT id, n FROM shop.t")
+
+
 async def test_large_values_that_do_not_change_stay(postgres: PostgreSQL) -> None:
     postgres.execute(
         "CREATE TABLE shop.a (id int PRIMARY KEY, n int, big text, more text)",
