@@ -28,12 +28,6 @@ from rowtide.connectors.clickhouse.stored_types import (
     stored_values,
 )
 from rowtide.connectors.columnar import presentation
-from rowtide.connectors.columnar.declared_types import (
-    DeclaredTypes,
-    declared_types,
-    normal_columns,
-    refuse_key_columns,
-)
 from rowtide.connectors.columnar.gathering import Gathering
 from rowtide.connectors.columnar.layout import (
     Cells,
@@ -44,6 +38,12 @@ from rowtide.connectors.columnar.layout import (
     writable_rows,
 )
 from rowtide.connectors.columnar.settling import floors_of, settled
+from rowtide.connectors.declared_types import (
+    DeclaredTypes,
+    declared_types,
+    normal_columns,
+    refuse_key_columns,
+)
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.registry import Surroundings

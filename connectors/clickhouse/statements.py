@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from rowtide.connectors.clickhouse.stored_types import server_type
-from rowtide.connectors.columnar.declared_types import LogicalType, type_of_kind
 from rowtide.connectors.columnar.layout import Column, Kind, Layout, first_come
 from rowtide.connectors.columnar.presentation import EXACT_MAX, Shown
+from rowtide.connectors.declared_types import LogicalType, type_of_kind
 from rowtide.connectors.floors import Floor
 from rowtide.connectors.rows import TableShape
 from rowtide.core import key as key_order

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 
-from rowtide.connectors.columnar.declared_types import (
+from rowtide.connectors.columnar.layout import Column, Seen, Value
+from rowtide.connectors.declared_types import (
     FRACTION_MAX,
     PRECISION_MAX,
     LogicalType,
@@ -20,7 +21,6 @@ from rowtide.connectors.columnar.declared_types import (
     plain_value,
     type_of_kind,
 )
-from rowtide.connectors.columnar.layout import Column, Seen, Value
 from rowtide.core.variant import Scalar
 
 __all__ = ["WORDS", "held_value", "server_type", "stored_values", "width"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rowtide.connectors.columnar.declared_types import plain_value, type_of_kind
 from rowtide.connectors.columnar.layout import Cells, Kind, Layout
+from rowtide.connectors.declared_types import plain_value, type_of_kind
 from rowtide.connectors.rows import SinkRow, TableShape
 from rowtide.connectors.sink import HeldRow
 from rowtide.core import schema

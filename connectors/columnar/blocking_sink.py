@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from rowtide.connectors.columnar.declared_types import (
+from rowtide.connectors.columnar.gathering import Gathering, Pace
+from rowtide.connectors.columnar.layout import NO_TYPES
+from rowtide.connectors.declared_types import (
     DeclaredTypes,
     normal_columns,
     refuse_key_columns,
 )
-from rowtide.connectors.columnar.gathering import Gathering, Pace
-from rowtide.connectors.columnar.layout import NO_TYPES
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.connectors.sink import HeldRow
 from rowtide.core.variant import Scalar

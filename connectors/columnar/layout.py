@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from rowtide.connectors.columnar.declared_types import (
+from rowtide.connectors.declared_types import (
     DeclaredTypes,
     LogicalType,
     LogicalValue,
     type_of_kind,
+    unfit_reason,
 )
 from rowtide.connectors.rows import Refused, SinkRow, TableShape
 from rowtide.core.variant import Scalar
@@ -62,8 +63,6 @@ Cells = dict[Seen, list[Value]]
 """Values by attribute and type, one for each row; None where a row has none of that type."""
 
 NO_TYPES: DeclaredTypes = MappingProxyType({})
-SHOWN_MAX = 60
-"""Characters of a refused value that are told."""
 
 Naming = Callable[[str, str], Iterator[str]]
 """Gives what a column may be called, best first, for a name and a kind ("key" for the key's)."""
@@ -165,7 +164,7 @@ def writable_rows(
     Refused are values that do not fit their declared type, and rows that would need more columns
     than ``columns_max``.
     """
-    unfit = [(row, _unfit(row, types)) for row in rows] if types else []
+    unfit = [(row, unfit_reason(row.columns or {}, types)) for row in rows] if types else []
     refused = [Refused(row, reason) for row, reason in unfit if reason]
     if refused:
         rows = [row for row, reason in unfit if not reason]
@@ -188,18 +187,6 @@ def _type_of(kind: Kind) -> type | LogicalType:
     found = _TYPES.get(kind) or type_of_kind(kind)
     assert found is not None, kind
     return found
-
-
-def _unfit(row: SinkRow, types: DeclaredTypes) -> str:
-    """Return why the target can't take a row, an empty text where it can."""
-    columns = row.columns or {}
-    for name in types.keys() & columns.keys():
-        try:
-            types[name].convert(columns[name])
-        except ValueError as error:
-            shown = repr(columns[name])[:SHOWN_MAX]
-            return f"`columns` gives {name!r} a type that {shown} does not fit: {error}."
-    return ""
 
 
 def _places(values: Sequence[Value]) -> Iterator[int]:

@@ -20,7 +20,6 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
 from rowtide.connectors.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows, held_rows
-from rowtide.connectors.columnar.declared_types import DeclaredTypes, type_of_kind
 from rowtide.connectors.columnar.layout import (
     NO_TYPES,
     Column,
@@ -31,6 +30,7 @@ from rowtide.connectors.columnar.layout import (
     writable_rows,
 )
 from rowtide.connectors.columnar.settling import floors_of, settled
+from rowtide.connectors.declared_types import DeclaredTypes, type_of_kind
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.lake import lake_rows

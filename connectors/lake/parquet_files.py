@@ -27,7 +27,6 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from rowtide.connectors.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows, held_rows
-from rowtide.connectors.columnar.declared_types import DeclaredTypes
 from rowtide.connectors.columnar.layout import (
     NO_TYPES,
     Column,
@@ -37,6 +36,7 @@ from rowtide.connectors.columnar.layout import (
     writable_rows,
 )
 from rowtide.connectors.columnar.settling import floors_of, told
+from rowtide.connectors.declared_types import DeclaredTypes
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.lake import lake_rows

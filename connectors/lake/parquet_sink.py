@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rowtide.connectors.columnar.blocking_sink import BlockingSink
-from rowtide.connectors.columnar.declared_types import DeclaredTypes, declared_types
 from rowtide.connectors.columnar.gathering import Pace
+from rowtide.connectors.declared_types import DeclaredTypes, declared_types
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.lake.parquet_files import ParquetFiles
 from rowtide.connectors.registry import Surroundings

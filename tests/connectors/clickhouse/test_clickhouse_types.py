@@ -10,8 +10,8 @@ import pytest
 from demo.servers.clickhouse import Clickhouse
 from rowtide.connectors.clickhouse.sink import ClickhouseSink
 from rowtide.connectors.clickhouse.stored_types import held_value, stored_values
-from rowtide.connectors.columnar.declared_types import LogicalType, type_of_kind
 from rowtide.connectors.columnar.layout import Column
+from rowtide.connectors.declared_types import LogicalType, type_of_kind
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import SinkBatch

@@ -29,11 +29,14 @@ __all__ = [
     "DeclaredTypes",
     "LogicalType",
     "LogicalValue",
+    "declared_type",
     "declared_types",
+    "fitting_columns",
     "normal_columns",
     "plain_value",
     "refuse_key_columns",
     "type_of_kind",
+    "unfit_reason",
 ]
 
 LogicalValue = Decimal | date | time | datetime
@@ -42,6 +45,8 @@ PRECISION_MAX = 38
 """Digits of a decimal that fit into 128 bits."""
 FRACTION_MAX = 6
 """Digits of a second that Python's times have."""
+SHOWN_MAX = 60
+"""Characters of a refused value that its reason shows."""
 
 # How many numbers stand behind a word.
 _WORDS = {
@@ -130,9 +135,7 @@ def declared_types(fields: Fields, words: Mapping[str, str]) -> dict[str, Logica
     found: dict[str, LogicalType] = {}
     for name in fields.names():
         text = fields.text(name)
-        parts = _DECLARED.fullmatch(text)
-        word = words.get(parts[1].lower()) if parts is not None else None
-        made = _made(word, parts[2], parts[3]) if parts is not None and word else None
+        made = declared_type(text, words)
         if made is None:
             raise SettingsRefused(
                 f"{fields.where}.{name} must be one of {', '.join(map(_example, words))}, "
@@ -140,6 +143,13 @@ def declared_types(fields: Fields, words: Mapping[str, str]) -> dict[str, Logica
             )
         found[name] = made
     return found
+
+
+def declared_type(text: str, words: Mapping[str, str]) -> LogicalType | None:
+    """Return the type that a text declares, None for a text that is none of ``words``."""
+    parts = _DECLARED.fullmatch(text)
+    word = words.get(parts[1].lower()) if parts is not None else None
+    return _made(word, parts[2], parts[3]) if parts is not None and word else None
 
 
 def refuse_key_columns(types: DeclaredTypes, table: TableShape) -> None:
@@ -185,6 +195,25 @@ def normal_columns(types: DeclaredTypes, columns: Mapping[str, Scalar]) -> Mappi
         assert value is not None, "converted"
         changed[name] = value
     return {**columns, **changed} if changed else columns
+
+
+def unfit_reason(columns: Mapping[str, Scalar], types: DeclaredTypes) -> str:
+    """Return why a row's columns do not fit their types, an empty text where they do."""
+    for name in types.keys() & columns.keys():
+        try:
+            types[name].convert(columns[name])
+        except ValueError as error:
+            shown = repr(columns[name])[:SHOWN_MAX]
+            return f"`columns` gives {name!r} a type that {shown} does not fit: {error}."
+    return ""
+
+
+def fitting_columns(columns: Mapping[str, Scalar], types: DeclaredTypes) -> Mapping[str, Scalar]:
+    """Return columns without the values that do not fit their types."""
+    unfit = {
+        name for name in types.keys() & columns.keys() if unfit_reason({name: columns[name]}, types)
+    }
+    return {n: v for n, v in columns.items() if n not in unfit} if unfit else columns
 
 
 def _made(word: str | None, first: str | None, second: str | None) -> LogicalType | None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.connectors.columnar.declared_types import (
+from rowtide.connectors.declared_types import (
     LogicalType,
     declared_types,
     normal_columns,
