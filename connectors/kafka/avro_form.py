@@ -5,6 +5,10 @@ may be null, a union of every type that it has had, so no value changes on its w
 type is a new version of the schema, which reads what all before it wrote. The registry's latest
 version is where the columns are known from after a restart, and in other processes.
 
+A union has one branch of each Avro type. A decimal is ``bytes`` there, a time and a timestamp are
+``long``: beside these a column can't have a binary value, an integer, or such a type with other
+digits. Settings that ask for both are refused, and so is a row whose value would need it.
+
 Avro's names are letters, digits and underscores: any other character of a column's name is written
 ``_uHHHH`` by its code points (UTF-16), and an underscore that would read as the begin of one too.
 """
@@ -19,8 +23,18 @@ from typing import Any
 
 import fastavro
 
-from rowtide.connectors.kafka.columns import Columns
+from rowtide.connectors.declared_types import (
+    LogicalValue,
+    fitting_columns,
+    normal_columns,
+    plain_value,
+    type_of_kind,
+    unfit_reason,
+)
+from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.kafka.columns import Columns, type_of
 from rowtide.connectors.kafka.envelope import Names, RowColumns, envelope
+from rowtide.connectors.kafka.logical_schemas import avro_branch, avro_kind
 from rowtide.connectors.kafka.registry_client import RegistryClient
 from rowtide.connectors.rows import SinkRow
 from rowtide.core.errors import Rejected
@@ -59,6 +73,7 @@ class AvroForm:
         self.registry = registry
         self._names = names
         self._topic = topic
+        self._subject = f"{topic}-value"
         self._space = ".".join(re.sub("[^A-Za-z0-9_]", "_", name) for name in names if name)
         self._registering = asyncio.Lock()
         self._version = -1
@@ -66,11 +81,32 @@ class AvroForm:
         self._value_writer: _Writer | None = None
         self._readers: dict[int, Any] = {}
         self._fields: dict[str, str] = {}
+        self._bases = {name: _base(made.kind) for name, made in columns.logical.items()}
+        self._closed: dict[str, set[str]] = {}
+        """By column the kinds that its union can't have, for one of a logical type."""
+
+    async def open(self) -> None:
+        """Learn the columns that are registered. Raises SettingsRefused for types that clash."""
+        await self._merge_registered()
+
+    def unfit(self, row: SinkRow) -> str:
+        """Return why a row can't be written, an empty text where it can."""
+        columns = row.columns or {}
+        if reason := unfit_reason(columns, self.columns.logical):
+            return reason
+        for name in self._closed.keys() & columns.keys():
+            if (kind := type_of(columns[name])) in self._closed[name]:
+                return (
+                    f"The Avro field of {name!r} can't take a value of the type {kind}: "
+                    f"its union has {', '.join(self.columns.types[name])}."
+                )
+        return ""
 
     async def prepare(self, rows: Iterable[SinkRow]) -> None:
         """Learn the columns of rows to come, and register what is new."""
         async with self._registering:
-            self.columns.learn([c for row in rows for c in (row.columns, row.before)])
+            known = [(row.columns, self._fitting(row.before or {})) for row in rows]
+            self.columns.learn([columns for both in known for columns in both])
             if self._value_writer is None or self._version != self.columns.version:
                 await self._register()
 
@@ -82,7 +118,8 @@ class AvroForm:
     def value(self, row: SinkRow, shard: str, now_ms: int) -> bytes:
         """Return a record's value."""
         assert self._value_writer is not None, "prepared before"
-        return self._value_writer.encoded(envelope(row, self._names, shard, now_ms, self._row))
+        told = envelope(row, self._names, shard, now_ms, self._row, self._fitting)
+        return self._value_writer.encoded(told)
 
     async def row_read(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]:
         """Return key and columns of a record; None: it was deleted."""
@@ -94,29 +131,68 @@ class AvroForm:
         return key_columns, {n: v for n, v in found.items() if n not in key_columns}
 
     def expected(self, columns: RowColumns) -> RowColumns:
-        """Return columns as they can be read back: as they are."""
-        return columns
+        """Return columns as they are, with logical types in one form of each value."""
+        return normal_columns(self.columns.logical, columns)
+
+    def _fitting(self, columns: RowColumns) -> RowColumns:
+        """Return the columns that can be written, of a row from before the change."""
+        if not self._closed:  # There is no logical type.
+            return columns
+        found = fitting_columns(columns, self.columns.logical)
+        return {
+            name: value
+            for name, value in found.items()
+            if name not in self._closed or type_of(value) not in self._closed[name]
+        }
 
     def _row(self, columns: RowColumns | None) -> tuple[str, dict[str, object]] | None:
         if columns is None:
             return None
         fields, key = self._fields, self.columns.key
-        # Types are named, so that nothing is guessed: an integer also fits a double.
         return f"{self._space}.Value", {
-            fields[name]: value if name in key else (_BRANCH[type(value)], value)
+            fields[name]: value if name in key else self._branch(name, value)
             for name, value in columns.items()
         }
 
-    async def _register(self) -> None:
-        subject = f"{self._topic}-value"
-        latest = await self.registry.latest(subject)
+    def _branch(self, name: str, value: Scalar) -> tuple[str, Scalar | LogicalValue]:
+        # Types are named, so that nothing is guessed: an integer also fits a double.
+        declared = self.columns.logical.get(name)
+        if declared is None:
+            return _BRANCH[type(value)], value
+        return self._bases[name], declared.convert(value)
+
+    async def _merge_registered(self) -> None:
+        latest = await self.registry.latest(self._subject)
         if latest is not None:
             self.columns.merge(_known(latest.schema, self.columns.key))
+        self._close_branches()
+
+    def _close_branches(self) -> None:
+        """Note which kinds the unions can't have. Raises SettingsRefused where one has both."""
+        closed: dict[str, set[str]] = {}
+        for name, kinds in self.columns.types.items():
+            for kind in kinds:
+                if kind in _AVRO:
+                    continue
+                base = _base(kind)
+                alike = [other for other in kinds if _base(other) == base]
+                if len(alike) > 1:
+                    raise SettingsRefused(
+                        f"{self._subject}: the Avro field of {name!r} has the type {alike[0]}, and "
+                        f"`columns` asks for {alike[1]} beside it. Both are {base} in Avro, and a "
+                        "union has one of each. Name another `topic`, or declare the type that "
+                        "the field has."
+                    )
+                closed.setdefault(name, set()).update(k for k in _AVRO if _AVRO[k] == base)
+        self._closed = closed
+
+    async def _register(self) -> None:
+        await self._merge_registered()
         version = self.columns.version
         key = self._key_schema()
         value = self._value_schema()
         key_id = await self.registry.register(f"{self._topic}-key", key)
-        value_id = await self.registry.register(subject, value)
+        value_id = await self.registry.register(self._subject, value)
         self._fields = {name: avro_name(name) for name in self.columns.key | self.columns.types}
         self._key_writer, self._value_writer = _Writer(key_id, key), _Writer(value_id, value)
         self._version = version
@@ -128,7 +204,7 @@ class AvroForm:
     def _value_schema(self) -> dict[str, Any]:
         row = [_field(name, _AVRO[kind]) for name, kind in self.columns.key.items()]
         for name, kinds in self.columns.types.items():
-            row.append(_field(name, ["null", *(_AVRO[kind] for kind in kinds)]) | {"default": None})
+            row.append(_field(name, ["null", *map(_branch_of, kinds)]) | {"default": None})
         record = {"type": "record", "name": "Value", "fields": row}
         return {
             "type": "record",
@@ -192,8 +268,25 @@ def _field(name: str, kind: object) -> dict[str, Any]:
     return {"name": avro_name(name), "type": kind}
 
 
-def _named(fields: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
-    return {column_name(name): value for name, value in fields.items() if value is not None}
+def _named(fields: Mapping[str, Scalar | LogicalValue | None]) -> dict[str, Scalar]:
+    found = {column_name(name): plain_value(value) for name, value in fields.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _branch_of(kind: str) -> str | dict[str, object]:
+    """Return the branch of a union for values of a kind."""
+    declared = type_of_kind(kind)
+    return _AVRO[kind] if declared is None else avro_branch(declared)
+
+
+def _base(kind: str) -> str:
+    """Return the Avro type in which values of a kind are."""
+    branch = _branch_of(kind)
+    return branch if isinstance(branch, str) else str(branch["type"])
+
+
+def _kind(branch: str | Mapping[str, Any]) -> str:
+    return _KIND[branch] if isinstance(branch, str) else avro_kind(branch)
 
 
 def _known(schema: dict[str, Any], key: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -203,8 +296,8 @@ def _known(schema: dict[str, Any], key: Mapping[str, str]) -> dict[str, tuple[st
         fields = before["type"][1]["fields"]
         found = {column_name(field["name"]): field["type"] for field in fields}
         return {
-            name: tuple(_KIND[kind] for kind in kinds if kind != "null")
-            for name, kinds in found.items()
+            name: tuple(_kind(branch) for branch in branches if branch != "null")
+            for name, branches in found.items()
             if name not in key
         }
     except (KeyError, IndexError, TypeError, ValueError) as error:

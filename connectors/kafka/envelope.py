@@ -46,10 +46,15 @@ def envelope(
     shard: str,
     now_ms: int,
     shaped: Callable[[RowColumns | None], Shaped],
+    fitting: Callable[[RowColumns], RowColumns] = lambda columns: columns,
 ) -> dict[str, Shaped | Source | str | int]:
-    """Return the envelope of a row; ``shaped`` gives the form that columns have in it."""
+    """Return the envelope of a row; ``shaped`` gives the form that columns have in it.
+
+    ``fitting`` leaves out of ``before`` what the form can't write.
+    """
+    before = before_of(row)
     return {
-        "before": shaped(before_of(row)),
+        "before": shaped(None if before is None else fitting(before)),
         "after": shaped(after_of(row)),
         "source": _source(row, names, shard),
         "op": op_of(row),

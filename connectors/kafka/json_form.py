@@ -4,6 +4,7 @@ Bytes are base64, and a double that JSON has no word for is the text NaN, Infini
 With schemas each message carries its own: every column known so far, of one type, null where the
 row lacks it. A column of several types is ``double`` for integers and doubles, as long as every
 integer is one exactly, and ``string`` otherwise: numbers and booleans as JSON has them, 7.0 as 7.
+A column of a declared logical type has that type, whatever it had before.
 
 An envelope's text is put together from those of its parts: what ``envelope.py`` says of it holds.
 """
@@ -14,7 +15,14 @@ import json
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from rowtide.connectors.declared_types import (
+    fitting_columns,
+    normal_columns,
+    type_of_kind,
+    unfit_reason,
+)
 from rowtide.connectors.kafka.columns import Columns, type_of
 from rowtide.connectors.kafka.envelope import (
     NAME,
@@ -24,6 +32,11 @@ from rowtide.connectors.kafka.envelope import (
     after_of,
     before_of,
     op_of,
+)
+from rowtide.connectors.kafka.logical_schemas import (
+    connect_payload,
+    connect_schema,
+    connect_value,
 )
 from rowtide.connectors.rows import SinkRow
 from rowtide.core.change import ROW
@@ -68,6 +81,13 @@ class JsonForm:
         """By shard what stands before ``ts_ms``, and between ``snapshot`` and ``sequence``."""
         self._key_schema = _dump(_record(f"{names.topic}.Key", columns.key, optional=()))
 
+    async def open(self) -> None:
+        """Open nothing: what is known of columns stands in the marks."""
+
+    def unfit(self, row: SinkRow) -> str:
+        """Return why a row can't be written, an empty text where it can."""
+        return unfit_reason(row.columns or {}, self.columns.logical)
+
     async def prepare(self, rows: Iterable[SinkRow]) -> None:
         """Learn the columns of rows to come."""
         if self._schemas:
@@ -82,8 +102,11 @@ class JsonForm:
 
     def value(self, row: SinkRow, shard: str, now_ms: int) -> bytes:
         """Return a record's value."""
+        before = before_of(row)
+        if before is not None:
+            before = fitting_columns(before, self.columns.logical)
         payload = (
-            f'{{"before":{self._row(before_of(row))},"after":{self._row(after_of(row))},'
+            f'{{"before":{self._row(before)},"after":{self._row(after_of(row))},'
             f'"source":{self._source(row, shard)},"op":"{op_of(row)}","ts_ms":{now_ms}}}'
         )
         if not self._schemas:
@@ -93,7 +116,9 @@ class JsonForm:
     async def row_read(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]:
         """Return key and columns of a record as ``expected`` gives them; None: it was deleted."""
         key_payload, payload = json.loads(key), json.loads(value)
+        schemas: Mapping[str, Mapping[str, object]] = {}
         if self._schemas:
+            schemas = _after_schemas(payload["schema"])
             key_payload, payload = key_payload["payload"], payload["payload"]
         key_columns = {
             name: b64decode(value) if self.columns.key[name] == "binary" else value
@@ -102,7 +127,11 @@ class JsonForm:
         after = payload["after"]
         if after is None:
             return key_columns, None
-        found = {n: v for n, v in after.items() if n not in key_columns and v is not None}
+        found = {
+            name: connect_value(schemas.get(name, {}), value)
+            for name, value in after.items()
+            if name not in key_columns and value is not None
+        }
         return key_columns, self.expected(found)
 
     def expected(self, columns: RowColumns) -> RowColumns:
@@ -110,9 +139,12 @@ class JsonForm:
         if not self._schemas:
             return {name: _required(_plain(value)) for name, value in columns.items()}
         self._use_schema()
-        return {
-            name: _required(_as(value, self._types.get(name))) for name, value in columns.items()
-        }
+        normal = normal_columns(self.columns.logical, columns)
+        return {name: _required(_as(normal[name], self._read_as(name))) for name in columns}
+
+    def _read_as(self, name: str) -> str | None:
+        # The text of a logical value; one from before the setting is compared as a text too.
+        return "string" if name in self.columns.logical else self._types.get(name)
 
     def _source(self, row: SinkRow, shard: str) -> str:
         """Return where a row comes from; only what varies by row is written anew."""
@@ -137,15 +169,23 @@ class JsonForm:
             return _text(columns)
         self._use_schema()
         row: dict[str, Json] = {name: _plain(columns[name]) for name in self.columns.key}
-        get = columns.get
+        get, logical = columns.get, self.columns.logical
         for name, kind in self._types.items():
-            row[name] = _as(get(name), kind)
+            value, declared = get(name), logical.get(name)
+            if declared is None or value is None:
+                row[name] = _as(value, kind)
+            else:
+                row[name] = connect_payload(declared.convert(value))
         return _dump(row)
 
     def _use_schema(self) -> None:
         if self._version == self.columns.version:
             return
-        self._types = {name: _one(kinds) for name, kinds in self.columns.types.items()}
+        logical = self.columns.logical
+        self._types = {
+            name: logical[name].kind if name in logical else _one(kinds)
+            for name, kinds in self.columns.types.items()
+        }
         types = self.columns.key | self._types
         row = _record(f"{self._names.topic}.Value", types, optional=self._types)
         schema = {
@@ -166,7 +206,15 @@ class JsonForm:
 
 
 def _field(name: str, kind: str, *, optional: bool) -> dict[str, object]:
-    return {"field": name, "type": _CONNECT[kind], "optional": optional}
+    declared = type_of_kind(kind)
+    schema = {"type": _CONNECT[kind]} if declared is None else connect_schema(declared)
+    return {"field": name, **schema, "optional": optional}
+
+
+def _after_schemas(schema: Mapping[str, Any]) -> dict[str, Mapping[str, object]]:
+    """Return the schemas of a row's columns, by the schema of an envelope."""
+    [after] = [field for field in schema["fields"] if field["field"] == "after"]
+    return {field["field"]: field for field in after["fields"]}
 
 
 def _record(name: str, types: Mapping[str, str], *, optional: Iterable[str]) -> dict[str, object]:
@@ -203,13 +251,16 @@ def _kind(value: Scalar) -> str:
 
 
 def _one(kinds: Sequence[str]) -> str:
-    """Return the one type for a column that has had these."""
-    met = set(kinds)
+    """Return the one type for a column that has had these.
+
+    A logical type that is not declared any more counts as a string: it was made of texts.
+    """
+    met = {kind if kind in _CONNECT or kind == GREAT else "string" for kind in kinds}
     if met <= {"integer", GREAT}:
         return "integer"
     if met <= {"integer", "double"}:
         return "double"
-    return kinds[0] if len(met) == 1 else "string"
+    return met.pop() if len(met) == 1 else "string"
 
 
 def _text(columns: RowColumns) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.kafka.avro_form import AvroForm
-from rowtide.connectors.kafka.columns import Columns, declared
+from rowtide.connectors.kafka.columns import NOTHING, Columns, Declared, declared
 from rowtide.connectors.kafka.envelope import Names
 from rowtide.connectors.kafka.json_form import JsonForm
 from rowtide.connectors.kafka.leftovers import Leftovers
@@ -58,7 +58,7 @@ class Settings:
     topic: str = ""
     form: Form = "json"
     registry: RegistryClient | None = None
-    columns: Mapping[str, tuple[str, ...]] | None = None
+    columns: Declared = NOTHING
     tombstones: bool = True
     compacted: bool = False
     partitions: int = 1
@@ -94,6 +94,7 @@ class KafkaSink:
     async def open(self, table: TableShape) -> None:
         """Make the topic, and the one for its marks, where they are missing."""
         settings = self._settings
+        columns = Columns(table, settings.columns)
         names = Names(settings.prefix, settings.instance, table.name)
         self._topic = settings.topic or names.topic
         await self.close()
@@ -103,12 +104,12 @@ class KafkaSink:
         await self._make_topics()
         found = await self._cluster.settings(self._topic)
         self._record_bytes_max = int(found["max.message.bytes"]) - RECORD_OVERHEAD
-        columns = Columns(table.key, settings.columns or {})
         if settings.registry is not None:
             self._form = AvroForm(columns, names, self._topic, settings.registry)
         else:
             schemas = settings.form == "json-schemas"
             self._form = JsonForm(columns, names, schemas=schemas)
+        await self._form.open()
         brokers = self._cluster.brokers
         self._rows = TopicRows(brokers, self._topic, self._partitions, self._form)
         self._writers = {}
@@ -118,7 +119,7 @@ class KafkaSink:
         self._began_empty = not await read_marks(brokers, self._topic + MARKS)
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
-        """Write a batch; the rows that are larger than the topic takes are refused."""
+        """Write a batch; return the rows that the topic can't take."""
         form = self._form
         assert form is not None, "opened before"
         writer = self._writer(batch.shard_id)
@@ -128,8 +129,11 @@ class KafkaSink:
                 rows = [*rows, *await self._gone(batch)]
             if not rows:
                 return []
+            rows, unfit = _divided(rows, form.unfit)
             await form.prepare(rows)
-            records, refused = self._records(form, rows, batch.shard_id)
+            records, too_large = self._records(form, rows, batch.shard_id)
+            # Of a key the first comes first, as the mark wants it.
+            refused = sorted([*unfit, *too_large], key=lambda refusal: refusal.row.sequence)
             kept = form.columns.types if self._settings.form == "json-schemas" else {}
             await writer.write(batch, records, kept, [refusal.row for refusal in refused])
         return refused
@@ -195,27 +199,43 @@ class KafkaSink:
     ) -> tuple[Mapping[Place, Sequence[Change]], list[Refused]]:
         """Return rows as records by partition; those too large for one, and what follows these."""
         records: dict[Place, list[Change]] = defaultdict(list)
-        refused: list[Refused] = []
-        keys: dict[bytes, str] = {}
         now_ms = int(time.time() * 1000)
-        for row in rows:
-            if why := keys.get(row.key_bytes):
-                # Told later, what stands before it would be the last that the topic has.
-                refused.append(Refused(row, f"behind a refused row of its key: {why}"))
-                continue
+
+        def add(row: SinkRow) -> str:
             key, value = form.key(row), form.value(row, shard, now_ms)
-            size = len(key) + len(value)
-            if size > self._record_bytes_max:
-                limit = self._record_bytes_max
-                keys[row.key_bytes] = f"its record has {size} bytes, the limit is {limit}"
-                refused.append(Refused(row, keys[row.key_bytes]))
-                continue
+            size, limit = len(key) + len(value), self._record_bytes_max
+            if size > limit:
+                return f"its record has {size} bytes, the limit is {limit}"
             headers = [(STAMP, str(row.stamp).encode())]
             place = (self._topic, partition_of(key, self._partitions))
             records[place].append((key, value, headers))
             if row.columns is None and self._settings.tombstones:
                 records[place].append((key, None, headers))
-        return records, refused
+            return ""
+
+        return records, _divided(rows, add)[1]
+
+
+def _divided(
+    rows: Sequence[SinkRow], reason_of: Callable[[SinkRow], str]
+) -> tuple[list[SinkRow], list[Refused]]:
+    """Return the rows without a reason against them; refuse others, and what is behind them.
+
+    Of a key whose row is refused ``reason_of`` is called for no later row.
+    """
+    kept: list[SinkRow] = []
+    refused: list[Refused] = []
+    keys: dict[bytes, str] = {}
+    for row in rows:
+        if why := keys.get(row.key_bytes):
+            # Told later, what stands before it would be the last that the topic has.
+            refused.append(Refused(row, f"behind a refused row of its key: {why}"))
+        elif why := reason_of(row):
+            keys[row.key_bytes] = why
+            refused.append(Refused(row, why))
+        else:
+            kept.append(row)
+    return kept, refused
 
 
 def make_sink(fields: Fields, surroundings: Surroundings) -> KafkaSink:
@@ -232,6 +252,12 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> KafkaSink:
         timeout_s=float(registry.integer("timeout_s", 10, least=1, most=300)),
     )
     registry.done()
+    columns = declared(fields.inner("columns"))
+    if form == "json" and columns.logical:
+        raise SettingsRefused(
+            f"{fields.where}.columns has logical types, such as that of "
+            f"{min(columns.logical)}, which the format json lacks: use json-schemas or avro."
+        )
     settings = Settings(
         _kafka(fields),
         prefix=fields.text("prefix", "rowtide"),
@@ -239,7 +265,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> KafkaSink:
         topic=fields.text("topic", ""),
         form=form,  # type: ignore[arg-type]  # One of the three, by `choice`.
         registry=client if url else None,
-        columns=declared(fields.mapping("columns"), f"{fields.where}.columns"),
+        columns=columns,
         tombstones=fields.flag("tombstones", True),
         compacted=fields.flag("compacted", False),
         partitions=fields.integer("partitions", 1, least=1, most=10_000),

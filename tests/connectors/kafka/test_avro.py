@@ -89,9 +89,16 @@ async def test_records_are_in_confluents_wire_format_and_old_ones_are_read_by_ne
 async def test_a_registry_that_is_away_is_waited_for(broker: str, topic: str) -> None:
     async with registry() as schemas:
         settings = {"format": "avro", "registry": {"url": schemas.url, "timeout_s": 2}}
-    async with opened(broker, topic, TABLE, **settings) as sink:
+        late = kafka_sink(broker, topic, **settings)
+        await late.open(TABLE)
+    try:
         with pytest.raises(Unavailable, match="schema registry"):
-            await sink.apply(batch(put(STAMP, [1], {}, sequence=1)))
+            await late.apply(batch(put(STAMP, [1], {}, sequence=1)))
+    finally:
+        await late.close()
+    with pytest.raises(Unavailable, match="schema registry"):
+        async with opened(broker, topic, TABLE, **settings):
+            pass
 
 
 @pytest.mark.parametrize(

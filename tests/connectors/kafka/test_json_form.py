@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from rowtide.connectors.kafka.columns import Columns
 from rowtide.connectors.kafka.envelope import Names, RowColumns, envelope
 from rowtide.connectors.kafka.json_form import JsonForm
-from rowtide.connectors.rows import SinkRow
+from rowtide.connectors.rows import SinkRow, TableShape
 from rowtide.core.change import DELETE, PUT_ROW, ROW, UPDATE
 from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.variant import Scalar
 
 KEY = (KeyColumn('na"me', STRING), KeyColumn("n", INTEGER))
+TABLE = TableShape("t", KEY)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 VALUES: st.SearchStrategy[Scalar] = st.one_of(
     st.integers(-(2**63), 2**63 - 1), st.floats(), st.booleans(), TEXTS, st.binary(max_size=8)
@@ -57,14 +58,14 @@ def dumped(value: object) -> str:
 
 @given(row=ROWS, names=st.builds(Names, TEXTS, TEXTS, TEXTS), shard=TEXTS)
 def test_an_envelope_is_written_as_it_is_described(row: SinkRow, names: Names, shard: str) -> None:
-    form = JsonForm(Columns(KEY, {}), names, schemas=False)
+    form = JsonForm(Columns(TABLE), names, schemas=False)
     described = envelope(row, names, shard, 1_790_000_000_123, shaped)
     assert form.value(row, shard, 1_790_000_000_123).decode() == dumped(described)
     assert form.key(row).decode() == dumped(shaped(dict(row.key)))
 
 
 async def test_with_schemas_the_payload_has_every_column() -> None:
-    form = JsonForm(Columns(KEY, {}), Names("rowtide", "", "t"), schemas=True)
+    form = JsonForm(Columns(TABLE), Names("rowtide", "", "t"), schemas=True)
     row = SinkRow((('na"me', "x"), ("n", 1)), b"", 5_000, {"a": 7}, PUT_ROW, sequence=3)
     await form.prepare([row, SinkRow(row.key, b"", 6_000, {"b": math.inf, "a": 1.5}, PUT_ROW)])
 

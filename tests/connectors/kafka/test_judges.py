@@ -7,7 +7,9 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from demo.servers.connect import Connect
 from demo.servers.mariadb import HOST, QUICK, MariaDB, NotToBeHad, find_programs
 from demo.servers.server import Answered, fetched
 from rowtide.connectors.rows import SinkBatch, SinkRow
+from rowtide.connectors.verify.comparison import row_bytes
 from rowtide.core.change import ROW, UPDATE
 from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.variant import Scalar
@@ -34,7 +37,19 @@ COLUMNS = {
     "count": "integer",
     "open": "boolean",
     "raw": "binary",
+    "amount": "DECIMAL(10,2)",
+    "day": "DATE",
+    "at": "TIMESTAMP",
+    "t": "TIME",
 }
+MIDNIGHT = datetime.fromisoformat("1970-01-01")
+READ_AS: Mapping[str, Callable[[Any], object]] = {
+    "amount": Decimal,
+    "day": date.fromisoformat,
+    "at": datetime.fromisoformat,
+    "t": lambda text: datetime.fromisoformat(f"1970-01-01 {text}") - MIDNIGHT,
+}
+"""Of texts in rowtide, what the driver reads from columns of the declared types."""
 PLUGIN = "debezium-jdbc"
 WAIT_S = 120.0
 POLL_S = 0.5
@@ -65,6 +80,10 @@ def row_columns(at: int) -> dict[str, Scalar]:
         "count": at * 10**12,
         "open": at % 2 == 0,
         "raw": bytes([at % 256, 0, 255]),
+        "amount": f"{(at - 750) * 123456}.{at % 100:02}",
+        "day": str(date(1970 + at % 100, 1 + at % 12, 1 + at % 28)),
+        "at": f"{1971 + at % 60}-07-{1 + at % 31:02} {at % 24:02}:00:59.{at:06}",
+        "t": f"{at % 24:02}:59:00.{at * 7:06}",
     }
     return {
         name: value for number, (name, value) in enumerate(columns.items()) if (at + number) % 6
@@ -122,7 +141,11 @@ async def test_debeziums_jdbc_sink_makes_the_table_of_the_topic(
         "batch.size": "500",
     }
     wanted = {
-        key: tuple(columns.get(name) for name in COLUMNS) for key, _, columns in model.living()
+        key: tuple(
+            value if value is None or name not in READ_AS else READ_AS[name](value)
+            for name, value in ((name, columns.get(name)) for name in COLUMNS)
+        )
+        for key, _, columns in model.living()
     }
     worker = Connect(
         tmp_path / "connect", cache_dir, plugin=PLUGIN, bootstrap=broker, connector=connector
@@ -130,6 +153,11 @@ async def test_debeziums_jdbc_sink_makes_the_table_of_the_topic(
     with worker as connect:
         found = await asyncio.to_thread(_until_there, mariadb, connect, wanted)
     assert found == wanted
+    [[_, made]] = mariadb.rows("SHOW CREATE TABLE judged.things")
+    assert "`amount` decimal(10,2)" in made
+    assert "`day` date" in made
+    assert "`at` datetime(6)" in made
+    assert "`t` time(6)" in made
 
 
 def _until_there(
@@ -165,15 +193,24 @@ async def test_apicurio_keeps_the_schemas_and_takes_each_new_one_as_compatible(
     values: list[Scalar] = [1, 0.5, "x", True, b"\xff"]
     with Apicurio(tmp_path / "apicurio", cache_dir) as registry:
         _told(registry.url, "PUT", "/config", {"compatibility": "BACKWARD_TRANSITIVE"})
-        settings = {"format": "avro", "registry": {"url": registry.url}}
+        types = {name: kind for name, kind in COLUMNS.items() if name in READ_AS}
+        settings = {"format": "avro", "registry": {"url": registry.url}, "columns": types}
         for at, value in enumerate(values):
             async with opened(broker, topic, shape(*KEY), **settings) as sink:
-                row = put(STAMP + at, ["ä", at], {"v": value, f"c{at}": at}, KEY, sequence=at)
+                logical = {name: row_columns(9)[name] for name in types}
+                columns = {"v": value, f"c{at}": at, **logical}
+                row = put(STAMP + at, ["ä", at], columns, KEY, sequence=at)
                 assert await sink.apply(SinkBatch("things", "s1", [row])) == []
                 held = await sink.held(b"", b"", limit=9)
                 assert [row.columns["v"] for row in held] == values[: at + 1]
+                assert row_bytes(held[-1].columns) == row_bytes(sink.expected(columns))
+        # A type that is declared later is a new branch, which the registry takes too.
+        later = settings | {"columns": types | {"v": "DATE"}}
+        async with opened(broker, topic, shape(*KEY), **later) as sink:
+            row = put(STAMP + 9, ["ä", 9], {"v": "2024-02-29"}, KEY, sequence=9)
+            assert await sink.apply(SinkBatch("things", "s1", [row])) == []
         versions = _told(registry.url, "GET", f"/subjects/{topic}-value/versions")
-        assert versions == [1, 2, 3, 4, 5]
+        assert versions == [1, 2, 3, 4, 5, 6]
         assert _told(registry.url, "GET", f"/subjects/{topic}-key/versions") == [1]
         [*_, (_, last)] = await records(broker, topic)
         known = _told(registry.url, "GET", f"/schemas/ids/{int.from_bytes(last.value[1:5])}")
