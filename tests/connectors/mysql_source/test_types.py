@@ -11,10 +11,9 @@ from pymysqlreplication.row_event import WriteRowsEvent
 
 from demo.servers.mysql import MySQL
 from demo.servers.sql_server import HOST, SqlServer
-from rowtide.connectors.fields import SettingsRefused
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
-from tests.connectors.mysql_source.following import following, plain, source_of
+from tests.connectors.mysql_source.following import following, plain
 
 pytestmark = pytest.mark.system
 
@@ -239,8 +238,9 @@ async def test_times_in_their_former_form(make_mariadb: MakeServer) -> None:
 
     server.execute("CREATE TABLE shop.fine (id INT PRIMARY KEY, d DATETIME(3))")
     server.execute("INSERT INTO shop.fine VALUES (1, NOW(3))")
-    with pytest.raises(SettingsRefused, match="mysql56_temporal_format"):
-        await source_of(server).run(target)
+    async with following(server, target) as running:
+        failed = await running.until_state("shop.fine", "failed")
+        assert "mysql56_temporal_format" in failed.reason + failed.remedy
 
 
 KEYS: list[tuple[str, list[str], list[Any]]] = [
