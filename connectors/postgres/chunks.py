@@ -7,10 +7,11 @@ does not yet, there is no part.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from rowtide.connectors.chunk_size import CHUNK_BYTES, ChunkSizes
+from rowtide.connectors.postgres.partitions import read_partitions
 from rowtide.connectors.postgres.rows import Cells, cells_reader, key_reader
 from rowtide.connectors.postgres.server import (
     CHANGED,
@@ -119,7 +120,7 @@ class Chunks:
 
     def look_up(self, table: SourceTable, keys: Sequence[Key]) -> list[tuple[Key, Cells]]:
         """Return the rows of some keys as they are now."""
-        where = f"FROM ONLY {_name(table)} WHERE {_is_one_of(table, keys)}"
+        where = f"FROM {_name(table)} WHERE {_is_one_of(table, keys)}"
         return _rows(table, self._server.copied(f"SELECT {_columns(table)} {where}"))
 
     def _of_keys(
@@ -131,7 +132,7 @@ class Chunks:
         """
 
         def found(keys: Sequence[Key]) -> tuple[Lines, Visible, int] | None:
-            where = f"FROM ONLY {_name(table)} WHERE {_is_one_of(table, keys)}"
+            where = f"FROM {_name(table)} WHERE {_is_one_of(table, keys)}"
             return self._as_of_one_moment(table, f"SELECT {columns} {where}", required)
 
         keys = [key for key in keys if all("\0" not in key_text(value) for _, value in key)]
@@ -146,7 +147,7 @@ class Chunks:
             with self._one_at_a_time:
                 # Constants are looked at before there is anything to compare them with.
                 self._server.rows(
-                    f"SELECT 1 FROM ONLY {_name(table)} WHERE {_is_one_of(table, keys)} LIMIT 0"
+                    f"SELECT 1 FROM {_name(table)} WHERE {_is_one_of(table, keys)} LIMIT 0"
                 )
         except CHANGED as error:
             raise TableChanged(f"{table.full_name}: {error}") from error
@@ -174,8 +175,8 @@ class Chunks:
         if not wanted:
             return {}
         columns = _names([column.name for column in wanted])
-        query = f"SELECT {columns} FROM ONLY {_name(table)} WHERE {_is_one_of(table, [key])}"
-        found = self._as_of_one_moment(table, query, required, marked=False)
+        query = f"SELECT {columns} FROM {_name(table)} WHERE {_is_one_of(table, [key])}"
+        found = self._as_of_one_moment(table, query, required, copying=False)
         if found is None:
             return None
         return {
@@ -191,28 +192,42 @@ class Chunks:
         query: str,
         required: Required,
         *,
-        marked: bool = True,
+        copying: bool = True,
         bytes_max: int | None = None,
     ) -> tuple[Lines, Visible, int] | None:
-        """Return a query's lines and their moment; ``marked``: the stream is marked behind it."""
+        """Return a query's lines and their moment.
+
+        ``copying``: the stream is marked behind it, and the table has the partitions of the last
+        look: rows that come or go with others are not in the stream.
+        """
         with self._one_at_a_time:
-            found = self._seen(table, query, required, bytes_max)
-            if found is not None and marked:
+            found = self._seen(
+                table, query, required, bytes_max, parts=table.parts if copying else None
+            )
+            if found is not None and copying:
                 self._server.mark()
             return found
 
     def _seen(
-        self, table: SourceTable, query: str, required: Required, bytes_max: int | None
+        self,
+        table: SourceTable,
+        query: str,
+        required: Required,
+        bytes_max: int | None,
+        *,
+        parts: Mapping[int, str] | None,
     ) -> tuple[Lines, Visible, int] | None:
         server = self._server
         server.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             # Locked before the moment: a rewritten or emptied table would show no rows at one
             # from before, though it had some.
-            server.run(f"LOCK TABLE ONLY {_name(table)} IN ACCESS SHARE MODE")
+            server.run(f"LOCK TABLE {_name(table)} IN ACCESS SHARE MODE")
             [(text, time_ms)] = server.rows(_MOMENT)
             visible = Visible.parsed(text)
             met = required.met(visible)
+            if met and parts is not None and _parts(server, table) != parts:
+                raise TableChanged(f"{table.full_name} has other partitions now")
             lines = server.copied(query, bytes_max=bytes_max) if met else None
         except CHANGED as error:
             raise TableChanged(f"{table.full_name}: {error}") from error
@@ -221,6 +236,10 @@ class Chunks:
         finally:
             server.run("ROLLBACK")
         return None if lines is None else (lines, visible, time_ms)
+
+
+def _parts(server: Server, table: SourceTable) -> dict[int, str]:
+    return {part.oid: part.state for part in read_partitions(server, [table.oid])[table.oid]}
 
 
 def _rows(table: SourceTable, lines: Sequence[bytes]) -> list[tuple[Key, Cells]]:
@@ -234,7 +253,7 @@ def _rows(table: SourceTable, lines: Sequence[bytes]) -> list[tuple[Key, Cells]]
 def _chunk_query(table: SourceTable, cursor: Sequence[str] | None, limit: int) -> str:
     key = _names([column.name for column in table.key])
     after = f" WHERE ({key}) > ({', '.join(map(quoted, cursor))})" if cursor else ""
-    query = f"SELECT {_columns(table)} FROM ONLY {_name(table)}{after}"
+    query = f"SELECT {_columns(table)} FROM {_name(table)}{after}"
     return f"{query} ORDER BY {key} LIMIT {limit}"
 
 
@@ -248,7 +267,8 @@ def _is_one_of(table: SourceTable, keys: Sequence[Key]) -> str:
 
 
 def _name(table: SourceTable) -> str:
-    return quoted_name(table.schema, table.name)
+    """Return a table as statements name it: with its partitions, without tables that inherit."""
+    return ("ONLY " if table.parts is None else "") + quoted_name(table.schema, table.name)
 
 
 def _columns(table: SourceTable) -> str:

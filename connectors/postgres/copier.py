@@ -44,6 +44,7 @@ from rowtide.connectors.postgres.stream import (
     Emptied,
     Event,
     Incomplete,
+    Joined,
     Lost,
     Piece,
     Shared,
@@ -385,14 +386,22 @@ class Copier:
         if isinstance(event, Altered):
             await self._altered(event.table)
         elif isinstance(event, Lost):
-            # What was copied lacks changes from here on.
-            self._checkpoint.tables.pop(event.full_name, None)
-            await self._look()
+            await self._lose(event.full_name)
+        elif isinstance(event, Joined):
+            progress = self._checkpoint.tables.get(event.full_name)
+            if progress is not None and str(event.partition) not in progress.parts:
+                # It may go with its rows before a look finds it.
+                await self._lose(event.full_name)
         else:
             for table in event.tables:
                 if table.target not in self._left_out:
                     await self._empty(table, event)
         return []
+
+    async def _lose(self, full_name: str) -> None:
+        """Copy a table from the beginning: what was copied lacks changes from here on."""
+        self._checkpoint.tables.pop(full_name, None)
+        await self._look()
 
     async def _altered(self, table: SourceTable) -> None:
         """Look at a table that changed, and have the rows that follow written or left out."""
@@ -475,7 +484,11 @@ class Copier:
         self._looked_s = time.monotonic()
         parts = self._parts
         found = await asyncio.to_thread(
-            look, parts.server, parts.shared.owners, publication=self._checkpoint.publication
+            look,
+            parts.server,
+            parts.shared.owners,
+            self._checkpoint.partitions,
+            publication=self._checkpoint.publication,
         )
         for fault in self._refused.values():
             if fault.full_name in found.tables:

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Collection, MutableMapping
 from typing import NamedTuple
 
+from rowtide.connectors.postgres.partitions import empty_partitions, same_rows
 from rowtide.connectors.postgres.position import Checkpoint, TableProgress
 from rowtide.connectors.postgres.publication import (
     Publication,
     Published,
     ensured_publication,
+    ensured_roots,
     publication_number,
     publish,
 )
@@ -28,12 +30,16 @@ logger = logging.getLogger(__name__)
 
 
 class Look(NamedTuple):
-    """Tables that are wanted, by full name: those that are published and fit, and the others."""
+    """Tables that are wanted, by full name: those that are published and fit, and the others.
+
+    ``empty`` has the new partitions that never had a row.
+    """
 
     tables: dict[str, SourceTable]
     unfit: dict[str, Unfit]
     publication: Publication
     published: dict[str, Published]
+    empty: Collection[int]
 
     def refuse(self, fault: Unfit) -> None:
         """Follow a table no more."""
@@ -42,9 +48,15 @@ class Look(NamedTuple):
 
 
 def look(
-    server: Server, owners: MutableMapping[str, str], *, publication: int | None = None
+    server: Server,
+    owners: MutableMapping[str, str],
+    partitions: Collection[int],
+    *,
+    publication: int | None = None,
 ) -> Look:
     """Return the tables, published; blocks. For ``owners`` see ``read_tables``.
+
+    ``partitions`` are those that are known already.
 
     Raises SettingsRefused where no table can be published, Unavailable where ``publication`` is
     the number of one that is gone: what the log has since then can't be read.
@@ -55,14 +67,14 @@ def look(
             f"again."
         )
     made = ensured_publication(server)
-    return _published(server, made, owners)
-
-
-def _published(server: Server, publication: Publication, owners: MutableMapping[str, str]) -> Look:
-    found = read_tables(server, owners, generated=publication.generated)
-    published, unpublished = publish(server, publication, found.fit)
-    tables = {name: table for name, table in found.fit.items() if name in published}
-    return Look(tables, {**found.unfit, **unpublished}, publication, published)
+    found = read_tables(server, owners, generated=made.generated)
+    made, unrooted = ensured_roots(server, made, found.fit)
+    fit = {name: table for name, table in found.fit.items() if name not in unrooted}
+    published, unpublished = publish(server, made, fit)
+    tables = {name: table for name, table in fit.items() if name in published}
+    every = {oid for table in tables.values() for oid in table.parts or ()}
+    empty = empty_partitions(server, every.difference(partitions))
+    return Look(tables, {**found.unfit, **unrooted, **unpublished}, made, published, empty)
 
 
 async def make_targets(target: SourceTarget, found: Look) -> None:
@@ -90,15 +102,18 @@ def note_tables(checkpoint: Checkpoint, found: Look, told: Collection[Unfit]) ->
     changed = [
         name
         for name, table in found.tables.items()
-        if not _goes_on(checkpoint, table, found.published[name])
+        if not _goes_on(checkpoint, table, found.published[name], found.empty)
     ]
     return others + changed
 
 
-def _goes_on(checkpoint: Checkpoint, table: SourceTable, published: Published) -> bool:
+def _goes_on(
+    checkpoint: Checkpoint, table: SourceTable, published: Published, empty: Collection[int]
+) -> bool:
     """Note a table; return False where it is copied from the beginning."""
     name = table.full_name
     progress = checkpoint.tables.get(name)
+    parts = table.parts or {}
     why = ""
     if progress is None:
         checkpoint.tables[name] = progress = TableProgress(sweep=True)
@@ -106,6 +121,8 @@ def _goes_on(checkpoint: Checkpoint, table: SourceTable, published: Published) -
         why = "is another table now"
     elif progress.published and not set(progress.published) & set(published.numbers):
         why = "was not wholly in the publication for a while, and changes are missed"
+    elif not same_rows(progress.parts, parts, empty):
+        why = "has other partitions, or some were emptied or rewritten"
     elif not same_values(progress.types, table.types):
         why = "uses a type whose values have other names now"
     elif progress.file != table.file or not kept_values(
@@ -120,6 +137,7 @@ def _goes_on(checkpoint: Checkpoint, table: SourceTable, published: Published) -
     progress.oid, progress.file = table.oid, table.file
     progress.columns = [column.identity for column in table.columns]
     progress.types, progress.published = noted(table.types), published.numbers
+    progress.parts = {str(oid): state for oid, state in parts.items()}
     return not begun
 
 

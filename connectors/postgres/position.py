@@ -58,6 +58,7 @@ class TableProgress(source_progress.TableProgress):
     changed without a word in the stream. ``cursor`` are the texts of the last key copied; a sweep
     comes before the copy. ``published`` are the numbers of its memberships in the publication: a
     change was missed once none of them stays. ``types`` is what ``type_parts.noted`` keeps.
+    ``parts`` has the states of its partitions by their numbers.
     ``rows`` counts the rows of the copy.
     """
 
@@ -65,6 +66,7 @@ class TableProgress(source_progress.TableProgress):
     file: int = 0
     published: list[str] = field(default_factory=list)
     types: dict[str, list[int]] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
     rows: int = 0
 
     def restart(self, *, sweep: bool) -> None:
@@ -88,6 +90,11 @@ class Checkpoint(source_progress.SourceProgress[TableProgress]):
     slot: str = ""
     lsn: int = 0
     publication: int = 0
+
+    @property
+    def partitions(self) -> set[int]:
+        """Return the numbers of all partitions that are known."""
+        return {int(oid) for table in self.tables.values() for oid in table.parts}
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Self:

@@ -28,6 +28,7 @@ __all__ = [
     "Publication",
     "Published",
     "ensured_publication",
+    "ensured_roots",
     "publication",
     "publication_number",
     "publish",
@@ -38,13 +39,15 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 WHOLE = "insert, update, delete, truncate"
+VIA_ROOT = "publish_via_partition_root = true"
 
 
 class Publication(NamedTuple):
     """A publication. ``version`` is another one once its settings were changed.
 
     ``whole``: it publishes every kind of change. ``own``: the source made it. ``generated``: it
-    publishes stored generated columns.
+    publishes stored generated columns. ``via_root``: it publishes changes of partitions as those of
+    a partitioned table that is in it.
     """
 
     oid: int
@@ -52,6 +55,7 @@ class Publication(NamedTuple):
     whole: bool
     own: bool
     generated: bool
+    via_root: bool
 
 
 class Published(NamedTuple):
@@ -90,7 +94,7 @@ def ensured_publication(server: Server) -> Publication:
     """Make the publication, or repair one that the source made. Raises SettingsRefused."""
     name = server.settings.publication
     found = publication(server)
-    options = f"publish = '{WHOLE}'"
+    options = f"publish = '{WHOLE}', {VIA_ROOT}"
     if server.version >= GENERATED_VERSION:
         options += ", publish_generated_columns = stored"
     if found is None:
@@ -111,9 +115,40 @@ def ensured_publication(server: Server) -> Publication:
         )
     else:
         return found
+    return _changed(server)
+
+
+def ensured_roots(
+    server: Server, found: Publication, tables: Mapping[str, SourceTable]
+) -> tuple[Publication, dict[str, Unfit]]:
+    """See that partitioned tables are published as one; return those that can't be."""
+    roots = [table for table in tables.values() if table.parts is not None]
+    if found.via_root or not roots:
+        return found, {}
+    name = server.settings.publication
+    statement = f"ALTER PUBLICATION {quoted_name(name)} SET ({VIA_ROOT})"
+    if found.own:
+        logger.warning("publication %s is set to publish partitions as one table", name)
+        server.run(statement)
+        return _changed(server), {}
+    reason = f"It is partitioned, and the publication {name} has each partition as a table."
+    return found, {
+        table.full_name: Unfit(
+            table.full_name,
+            table.target,
+            reason,
+            f"Run {statement}; or leave the table out with 'except'.",
+        )
+        for table in roots
+    }
+
+
+def _changed(server: Server) -> Publication:
     made = publication(server)
     if made is None:
-        raise SettingsRefused(f"Another process dropped the publication {name}.")
+        raise SettingsRefused(
+            f"Another process dropped the publication {server.settings.publication}."
+        )
     return made
 
 
@@ -130,7 +165,10 @@ def publish(
     changed = found.own and _take_out(server, [n for n in there if n not in tables], there)
     for name, table in tables.items():
         known = there.get(name)
-        if known is None or (found.own and known.listed and not known.has_all_of(table)):
+        above = [] if found.own else [root for root in table.within if root in there]
+        if known is None and above:
+            unfit[name] = _hidden(server, table, above[0])
+        elif known is None or (found.own and known.listed and not known.has_all_of(table)):
             changed = True
             if fault := _put_in(server, table, again=known is not None):
                 unfit[name] = fault
@@ -216,6 +254,15 @@ def _take_out(server: Server, names: Iterable[str], there: Mapping[str, Publishe
     return bool(taken)
 
 
+def _hidden(server: Server, table: SourceTable, root: str) -> Unfit:
+    return Unfit(
+        table.full_name,
+        table.target,
+        f"The publication {server.settings.publication} has its changes as those of {root}.",
+        f"Name {root} under 'tables', or take it out of the publication.",
+    )
+
+
 def _narrow(server: Server, table: SourceTable) -> Unfit:
     name = server.settings.publication
     quoted_table = quoted_name(table.schema, table.name)
@@ -243,7 +290,7 @@ _PUBLICATION = """
 SELECT oid::int8, oid::text || '/' || xmin::text,
        pubinsert AND pubupdate AND pubdelete AND pubtruncate,
        coalesce(obj_description(oid, 'pg_publication') = %s, false),
-       coalesce(to_jsonb(p) ->> 'pubgencols', 'n') = 's'
+       coalesce(to_jsonb(p) ->> 'pubgencols', 'n') = 's', pubviaroot
   FROM pg_publication p WHERE pubname = %s
 """
 _LISTED = """

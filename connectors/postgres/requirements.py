@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.postgres.publication import publication, published
 from rowtide.connectors.postgres.server import Server, quoted_name
-from rowtide.connectors.postgres.tables import catalog_rows
+from rowtide.connectors.postgres.tables import wanted_rows
 from rowtide.connectors.postgres.unfit import CatalogRow, grants
 
 __all__ = ["check"]
@@ -64,7 +64,7 @@ def _faults(server: Server) -> list[str]:
 def _grants(server: Server) -> list[str]:
     """Return what the role lacks for single tables."""
     settings = server.settings
-    rows = [row for row in catalog_rows(server) if settings.wants(row.full_name)]
+    rows = wanted_rows(server)
     wanted = list(dict.fromkeys(grant for row in rows for grant in grants(row, settings.user)))
     wanted += _owners(server, [row for row in rows if not row.owned])
     return [f"For single tables: {' '.join(wanted)}"] if wanted else []

@@ -26,12 +26,16 @@ from rowtide.connectors.rows import Key, SourceRow
 from rowtide.core.errors import Unavailable
 from rowtide.core.variant import Scalar
 
-__all__ = ["Cells", "Decoded", "RowDecoder", "cells_reader", "key_reader"]
+__all__ = ["Cells", "Decoded", "KeyMissing", "RowDecoder", "cells_reader", "key_reader"]
 
 Cells = dict[str, Scalar | None]
 
 _FIRST, _SECOND = (number.to_bytes(8, "big") for number in (0, 1))
 _OLD = (ord("K"), ord("O"))
+
+
+class KeyMissing(Exception):
+    """The server does not say which row a change is about."""
 
 
 class Decoded(NamedTuple):
@@ -80,6 +84,7 @@ class RowDecoder:
 
     def __init__(self, table: SourceTable, relation: Relation) -> None:
         self.table = table
+        self.relation = relation
         names = [column.name for column in relation.columns]
         self._key_of = key_reader(table, names)
         key = {column.name for column in table.key}
@@ -103,7 +108,10 @@ class RowDecoder:
     def decoded(
         self, kind: int, message: bytes, prefix: bytes, time_ms: int, *, whole: bool
     ) -> Decoded:
-        """Return what an I, U or D says. ``whole``: updates too are puts of the whole row."""
+        """Return what an I, U or D says. ``whole``: updates too are puts of the whole row.
+
+        Raises KeyMissing.
+        """
         target = self.table.target
         if kind == INSERT:
             row, _ = parsed_row(message, 6)
@@ -114,7 +122,7 @@ class RowDecoder:
         if kind == DELETE:
             row, _ = parsed_row(message, 6)
             return Decoded(
-                (SourceRow(target, self._key_of(row), None, True, time_ms, prefix + _FIRST),)
+                (SourceRow(target, self._former_key(row), None, True, time_ms, prefix + _FIRST),)
             )
         old: Row | None = None
         at = 5
@@ -133,7 +141,7 @@ class RowDecoder:
                     row[place] = old[place]
         key = self._key_of(row)
         complete = UNCHANGED not in row
-        if old is not None and (former := self._key_of(old)) != key:
+        if old is not None and (former := self._former_key(old)) != key:
             delete = SourceRow(target, former, None, True, time_ms, prefix + _FIRST)
             put = SourceRow(target, key, self._cells(row), True, time_ms, prefix + _SECOND)
             missing = tuple(name for place, name, _ in self._readers if row[place] is UNCHANGED)
@@ -145,6 +153,12 @@ class RowDecoder:
         if not changed:
             return Decoded(())
         return Decoded((SourceRow(target, key, changed, False, time_ms, prefix + _FIRST),))
+
+    def _former_key(self, old: Row) -> Key:
+        # A partition may have had another replica identity than the table.
+        if any(old[place] is None for place in self._key_places):
+            raise KeyMissing(self.table.full_name)
+        return self._key_of(old)
 
     def _cells(self, row: Row) -> Cells:
         return {

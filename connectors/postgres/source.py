@@ -158,7 +158,7 @@ class PostgresSource(ServerSource[Server]):
         """Bring publication, slot, tables and checkpoint up to the server as it is."""
         server = sessions.server
         await asyncio.to_thread(check, server)
-        found = await asyncio.to_thread(look, server, shared.owners)
+        found = await asyncio.to_thread(look, server, shared.owners, checkpoint.partitions)
         known: list[Followed] = [*found.tables.values(), *found.unfit.values()]
         warn_of_patterns(self._settings.tables, known)
         # Before the slot is waited for: what has no room in the instance is known by then.

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from rowtide.connectors.postgres import messages
 from rowtide.connectors.postgres.messages import Begin, Relation
 from rowtide.connectors.postgres.position import AFTER_ALL_CHANGES, prefix
-from rowtide.connectors.postgres.rows import RowDecoder
+from rowtide.connectors.postgres.rows import KeyMissing, RowDecoder
 from rowtide.connectors.postgres.server import Server, connected, decoding
 from rowtide.connectors.postgres.tables import SourceTable, read_table
 from rowtide.connectors.postgres.unfit import NOTHING, Unfit
@@ -31,6 +31,7 @@ __all__ = [
     "Emptied",
     "Event",
     "Incomplete",
+    "Joined",
     "Lost",
     "Piece",
     "Shared",
@@ -57,6 +58,13 @@ class Lost(NamedTuple):
     full_name: str
 
 
+class Joined(NamedTuple):
+    """A table has a partition with changes, which the stream has not described before."""
+
+    full_name: str
+    partition: int
+
+
 class Emptied(NamedTuple):
     """Tables were truncated. ``prefix`` is the statement's; a run and a number follow."""
 
@@ -73,7 +81,7 @@ class Incomplete(NamedTuple):
     missing: tuple[str, ...]
 
 
-Event = Altered | Lost | Emptied | Incomplete
+Event = Altered | Lost | Joined | Emptied | Incomplete
 
 
 class Piece(NamedTuple):
@@ -133,6 +141,8 @@ class Stream:
         self._decoders: dict[int, RowDecoder] = {}
         self._set_aside: dict[int, Relation] = {}
         """Descriptions of tables that can't be followed, until the copier finds that they can."""
+        self._root: SourceTable | None = None
+        """The partitioned table whose description came just before."""
         self._closed = False
         self._woken, self._waker = socket.socketpair()
         self._connection: Any = None
@@ -231,7 +241,7 @@ class Stream:
         elif kind == messages.COMMIT:
             self._add_piece(None, messages.commit_end(message))
         elif kind == messages.RELATION:
-            self._learn(messages.parsed_relation(message))
+            self._described(messages.parsed_relation(message))
         elif kind == messages.TRUNCATE:
             self._change += 1
             self._truncate(message)
@@ -241,14 +251,19 @@ class Stream:
         decoder = self._decoders.get(oid) or self._set_aside_decoder(oid)
         if decoder is None:
             return
-        begin = self._begin
-        decoded = decoder.decoded(
-            kind,
-            message,
-            prefix(self._epoch, begin.lsn, change=self._change),
-            begin.time_ms,
-            whole=decoder.table.full_name not in self._shared.copied,
-        )
+        begin, table = self._begin, decoder.table
+        try:
+            decoded = decoder.decoded(
+                kind,
+                message,
+                prefix(self._epoch, begin.lsn, change=self._change),
+                begin.time_ms,
+                whole=table.full_name not in self._shared.copied,
+            )
+        except KeyMissing:
+            del self._decoders[oid]
+            self._lose(table.full_name, table.target, decoder.relation)
+            return
         self._rows += decoded.rows
         self._bytes += len(message)
         if decoded.missing:
@@ -258,6 +273,7 @@ class Stream:
 
     def _truncate(self, message: bytes) -> None:
         assert self._change < AFTER_ALL_CHANGES, "a transaction has too many changes"
+        self._root = None
         found = [self._decoders.get(oid) for oid in messages.truncated_tables(message)]
         tables = [decoder.table for decoder in found if decoder is not None]
         if tables:
@@ -270,6 +286,21 @@ class Stream:
         self._pieces.append(piece)
         self._listed += size
         self._first, self._rows, self._bytes = False, [], 0
+
+    def _described(self, relation: Relation) -> None:
+        """Take a description. That of a partition comes just behind its table's."""
+        root, self._root = self._root, None
+        if root is not None and relation.oid not in self._tables:
+            if relation.identity != root.identity:
+                self._add_piece(Lost(root.full_name), 0)
+            if relation.oid in (parts := root.parts or {}):
+                return
+            self._tables[root.oid] = root._replace(parts={**parts, relation.oid: ""})
+            self._add_piece(Joined(root.full_name, relation.oid), 0)
+        self._learn(relation)
+        table = self._tables.get(relation.oid)
+        if table is not None and table.parts is not None:
+            self._root = table
 
     def _learn(self, relation: Relation) -> None:
         """Take a table's description, which stands before its changes where it is another."""

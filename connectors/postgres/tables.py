@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
+from rowtide.connectors.postgres.partitions import Partition, read_partitions, unfit_partitions
 from rowtide.connectors.postgres.server import Server
 from rowtide.connectors.postgres.type_parts import TypeParts, read_type_parts
 from rowtide.connectors.postgres.unfit import (
@@ -22,7 +23,7 @@ from rowtide.connectors.postgres.values import key_type
 from rowtide.connectors.rows import TableShape
 from rowtide.core.schema import KeyColumn
 
-__all__ = ["FULL", "Column", "SourceTable", "Tables", "catalog_rows", "read_table", "read_tables"]
+__all__ = ["FULL", "Column", "SourceTable", "Tables", "read_table", "read_tables", "wanted_rows"]
 
 STRICT_VERSION = 180_000
 """Since then an update fails whose replica identity has a column that is not published."""
@@ -51,6 +52,8 @@ class SourceTable(NamedTuple):
 
     ``target`` is its name in rowtide. ``file`` is another one once the table was rewritten.
     ``estimate`` is how many rows the server believes there are, -1 where it does not know.
+    ``within`` are the full names of the partitioned tables that it is a part of. ``parts`` has the
+    states of its partitions by their numbers; None where the table is not partitioned.
     """
 
     oid: int
@@ -63,6 +66,8 @@ class SourceTable(NamedTuple):
     target: str
     types: Sequence[TypeParts]
     estimate: int
+    within: Sequence[str]
+    parts: Mapping[int, str] | None
 
     @property
     def full_name(self) -> str:
@@ -90,7 +95,7 @@ def read_tables(server: Server, owners: MutableMapping[str, str], *, generated: 
     stored generated columns.
     """
     with server.one_moment():
-        rows = [row for row in catalog_rows(server) if server.settings.wants(row.full_name)]
+        rows = wanted_rows(server)
         found = _tables(server, rows, generated=generated)
     for target, owner in list(owners.items()):
         if owner not in found.fit:
@@ -107,17 +112,19 @@ def read_tables(server: Server, owners: MutableMapping[str, str], *, generated: 
     return found
 
 
-def catalog_rows(server: Server) -> list[CatalogRow]:
-    """Return all tables of the database."""
-    return [CatalogRow(*row) for row in server.rows(_TABLES)]
+def wanted_rows(server: Server) -> list[CatalogRow]:
+    """Return the tables that are wanted; a partition is a part of a wanted partitioned table."""
+    wants = server.settings.wants
+    rows = [CatalogRow(*row) for row in server.rows(_TABLES)]
+    return [row for row in rows if wants(row.full_name) and not any(map(wants, row.within))]
 
 
 def read_table(server: Server, oid: int, *, generated: bool) -> SourceTable | Unfit | None:
     """Return a table as it is now; None where it is gone or not wanted."""
     with server.one_moment():
-        rows = [row for row in catalog_rows(server) if row.oid == oid]
+        rows = [row for row in wanted_rows(server) if row.oid == oid]
         found = _tables(server, rows, generated=generated)
-    if not rows or not server.settings.wants(rows[0].full_name):
+    if not rows:
         return None
     return found.fit.get(rows[0].full_name) or found.unfit[rows[0].full_name]
 
@@ -136,10 +143,17 @@ def _tables(server: Server, rows: Sequence[CatalogRow], *, generated: bool) -> T
     for oid, *index in server.rows(_INDEXES, (oids,)):
         indexes.setdefault(oid, []).append(Index(*index))
     types = read_type_parts(server, oids)
+    partitions = read_partitions(server, [row.oid for row in rows if row.kind == "p"])
     found = Tables({}, {})
     for row in rows:
-        of_row = columns.get(row.oid, _Columns([], {}))
-        table = _table(server, row, of_row, indexes.get(row.oid, []), types.get(row.oid, []))
+        table = _table(
+            server,
+            row,
+            columns.get(row.oid, _Columns([], {})),
+            indexes.get(row.oid, []),
+            types.get(row.oid, []),
+            partitions.get(row.oid),
+        )
         if isinstance(table, Unfit):
             found.unfit[row.full_name] = table
         else:
@@ -164,18 +178,21 @@ def _table(
     columns: _Columns,
     indexes: Sequence[Index],
     types: Sequence[TypeParts],
+    partitions: Sequence[Partition] | None,
 ) -> SourceTable | Unfit:
     settings = server.settings
     target = settings.target(row.schema, row.name)
     names, fault = key_of(row, indexes, settings.keys.get(row.full_name))
+    identity = _identity(row, indexes)
     fault = (
         unfit_rows(row, settings.user)
         or fault
+        or unfit_partitions(row, partitions or (), identity)
         or unfit_columns(
             row,
             columns.names,
             key=names,
-            identity=_identity(row, indexes),
+            identity=identity,
             strict=server.version >= STRICT_VERSION,
         )
     )
@@ -192,8 +209,15 @@ def _table(
         tuple(by_name[name] for name in names),
         target,
         types,
-        row.estimate,
+        row.estimate if partitions is None else _estimate(partitions),
+        row.within,
+        None if partitions is None else {part.oid: part.state for part in partitions},
     )
+
+
+def _estimate(partitions: Sequence[Partition]) -> int:
+    known = [part.estimate for part in partitions if part.estimate >= 0]
+    return sum(known) if known else -1
 
 
 def _identity(row: CatalogRow, indexes: Iterable[Index]) -> Sequence[str]:
@@ -211,7 +235,11 @@ SELECT c.oid::int8, n.nspname, c.relname, coalesce(pg_relation_filenode(c.oid)::
             WHEN pg_has_role(c.relowner, 'USAGE') THEN 'forced' ELSE 'active' END,
        coalesce(has_schema_privilege(n.oid, 'USAGE'), true),
        coalesce(has_table_privilege(c.oid, 'SELECT'), true), pg_has_role(c.relowner, 'USAGE'),
-       c.reltuples::int8
+       c.reltuples::int8,
+       ARRAY(SELECT an.nspname || '.' || a.relname
+               FROM pg_partition_ancestors(CASE WHEN c.relispartition THEN c.oid END) above (oid)
+               JOIN pg_class a ON a.oid = above.oid JOIN pg_namespace an ON an.oid = a.relnamespace
+              WHERE a.oid <> c.oid)
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')

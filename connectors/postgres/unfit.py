@@ -49,7 +49,8 @@ class CatalogRow(NamedTuple):
     ``kind`` is ``r``, ``p`` for a partitioned table, ``u`` for an unlogged one. ``policy`` is
     empty unless row level security hides rows from the role: ``forced`` where the role owns the
     table. ``usable`` is about its schema. ``estimate`` is how many rows the server believes there
-    are, -1 where it does not know.
+    are, -1 where it does not know. ``within`` are the full names of the partitioned tables that it
+    is a part of.
     """
 
     oid: int
@@ -63,6 +64,7 @@ class CatalogRow(NamedTuple):
     readable: bool
     owned: bool
     estimate: int
+    within: Sequence[str]
 
     @property
     def full_name(self) -> str:
@@ -90,8 +92,6 @@ Fault = tuple[str, str]
 def unfit_rows(row: CatalogRow, user: str) -> Fault | None:
     """Return why the rows of a table can't be read or streamed; None where they can."""
     role = quoted_name(user)
-    if row.kind == "p":
-        return "It is partitioned.", f"Follow its partitions by their names; {LEAVE_OUT}."
     if row.kind == "u":
         return "It is unlogged.", f"Run ALTER TABLE {row.quoted} SET LOGGED, or {LEAVE_OUT}."
     if row.identity == NOTHING:

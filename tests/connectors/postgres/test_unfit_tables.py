@@ -50,9 +50,9 @@ UNFIT: Mapping[str, tuple[Sequence[str], str, str, str]] = {
         *("shop.t", "no primary key", "USING INDEX"),
     ),
     "wide key": ([f"CREATE TABLE shop.t ({FIVE})"], "shop.t", "its key has 5 columns", "'keys'"),
-    "partitioned": (
-        ["CREATE TABLE shop.t (a int PRIMARY KEY) PARTITION BY RANGE (a)"],
-        *("shop.t", "is partitioned", "partitions"),
+    "partitioned, no key": (
+        ["CREATE TABLE shop.t (a int) PARTITION BY RANGE (a)"],
+        *("shop.t", "no primary key", "USING INDEX"),
     ),
     "unlogged": (
         ["CREATE UNLOGGED TABLE shop.t (a int PRIMARY KEY)"],
