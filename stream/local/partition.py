@@ -1,7 +1,7 @@
 """One partition of the local log in memory: how far it goes, and who waits for more.
 
-``planned`` is what the batches made so far lead to, ``bounds`` what is on the disk. Readers and
-callers know of ``bounds`` alone; who fills a batch goes on from ``planned``.
+``planned`` is what the batches made so far lead to, ``bounds`` what is on the disk. A batch is
+filled from ``planned``. Readers use ``bounds``, but they do not read below the planned start.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Partition:
         """Raise ``LogTrimmed`` or ``Unavailable`` unless ``offset`` lies within, or at the end."""
         if self.deleted:
             raise Unavailable(f"{self.name}: the topic was deleted")
-        if offset < self.bounds.start:
-            raise LogTrimmed(
-                f"{self.name}: offset {offset} is trimmed, the log starts at {self.bounds.start}"
-            )
+        # The thread may have deleted what a trim has planned, before the trim is settled.
+        start = max(self.bounds.start, self.planned.start)
+        if offset < start:
+            raise LogTrimmed(f"{self.name}: offset {offset} is trimmed, the log starts at {start}")
         if offset > self.bounds.end:
             raise Unavailable(f"{self.name}: offset {offset} lies beyond the end {self.bounds.end}")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable
+from rowtide.core.errors import LogTrimmed, OutcomeUnknown, Rejected, Unavailable
 from rowtide.stream.local import writer as writer_module
 from rowtide.stream.local.cluster import LocalCluster
 from rowtide.stream.local.layout import FORMAT_KEY
@@ -199,6 +199,8 @@ class CountingStore:
         self.gate = threading.Event()
         """Writes wait while it is not set."""
         self.gate.set()
+        self.finished = threading.Event()
+        """Set when a write has reached the disk, maybe before the event loop knows."""
         self._write = cluster.store.write
         cluster.store.write = self.write  # type: ignore[method-assign]
 
@@ -209,6 +211,7 @@ class CountingStore:
         if fails == "before":
             raise WriteFailed("as asked")
         self._write(batch)
+        self.finished.set()
         if fails == "after":
             raise WriteFailed("as asked")
 
@@ -259,6 +262,45 @@ async def test_a_reader_in_the_middle_of_a_scan_delays_the_opening_and_ends_noth
     del scanning
     assert await until_open(log) == 3
     assert await values(log) == "a b c"
+
+
+@pytest.mark.parametrize(
+    ("offset", "found"),
+    [(0, "trimmed"), (1, "trimmed"), (2, "c d"), (3, "d"), (4, "")],
+)
+async def test_a_trim_that_is_written_and_not_settled_hides_what_it_deleted(
+    cluster: LocalCluster, offset: int, found: str
+) -> None:
+    store, log = CountingStore(cluster), cluster.log(LOG)
+    await append(log, "a", "b", "c", "d")
+    store.finished.clear()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
+        trimming = tasks.create_task(log.trim(2), name="trim")
+        for _ in range(3):  # The task begins, then its batch does.
+            await asyncio.sleep(0)
+        # The event loop stands still until the thread has written the trim.
+        assert store.finished.wait(SOON_S)
+        assert not trimming.done()
+        if found == "trimmed":
+            with pytest.raises(LogTrimmed):
+                await log.read(offset, bytes_max=MIB)
+        else:
+            entries = await log.read(offset, bytes_max=MIB)
+            assert " ".join(entry.value.decode() for entry in entries) == found
+    assert await log.bounds() == (2, 4)
+
+
+async def test_a_trim_that_failed_hides_nothing(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "REOPEN_S", 0.0)
+    store, log = CountingStore(cluster), cluster.log(LOG)
+    await append(log, "a", "b")
+    store.fails = "before"
+    with pytest.raises(OutcomeUnknown):
+        await log.trim(1)
+    assert await until_open(log) == 2
+    assert await values(log) == "a b"
 
 
 async def test_a_failure_wakes_and_tells_whoever_waits_to_read(cluster: LocalCluster) -> None:
