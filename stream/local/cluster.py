@@ -206,14 +206,13 @@ class LocalCluster:
 
     async def _create(self, specs: Sequence[TopicSpec]) -> None:
         made: dict[str, Topic] = {}
-        for spec in specs:
-            if spec.name not in self._topics:
-                made[spec.name] = Topic(self._next, spec.partitions)
-                self._next += spec.partitions
-        if not made:
-            return
 
         def fill(batch: Batch) -> int:
+            # Only here: a change whose caller was cancelled may have been written in the meantime.
+            for spec in specs:
+                if spec.name not in self._topics and spec.name not in made:
+                    made[spec.name] = Topic(self._next, spec.partitions)
+                    self._next += spec.partitions
             for name, topic in made.items():
                 batch.put(topic_key(name), topic.encoded())
                 for number in range(topic.first, topic.first + topic.partitions):
@@ -224,7 +223,7 @@ class LocalCluster:
             for name, topic in made.items():
                 self._add(name, topic, {})
 
-        await self.written(f"create {', '.join(made)}", fill, settle)
+        await self.written(f"create {', '.join(spec.name for spec in specs)}", fill, settle)
 
     async def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics with all they hold, see ``TopicCluster``."""
@@ -232,11 +231,11 @@ class LocalCluster:
             await self._delete(names)
 
     async def _delete(self, names: Sequence[str]) -> None:
-        gone = {name: self._topics[name] for name in names if name in self._topics}
-        if not gone:
-            return
+        gone: dict[str, Topic] = {}
 
         def fill(batch: Batch) -> int:
+            # Only here, as in ``_create``.
+            gone.update({name: self._topics[name] for name in names if name in self._topics})
             for name, (first, count) in gone.items():
                 batch.delete(topic_key(name))
                 after = first + count
@@ -256,7 +255,7 @@ class LocalCluster:
                 for number in range(topic.partitions):
                     del self._partitions[name, number]
 
-        await self.written(f"delete {', '.join(gone)}", fill, settle)
+        await self.written(f"delete {', '.join(names)}", fill, settle)
 
     def _partitions_of(self, topics: dict[str, Topic]) -> list[Partition]:
         places = [(name, n) for name, topic in topics.items() for n in range(topic.partitions)]

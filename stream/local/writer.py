@@ -6,7 +6,8 @@ the batch is on the disk, so whatever it changes is seen by readers only then.
 
 A write that fails leaves the outcome of its whole batch unknown. The store is then closed and
 opened again (``run``), and ``reload`` reads what stands. Until that has succeeded nothing is taken,
-so what waits meanwhile is provably not written. All of it runs in one event loop, but the writes.
+so what waits meanwhile is provably not written. An error that a job did not foresee is treated as
+such a failure, so the writer survives it. All of it runs in one event loop, but the writes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.local.store import Batch, LogStore, StoreBusy, new_batch
+from rowtide.stream.local.store import Batch, LogStore, StoreBusy, WriteFailed, new_batch
 from rowtide.stream.logs.changelog import Fenced
 
 __all__ = ["GroupWriter", "Job"]
@@ -123,6 +124,10 @@ class GroupWriter:
             except (StoreError, Fenced) as error:
                 job.done.set_exception(error)
                 continue
+            except Exception as error:  # noqa: BLE001 - A fault of ours; reported by _fail.
+                # The job may have filled a part. Nothing of this batch is written.
+                self._fail([*group, job], error)
+                return
             job.begun = True
             size += job.bytes
             group.append(job)
@@ -141,20 +146,30 @@ class GroupWriter:
             self._fail(group, failure)
             return
         self.answered_s = time.monotonic()
-        for job in group:
-            job.settle()
+        try:
+            for job in group:
+                job.settle()
+        except Exception as error:  # noqa: BLE001 - A fault of ours; reported by _fail.
+            self._fail(group, error)
+            return
         for job in group:
             if not job.done.done():
                 job.done.set_result(job.result)
         self._begin()
 
     def _fail(self, group: list[Job], failure: BaseException) -> None:
-        logger.error("the log could not be written, it is opened again: %s", failure)
+        foreseen = isinstance(failure, WriteFailed)
+        reason = str(failure) if foreseen else repr(failure)
+        logger.error(
+            "the log could not be written, it is opened again: %s",
+            reason,
+            exc_info=None if foreseen else failure,
+        )
         self._writing = False
-        self._failure = self._failure or str(failure)
+        self._failure = self._failure or reason
         for job in group:
             if not job.done.done():
-                job.done.set_exception(OutcomeUnknown(f"{job.where}: {failure}"))
+                job.done.set_exception(OutcomeUnknown(f"{job.where}: {reason}"))
         self._refuse_waiting()
         self._failed.set()
 

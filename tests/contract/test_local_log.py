@@ -303,6 +303,73 @@ async def test_a_trim_that_failed_hides_nothing(
     assert await values(log) == "a b"
 
 
+async def change(cluster: LocalCluster, how: str) -> None:
+    """Create the topic ``t`` with so many partitions, or delete it."""
+    if how == "delete":
+        await cluster.delete_topics(["t"])
+    else:
+        await cluster.create_topics([TopicSpec("t", int(how))])
+
+
+@pytest.mark.parametrize(
+    ("before", "cancelled", "then", "partitions"),
+    [
+        ("1", "delete", "delete", 0),
+        ("1", "delete", "2", 2),
+        ("delete", "1", "1", 1),
+        ("delete", "1", "2", 1),  # A topic that exists is left as it is.
+        ("delete", "1", "delete", 0),
+        ("1", "2", "delete", 0),
+    ],
+)
+async def test_a_cancelled_change_of_a_topic_does_not_disturb_the_next_one(
+    cluster: LocalCluster, before: str, cancelled: str, then: str, partitions: int
+) -> None:
+    await change(cluster, before)
+    store = CountingStore(cluster)
+    store.gate.clear()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(change(cluster, cancelled), name="cancelled")
+        for _ in range(3):  # The task begins, then its batch does.
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        tasks.create_task(change(cluster, then), name="then")
+        await asyncio.sleep(0)
+        store.gate.set()
+    assert await cluster.exists("t") == (partitions > 0)
+    for at in range(partitions):
+        assert await append(cluster.log("t", at), "a") == 0
+    with pytest.raises(Unavailable, match="no such log"):
+        cluster.partition("t", partitions)
+
+
+@pytest.mark.parametrize("where", ["fill", "settle"])
+async def test_an_unforeseen_error_of_a_job_does_not_end_the_writer(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr(writer_module, "REOPEN_S", 0.0)
+    log = cluster.log(LOG)
+
+    def fail() -> None:
+        raise KeyError
+
+    def fill(_: Batch) -> int:
+        if where == "fill":
+            fail()
+        return 0
+
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
+        beside = tasks.create_task(outcome(log, "a"), name="append")
+        await asyncio.sleep(0)
+        with pytest.raises(OutcomeUnknown, match="KeyError"):
+            await cluster.written("fault", fill, fail)
+    assert isinstance(beside.result(), OutcomeUnknown)
+    await until_open(log)
+    assert await values(log) == ("" if where == "fill" else "a")
+    await append(log, "b")
+
+
 async def test_a_failure_wakes_and_tells_whoever_waits_to_read(cluster: LocalCluster) -> None:
     store = CountingStore(cluster)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
