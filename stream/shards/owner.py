@@ -25,7 +25,7 @@ from rowtide.core.group import AtomicBatch
 from rowtide.core.mark import entry_digest
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.reshape import Sealed
-from rowtide.core.shard import ROWS, Evaluated, Shard
+from rowtide.core.shard import Evaluated, Shard
 from rowtide.core.shard_state import options_body
 from rowtide.core.source_batch import SourceBatch
 from rowtide.core.transaction_id import TransactionId, commit_key, session_missing
@@ -34,9 +34,11 @@ from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shards.appender import Appender, BatchRefused, LogShortened
 from rowtide.stream.shards.open_transactions import Held, Nothing, OpenTransactions
 from rowtide.stream.shards.recent_entries import RecentEntries
-from rowtide.stream.shards.replay import Range, among, replay, take
+from rowtide.stream.shards.replay import Range, replay, take
 from rowtide.stream.shards.row_store import RowStore, StoreFailed
-from rowtide.stream.shards.waiting import Reply, Tell, Waiting, answer, fail, prove
+from rowtide.stream.shards.unflushed import Unflushed
+from rowtide.stream.shards.unproven import Unproven
+from rowtide.stream.shards.waiting import Reply, Tell, Waiting, answer, fail
 
 __all__ = ["ShardOwner", "ShardSettings"]
 
@@ -75,6 +77,10 @@ class ShardOwner:
     ``steady_s`` is what lives of transactions are measured by, the event loop's clock without.
     """
 
+    failed: Exception | None = None
+    closed = False
+    retired = False
+
     def __init__(
         self,
         shard: Shard,
@@ -99,7 +105,7 @@ class ShardOwner:
         """Store keys written since the last flush to the changelog."""
         self.accounted = False
         """Whether ``dirty`` has all that the rows hold of this shard and the changelog may lack."""
-        self._unflushed: dict[Range, int] = {}
+        self._unflushed = Unflushed(shard)
         self.others: Callable[[], Sequence[Range]] = tuple
         """Keys that are another shard's here by now: what the log did to them is passed over."""
         self.index_known: Callable[[int], bool] = lambda _: False
@@ -110,14 +116,14 @@ class ShardOwner:
         """Each has the store keys written since somebody began to copy the rows."""
         self.followers: dict[asyncio.Event, None] = {}
         """Set, in the order in which they came, whenever more of the log is acknowledged."""
-        self.failed: Exception | None = None
-        self.closed = False
-        self.retired = False
         self._clock_us = clock_us
         self._readable = readable
         self._settings = settings
         self._waiting: deque[Waiting] = deque()
         self._in_flight: list[Waiting] = []
+        self._sent = False
+        """Whether anything of the batch in flight may have reached the log."""
+        self._unproven = Unproven(readable, lambda: self.unreadable())
         self._barriers = 0
         self._behind = False
         self._alone = 0
@@ -297,12 +303,16 @@ class ShardOwner:
 
     async def run(self) -> None:
         """Append and apply until cancelled or failed. Never raises but on cancellation."""
+        async with asyncio.TaskGroup() as tasks:
+            await self._run(tasks)
+
+    async def _run(self, tasks: asyncio.TaskGroup) -> None:
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._waiting:
-                    await self._commit()
+                    await self._commit(tasks)
                 self._idle.set()
                 if self.retired:
                     return
@@ -317,6 +327,7 @@ class ShardOwner:
         """Stop taking changes and wait until every change taken has its answer."""
         self._open = False
         self.transactions.end_all()
+        self._unproven.stop()  # Whoever takes over may have the lease; we do not wait for it.
         await self._idle.wait()
 
     def expire(self) -> None:
@@ -329,14 +340,14 @@ class ShardOwner:
                 waiting.tell(OutcomeUnknown())
             else:
                 fail(waiting, OutcomeUnknown())
+        self._unproven.expire(oldest_s)
         self.transactions.sweep()
 
     # One batch.
 
-    async def _commit(self) -> None:
+    async def _commit(self, tasks: asyncio.TaskGroup) -> None:
         batch = self._in_flight = self._take()
-        if any(waiting.unproven for waiting in batch):
-            await prove(batch, self._readable, self.unreadable())
+        self._sent = False
         logged: list[Evaluated] = []
         for waiting in batch:
             if (evaluated := waiting.logged) is not None:
@@ -348,6 +359,9 @@ class ShardOwner:
         self._in_flight = []
         self._barriers -= sum(w.hidden is not None for w in batch)
         answer(batch)
+        # Only now: what they saw stands, and the next batch does not wait for the lease.
+        if unproven := [waiting for waiting in batch if waiting.unproven]:
+            self._unproven.add(unproven, tasks)
         if self._behind:
             self._catch_up()
 
@@ -389,6 +403,7 @@ class ShardOwner:
         pairs = [(e.log_key, shard.encoded(e, at + i)) for i, e in enumerate(evaluated)]
         since_s = self._loop.time()
         while True:
+            self._sent = True
             try:
                 told = await self.appender.append(pairs, at)
                 break
@@ -396,6 +411,7 @@ class ShardOwner:
                 self._refuse(error)
                 return False
             except Unavailable as error:
+                self._sent = False
                 if self._loop.time() - since_s > self._settings.write_s_max / 2:
                     self._refuse_all(error)
                     return False
@@ -491,31 +507,12 @@ class ShardOwner:
         all are: the rows may hold them without a mark. ``find_unflushed`` ends it.
         """
         applied = self.shard.state.applied
-        self._note_unflushed([e for e in entries if never or e.offset <= applied])
+        self.dirty |= self._unflushed.note(e for e in entries if never or e.offset <= applied)
         self.replay([e for e in entries if e.offset > applied])
-
-    def _note_unflushed(self, entries: Sequence[Entry]) -> None:
-        """Note what entries wrote that the rows hold, but perhaps not the changelog."""
-        for entry in entries:
-            envelope, body = record.decode_record(entry.value)
-            noted = self.shard.noted_key(body)
-            if noted is not None:
-                self.dirty.add(noted)
-            # What was copied from elsewhere was written long before.
-            stamp = 0 if isinstance(body, record.Copy) else envelope.stamp
-            for place in self.shard.written_ranges(entry.key, body):
-                self._unflushed[place] = min(stamp, self._unflushed.get(place, stamp))
 
     def find_unflushed(self) -> None:
         """Make the noted chunks dirty: those of each place that are no older than its entry."""
-        others = self.others()
-        for (low, high), stamp in self._unflushed.items():
-            if low[:1] == ROWS:
-                changed = self.rows.changed_since(low, high, stamp)
-                self.dirty.update(key for key in changed if not among(key, others))
-            else:
-                self.dirty.add(low)
-        self._unflushed.clear()
+        self.dirty |= self._unflushed.find(self.rows, self.others())
 
     def _write(self, writes: Writes) -> None:
         writes = take(self.shard, self.rows, writes, self.others())
@@ -562,8 +559,7 @@ class ShardOwner:
         if waiting.hidden is not None:
             return
         # What changes nothing answers from what it saw: that needs the lease, as a read does.
-        changes = waiting.logged is not None or bool(waiting.many)
-        waiting.unproven = not changes and not self._readable()
+        waiting.unproven = not waiting.writes and not self._readable()
 
     def _control(self, body: record.Body, now_us: int) -> Evaluated:
         if isinstance(body, record.Reclaim) and self.transactions.holds(body.first, body.last):
@@ -582,8 +578,9 @@ class ShardOwner:
         self._open = False
         self.closed = True
         self.transactions.end_all()
+        self._unproven.stop()
         for waiting in self._in_flight:
-            fail(waiting, OutcomeUnknown())
+            fail(waiting, OutcomeUnknown() if self._sent and waiting.writes else Unavailable())
         for waiting in self._waiting:
             fail(waiting, Unavailable())
         self._in_flight = []

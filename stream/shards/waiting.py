@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rowtide.core import record
-from rowtide.core.errors import StoreError, Unavailable
+from rowtide.core.errors import StoreError
 from rowtide.core.group import Group
 from rowtide.core.mutation import Change, Outcome
 from rowtide.core.shard import Evaluated
-from rowtide.stream.shards.lapsed_lease import LeaseLapsed
 
-__all__ = ["Reply", "Tell", "Waiting", "answer", "fail", "prove"]
+__all__ = ["Reply", "Tell", "Waiting", "answer", "fail"]
 
 Tell = Callable[[Outcome | StoreError], None]
 """Called once, with what became of a change."""
@@ -47,6 +46,11 @@ class Waiting:
         evaluated = self.evaluated
         return evaluated if evaluated is not None and evaluated.body is not None else None
 
+    @property
+    def writes(self) -> bool:
+        """Whether it has a record for the log, or several."""
+        return self.logged is not None or bool(self.many)
+
 
 class Reply:
     """A future that is told what became of a change."""
@@ -66,9 +70,9 @@ class Reply:
 
 
 def answer(batch: Sequence[Waiting]) -> None:
-    """Tell those of a batch that stands what became of them."""
+    """Tell those of a batch that stands what became of them, save those that are unproven."""
     for waiting in batch:
-        if waiting.told:
+        if waiting.told or waiting.unproven:
             continue
         waiting.told = True
         if waiting.error is not None:
@@ -82,19 +86,3 @@ def fail(waiting: Waiting, error: StoreError) -> None:
     if not waiting.told:
         waiting.told = True
         waiting.tell(error)
-
-
-async def prove(
-    batch: Sequence[Waiting], readable: Callable[[], bool], failure: Unavailable
-) -> None:
-    """Wait for a lapsed lease, then let unproven answers stand, or fail them.
-
-    Where the lease holds again, no other owner has served the shard since our claim. So what was
-    decided in the meantime was decided on the newest rows.
-    """
-    if isinstance(failure, LeaseLapsed):
-        await failure.renewed()
-    proven = readable()
-    for waiting in batch:
-        if waiting.unproven and not proven:
-            waiting.error = Unavailable()

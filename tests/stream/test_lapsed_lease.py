@@ -17,6 +17,7 @@ import pytest
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import Elsewhere, OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.limits import Limits
+from rowtide.core.mutation import Outcome
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState
 from rowtide.stream.logs.cluster import LogCluster
@@ -26,12 +27,13 @@ from rowtide.stream.shards.row_store import RowStore
 from rowtide.stream.shards.waiting import Reply
 from rowtide.stream.slots.held_leases import LAPSE_S
 from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings
-from tests.contract.memory_log import MemoryLog
+from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US, change, table
 from tests.simulation.virtual_time import in_virtual_time
 from tests.stream.test_lease_renewals import Cluster, renewed
 
 SLOT, LEASE_S = 0, 1.0
+SOON_S = 10.0
 NOBODY = Identity("", "", b"")
 
 
@@ -144,12 +146,17 @@ def test_a_slot_that_was_never_held_is_not_waited_for() -> None:
 
 
 class Lease:
-    """A lease that lapses, and comes back or not when it is waited for."""
+    """A lease that lapses, and comes back or not when it is waited for. ``run`` is the owner's."""
+
+    run: asyncio.Task[None]
 
     def __init__(self) -> None:
         self.holds = True
         self.comes_back = True
         self.waits = 0
+        self.answers = asyncio.Event()
+        """Whoever waits for the lease waits until this is set."""
+        self.answers.set()
 
     def readable(self) -> bool:
         """True while it holds."""
@@ -161,14 +168,16 @@ class Lease:
 
     async def _renewed(self) -> None:
         self.waits += 1
-        await asyncio.sleep(0)
+        await self.answers.wait()
         self.holds = self.comes_back
 
 
 @asynccontextmanager
-async def leased(path: Path) -> AsyncIterator[tuple[ShardOwner, Lease]]:
+async def leased(
+    path: Path, log: MemoryLog | None = None
+) -> AsyncIterator[tuple[ShardOwner, Lease]]:
     """Serve a shard under a lease."""
-    lease, log, rows, of = Lease(), MemoryLog(), RowStore(path), table()
+    lease, log, rows, of = Lease(), log or MemoryLog(), RowStore(path), table()
     shard = Shard("s1", of, rows, ShardState(of.options), limits=Limits())
     shard.claimed(1, b"ownerid8")
     clock = iter(range(NOW_US, NOW_US + 10**9, 1000))
@@ -184,14 +193,24 @@ async def leased(path: Path) -> AsyncIterator[tuple[ShardOwner, Lease]]:
     owner.open()
     try:
         async with asyncio.TaskGroup() as tasks:
-            run = tasks.create_task(owner.run(), name="owner")
+            lease.run = tasks.create_task(owner.run(), name="owner")
             yield owner, lease
-            run.cancel()
+            lease.run.cancel()
     finally:
         rows.close()
 
 
-def written(owner: ShardOwner, text: str) -> Awaitable[object]:
+async def outcome(answer: Awaitable[object]) -> str:
+    """Return the code of what a change failed with, or ok."""
+    try:
+        async with asyncio.timeout(SOON_S):
+            await answer
+    except StoreError as error:
+        return error.code
+    return "ok"
+
+
+def written(owner: ShardOwner, text: str) -> asyncio.Future[Outcome]:
     """Submit a change; return what becomes of it."""
     reply = Reply(asyncio.get_running_loop())
     owner.submit(change(text), reply)
@@ -234,6 +253,69 @@ async def test_writes_behind_a_refusal_that_waits_keep_their_order(tmp_path: Pat
         assert refused.value.code == "OTSConditionCheckFail"
         await second
         await third
+
+
+@pytest.mark.parametrize("end", ["renewed", "lost", "drained", "cancelled", "expired"])
+async def test_a_refusal_that_waits_delays_no_write(tmp_path: Path, end: str) -> None:
+    async with leased(tmp_path) as (owner, lease):
+        await written(owner, "P a=1")
+        lease.holds, lease.comes_back = False, end == "renewed"
+        lease.answers.clear()
+        refused = written(owner, "P! a=2")
+        for text in ("U? a=2", "P a=3"):
+            assert await outcome(written(owner, text)) == "ok"
+        refusals = [refused, written(owner, "D? b")]
+        assert await outcome(written(owner, "P a=4")) == "ok"
+        assert not any(refusal.done() for refusal in refusals)
+        if end in ("renewed", "lost"):
+            lease.answers.set()
+        elif end == "drained":
+            async with asyncio.timeout(SOON_S):
+                await owner.drain()
+        elif end == "expired":
+            owner._settings = ShardSettings(write_s_max=-1.0)
+            owner.expire()
+        else:
+            lease.run.cancel()
+        expected = "OTSConditionCheckFail" if end == "renewed" else "OTSPartitionUnavailable"
+        assert [await outcome(refusal) for refusal in refusals] == [expected] * 2
+        assert lease.waits == 1
+
+
+async def test_a_refusal_without_a_lease_does_not_delay_a_drain(tmp_path: Path) -> None:
+    async with leased(tmp_path) as (owner, lease):
+        await written(owner, "P a=1")
+        lease.holds = False
+        lease.answers.clear()
+        write, refusal = written(owner, "P a=2"), written(owner, "P! a=3")
+        async with asyncio.timeout(SOON_S):
+            await owner.drain()
+        assert await outcome(write) == "ok"
+        assert await outcome(refusal) == "OTSPartitionUnavailable"
+        assert lease.waits == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [(Fault.REFUSED, "OTSPartitionUnavailable"), (Fault.LOST_REQUEST, "OTSTimeout")],
+    ids=str,
+)
+async def test_only_what_may_have_been_sent_is_unknown_when_a_shard_closes(
+    tmp_path: Path, fault: Fault, told: str
+) -> None:
+    log = MemoryLog()
+    async with leased(tmp_path, log) as (owner, lease):
+        await written(owner, "P a=1")
+        lease.holds = False
+        log.fault = fault
+        write, refusal = written(owner, "P a=2"), written(owner, "P! a=3")
+        for _ in range(3):  # The owner wakes, then the log is given the batch.
+            await asyncio.sleep(0)
+        assert log.fault is None
+        queued = written(owner, "P a=4")
+        lease.run.cancel()
+        assert await outcome(write) == told
+        assert await outcome(refusal) == await outcome(queued) == "OTSPartitionUnavailable"
 
 
 # Reads: the handler is called again.
