@@ -22,6 +22,7 @@ from rowtide.core import key, plainbuffer
 from rowtide.core.authentication import Identity
 from rowtide.core.chunk import DELETED, header, row_end, table_prefix
 from rowtide.core.errors import Elsewhere, Unavailable, invalid
+from rowtide.core.key_ranges import Range
 from rowtide.core.plainbuffer import HEADER
 from rowtide.core.schema import ShardRange, Table, check_table_name
 from rowtide.core.split_points import Piece, StoredFile, choose, estimate
@@ -64,8 +65,11 @@ class SplitPointOperations:
         self._directory = directory
         self._forward = forward
         self._limits = directory.limits
-        self._files = WeakKeyDictionary[ShardOwner, tuple[int, list[StoredFile]]]()
-        """By shard: where its log ended, and the files that held its rows then."""
+        self._files = WeakKeyDictionary[ShardOwner, tuple[int, dict[Range, list[StoredFile]]]]()
+        """By shard: where its log ended, and the files that held its rows then.
+
+        The files are kept by key range: a local index has the same shards as its table.
+        """
 
     async def compute_split_points_by_size(self, identity: Identity, body: bytes) -> bytes:
         """Return cuts of a table into parts of about the size asked for."""
@@ -145,11 +149,14 @@ class SplitPointOperations:
         return Measured(measure.pieces(), read)
 
     def _files_of(self, owner: ShardOwner, low: bytes, high: bytes) -> list[StoredFile]:
-        """Return the files with a shard's rows as of the first estimate since its last change."""
-        known = self._files.get(owner)
-        if known is None or known[0] != owner.end:
-            known = self._files[owner] = owner.end, files_within(owner.rows, low, high)
-        return known[1]
+        """Return the files with rows of a range, as of the shard's first estimate at its end."""
+        end, files = self._files.get(owner, (-1, {}))
+        if end != owner.end:
+            files = {}
+            self._files[owner] = owner.end, files
+        if (low, high) not in files:
+            files[low, high] = files_within(owner.rows, low, high)
+        return files[low, high]
 
     async def pieces_request(self, identity: Identity, body: bytes) -> bytes:
         """Measure a shard for another worker."""

@@ -179,3 +179,25 @@ async def test_an_unchanged_shard_is_cut_alike_though_its_files_are_merged(
     assert await cut() == first
     shard.end += 1  # A record was applied: the files of now are as good.
     assert await cut() == measured(rows, bytes_max) != first
+
+
+@pytest.mark.parametrize("first", [TABLE, TABLE + 1])
+@pytest.mark.parametrize("bytes_max", [0, 500_000])
+async def test_a_table_and_its_local_index_are_measured_apart(
+    rows: RowStore, first: int, bytes_max: int
+) -> None:
+    for number in (TABLE, TABLE + 1):
+        fill(rows, number)
+    shard = Shard(rows)
+    directory: Any = SimpleNamespace(shard=lambda _: shard, limits=None)
+
+    async def cut(splits: SplitPointOperations, number: int) -> list[Piece]:
+        place = replace(table(), table_id=number), ShardRange("s1", 0)
+        return (await splits.measured(directory, *place, 20_000, bytes_max)).pieces
+
+    splits = SplitPointOperations(directory, directory)
+    await cut(splits, first)
+    for number in (TABLE, TABLE + 1):
+        found = await cut(splits, number)
+        assert found == await cut(SplitPointOperations(directory, directory), number)
+        assert not bytes_max or len(found) > 10
