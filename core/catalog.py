@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from rowtide.core import plainbuffer, record, variant
@@ -204,7 +204,7 @@ class Catalog:
 
     def _set(self, kind: str, name: str, content: dict[str, Any]) -> None:
         if kind == INSTANCE:
-            self.instances[name] = Instance(**content)
+            self.instances[name] = Instance(**_known(Instance, content))
         elif kind == ACCESS_KEY:
             key = self.keys[name] = _key_of(content)
             self.credentials[name] = Credential(
@@ -344,35 +344,46 @@ def key_content(access_key: AccessKey) -> dict[str, Any]:
     return {**asdict(access_key), "instances": None if instances is None else sorted(instances)}
 
 
+def _known(kind: type[Any], content: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``kind`` has a field for.
+
+    A worker of a later version may have written more: that must not stop this one, which goes on
+    serving during a rolling upgrade.
+    """
+    return {field.name: content[field.name] for field in fields(kind) if field.name in content}
+
+
 def _key_of(content: dict[str, Any]) -> AccessKey:
     instances = content["instances"]
     allowed = None if instances is None else frozenset(instances)
-    return AccessKey(**{**content, "instances": allowed})
+    return AccessKey(**{**_known(AccessKey, content), "instances": allowed})
 
 
 def _table_of(content: dict[str, Any]) -> Table:
-    stream = content["stream"]
     return Table(
         **{
-            **content,
-            "key": tuple(KeyColumn(*column) for column in content["key"]),
-            "options": TableOptions(**content["options"]),
-            "stream": None
-            if stream is None
-            else StreamSettings(**{**stream, "columns": tuple(stream["columns"])}),
+            **_known(Table, content),
+            "key": tuple(KeyColumn(*column[: len(KeyColumn._fields)]) for column in content["key"]),
+            "options": TableOptions(**_known(TableOptions, content["options"])),
+            "stream": None if content["stream"] is None else _stream_of(content["stream"]),
             "shards": tuple(_shard_of(shard) for shard in content["shards"]),
             "ended": tuple(_shard_of(shard) for shard in content["ended"]),
             "split_points": tuple(bytes.fromhex(point) for point in content["split_points"]),
-            "defined_columns": tuple((name, kind) for name, kind in content["defined_columns"]),
+            "defined_columns": tuple((name, kind) for name, kind, *_ in content["defined_columns"]),
             "indexes": tuple(_index_of(index) for index in content.get("indexes", ())),
         }
     )
 
 
+def _stream_of(content: dict[str, Any]) -> StreamSettings:
+    known = _known(StreamSettings, content)
+    return StreamSettings(**{**known, "columns": tuple(content["columns"])})
+
+
 def _index_of(content: dict[str, Any]) -> Index:
     return Index(
         **{
-            **content,
+            **_known(Index, content),
             "key": tuple(content["key"]),
             "columns": tuple(content["columns"]),
             "shards": tuple(_shard_of(shard) for shard in content["shards"]),
@@ -383,7 +394,7 @@ def _index_of(content: dict[str, Any]) -> Index:
 def _shard_of(content: dict[str, Any]) -> ShardRange:
     return ShardRange(
         **{
-            **content,
+            **_known(ShardRange, content),
             "begin": bytes.fromhex(content["begin"]),
             "end": bytes.fromhex(content["end"]),
             "parents": tuple(content["parents"]),

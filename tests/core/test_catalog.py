@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rowtide.core import key, record, variant
-from rowtide.core.catalog import TABLE, Catalog, Document, document_body, table_content, table_id
+from rowtide.core.catalog import (
+    ACCESS_KEY,
+    COUNTERS,
+    INSTANCE,
+    RESHAPE,
+    TABLE,
+    AccessKey,
+    Catalog,
+    Document,
+    Instance,
+    document_body,
+    key_content,
+    reclaimer_document,
+    table_content,
+    table_id,
+    worker_document,
+)
 from rowtide.core.index import count_named, key_names, named_key
-from rowtide.core.schema import GLOBAL, INTEGER, STRING, Index, KeyColumn, ShardRange, Table
+from rowtide.core.reshape import MOVE, Reshape, reshape_content
+from rowtide.core.schema import (
+    GLOBAL,
+    INTEGER,
+    STRING,
+    Index,
+    KeyColumn,
+    ShardRange,
+    StreamSettings,
+    Table,
+)
 from tests.core.shard_model import table
 
 NAMES = st.text("abcdef", max_size=2)
@@ -92,3 +118,56 @@ def test_an_index_is_shown_with_the_key_that_was_named(line: str) -> None:
 def _only_index(catalog: Catalog) -> tuple[Table, Index]:
     known = catalog.tables_by_id[table().table_id]
     return known, known.indexes[0]
+
+
+def _with_more(value: object) -> object:
+    """Return a document as a later version may write it: every object of it has a field more."""
+    if isinstance(value, dict):
+        return {**{name: _with_more(item) for name, item in value.items()}, "new": [1]}
+    return [_with_more(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+SHARDS = (ShardRange("s1", 0, b"", b"", ("s0",)),)
+WHOLE = replace(
+    table(),
+    stream=StreamSettings("stream", 1, 24, ("a",)),
+    shards=SHARDS,
+    ended=(ShardRange("s0", 0),),
+    defined_columns=(("n", 1),),
+    indexes=(Index("i", 9, GLOBAL, ("n", "pk"), (), 0, shards=SHARDS, key_named=1),),
+)
+DOCUMENTS = [
+    Document(TABLE, table_id(WHOLE), table_content(WHOLE)),
+    Document(INSTANCE, "inst", asdict(Instance("inst", "capacity", 1))),
+    Document(
+        ACCESS_KEY,
+        "id",
+        key_content(AccessKey("id", "secret", frozenset(["inst"]), True, False, 1)),
+    ),
+    Document(RESHAPE, "r", reshape_content(Reshape(MOVE, 1, ("s1",), SHARDS, 1, 2))),
+    worker_document("worker", "here:1"),
+    reclaimer_document(paused=True),
+    Document(COUNTERS, "cluster", {"table": 5, "shard": 6}),
+]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.kind)
+def test_a_field_that_a_later_version_added_is_ignored(document: Document) -> None:
+    found = []
+    for content in (document.content, _with_more(document.content)):
+        catalog = Catalog()
+        _, body = document_body(document._replace(content=content))  # type: ignore[arg-type]
+        envelope = record.Envelope(0, 1, b"ownerid1", 1, record.SINGLE)
+        assert catalog.replay(0, record.encode_record(envelope, record.encode_body(body)))
+        found.append(catalog.documents())
+    assert found[0] == found[1]
+
+
+def test_elements_that_a_later_version_added_to_a_column_are_ignored() -> None:
+    content = table_content(WHOLE)
+    content["key"] = [[*column, "new"] for column in content["key"]]
+    content["defined_columns"] = [[*column, "new"] for column in content["defined_columns"]]
+    catalog = Catalog()
+    read(catalog, 0, content)
+    known = catalog.tables_by_id[WHOLE.table_id]
+    assert (known.key, known.defined_columns) == (WHOLE.key, WHOLE.defined_columns)
