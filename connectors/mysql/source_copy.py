@@ -55,6 +55,8 @@ ROWS_SENT_PER_S = 800_000
 """Before the next chunk is read: the thread that reads would hold the interpreter meanwhile."""
 KEYS = 1000
 """Keys of rowtide that are looked for at the source at once."""
+_COPIES = {What.RESHAPED, What.REPLACED, What.UNCLEAR}
+"""What copies a table again."""
 
 
 class Copy:
@@ -340,7 +342,7 @@ class Copy:
         self, name: str, now: SourceTable | Unfit | None, what: What, piece: Piece
     ) -> None:
         """Take a table as it is now, after a statement about it."""
-        self._restart([name], sweep=False, only_count=True)
+        self._note_change(name)
         if now is None or what is What.DROPPED:
             self._forget(name)
             self._states.forget(name)
@@ -354,7 +356,7 @@ class Copy:
 
     def _fail(self, unfit: Unfit) -> None:
         """Follow a table no more until it can be. It is copied again then."""
-        self._restart([unfit.full_name], sweep=False, only_count=True)
+        self._note_change(unfit.full_name)
         self._forget(unfit.full_name)
         self._states.fail(unfit)
         self._dirty = True
@@ -372,11 +374,10 @@ class Copy:
             self._checkpoint.tables[name] = progress
             if progress.copied:
                 self._copied.add(name)
-        elif what in (What.REPLACED, What.UNCLEAR):
-            self._restart([name], sweep=True)
-        elif what is What.RESHAPED or not kept_values(progress.columns, now.columns, _filled):
-            logger.info("%s has other columns: it is copied again", name)
-            self._restart([name], sweep=False)
+        elif what in _COPIES or not kept_values(progress.columns, now.columns, _filled):
+            logger.info("%s may have other values: it is copied again", name)
+            # Its keys may be others too: of 1.0 a DECIMAL of two digits makes 1.00.
+            self._restart(name)
         progress.columns = columns
 
     def _forget(self, name: str) -> None:
@@ -385,13 +386,14 @@ class Copy:
         self._tables.pop(name, None)
         self._copied.discard(name)
 
-    def _restart(self, names: list[str], *, sweep: bool, only_count: bool = False) -> None:
-        """Copy tables again from the beginning; what is on its way of them is thrown away."""
-        for name in names:
-            self._changes[name] = self._changes.get(name, 0) + 1
-            if not only_count:
-                self._copied.discard(name)
-                self._checkpoint.tables[name].restart(sweep=sweep)
+    def _note_change(self, name: str) -> None:
+        """Throw away what is on its way of a table."""
+        self._changes[name] = self._changes.get(name, 0) + 1
+
+    def _restart(self, name: str) -> None:
+        """Copy a table again from the beginning, and delete what is gone."""
+        self._copied.discard(name)
+        self._checkpoint.tables[name].restart(sweep=True)
 
     async def _empty(self, table: SourceTable, piece: Piece) -> None:
         """Delete all rows of a table. Those made after the statement have higher positions."""

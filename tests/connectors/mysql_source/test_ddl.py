@@ -169,6 +169,36 @@ async def test_columns_whose_values_a_statement_changes_are_copied_again(
 
 
 @pytest.mark.system
+@pytest.mark.parametrize(
+    ("former", "later", "value", "kept"),
+    [
+        ("DECIMAL(5,1)", "DECIMAL(5,2)", "1.0", "1.00"),
+        ("DATETIME", "DATETIME(3)", "'2024-01-02 03:04:05'", "2024-01-02 03:04:05.000"),
+        ("BINARY(2)", "BINARY(4)", "'ab'", b"ab\0\0"),
+        ("INT", "VARCHAR(9)", "7", None),
+    ],
+)
+async def test_keys_that_a_statement_changes_leave_no_former_ones(
+    sql_server: SqlServer, former: str, later: str, value: str, kept: str | bytes | None
+) -> None:
+    """A key of another type in rowtide is refused for its table alone."""
+    sql_server.execute(
+        f"CREATE TABLE shop.a (k {former} PRIMARY KEY, x INT)",
+        f"INSERT INTO shop.a VALUES ({value}, 1)",
+    )
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+        sql_server.execute(f"ALTER TABLE shop.a MODIFY k {later}")
+        await running.settle()
+        if kept is None:
+            await running.until_state("shop.a", "failed")
+        else:
+            assert plain(target.rows["a"]) == {(kept,): {"x": 1}}
+        assert running.lives == 1
+
+
+@pytest.mark.system
 async def test_updates_are_merges_after_a_table_was_made_that_was_there(
     sql_server: SqlServer,
 ) -> None:
