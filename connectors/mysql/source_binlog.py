@@ -352,10 +352,8 @@ class Binlog:
             for name in names:
                 database, _, table = name.partition(".")
                 now[name] = followed_table(self._server, database, table, self._tables)
-                # One that is made where it is not missing stays as it was.
-                was_there = meaning.what is What.CREATED and name in self._tables
                 self._replace(name, now[name])
-                if meaning.what is not What.ALTERED and not was_there:
+                if meaning.what is not What.ALTERED:
                     self._copied.discard(name)
         self._decoders.clear()
         self._tell(Change(found, now, reason), time_s)

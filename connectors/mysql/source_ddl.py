@@ -25,6 +25,7 @@ class What(Enum):
 
     CREATED = "created"
     ALTERED = "altered"
+    """It has the rows that it had. One that was not followed may have some."""
     RESHAPED = "reshaped"
     """Altered so that its rows may have other values in columns of the same names and types."""
     EMPTIED = "emptied"
@@ -127,9 +128,10 @@ def _create(reader: Reader, database: str) -> Iterator[Meaning]:
     if reader.take("TEMPORARY"):
         return
     if reader.take("TABLE"):
-        reader.take_if_exists()
+        # The server logs it too where the table was there and nothing was done.
+        may_be_there = reader.take_if_exists()
         name = reader.name(database)
-        yield _meaning(What.CREATED, name)
+        yield _meaning(What.ALTERED if may_be_there else What.CREATED, name)
         if replaces:
             yield _meaning(What.EMPTIED, name)
     elif reader.take_any({"DATABASE", "SCHEMA"}):
@@ -183,7 +185,7 @@ def _alter(reader: Reader, database: str) -> Iterator[Meaning]:
         return
     reader.take_if_exists()
     name = reader.name(database)
-    found = effects(reader, name.database)
+    found = effects(reader, database)
     for other in found.others:
         yield _meaning(What.REPLACED, other)
     if found.renamed is not None:

@@ -119,10 +119,9 @@ class Reader:
         self._at += 1
         return found
 
-    def take_if_exists(self) -> None:
-        """Pass over IF EXISTS or IF NOT EXISTS."""
-        if not self.take("IF", "EXISTS"):
-            self.take("IF", "NOT", "EXISTS")
+    def take_if_exists(self) -> bool:
+        """Pass over IF EXISTS or IF NOT EXISTS; return whether one was there."""
+        return self.take("IF", "EXISTS") or self.take("IF", "NOT", "EXISTS")
 
     def part(self) -> str:
         """Pass over one part of a name and return it."""

@@ -14,8 +14,9 @@ from tests.connectors.mysql_source.following import following, plain
 
 SCENARIOS = """
 CREATE TABLE a (x INT)                                   | created shop.a
-create table if not exists `o``dd`.`b c` like d          | created o`dd.b c
+create table if not exists `o``dd`.`b c` like d          | altered o`dd.b c
 CREATE OR REPLACE TABLE a (x INT)                        | created shop.a, emptied shop.a
+CREATE TABLE IF NOT EXISTS a (x INT PRIMARY KEY) AS SELECT 1 AS x | altered shop.a
 /* why */ CREATE /*M! OR REPLACE */ TABLE a (x INT)      | created shop.a, emptied shop.a
 CREATE TEMPORARY TABLE a (x INT)                         |
 CREATE INDEX i ON a (x)                                  | altered shop.a

@@ -82,6 +82,22 @@ async def test_a_table_becomes_unfit_and_fit_again(sql_server: SqlServer) -> Non
         assert running.lives == 1
 
 
+async def test_a_table_that_failed_and_is_made_if_it_is_missing_has_its_rows(
+    sql_server: SqlServer,
+) -> None:
+    made = "CREATE TABLE IF NOT EXISTS shop.a (id INT, x INT)"
+    sql_server.execute(made, "INSERT INTO shop.a VALUES (1, 10)")
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.until_state("shop.a", "failed")
+        sql_server.execute("SET sql_log_bin = 0", "ALTER TABLE shop.a ADD PRIMARY KEY (id)")
+        sql_server.execute(made)
+        await running.until_state("shop.a", "following")
+        await running.settle()
+        assert plain(target.rows["a"]) == {(1,): {"x": 10}}
+        assert running.lives == 1
+
+
 class Crowded(MemoryTarget):
     """A target that has room for some tables only."""
 
