@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from rowtide.connectors.mysql.source_words import Name, Reader, Token
+from rowtide.connectors.mysql.source_words import Name, Reader, Token, UnknownForm
 
 __all__ = ["Effect", "Effects", "effects"]
 
@@ -54,14 +54,22 @@ _OPTIONS = {
     *("PAGE_CHECKSUM", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "DELAY_KEY_WRITE"),
     *("ENCRYPTED", "ENCRYPTION", "ENCRYPTION_KEY_ID", "COMPRESSION", "TABLESPACE", "REMOVE"),
     *("PARTITION", "WITHOUT", "WITH", "TRANSACTIONAL", "AUTOEXTEND_SIZE", "SECONDARY_ENGINE"),
+    *("REORGANIZE", "COALESCE"),
 }
 """First words of actions, and of what follows them, that leave every value as it is."""
 
-_PARTITIONS = {"DROP", "TRUNCATE", "EXCHANGE", "CONVERT", "REORGANIZE", "COALESCE", "REPAIR"}
+_PARTITIONS = {"DROP", "TRUNCATE", "EXCHANGE", "CONVERT", "REPAIR", "IMPORT", "DISCARD"}
+"""First words of actions that change the rows of partitions; others move them."""
+
+_KEEPING = {
+    *("innodb", "myisam", "aria", "maria", "memory", "heap", "archive", "csv", "rocksdb", "tokudb"),
+    *("ndb", "ndbcluster"),
+}
+"""Engines that a table's rows are taken along to. Another one may let go of them."""
 
 
 def effects(reader: Reader, database: str) -> Effects:
-    """Return what the actions behind the table's name do; ``database`` is the table's own."""
+    """Return what the actions behind the table's name do; ``database`` is the session's."""
     if not reader.take("NOWAIT") and reader.take("WAIT"):
         reader.skip()
     found = Effects()
@@ -71,11 +79,14 @@ def effects(reader: Reader, database: str) -> Effects:
 
 
 def _actions(rest: Sequence[Token]) -> Iterator[list[Token]]:
-    """Divide actions at the commas that are not in parentheses."""
+    """Divide actions at the commas that are not in parentheses, nor in a list of names.
+
+    What is done to partitions stands alone, and ORDER BY can have more columns than one.
+    """
     action: list[Token] = []
     depth = 0
-    for token in rest:
-        if token.upper == "," and depth == 0:
+    for at, token in enumerate(rest):
+        if token.upper == "," and depth == 0 and not _goes_on(action, rest[at + 1 :]):
             yield action
             action = []
             continue
@@ -83,6 +94,25 @@ def _actions(rest: Sequence[Token]) -> Iterator[list[Token]]:
         action.append(token)
     if action:
         yield action
+
+
+def _goes_on(action: Sequence[Token], rest: Sequence[Token]) -> bool:
+    """True if the action before a comma goes on behind it."""
+    first, second = [*(token.upper for token in action[:2]), "", ""][:2]
+    if second == "PARTITION":
+        return True
+    if first != "ORDER":
+        return False
+    behind = Reader(rest)
+    try:
+        behind.name("")
+        if behind.take("."):
+            behind.part()
+    except UnknownForm:
+        return False
+    behind.take_any({"ASC", "DESC"})
+    ends = not behind.rest or behind.next == ","
+    return ends and rest[0].upper not in _OPTIONS
 
 
 def _effect(action: Reader, database: str, found: Effects) -> Effect:
@@ -106,7 +136,20 @@ def _effect(action: Reader, database: str, found: Effects) -> Effect:
         column = words[1] if len(words) > 1 else ""
         harmless = column in {"INDEX", "KEY", "CONSTRAINT", "PRIMARY", "FOREIGN", "CHECK"}
         return Effect.NONE if harmless else Effect.VALUES
-    return Effect.NONE if first in _OPTIONS else Effect.VALUES
+    if first not in _OPTIONS:
+        return Effect.VALUES
+    return Effect.NONE if _keeps_rows(action) else Effect.ROWS
+
+
+def _keeps_rows(options: Reader) -> bool:
+    """True unless one of some options, without commas between them, names an engine of no rows."""
+    while options.rest:
+        if options.take("ENGINE"):
+            options.take("=")
+            if not options.rest or options.rest[0].text.lower() not in _KEEPING:
+                return False
+        options.skip()
+    return True
 
 
 def _rename(action: Reader, database: str, found: Effects) -> Effect:
@@ -124,8 +167,37 @@ def _add(action: Reader) -> Effect:
     action.skip()
     if action.next in _NO_COLUMN or action.take("VECTOR", "INDEX") or action.take("VECTOR", "KEY"):
         return Effect.NONE
-    words = {token.upper for token in action.rest}
-    return Effect.VALUES if words & _FILLING else Effect.NONE
+    action.take("COLUMN")
+    action.take_if_exists()
+    if action.next not in ("(", "SYSTEM", "PERIOD"):
+        action.skip()  # The column's name.
+    return Effect.VALUES if _fills(action) else Effect.NONE
+
+
+def _fills(definition: Reader) -> bool:
+    """True if older rows may have a value in columns that are added so."""
+    while definition.rest:
+        if definition.take("CHECK"):
+            _pass_parentheses(definition)
+        elif definition.take("DEFAULT", "NULL"):
+            pass
+        elif definition.next in _FILLING:
+            return True
+        else:
+            definition.skip()
+    return False
+
+
+def _pass_parentheses(reader: Reader) -> None:
+    """Pass over what stands in parentheses, if they are next."""
+    depth = 0
+    while reader.rest:
+        depth += (reader.next == "(") - (reader.next == ")")
+        if depth == 0 and reader.next != ")":
+            return
+        reader.skip()
+        if depth == 0:
+            return
 
 
 def _note_other(action: Reader, database: str, found: Effects) -> None:

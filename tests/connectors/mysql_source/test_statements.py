@@ -35,6 +35,9 @@ RENAME USER a TO b                                                     |
 ALTER TABLE a RENAME=k                                                 | dropped shop.a, replaced shop.k
 ALTER TABLE a RENAME AS`k`                                             | dropped shop.a, replaced shop.k
 ALTER TABLE a WAIT 3 RENAME k                                          | dropped shop.a, replaced shop.k
+ALTER TABLE other.a RENAME TO b                                        | dropped other.a, replaced shop.b
+ALTER TABLE other.a EXCHANGE PARTITION p WITH TABLE x                  | replaced shop.x, replaced other.a
+ALTER TABLE other.a CONVERT TABLE x TO PARTITION p VALUES LESS THAN (3) | replaced shop.x, replaced other.a
 ALTER TABLE a RENAME KEY i TO j                                        | altered shop.a
 ALTER TABLE a RENAME                                                   | unclear .
 ALTER TABLE shop . a DROP x                                            | reshaped shop.a
@@ -52,6 +55,41 @@ ALTER TABLE a ADD vector INT DEFAULT 4                                 | reshape
 ALTER TABLE a ADD VECTOR INDEX (v)                                     | altered shop.a
 ALTER TABLE a ADD UNIQUE KEY k (x), ALGORITHM=INPLACE, LOCK=NONE       | altered shop.a
 ALTER TABLE a ENGINE=InnoDB, ROW_FORMAT=DYNAMIC                        | altered shop.a
+ALTER TABLE a ENGINE=BLACKHOLE                                         | replaced shop.a
+ALTER TABLE a ADD x INT, ENGINE 'blackhole'                            | replaced shop.a
+ALTER TABLE a COMMENT 'x' ENGINE = `Something`                         | replaced shop.a
+ALTER TABLE a ENGINE=BLACKHOLE COMMENT 'ENGINE=InnoDB'                 | replaced shop.a
+ALTER TABLE a COMMENT 'x' ENGINE "MEMORY", FORCE                       | altered shop.a
+ALTER TABLE a COMMENT 'ENGINE=BLACKHOLE'                               | altered shop.a
+ALTER TABLE a REORGANIZE PARTITION p, q INTO (PARTITION r VALUES LESS THAN (9) ENGINE = InnoDB) | altered shop.a
+ALTER TABLE a REORGANIZE PARTITION                                     | altered shop.a
+ALTER TABLE a COALESCE PARTITION 2                                     | altered shop.a
+ALTER TABLE a ADD PARTITION (PARTITION p VALUES IN (1, 2), PARTITION q VALUES IN (3)) | altered shop.a
+ALTER TABLE a REBUILD PARTITION p, q                                   | altered shop.a
+ALTER TABLE a ALGORITHM=INPLACE, REORGANIZE PARTITION p, q INTO (PARTITION r VALUES IN (1)) | altered shop.a
+ALTER TABLE a DROP PARTITION p, q                                      | replaced shop.a
+ALTER TABLE a TRUNCATE PARTITION p, q                                  | replaced shop.a
+ALTER TABLE a IMPORT PARTITION p, q TABLESPACE                         | replaced shop.a
+ALTER TABLE a REPAIR PARTITION p, q                                    | replaced shop.a
+ALTER TABLE a ORDER BY x, y DESC, a.z, shop.a.`v`                      | altered shop.a
+ALTER TABLE a ORDER BY x, DROP y                                       | reshaped shop.a
+ALTER TABLE a ORDER BY x DESC, RENAME b                                | dropped shop.a, replaced shop.b
+ALTER TABLE a ORDER BY x, RENAME `b`                                   | dropped shop.a, replaced shop.b
+ALTER TABLE a ORDER BY x, y, ENGINE=BLACKHOLE                          | replaced shop.a
+ALTER TABLE a ORDER BY x, FORCE, MODIFY y INT                          | reshaped shop.a
+ALTER TABLE a ADD x INT DEFAULT NULL                                   | altered shop.a
+ALTER TABLE a ADD x INT NULL DEFAULT NULL AFTER y, ADD z INT DEFAULT 1 | reshaped shop.a
+ALTER TABLE a ADD COLUMN IF NOT EXISTS x INT                           | altered shop.a
+ALTER TABLE a ADD IF NOT EXISTS x INT DEFAULT NULL                     | altered shop.a
+ALTER TABLE a ADD COLUMN IF NOT EXISTS x INT NOT NULL                  | reshaped shop.a
+ALTER TABLE a ADD x INT CHECK (x IS NOT NULL AND (x > DEFAULT(x)))     | altered shop.a
+ALTER TABLE a ADD x INT CHECK (x IS NOT NULL) DEFAULT 4                | reshaped shop.a
+ALTER TABLE a ADD x INT CONSTRAINT c CHECK (x IS NOT NULL), ADD y INT  | altered shop.a
+ALTER TABLE a ADD COLUMN (x INT DEFAULT NULL, y INT CHECK (y IS NOT NULL)) | altered shop.a
+ALTER TABLE a ADD COLUMN (x INT DEFAULT NULL, y INT NOT NULL)          | reshaped shop.a
+ALTER TABLE a ADD timestamp DATETIME                                   | altered shop.a
+ALTER TABLE a ADD PERIOD FOR SYSTEM_TIME (x, y)                        | reshaped shop.a
+ALTER TABLE a ADD SYSTEM VERSIONING                                    | reshaped shop.a
 ALTER TABLE a CONVERT TO CHARACTER SET utf8mb4                         | reshaped shop.a
 ALTER TABLE a SOMETHING NEW                                            | reshaped shop.a
 ALTER IGNORE TABLE a ADD UNIQUE (x)                                    | replaced shop.a
@@ -286,6 +324,67 @@ async def test_a_table_that_a_partition_was_exchanged_with(sql_server: SqlServer
         await running.settle()
         assert set(plain(target.rows["p"])) == {(2,), (11,)}
         assert set(plain(target.rows["x"])) == {(1,)}
+
+
+@pytest.mark.system
+async def test_a_name_without_a_database_is_one_of_the_session(sql_server: SqlServer) -> None:
+    sql_server.execute(
+        "DROP DATABASE IF EXISTS other",
+        "CREATE DATABASE other",
+        "CREATE TABLE other.t (id INT PRIMARY KEY)",
+        "INSERT INTO other.t VALUES (1)",
+        "CREATE TABLE other.p (id INT PRIMARY KEY) PARTITION BY RANGE (id)"
+        " (PARTITION p0 VALUES LESS THAN (10))",
+        "INSERT INTO other.p VALUES (2)",
+        "CREATE TABLE shop.x (id INT PRIMARY KEY)",
+    )
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+        await _run_apart(
+            sql_server,
+            "ALTER TABLE other.t RENAME TO t2",
+            "INSERT INTO t2 VALUES (3)",
+            "ALTER TABLE other.p EXCHANGE PARTITION p0 WITH TABLE x",
+            database="shop",
+        )
+        await running.settle()
+        assert set(plain(target.rows["t2"])) == {(1,), (3,)}
+        assert set(plain(target.rows["x"])) == {(2,)}
+        assert running.lives == 1
+    sql_server.execute("DROP DATABASE other")
+
+
+@pytest.mark.system
+async def test_an_engine_that_keeps_no_rows(mysql: SqlServer) -> None:
+    mysql.execute("CREATE TABLE shop.a (id INT PRIMARY KEY)", "INSERT INTO shop.a VALUES (1)")
+    target = MemoryTarget()
+    async with following(mysql, target) as running:
+        await running.settle()
+        mysql.execute("ALTER TABLE shop.a COMMENT 'x' ENGINE=BLACKHOLE")
+        await running.settle()
+        assert plain(target.rows["a"]) == {}
+        assert running.lives == 1
+
+
+@pytest.mark.system
+async def test_partitions_that_keep_their_rows_copy_nothing(sql_server: SqlServer) -> None:
+    sql_server.execute(
+        "CREATE TABLE shop.a (id INT PRIMARY KEY) PARTITION BY RANGE (id)"
+        " (PARTITION p VALUES LESS THAN (10), PARTITION q VALUES LESS THAN (20))",
+        "INSERT INTO shop.a VALUES (1), (11)",
+    )
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+        target.made.clear()
+        sql_server.execute(
+            "ALTER TABLE shop.a REORGANIZE PARTITION p, q INTO (PARTITION r VALUES LESS THAN (30))",
+            "ALTER TABLE shop.a ADD x INT DEFAULT NULL",
+            "INSERT INTO shop.a (id) VALUES (21)",
+        )
+        await running.settle()
+        assert [row.key for row in target.made] == [(("id", 21),)]
 
 
 @pytest.mark.system
