@@ -32,7 +32,7 @@ from rowtide.connectors.mysql.source_schema import (
     text_reader,
 )
 from rowtide.connectors.mysql.source_server import Server
-from rowtide.connectors.mysql.source_tables import Tables, followed_tables
+from rowtide.connectors.mysql.source_tables import Tables, followed_tables, is_of_a_table
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.core.variant import Scalar
 
@@ -44,8 +44,6 @@ _NO_SUCH_VALUE = {1267, 1525, 3854}
 """Errors that say: a date of none, or a text with characters that the column's charset lacks."""
 _CHANGED = {1054, 1146, 1176, 1412, 1049}
 """Errors that say: the table is not as it was; it has other columns, or is not there."""
-_UNREADABLE = {1016, 1017, 1030, 1033, 1034, 1142, 1143, 1194, 1195, 1812, 1815, 1932}
-"""Errors that say: this table can't be read, whatever others can."""
 
 _Reader = Callable[[bytes], Scalar]
 
@@ -60,6 +58,10 @@ class TableChanged(Unread):
 
 class TableUnreadable(Unread):
     """The server does not let this table be read; it says why."""
+
+
+class _NoSuchValue(TableUnreadable):
+    """A value that was looked for is none of its column's type."""
 
 
 class Chunk(NamedTuple):
@@ -224,9 +226,8 @@ class Snapshots:
         select = f"SELECT {terms} FROM {_from(table)} WHERE "
         try:
             return list(self._texts(select + _any_of(table.target_key, keys)))
-        except pymysql.err.OperationalError as error:
-            if error.args[0] not in _NO_SUCH_VALUE:
-                raise
+        except _NoSuchValue:
+            pass
         if middle := len(keys) // 2:
             first = self._texts_of(table, terms, keys[:middle])
             return first + self._texts_of(table, terms, keys[middle:])
@@ -254,7 +255,9 @@ class Snapshots:
         text = packet[9:].decode("utf-8", "replace")
         if code in _CHANGED:
             raise TableChanged(text)
-        if code in _UNREADABLE:
+        if code in _NO_SUCH_VALUE:
+            raise _NoSuchValue(text)
+        if is_of_a_table(code):
             raise TableUnreadable(text)
         raise pymysql.err.OperationalError(code, text)
 

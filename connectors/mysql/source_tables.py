@@ -23,7 +23,14 @@ from rowtide.connectors.mysql.source_server import Server
 from rowtide.core.limits import Limits
 from rowtide.core.schema import table_name_fits
 
-__all__ = ["Tables", "Unfit", "followed_table", "followed_tables", "writes_itself_alone"]
+__all__ = [
+    "Tables",
+    "Unfit",
+    "followed_table",
+    "followed_tables",
+    "is_of_a_table",
+    "writes_itself_alone",
+]
 
 KEY_COLUMNS_MAX = 4
 """A table of rowtide has no more."""
@@ -69,7 +76,10 @@ _SEES_TRIGGERS = (
     " AND TABLE_NAME = %s"
 )
 _GONE = {1049, 1054, 1146}
-_CONNECTION = {0, 1040, 1053, 1152, 1153, 1158, 1159, 1160, 1161, 1205, 1317, 1927}
+_CONNECTION = {
+    *(0, 1021, 1037, 1040, 1041, 1053, 1077, 1079, 1080, 1135, 1152, 1153, 1158, 1159, 1160, 1161),
+    *(1184, 1203, 1205, 1213, 1226, 1317, 1820, 1862, 1927, 3169, 4031),
+}
 """Errors that say nothing of a table; those from 2000 to 2999 are the client's own."""
 
 
@@ -139,6 +149,11 @@ def writes_itself_alone(server: Server, database: str, name: str) -> bool:
     return bool(sees) and not server.rows(_TRIGGERS, (database, name))
 
 
+def is_of_a_table(code: int) -> bool:
+    """Say whether an error of a read tells of its table, and of no other."""
+    return code not in _CONNECTION and not 2000 <= code < 3000
+
+
 def _table(
     server: Server,
     database: str,
@@ -164,7 +179,7 @@ def _table(
         code = error.args[0] if error.args else 0
         if code in _GONE:
             return None
-        if code in _CONNECTION or 2000 <= code < 3000:
+        if not is_of_a_table(code):
             raise
         return Unfit(full_name, target, f"the server refuses to read it: {error}", _AS_SAID)
     transactional = (engine or "").lower() in _TRANSACTIONAL

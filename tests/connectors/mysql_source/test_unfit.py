@@ -98,6 +98,24 @@ async def test_a_table_that_failed_and_is_made_if_it_is_missing_has_its_rows(
         assert running.lives == 1
 
 
+async def test_a_table_whose_rows_can_not_be_read_stops_no_other(sql_server: SqlServer) -> None:
+    """To read none of its rows is no fault: its file is looked for with the first."""
+    sql_server.execute(
+        "CREATE TABLE shop.a (id INT PRIMARY KEY)",
+        "ALTER TABLE shop.a DISCARD TABLESPACE",
+        "CREATE TABLE shop.b (id INT PRIMARY KEY)",
+        "INSERT INTO shop.b VALUES (1)",
+    )
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        failed = await running.until_state("shop.a", "failed")
+        assert "iscarded" in failed.reason
+        await running.until_state("shop.b", "following")
+        await running.settle()
+        assert plain(target.rows["b"]) == {(1,): {}}
+        assert running.lives == 1
+
+
 class Crowded(MemoryTarget):
     """A target that has room for some tables only."""
 
