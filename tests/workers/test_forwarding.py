@@ -111,15 +111,13 @@ def test_a_batch_is_written_and_read_in_its_order(client: Client) -> None:
     assert values == [[[{"n": n}] for n in range(9)], [[{"n": 1}], []]]
 
 
-def test_a_table_named_twice_in_a_batch_is_read_each_time_as_asked(client: Client) -> None:
+def test_a_batch_that_names_a_table_twice_is_refused_by_every_worker(client: Client) -> None:
+    duplicated = "400 OTSParameterInvalid Duplicated table name: wide"
     keys = [key("a", 91), key("z", 91)]
-    ask(client, batch_write([("wide", [put("wide", k, puts(n=1, m=2)) for k in keys])]))
-    request = batch_get([("wide", keys), ("wide", keys)])
-    request.tables[0].columns_to_get.append("n")
-    request.tables[1].columns_to_get.append("m")
-    found = ask(client, request)
-    values = [[[shown(r) for r in rows(row.row)] for row in table.rows] for table in found.tables]
-    assert values == [[[{"n": 1}], [{"n": 1}]], [[{"m": 2}], [{"m": 2}]]]
+    assert refusal(client, batch_get([("wide", keys), ("wide", keys)])) == duplicated
+    writes = [("wide", [put("wide", k, puts(n=1))]) for k in keys]
+    assert refusal(client, batch_write(writes)) == duplicated
+    assert stored(client, "wide", keys[0]) is None
 
 
 def test_a_batch_with_a_bad_row_is_refused_whole(client: Client) -> None:
