@@ -232,7 +232,7 @@ class LocalChangelogReader:
 
     async def start(self) -> int:
         """Return the first offset still kept."""
-        return self._bounds().start
+        return self._cluster.partition(*self._place).start
 
     async def end(self) -> int:
         """Return the offset behind the last commit."""

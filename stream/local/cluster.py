@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
@@ -27,7 +28,7 @@ from rowtide.stream.local.layout import (
 )
 from rowtide.stream.local.log import LocalLog
 from rowtide.stream.local.partition import Partition, growth
-from rowtide.stream.local.store import Batch, LogStore
+from rowtide.stream.local.store import Batch, LogStore, Store
 from rowtide.stream.local.writer import GroupWriter, Job
 from rowtide.stream.logs.cluster import Appends, Reads
 from rowtide.stream.logs.log import Entry, Log
@@ -39,7 +40,9 @@ __all__ = ["LocalCluster"]
 class LocalCluster:
     """The logs in a directory, see ``TopicCluster``. ``clock_ms`` tells the time of day.
 
-    After a write that failed, ``run`` is what opens the database again.
+    ``store`` and ``thread`` are what the logs are kept in and written by. By default they are
+    RocksDB in ``path`` and a thread of our own. After a write that failed, ``run`` opens the
+    database again.
     """
 
     def __init__(
@@ -48,9 +51,12 @@ class LocalCluster:
         *,
         prefix: str,
         clock_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        store: Store | None = None,
+        thread: Executor | None = None,
     ) -> None:
-        self.store = LogStore(path)
-        self.writer = GroupWriter(self.store, self._reload)
+        self.store = store or LogStore(path)
+        thread = thread or ThreadPoolExecutor(1, thread_name_prefix="log-writer")
+        self.writer = GroupWriter(self.store, self._reload, thread)
         self.clock_ms = clock_ms
         self.tenures: dict[str, object] = {}
         """Who has fenced last, by transactional id."""
@@ -275,7 +281,7 @@ class LocalCluster:
         self._topics = {}
         for key, value in store.scan(TOPICS, bytes((TOPICS[0] + 1,))):
             self._add(key[1:].decode(), Topic.decoded(value), bounds)
-        for name in known - set(self._topics):
+        for name in sorted(known - set(self._topics)):
             for place in [place for place in self._partitions if place[0] == name]:
                 self._partitions.pop(place).wake()
 

@@ -111,8 +111,8 @@ class LocalLog:
 
     async def bounds(self) -> tuple[int, int]:
         """Return (start, end), see ``Log.bounds``."""
-        bounds = self.partition().bounds
-        return bounds.start, bounds.end
+        partition = self.partition()
+        return partition.start, partition.bounds.end
 
     async def end(self) -> int:
         """Return the offset behind the last entry, see ``Log.end``."""

@@ -28,7 +28,16 @@ class Partition:
         self.deleted = False
         self.compacting = asyncio.Lock()
         """Held by whoever makes each key of a changelog stand once."""
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        """Woken in the order in which they came."""
+
+    @property
+    def start(self) -> int:
+        """Return the first offset that may be read.
+
+        The thread may have deleted what a trim has planned, before the trim is settled.
+        """
+        return max(self.bounds.start, self.planned.start)
 
     def plan(self, batch: Batch, bounds: Bounds) -> None:
         """Let a batch make ``bounds`` ours."""
@@ -57,20 +66,20 @@ class Partition:
         """Raise ``LogTrimmed`` or ``Unavailable`` unless ``offset`` lies within, or at the end."""
         if self.deleted:
             raise Unavailable(f"{self.name}: the topic was deleted")
-        # The thread may have deleted what a trim has planned, before the trim is settled.
-        start = max(self.bounds.start, self.planned.start)
-        if offset < start:
-            raise LogTrimmed(f"{self.name}: offset {offset} is trimmed, the log starts at {start}")
+        if offset < self.start:
+            raise LogTrimmed(
+                f"{self.name}: offset {offset} is trimmed, the log starts at {self.start}"
+            )
         if offset > self.bounds.end:
             raise Unavailable(f"{self.name}: offset {offset} lies beyond the end {self.bounds.end}")
 
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
         """Have ``waiter`` woken by what comes next."""
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
 
     def remove_waiter(self, waiter: asyncio.Future[None]) -> None:
         """Wake it no more."""
-        self._waiters.discard(waiter)
+        self._waiters.pop(waiter, None)
 
 
 async def growth(partitions: Iterable[Partition], wait_s: float) -> None:

@@ -28,7 +28,7 @@ from rocksdict import (
 from rowtide.core.errors import Unavailable
 from rowtide.stream.local.layout import FORMAT, FORMAT_KEY, LAST_KEY
 
-__all__ = ["Batch", "LogStore", "OtherFormat", "StoreBusy", "WriteFailed", "new_batch"]
+__all__ = ["Batch", "LogStore", "OtherFormat", "Store", "StoreBusy", "WriteFailed", "new_batch"]
 
 WRITE_BUFFER_BYTES = 16 << 20
 """What is read again after kill -9 is a few times as much; so is the memory."""
@@ -48,6 +48,34 @@ class Batch(Protocol):
 
     def delete_range(self, begin: bytes, end: bytes) -> None:
         """Delete what stands at begin <= key < end."""
+        ...
+
+
+class Store(Protocol):
+    """An ordered map on a disk, as the local log uses it. ``LogStore`` is the one on RocksDB."""
+
+    def open(self) -> None:
+        """Open it, see ``LogStore.open``."""
+        ...
+
+    def close(self) -> None:
+        """Release it. What was written stays."""
+        ...
+
+    def new_batch(self) -> Batch:
+        """Return an empty batch."""
+        ...
+
+    def write(self, batch: Batch) -> None:
+        """Write a batch and sync it, see ``LogStore.write``."""
+        ...
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value at each key. Raises ``Unavailable``."""
+        ...
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what is stored at start <= key < end, in order. Raises ``Unavailable``."""
         ...
 
 
@@ -119,6 +147,10 @@ class LogStore:
                 db.close()
             except Exception:  # noqa: BLE001 - It flushes; all of it is in the write-ahead log.
                 return
+
+    def new_batch(self) -> Batch:
+        """Return an empty batch."""
+        return new_batch()
 
     def write(self, batch: Batch) -> None:
         """Write a batch and sync it. Raises ``WriteFailed``: whether it was written is unknown."""

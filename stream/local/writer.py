@@ -17,11 +17,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
 from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.local.store import Batch, LogStore, StoreBusy, WriteFailed, new_batch
+from rowtide.stream.local.store import Batch, Store, StoreBusy, WriteFailed
 from rowtide.stream.logs.changelog import Fenced
 
 __all__ = ["GroupWriter", "Job"]
@@ -48,14 +48,17 @@ class Job:
 
 
 class GroupWriter:
-    """Writes to one store. ``reload`` is called, in the loop, each time the store was opened."""
+    """Writes to one store, in ``thread``, whose calls run one after another.
 
-    def __init__(self, store: LogStore, reload: Callable[[], None]) -> None:
+    ``reload`` is called, in the loop, each time the store was opened.
+    """
+
+    def __init__(self, store: Store, reload: Callable[[], None], thread: Executor) -> None:
         self.answered_s: float | None = None
         """When a write last succeeded, by ``time.monotonic``."""
         self._store = store
         self._reload = reload
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="log-writer")
+        self._thread = thread
         self._waiting: deque[Job] = deque()
         self._writing = False
         self._failure = "it is not open"
@@ -112,7 +115,7 @@ class GroupWriter:
 
     def _begin(self) -> None:
         """Hand the next batch to the thread, if there is anything to write."""
-        batch = new_batch()
+        batch = self._store.new_batch()
         group: list[Job] = []
         size = 0
         while self._waiting and size < GROUP_BYTES_MAX:

@@ -125,6 +125,11 @@ LOCAL_OFTEN = 0.08
 DISKS_OFTEN = 0.04
 DISKS_FAIL_MS = (1, 30, 1000, 12_000)
 
+ALONE_FROM = 11_000_000
+"""In runs of seeds from here on there is one worker with a local log, and no broker. Its log's
+disk fails as its row stores' do. What concerns brokers and other workers is left out."""
+OF_OTHERS = frozenset({"cut", "outage", "shuffle", "compact"})
+
 WAITS_S = (0.0, 0.0, 0.001, 0.005, 0.02, 0.1, 0.3, 1.0, 2.0)
 STEPS = 120
 
@@ -174,16 +179,18 @@ def simulate(seed: int, steps: int = STEPS) -> Run:
 async def _run(seed: int, steps: int, worlds: list[World]) -> None:
     chance = random.Random(seed)
     workers, slots = chance.choice(((2, 1), (2, 2), (3, 2), (3, 3)))
+    alone = seed >= ALONE_FROM
+    workers = 1 if alone else workers
     sourced = random.Random(f"sources {seed}") if seed % 2 == 0 else None
-    copied = random.Random(f"copies {seed}") if seed >= COPIES_FROM else None
-    deposed = random.Random(f"deposed {seed}") if seed >= DEPOSED_FROM else None
+    copied = random.Random(f"copies {seed}") if COPIES_FROM <= seed < ALONE_FROM else None
+    deposed = random.Random(f"deposed {seed}") if DEPOSED_FROM <= seed < ALONE_FROM else None
     at_edge = random.Random(f"edge {seed}") if seed >= EDGE_FROM else None
     reclaimed = random.Random(f"reclaim {seed}") if seed >= RECLAIM_FROM else None
     followed = FOLLOWED_FROM <= seed < EXPIRING_FROM or seed >= LOCAL_FROM
     local = random.Random(f"local {seed}") if seed >= LOCAL_FROM else None
     indexed = random.Random(f"index {seed}") if followed else None
     expiring = random.Random(f"expiring {seed}") if EXPIRING_FROM <= seed < LOCAL_FROM else None
-    async with world_of(seed, workers=workers, slots=slots) as world:
+    async with world_of(seed, workers=workers, slots=slots, local_log=alone) as world:
         worlds.append(world)
         world.followed = indexed is not None
         world.local = local is not None
@@ -203,7 +210,9 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
         for machine in world.machines:
             machine.wheel.rate = chance.uniform(0.98, 1.02)
         for _ in range(steps):
-            await perform(world, _action(chance))
+            action = _action(chance)
+            if not (alone and action[0] in OF_OTHERS):
+                await perform(world, action)
             if sourced is not None and sourced.random() < SOURCES_OFTEN:
                 await perform(world, sourced.choice(SOURCE_ACTIONS))
             if copied is not None and copied.random() < COPIES_OFTEN:
@@ -230,11 +239,13 @@ async def _run(seed: int, steps: int, worlds: list[World]) -> None:
 
 
 @asynccontextmanager
-async def world_of(seed: int, *, workers: int, slots: int) -> AsyncIterator[World]:
+async def world_of(
+    seed: int, *, workers: int, slots: int, local_log: bool = False
+) -> AsyncIterator[World]:
     """Hold a world whose processes all end in the end."""
     try:
         async with asyncio.TaskGroup() as tasks:
-            world = World(tasks, seed, workers=workers, slots=slots)
+            world = World(tasks, seed, workers=workers, slots=slots, local_log=local_log)
             try:
                 yield world
             finally:
@@ -245,13 +256,18 @@ async def world_of(seed: int, *, workers: int, slots: int) -> AsyncIterator[Worl
 
 
 def in_world(
-    program: Callable[[World], Awaitable[None]], *, seed: int = 0, workers: int = 2, slots: int = 1
+    program: Callable[[World], Awaitable[None]],
+    *,
+    seed: int = 0,
+    workers: int = 2,
+    slots: int = 1,
+    local_log: bool = False,
 ) -> Trace:
     """Run a program in a world of its own, in fair weather; raises what the program raises."""
     worlds: list[World] = []
 
     async def whole() -> None:
-        async with world_of(seed, workers=workers, slots=slots) as world:
+        async with world_of(seed, workers=workers, slots=slots, local_log=local_log) as world:
             worlds.append(world)
             await program(world)
 

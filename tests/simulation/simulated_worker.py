@@ -9,6 +9,7 @@ requests to the router (``edge.py``).
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from rowtide.core.limits import Limits
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.catalog.owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.local.cluster import LocalCluster
 from rowtide.stream.logs.tails import Tails
 from rowtide.stream.logs.topics import TopicNames
 from rowtide.stream.operations.directory import Directory
@@ -54,6 +56,7 @@ from rowtide.stream.workers.roster import Roster
 from rowtide.stream.workers.takeover import Takeover
 from tests.simulation.edge import router_of
 from tests.simulation.group import Group, Hop, SimulatedMembership
+from tests.simulation.local_disk import DiskStore, DiskThread, LogDisk
 from tests.simulation.memory_cluster import MemoryCluster
 from tests.simulation.memory_rows import Disk, MemoryRows
 from tests.simulation.memory_tails import MemoryTails
@@ -79,6 +82,8 @@ class Shared:
     hop: Hop
     copies: bool = False
     """Whether each worker keeps copies of slots that others have."""
+    log_disk: LogDisk | None = None
+    """The local log of the only worker, where there is no broker."""
 
 
 @dataclass(slots=True)
@@ -147,7 +152,18 @@ class SimulatedWorker:
         self.shared = shared
         self.process = Process()
         self.link = Link(shared.network)
-        self.cluster = MemoryCluster(self.link)
+        self.cluster: MemoryCluster | LocalCluster = MemoryCluster(self.link)
+        self.log_thread = DiskThread(shared.network)
+        self.log_store: DiskStore | None = None
+        if shared.log_disk is not None:
+            self.log_store = DiskStore(shared.log_disk, self.link)
+            self.cluster = LocalCluster(
+                NO_PATH,
+                prefix=TOPICS.prefix,
+                clock_ms=lambda: machine.wheel.wall_us() // 1000,
+                store=self.log_store,
+                thread=self.log_thread,
+            )
         self.owner_id = bytes([self.number, life % 256, life // 256]) + bytes(5)
         self.address = f"worker-{self.number}-{life}:1"
         self.stopping = asyncio.Event()
@@ -161,6 +177,7 @@ class SimulatedWorker:
         shared = self.shared
         try:
             async with asyncio.TaskGroup() as self.tasks:
+                await self._start_log()
                 self._assemble()
                 self._assemble_edge()
                 self.assembled = True
@@ -182,6 +199,31 @@ class SimulatedWorker:
             if not self.ended:
                 shared.hop.peers.pop(self.address, None)
                 shared.group.leave(self.address)
+                if isinstance(self.cluster, LocalCluster):
+                    await self.cluster.stop()
+
+    async def _start_log(self) -> None:
+        """Open the local log, if there is one, and create the system's topics in it.
+
+        A process ends where that fails. Here it tries again, as whoever starts it would.
+        """
+        if not isinstance(self.cluster, LocalCluster):
+            return
+        self.tasks.create_task(self.cluster.run(), name="log")
+        while True:
+            try:
+                await self.cluster.start()
+                await self.cluster.create_topics(TOPICS.system(self.shared.group.slots))
+            except StoreError:
+                await asyncio.sleep(1.0)
+            else:
+                return
+
+    def end_log(self, chance: random.Random) -> None:
+        """Let the local log's thread end with its process."""
+        self.log_thread.kill(chance)
+        if self.log_store is not None:
+            self.log_store.close()
 
     def _assemble(self) -> None:
         """Build the parts and join them, see ``Worker._assemble``."""
@@ -207,7 +249,9 @@ class SimulatedWorker:
         )
         copies = self._new_standby if self.shared.copies else None
         self.roster = Roster(self._new_slot, self.tasks, copies)
-        self.tails = MemoryTails(self.cluster, self.tasks, asyncio.get_running_loop().time)
+        self.tails = MemoryTails(
+            cast(MemoryCluster, self.cluster), self.tasks, asyncio.get_running_loop().time
+        )
         peers = Peers(hop, self.owners, self.catalog, address=self.address)
         self.handover = Handover(self.leases, self.roster, hop, peers, self._new_membership)
         self.placement = Placement(self.catalog_owner, self.roster.slots, hop, peers)

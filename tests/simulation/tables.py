@@ -31,6 +31,7 @@ __all__ = [
     "KEPT",
     "PLACES",
     "PLAIN",
+    "SHARDS",
     "TABLES",
     "Place",
     "cut",
@@ -75,6 +76,8 @@ def tables(slots: int) -> tuple[Table, Table]:
     return plain, indexed
 
 
+SHARDS = ("s1", "s2", "s3", "s4", "s5")
+"""Of the tables and of their global indexes, as they are at first."""
 PLAIN, INDEXED = "plain", "indexed"
 TABLES = {PLAIN: (1, "abcdef"), INDEXED: (2, "abc")}
 """The number of each table, and the rows that clients write."""

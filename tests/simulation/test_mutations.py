@@ -16,6 +16,7 @@ from tests.simulation import test_interleavings as stories
 from tests.simulation.edge_mutations import EDGE, EXPIRING, RECLAIMING
 from tests.simulation.index_mutations import FOLLOWING
 from tests.simulation.local_mutations import LOCAL
+from tests.simulation.log_mutations import LOCAL_LOG
 from tests.simulation.mutations import (
     COPIES,
     DEPOSED,
@@ -85,7 +86,7 @@ def first_found(mutation: Mutation) -> int | None:
 def cases(*, quick: bool) -> list[Mutation]:
     """Return the faults that are found soon, or the others."""
     shards = (*MUTATIONS, *RESHAPING, *SOURCES, *COPIES)
-    every = (*shards, *EDGE, *RECLAIMING, *FOLLOWING, *EXPIRING, *LOCAL)
+    every = (*shards, *EDGE, *RECLAIMING, *FOLLOWING, *EXPIRING, *LOCAL, *LOCAL_LOG)
     planted_ones = [m for m in every if m.name not in STORIES]
     return [m for m in planted_ones if (m.seeds_max <= QUICK) == quick]
 

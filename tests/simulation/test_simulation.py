@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.program import (
+    ALONE_FROM,
     COPIES_FROM,
     DEPOSED_FROM,
     EDGE_FROM,
@@ -37,6 +38,7 @@ KINDS = (
     FOLLOWED_FROM,
     EXPIRING_FROM,
     LOCAL_FROM,
+    ALONE_FROM,
 )
 FIRST = int(os.environ.get("ROWTIDE_SEED", "1"))
 

@@ -133,6 +133,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Let what was held come next."""
         self._ready.extend(held)
 
+    def _write_to_self(self) -> None:
+        """Wake nobody: there is no other thread."""
+
     # Handles of our own; what BaseEventLoop does besides is for debugging.
 
     def _call_soon(self, callback: Any, args: Any, context: Context | None) -> asyncio.Handle:

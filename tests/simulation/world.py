@@ -16,6 +16,7 @@ from typing import Any
 from rowtide.core import record
 from rowtide.core.catalog import Catalog
 from rowtide.core.schema import Index, ShardRange
+from rowtide.stream.logs.topics import TopicSpec
 from rowtide.stream.shards.owner import ShardOwner
 from tests.simulation import errands
 from tests.simulation.broker import Broker, Pairs
@@ -31,6 +32,7 @@ from tests.simulation.invariants import (
     check_rebuilt,
     check_stream,
 )
+from tests.simulation.local_disk import LogDisk
 from tests.simulation.local_indexes import NEAR, until_built
 from tests.simulation.memory_rows import Disk
 from tests.simulation.network import FAULTS, Network, Weather
@@ -43,6 +45,7 @@ from tests.simulation.tables import (
     MAX_VERSIONS,
     PLACES,
     PLAIN,
+    SHARDS,
     TABLES,
     Place,
     cut,
@@ -65,7 +68,13 @@ class World:
     """Workers by number; at most one process of each runs at a time. ``tasks`` holds them all."""
 
     def __init__(
-        self, tasks: asyncio.TaskGroup, seed: int = 0, *, workers: int = 3, slots: int = 3
+        self,
+        tasks: asyncio.TaskGroup,
+        seed: int = 0,
+        *,
+        workers: int = 3,
+        slots: int = 3,
+        local_log: bool = False,
     ) -> None:
         self.chance = random.Random(seed)
         self.trace = Trace()
@@ -73,6 +82,9 @@ class World:
         self.broker.landed = self._landed
         self.network = Network(self.broker, random.Random(seed + 1))
         self.shared = Shared(self.network, Group(self.network, slots), Hop(self.network))
+        if local_log:
+            assert workers == 1, "a local log has one process"
+            self.shared.log_disk = LogDisk(self.broker)
         self.clients = Clients(self.network, self.trace)
         self.sources = Sources(self.clients, random.Random(seed + 2))
         self.at_edge = random.Random(seed + 5)
@@ -128,6 +140,9 @@ class World:
         if self.followed:
             self.clients.models[PLAIN] = TableModel(1)
         worker, slots = owning[0], self.shared.group.slots
+        if self.shared.log_disk is not None:
+            specs = [TopicSpec(TOPICS.shard(shard_id)) for shard_id in SHARDS]
+            await worker.cluster.create_topics(specs)
         await worker.catalog_owner.change(
             lambda catalog, _stamp: documents(
                 slots, catalog, followed=self.followed, counted=self.local
@@ -158,6 +173,7 @@ class World:
         self.workers[number] = None
         worker.process.freeze()
         worker.ended = True
+        worker.end_log(self.chance)
         self.shared.hop.peers.pop(worker.address, None)
         machine = self.machines[number]
         machine.former |= {worker.owner_id}
