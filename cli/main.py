@@ -49,6 +49,12 @@ COMMANDS = {
         "Move changes between tables and other systems.",
     ),
     "verify": _Place("rowtide.cli.verify", "verify", "Compare a table with a copy elsewhere."),
+    "export": _Place(
+        "rowtide.cli.moving", "export_logs", "Write a local directory into a folder, to move it."
+    ),
+    "import": _Place(
+        "rowtide.cli.moving", "import_logs", "Bring what was exported into a Kafka cluster."
+    ),
     "completion": _Place("rowtide.cli.completion", "completion", "Print a shell's completion."),
 }
 

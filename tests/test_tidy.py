@@ -22,7 +22,7 @@ MAY_IMPORT = {
 # The parts of the stream, from above: each imports itself and what stands to its right.
 STREAM_PARTS = (
     *("workers", "routing", "changes", "operations", "peers", "catalog"),
-    *("slots", "shards", "http", "kafka", "local", "logs", "measures"),
+    *("moving", "slots", "shards", "http", "kafka", "local", "logs", "measures"),
 )
 # The core gets time, ids, the log and the store as arguments; it reads none of them itself.
 NOT_IN_CORE = re.compile(

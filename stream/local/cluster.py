@@ -15,14 +15,11 @@ from typing import Self
 from rowtide.core.errors import StoreError, Unavailable
 from rowtide.stream.local.changelog import LocalChangelogReader, LocalChangelogWriter
 from rowtide.stream.local.layout import (
-    BOUNDS,
-    TOPICS,
     Bounds,
     Topic,
     bounds_key,
     entry_key,
     latest_key,
-    number_of,
     tombstone_key,
     topic_key,
 )
@@ -272,15 +269,11 @@ class LocalCluster:
 
     def _reload(self) -> None:
         """Learn which topics there are, and how far each goes. Handles on them stay good."""
-        store = self.store
-        bounds = {
-            number_of(key): Bounds.decoded(value)
-            for key, value in store.scan(BOUNDS, bytes((BOUNDS[0] + 1,)))
-        }
+        bounds = self.store.bounds()
         known = set(self._topics)
         self._topics = {}
-        for key, value in store.scan(TOPICS, bytes((TOPICS[0] + 1,))):
-            self._add(key[1:].decode(), Topic.decoded(value), bounds)
+        for name, topic in self.store.topics().items():
+            self._add(name, topic, bounds)
         for name in sorted(known - set(self._topics)):
             for place in [place for place in self._partitions if place[0] == name]:
                 self._partitions.pop(place).wake()

@@ -26,7 +26,16 @@ from rocksdict import (
 )
 
 from rowtide.core.errors import Unavailable
-from rowtide.stream.local.layout import FORMAT, FORMAT_KEY, LAST_KEY
+from rowtide.stream.local.layout import (
+    BOUNDS,
+    FORMAT,
+    FORMAT_KEY,
+    LAST_KEY,
+    TOPICS,
+    Bounds,
+    Topic,
+    number_of,
+)
 
 __all__ = ["Batch", "LogStore", "OtherFormat", "Store", "StoreBusy", "WriteFailed", "new_batch"]
 
@@ -78,6 +87,16 @@ class Store(Protocol):
         """Yield what is stored at start <= key < end, in order. Raises ``Unavailable``."""
         ...
 
+    def topics(self) -> dict[str, Topic]:
+        """Return the topics that are stored. Raises ``Unavailable``."""
+        found = self.scan(TOPICS, bytes((TOPICS[0] + 1,)))
+        return {key[1:].decode(): Topic.decoded(value) for key, value in found}
+
+    def bounds(self) -> dict[int, Bounds]:
+        """Return the bounds of each partition, by its number. Raises ``Unavailable``."""
+        found = self.scan(BOUNDS, bytes((BOUNDS[0] + 1,)))
+        return {number_of(key): Bounds.decoded(value) for key, value in found}
+
 
 class WriteFailed(Exception):
     """A write failed, and may be on the disk all the same."""
@@ -96,7 +115,7 @@ def new_batch() -> Batch:
     return cast(Batch, WriteBatch(raw_mode=True))
 
 
-class LogStore:
+class LogStore(Store):
     """One directory. It is closed until ``open``."""
 
     def __init__(self, path: Path) -> None:
@@ -138,6 +157,11 @@ class LogStore:
             except WriteFailed as error:
                 self.close()
                 raise Unavailable(f"the log in {self.path} cannot be made: {error}") from error
+
+    @property
+    def sequence(self) -> int:
+        """Return a number that rises with every write, and only then."""
+        return int(self._opened().latest_sequence_number())
 
     def close(self) -> None:
         """Release the directory. What was written stays, whether or not this succeeds."""

@@ -36,6 +36,11 @@ class TopicNames:
     changelog: str
     """Named by the Faust table ``rows``."""
 
+    @classmethod
+    def of(cls, prefix: str) -> TopicNames:
+        """Return the names under a prefix."""
+        return cls(prefix, f"{prefix}-rows-changelog")
+
     @property
     def catalog(self) -> str:
         """The catalog's log."""
@@ -45,6 +50,11 @@ class TopicNames:
     def lease(self) -> str:
         """The lease topic: partition n belongs to slot n."""
         return f"{self.prefix}.lease"
+
+    @property
+    def importing(self) -> str:
+        """Exists while an import is under way: no worker serves what is there."""
+        return f"{self.prefix}.import"
 
     def shard(self, shard_id: str) -> str:
         """The log of one shard."""

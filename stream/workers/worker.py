@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rowtide.core.authentication import Authenticator, Credential, Identity
 from rowtide.core.catalog import Catalog
+from rowtide.core.errors import Rejected
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.catalog.owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.catalog.topic_sweep import TopicSweep
@@ -183,8 +184,14 @@ class Worker:
 
     async def _create_topics(self) -> TopicNames:
         prefix = self._backing.topic_prefix
-        topics = TopicNames(prefix, f"{prefix}-rows-changelog")
+        topics = TopicNames.of(prefix)
         existing = await self._cluster.topics()
+        if topics.importing in existing:
+            raise Rejected(
+                "OTSUnsupportOperation",
+                f"an import into the topics {prefix}.* is not finished: run the same "
+                "`rowtide import` again until it says so",
+            )
         # Fixed at the first start: another number is passed over, and waited for in no topic.
         wanted = topics.system(existing.get(topics.lease, self.config.slots))
         await self._cluster.create_topics([spec for spec in wanted if spec.name not in existing])

@@ -22,7 +22,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DirectoryBusy", "OtherCluster", "WorkerDirectory"]
+__all__ = ["DirectoryBusy", "DirectoryLock", "OtherCluster", "WorkerDirectory"]
 
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -36,6 +36,36 @@ class OtherCluster(Exception):
     """The directory is of another cluster, or of one whose catalog Kafka has lost."""
 
 
+class DirectoryLock:
+    """The lock of a directory that exists, held until ``release``. Raises ``DirectoryBusy``."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._file, 32, 0).decode("ascii", "replace").strip()
+            os.close(self._file)
+            raise DirectoryBusy(
+                f"{path} is in use by process {holder or 'unknown'}: stop it, or choose another "
+                f"directory"
+            ) from error
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, str(os.getpid()).encode(), 0)
+
+    def identity(self) -> list[str]:
+        """Return what tells this directory from a copy of it."""
+        status = os.fstat(self._file)
+        machine = Path("/etc/machine-id")
+        # Containers of one image may share it, and the clone of a disk has the same numbers.
+        name = machine.read_text().strip() if machine.exists() else ""
+        return [name, os.uname().nodename, str(status.st_dev), str(status.st_ino)]
+
+    def release(self) -> None:
+        """Let another process in."""
+        os.close(self._file)
+
+
 class WorkerDirectory:
     """``path`` with its lock held until ``release``."""
 
@@ -44,20 +74,9 @@ class WorkerDirectory:
         self.owner = secrets.token_bytes(8)
         """Random id of this process as an owner of slots."""
         path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip()
-            os.close(self._lock)
-            raise DirectoryBusy(
-                f"{path} is in use by process {holder or 'unknown'}: stop it, or choose another "
-                f"directory"
-            ) from error
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+        self._lock = DirectoryLock(path)
         stored = self._stored()
-        same_file = stored.get("file") == self._file_identity()
+        same_file = stored.get("file") == self._lock.identity()
         self.instance: str = stored.get("instance", "") if same_file else ""
         """Name of this worker across restarts; a copied directory gets another."""
         self.instance = self.instance or f"worker-{secrets.token_hex(6)}"
@@ -85,14 +104,7 @@ class WorkerDirectory:
 
     def release(self) -> None:
         """Let another process in."""
-        os.close(self._lock)
-
-    def _file_identity(self) -> list[str]:
-        status = os.fstat(self._lock)
-        machine = Path("/etc/machine-id")
-        # Containers of one image may share it, and the clone of a disk has the same numbers.
-        name = machine.read_text().strip() if machine.exists() else ""
-        return [name, os.uname().nodename, str(status.st_dev), str(status.st_ino)]
+        self._lock.release()
 
     def _stored(self) -> dict[str, Any]:
         try:
@@ -105,7 +117,7 @@ class WorkerDirectory:
         """Remember this owner before it claims anything."""
         owners = [self.owner.hex(), *(owner.hex() for owner in self.dead)][:64]
         content = {
-            "file": self._file_identity(),
+            "file": self._lock.identity(),
             "boot": _boot_id(),
             "instance": self.instance,
             "owners": owners,

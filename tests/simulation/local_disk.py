@@ -19,7 +19,7 @@ from typing import Any
 
 from rowtide.core.errors import Unavailable
 from rowtide.stream.local.layout import TOPICS, Topic, entry_of, offset_of
-from rowtide.stream.local.store import Batch, StoreBusy, WriteFailed
+from rowtide.stream.local.store import Batch, Store, StoreBusy, WriteFailed
 from tests.simulation.broker import Broker, Place
 from tests.simulation.network import Fate, Link, Network
 
@@ -118,7 +118,7 @@ class LogDisk:
             yield key, self._values[key]
 
 
-class DiskStore:
+class DiskStore(Store):
     """One opening of a disk by one process, see ``Store``. ``link`` draws what goes wrong."""
 
     def __init__(self, disk: LogDisk, link: Link) -> None:

@@ -1,0 +1,248 @@
+"""``rowtide export`` and ``rowtide import``: from a local directory into a Kafka cluster.
+
+Both go on where a former call ended, also after kill -9. Progress goes to stderr, the summary to
+stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rowtide.cli.exits import Failure, NotNow, Refused
+from rowtide.cli.output import emit_table
+from rowtide.cli.serving import LOG_FOLDER
+from rowtide.cli.settings import DURABILITIES, Settings, SettingsError, load_settings
+from rowtide.cli.start_failures import first_of, told_failure
+from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.stream.local.store import LogStore
+from rowtide.stream.logs.changelog import Fenced
+from rowtide.stream.moving.exporting import export
+from rowtide.stream.moving.folder import ExportFolder, FolderBusy, NotAnExport, OtherSource
+from rowtide.stream.moving.importing import Import, NotEmpty
+from rowtide.stream.moving.local_source import NoSuchTopics
+from rowtide.stream.moving.lost_entries import EntriesLost, require_entries
+from rowtide.stream.moving.manifest import Manifest
+from rowtide.stream.moving.target_log import Differs
+from rowtide.stream.workers.worker_directory import DirectoryLock
+
+__all__ = ["export_logs", "import_logs"]
+
+TOLD_EVERY_S = 1.0
+SECRETS = "It holds every row and the secrets of access keys: keep it as you keep those."
+
+
+class ProgressLines:
+    """Prints how far a partition is, a line a second at most, on stderr.
+
+    The rate is that of all partitions since the line before.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._told_s = clock_s()
+        self._name = ""
+        self._records = 0
+        self._since = 0
+
+    def __call__(self, name: str, records: int, size: int) -> None:
+        """Take how many records and bytes of a partition are done."""
+        self._since += records - (self._records if name == self._name else 0)
+        self._name, self._records = name, records
+        now_s = self._clock_s()
+        passed_s = now_s - self._told_s
+        if passed_s < TOLD_EVERY_S:
+            return
+        rate = self._since / passed_s
+        self._told_s, self._since = now_s, 0
+        click.echo(
+            f"{name}: {records:,} records, {size / 1e6:,.1f} MB, {rate:,.0f} records/s", err=True
+        )
+
+
+@click.command("export")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--data-dir", "--data", type=click.Path(path_type=Path), help="What to export.")
+@click.option("--topic-prefix", help="First part of its topics' names, where it was set.")
+@click.option("--config", type=click.Path(path_type=Path), help="A TOML file of settings.")
+def export_logs(folder: Path, config: Path | None, **flags: Any) -> None:
+    """Write the logs, rows and catalog of a local directory into the new folder DIR.
+
+    The directory is one of `rowtide dev`, which must be stopped. It is not changed. A call that was
+    interrupted is made again, and goes on. `rowtide import` brings DIR into a Kafka cluster.
+    """
+    settings = _settings(config, flags)
+    began_s = time.monotonic()
+    with _failures(partial(_export_failure, settings=settings, folder=folder)):
+        manifest = _exported(settings, folder)
+    seconds = time.monotonic() - began_s
+    _summarize(manifest)
+    click.echo(f"Exported to {folder} in {seconds:.1f} s. {SECRETS}")
+
+
+def _exported(settings: Settings, folder: Path) -> Manifest:
+    data_dir = settings.data_dir
+    if not (data_dir / LOG_FOLDER).is_dir():
+        raise Refused(
+            f"{data_dir} has no local log", "Name the directory of `rowtide dev` with --data-dir."
+        )
+    lock = DirectoryLock(data_dir)
+    store = LogStore(data_dir / LOG_FOLDER)
+    try:
+        store.open()
+        require_entries(store, settings.topic_prefix, data_dir / "rows")
+        return export(
+            store,
+            ExportFolder(folder),
+            directory=lock.identity(),
+            prefix=settings.topic_prefix,
+            written_by=f"rowtide {version('rowtide')}",
+            progress=ProgressLines(),
+        )
+    finally:
+        store.close()
+        lock.release()
+
+
+@click.command("import")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--kafka", required=True, help="The cluster, HOST:PORT[,HOST:PORT].")
+@click.option("--topic-prefix", help="First part of every topic's name.  [default: rowtide]")
+@click.option(
+    "--durability",
+    type=click.Choice(DURABILITIES),
+    help="What workers will be started with: fsync for one broker, replicated for three.",
+)
+@click.option("--config", type=click.Path(path_type=Path), help="A TOML file of settings.")
+def import_logs(folder: Path, config: Path | None, **flags: Any) -> None:
+    """Bring what `rowtide export` wrote into DIR into a Kafka cluster.
+
+    The cluster must have no topics of the prefix yet. Every record is compared at the end, and no
+    worker serves the topics before. A call that was interrupted is made again, and goes on.
+    """
+    settings = _settings(config, {**flags, "log": "kafka"})
+    began_s = time.monotonic()
+    with _failures(partial(_import_failure, settings=settings)):
+        export_folder = ExportFolder(folder)
+        manifest = export_folder.manifest()
+        with export_folder.held():
+            written = asyncio.run(_imported(settings, export_folder))
+    seconds = time.monotonic() - began_s
+    _summarize(manifest)
+    what = f"Imported into {settings.kafka}" if written else f"{settings.kafka} had all of it"
+    click.echo(f"{what}: every record and setting was compared, {seconds:.1f} s.")
+    click.echo(f"Now start workers: {_worker_command(settings)}")
+
+
+def _worker_command(settings: Settings) -> str:
+    """Return how a worker is started on what was imported."""
+    usual = Settings()
+    words = ["rowtide worker --kafka", settings.kafka]
+    if settings.topic_prefix != usual.topic_prefix:
+        words += ["--topic-prefix", settings.topic_prefix]
+    if settings.durability != usual.durability:
+        words += ["--durability", settings.durability]
+    return " ".join([*words, "--data-dir NEW-DIRECTORY"])
+
+
+async def _imported(settings: Settings, folder: ExportFolder) -> bool:
+    # Imported here: with them come libraries that take their time.
+    from rowtide.cli.kafka_start import ClusterUnreachable, kafka_config
+    from rowtide.stream.kafka.cluster import Cluster
+
+    cluster = Cluster(kafka_config(settings, settings.kafka))
+    try:
+        await cluster.start()
+    except Unavailable as error:
+        await cluster.stop()
+        raise ClusterUnreachable(str(error)) from error
+    moving = Import(cluster, settings.topic_prefix, folder, ProgressLines())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(cluster.run(), name="brokers")
+            try:
+                return await moving.run()
+            finally:
+                watching.cancel()
+    finally:
+        await cluster.stop()
+
+
+def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
+    try:
+        return load_settings(config, os.environ, flags)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+
+
+@contextmanager
+def _failures(told: Callable[[Exception], Failure]) -> Iterator[None]:
+    """Raise what ``told`` makes of an error."""
+    try:
+        yield
+    except click.ClickException:
+        raise
+    except Exception as error:
+        cause = first_of(error)
+        assert isinstance(cause, Exception), cause
+        raise told(cause) from error
+
+
+def _export_failure(cause: Exception, settings: Settings, folder: Path) -> Failure:
+    if isinstance(cause, OtherSource | NotAnExport):
+        return Refused(str(cause), "Choose another folder, or remove this one.")
+    if isinstance(cause, NoSuchTopics):
+        return Refused(str(cause), "Name their prefix with --topic-prefix.")
+    if isinstance(cause, EntriesLost):
+        return Refused(
+            str(cause),
+            f"Start the server; `rowtide shard repair {cause.shard_id}` says what is gone.",
+        )
+    if isinstance(cause, OSError):
+        return Refused(f"{cause.filename or folder}: {cause.strerror or cause}")
+    return told_failure(cause, Settings(data_dir=settings.data_dir, log="local"))
+
+
+def _import_failure(cause: Exception, settings: Settings) -> Failure:
+    if isinstance(cause, NotAnExport):
+        return Refused(str(cause), "Give the folder of a finished `rowtide export`.")
+    if isinstance(cause, FolderBusy):
+        return Refused(str(cause), "Wait until it ends, or stop it.")
+    if isinstance(cause, NotEmpty):
+        return Refused(
+            str(cause),
+            "Choose another --topic-prefix, or delete these topics if you need them no more.",
+        )
+    if isinstance(cause, Differs):
+        return Refused(
+            str(cause),
+            "Something else writes there. Delete the topics of this import, then import again.",
+        )
+    # Imported already where one of them was raised.
+    from rowtide.stream.kafka.errors import NotDurable
+
+    passes = isinstance(cause, Unavailable | OutcomeUnknown | Fenced)
+    if passes and not isinstance(cause, NotDurable):
+        return NotNow(
+            f"Kafka did not do what was asked: {cause}",
+            "See that the brokers are well, and run the same command again: it goes on.",
+        )
+    return told_failure(cause, settings)
+
+
+def _summarize(manifest: Manifest) -> None:
+    kinds: dict[str, list[int]] = {}
+    for part in manifest.parts:
+        totals = kinds.setdefault(part.topic.partition(".")[0], [0, 0, 0])
+        for at, more in enumerate((1, part.records, part.bytes)):
+            totals[at] += more
+    emit_table(("topics", "partitions", "records", "bytes"), [(k, *t) for k, t in kinds.items()])

@@ -1,0 +1,74 @@
+"""Writes what a stopped local log has into an export folder; goes on where a crash ended it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+from rowtide.core.errors import Unavailable
+from rowtide.stream.local.store import LogStore
+from rowtide.stream.moving.folder import ExportFolder, PartFile
+from rowtide.stream.moving.frames import Head
+from rowtide.stream.moving.local_source import LocalSource, SourcePartition
+from rowtide.stream.moving.manifest import CHANGELOG, LEASE, Manifest, Part
+
+__all__ = ["Progress", "export"]
+
+TOLD_EVERY = 1000
+
+Progress = Callable[[str, int, int], None]
+"""Is told a partition's name, and how many records and bytes of it are done."""
+
+
+def export(
+    store: LogStore,
+    folder: ExportFolder,
+    *,
+    directory: Sequence[str],
+    prefix: str,
+    written_by: str,
+    progress: Progress,
+) -> Manifest:
+    """Export the topics under ``prefix`` of an open store; return what the folder has then.
+
+    ``directory`` tells the data directory from a copy of it. Raises ``OtherSource``,
+    ``NotAnExport``, ``NoSuchTopics``, ``Unavailable`` and ``OSError``.
+    """
+    source = LocalSource(store, prefix)
+    partitions = source.partitions()
+    # A log that was written to since has another number: nothing of before is taken over then.
+    state = [*directory, prefix, str(store.sequence)]
+    digest = hashlib.sha256("\0".join(state).encode()).digest()
+    if (whole := folder.prepare(digest)) is not None:
+        for part in whole.parts:
+            folder.require_whole(part)
+        return whole
+    parts = [_written(source, folder, partition, digest, progress) for partition in partitions]
+    manifest = Manifest(digest.hex(), written_by, tuple(parts))
+    folder.write_manifest(manifest)
+    return manifest
+
+
+def _written(
+    source: LocalSource,
+    folder: ExportFolder,
+    partition: SourcePartition,
+    digest: bytes,
+    progress: Progress,
+) -> Part:
+    """Write the file of a partition, or what it lacks."""
+    topic, at, start, end = partition.topic, partition.partition, partition.start, partition.end
+    name = f"{topic}[{at}]"
+    with PartFile(folder, Head(digest, topic, at)) as file:
+        next_offset = start if file.next_offset is None else file.next_offset
+        for offset, record in source.records(partition, next_offset):
+            file.add(offset, record)
+            if file.records % TOLD_EVERY == 0:
+                progress(name, file.records, file.bytes)
+        if topic not in (CHANGELOG, LEASE) and file.records != end - start:
+            raise Unavailable(
+                f"{name} has {file.records} records from {start} to {end}: some are missing"
+            )
+        sha256 = file.finish()
+        progress(name, file.records, file.bytes)
+        return Part(topic, at, start, end, file.records, file.bytes, sha256)

@@ -1,0 +1,170 @@
+"""Writes an export into the topics of a cluster, then compares every record.
+
+While it is under way a topic of its own says so, and names the export: no worker serves what is
+there (``stream/workers/worker.py``), and only the same export goes on. Topics that were there
+before are never touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+
+from rowtide.core.errors import Unavailable
+from rowtide.stream.local.layout import change_of, entry_of
+from rowtide.stream.logs.changelog import ChangelogEntry
+from rowtide.stream.logs.cluster import TopicCluster
+from rowtide.stream.logs.log import Entry
+from rowtide.stream.logs.topics import TopicNames, TopicSpec
+from rowtide.stream.moving.exporting import Progress
+from rowtide.stream.moving.folder import ExportFolder
+from rowtide.stream.moving.manifest import CHANGELOG, LEASE, Part, full_name, specs
+from rowtide.stream.moving.target_changelog import TargetChangelog
+from rowtide.stream.moving.target_log import APPEND_S, Differs, TargetLog, filler
+
+__all__ = ["Import", "NotEmpty"]
+
+CREATED_AT_ONCE = 100
+READ_BYTES = 1 << 16
+DELETED_S, LOOK_S = 60.0, 0.05
+"""For how long, and how often, it is asked whether the mark is gone."""
+BROKERS_ASKED = 3
+"""Brokers are asked in turn."""
+
+
+class NotEmpty(Exception):
+    """The cluster has topics of the prefix that are not the beginning of this import."""
+
+
+class Import:
+    """One import into a started cluster."""
+
+    def __init__(
+        self, cluster: TopicCluster, prefix: str, folder: ExportFolder, progress: Progress
+    ) -> None:
+        self._cluster = cluster
+        self._names = TopicNames.of(prefix)
+        self._folder = folder
+        self._manifest = folder.manifest()
+        self._progress = progress
+
+    async def run(self) -> bool:
+        """Import and verify; return False where the cluster had all of it already.
+
+        Raises ``NotAnExport``, ``NotEmpty``, ``Differs``, ``Fenced`` and ``StoreError``.
+        """
+        for part in self._manifest.parts:
+            self._folder.require_whole(part)
+        if not await self._begin():
+            return False
+        wanted = specs(self._manifest, self._names)
+        for at in range(0, len(wanted), CREATED_AT_ONCE):
+            await self._cluster.create_topics(wanted[at : at + CREATED_AT_ONCE])
+        for part in self._manifest.parts:
+            await self._bring(part)
+        await self._verify()
+        await self._end()
+        return True
+
+    # Whose topics these are.
+
+    async def _begin(self) -> bool:
+        """Mark the cluster as ours; return False where it has the whole export, and no mark."""
+        mark = self._names.importing
+        found = set(await self._cluster.topics())
+        if await self._cluster.exists(self._names.changelog):
+            found.add(self._names.changelog)
+        if found and mark not in found:
+            await self._require_imported(found)
+            return False
+        if not found:
+            await self._cluster.create_topics([TopicSpec(mark)])
+        log = self._cluster.log(mark)
+        _, end = await log.bounds()
+        if not end and found <= {mark}:
+            await log.append([(b"", self._manifest.digest.encode())], deadline_s=APPEND_S)
+        # Of two that begin at once the first has the cluster.
+        if not (entries := await log.read(0, bytes_max=READ_BYTES)) or (
+            entries[0].value != self._manifest.digest.encode()
+        ):
+            raise NotEmpty(f"the topics {self._names.prefix}.* are of another import")
+        if strange := found - {mark} - self._wanted_names():
+            raise self._not_empty(strange)
+        return True
+
+    async def _require_imported(self, found: set[str]) -> None:
+        """Raise ``NotEmpty`` unless the topics are those of a finished import of this export."""
+        if found != self._wanted_names():
+            raise self._not_empty(found)
+        try:
+            await self._verify()
+        except Differs as error:
+            raise self._not_empty(found) from error
+
+    def _wanted_names(self) -> set[str]:
+        return {spec.name for spec in specs(self._manifest, self._names)}
+
+    def _not_empty(self, found: set[str]) -> NotEmpty:
+        return NotEmpty(
+            f"the cluster has topics of {self._names.prefix} already, such as {min(found)}"
+        )
+
+    async def _end(self) -> None:
+        """Let workers serve: remove the mark, and wait until brokers have heard of it."""
+        mark = self._names.importing
+        await self._cluster.delete_topics([mark])
+        absent = 0
+        try:
+            async with asyncio.timeout(DELETED_S):
+                while absent < BROKERS_ASKED:
+                    absent = 0 if await self._cluster.exists(mark) else absent + 1
+                    if not absent:
+                        await asyncio.sleep(LOOK_S)
+        except TimeoutError as error:
+            raise Unavailable(f"topic {mark} is not deleted after {DELETED_S:.0f} s") from error
+
+    # What is written, and read back.
+
+    async def _bring(self, part: Part) -> None:
+        told = partial(self._progress, part.name)
+        if part.topic == CHANGELOG:
+            await self._changelog(part).bring(self._changes(part), told)
+        else:
+            filled = partial(self._progress, f"fill {part.name}")
+            await self._log(part).bring(self._entries(part), told, filled=filled)
+
+    async def _verify(self) -> None:
+        """Compare topics, settings, bounds and every record. Raises ``Differs``."""
+        wanted = specs(self._manifest, self._names)
+        found = await self._cluster.topics()
+        for spec in wanted:
+            if spec.name in found and found[spec.name] != spec.partitions:
+                raise Differs(
+                    f"{spec.name} has {found[spec.name]} partitions, the export {spec.partitions}"
+                )
+        system = self._names.system(self._manifest.slots)
+        logs = [spec.name for spec in wanted if spec not in system]
+        await self._cluster.require_durable(system, logs)
+        for part in self._manifest.parts:
+            told = partial(self._progress, f"verify {part.name}")
+            if part.topic == CHANGELOG:
+                await self._changelog(part).verify(self._changes(part), told)
+            else:
+                await self._log(part).verify(self._entries(part), told)
+
+    def _log(self, part: Part) -> TargetLog:
+        log = self._cluster.log(full_name(part.topic, self._names), part.partition)
+        return TargetLog(log, part.start, part.end, filler(lease=part.topic == LEASE))
+
+    def _changelog(self, part: Part) -> TargetChangelog:
+        topic, at = self._names.changelog, part.partition
+        writer = self._cluster.changelog_writer(topic, at, self._names.transactional_id(at))
+        reader = partial(self._cluster.changelog_reader, topic, at)
+        return TargetChangelog(f"{topic}[{at}]", writer, reader)
+
+    def _entries(self, part: Part) -> Iterator[Entry]:
+        return (entry_of(offset, stored) for offset, stored, _ in self._folder.frames(part))
+
+    def _changes(self, part: Part) -> Iterator[ChangelogEntry]:
+        return (change_of(offset, stored) for offset, stored, _ in self._folder.frames(part))

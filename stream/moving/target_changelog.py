@@ -1,0 +1,83 @@
+"""Brings one changelog into a cluster: its entries in their order, in transactions of their own.
+
+Offsets mean nothing there: markers of transactions take some, and whoever has rows of this cluster
+has read them from this changelog. Each key stands once in an export and none was removed, so
+compaction leaves all of it, however long an import takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+
+from rowtide.stream.logs.changelog import ChangelogEntry, ChangelogReader, ChangelogWriter
+from rowtide.stream.moving.target_log import Differs, Told
+
+__all__ = ["TargetChangelog"]
+
+FLUSH_BYTES = 8 << 20
+FLUSH_ENTRIES = 20_000
+
+
+class TargetChangelog:
+    """One changelog that is to have the entries of an export, and nothing else."""
+
+    def __init__(
+        self, name: str, writer: ChangelogWriter, reader: Callable[[], ChangelogReader]
+    ) -> None:
+        self._name = name
+        self._writer = writer
+        self._reader = reader
+
+    async def bring(self, entries: Iterator[ChangelogEntry], told: Told) -> None:
+        """Write what is missing. Raises ``Differs``, ``Fenced`` and ``StoreError``."""
+        # A transaction that a former call has left open is ended by this.
+        await self._writer.fence()
+        records, size = await self._compare(entries, told)
+        for batch in flushes(entries):
+            await self._writer.flush((key, value, headers) for _, key, value, headers in batch)
+            records += len(batch)
+            size += sum(map(entry_bytes, batch))
+            told(records, size)
+
+    async def verify(self, entries: Iterator[ChangelogEntry], told: Told) -> None:
+        """Read everything back. Raises ``Differs`` and ``StoreError``."""
+        records, _ = await self._compare(entries, told)
+        if next(entries, None) is not None:
+            raise Differs(f"{self._name} ends after {records} entries, the export has more")
+
+    async def _compare(self, entries: Iterator[ChangelogEntry], told: Told) -> tuple[int, int]:
+        """Compare what is there with what should be; return how many records and bytes it is."""
+        records = size = 0
+        async for found in self._found():
+            wanted = next(entries, None)
+            if wanted is None or wanted[1:] != found[1:]:
+                raise Differs(f"{self._name} differs from the export at offset {found.offset}")
+            records += 1
+            size += entry_bytes(found)
+            if records % FLUSH_ENTRIES == 0:
+                told(records, size)
+        told(records, size)
+        return records, size
+
+    async def _found(self) -> AsyncIterator[ChangelogEntry]:
+        reader = self._reader()
+        async for page in reader.read(await reader.start()):
+            for entry in page:
+                yield entry
+
+
+def entry_bytes(entry: ChangelogEntry) -> int:
+    """Return the size of an entry's key and value."""
+    return len(entry.key) + len(entry.value or b"")
+
+
+def flushes(entries: Iterator[ChangelogEntry]) -> Iterator[list[ChangelogEntry]]:
+    """Yield entries in lists of bounded size, save that one entry may be larger."""
+    for first in entries:
+        batch, size = [first], entry_bytes(first)
+        for entry in entries:
+            batch.append(entry)
+            size += entry_bytes(entry)
+            if size > FLUSH_BYTES or len(batch) == FLUSH_ENTRIES:
+                break
+        yield batch

@@ -1,0 +1,152 @@
+"""Brings one log into a cluster, at the offsets that it has in the export.
+
+A record is valid at one offset alone, and a new topic begins at 0. So the offsets below the start
+are filled with records that are void wherever they stand, then trimmed. A broker that crashes soon
+after may forget how far a log was trimmed: then readers meet the fillers, and pass over them.
+
+Nothing is written before what is there was read and found equal, so whatever ended a former call,
+the next one goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+from rowtide.core import record
+from rowtide.core.lease import RELEASE, Lease, encode_lease
+from rowtide.stream.logs.log import Entry, Log
+
+__all__ = ["APPEND_S", "Differs", "TargetLog", "Told", "filler"]
+
+BATCH_BYTES = 512 << 10
+BATCH_RECORDS = 2000
+FILLED_AT_ONCE = 10_000
+READ_BYTES = 4 << 20
+APPEND_S = 60.0
+
+_NOWHERE = -1
+_NOBODY = bytes(8)
+_VOID = record.Envelope(_NOWHERE, 0, _NOBODY, 0, record.SINGLE)
+_RECORD = record.encode_record(_VOID, record.encode_body(record.NoOp()))
+_LEASE = encode_lease(Lease(_NOWHERE, RELEASE, 0, _NOBODY, "", 0))
+
+Told = Callable[[int, int], None]
+"""Is told how many records and bytes are done."""
+
+
+class Differs(Exception):
+    """A topic has something else than the export, or more."""
+
+
+def filler(*, lease: bool) -> tuple[bytes, bytes]:
+    """Return key and value of a record that every reader of such a log passes over."""
+    return b"", _LEASE if lease else _RECORD
+
+
+class TargetLog:
+    """One log that is to have ``entries`` from ``start`` to ``end``, and nothing else."""
+
+    def __init__(self, log: Log, start: int, end: int, fills: tuple[bytes, bytes]) -> None:
+        self._log = log
+        self._start = start
+        self._end = end
+        self._fills = fills
+
+    async def bring(self, entries: Iterator[Entry], told: Told, *, filled: Told) -> None:
+        """Write what is missing. Raises ``Differs`` and ``StoreError``.
+
+        ``filled`` is told of fillers, ``told`` of entries.
+        """
+        start, end = await self._log.bounds()
+        if start > self._start or end > self._end:
+            raise Differs(
+                f"{self._log.name} has offsets {start} to {end}, the export {self._start} to "
+                f"{self._end}"
+            )
+        if start < self._start:
+            await self._fill(start, end, filled)
+            await self._log.trim(self._start)
+            end = max(end, self._start)
+        there = await self._compare(entries, end, told)
+        await self._append(entries, end, there, told)
+
+    async def verify(self, entries: Iterator[Entry], told: Told) -> None:
+        """Read everything back. Raises ``Differs`` and ``StoreError``."""
+        found = await self._log.bounds()
+        if found != (self._start, self._end):
+            raise Differs(
+                f"{self._log.name} has offsets {found[0]} to {found[1]}, the export {self._start} "
+                f"to {self._end}"
+            )
+        await self._compare(entries, self._end, told)
+
+    async def _fill(self, start: int, end: int, filled: Told) -> None:
+        """Let every offset below ours have a filler."""
+        async for entry in read_log(self._log, start, min(end, self._start)):
+            if (entry.key, entry.value) != self._fills:
+                raise Differs(f"{self._log.name} has a record at offset {entry.offset} already")
+        while end < self._start:
+            count = min(FILLED_AT_ONCE, self._start - end)
+            await self._append_at(end, [self._fills] * count)
+            end += count
+            filled(end, end * sum(map(len, self._fills)))
+
+    async def _compare(self, entries: Iterator[Entry], end: int, told: Told) -> tuple[int, int]:
+        """Compare what is there with what should be; return how many records and bytes it is."""
+        records = size = 0
+        async for found in read_log(self._log, self._start, end):
+            if found != next(entries, None):
+                raise Differs(f"{self._log.name} differs from the export at offset {found.offset}")
+            records += 1
+            size += len(found.key) + len(found.value)
+            if records % BATCH_RECORDS == 0:
+                told(records, size)
+        if records != end - self._start:
+            raise Differs(f"{self._log.name} has {records} records from {self._start} to {end}")
+        told(records, size)
+        return records, size
+
+    async def _append(
+        self, entries: Iterator[Entry], end: int, there: tuple[int, int], told: Told
+    ) -> None:
+        """Append the rest, a batch at a time."""
+        records, size = there
+        for batch in batches(entries):
+            assert batch[0].offset == end, f"the export has offset {batch[0].offset} at {end}"
+            await self._append_at(end, [(entry.key, entry.value) for entry in batch])
+            end += len(batch)
+            records += len(batch)
+            size += sum(len(entry.key) + len(entry.value) for entry in batch)
+            told(records, size)
+
+    async def _append_at(self, offset: int, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        base = await self._log.append(pairs, deadline_s=APPEND_S)
+        if base != offset:
+            raise Differs(f"{self._log.name}: somebody else wrote at offset {offset}")
+
+
+def batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
+    """Yield entries in batches of bounded size, save that one entry may be larger."""
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        more = len(entry.key) + len(entry.value)
+        if batch and (size + more > BATCH_BYTES or len(batch) == BATCH_RECORDS):
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += more
+    if batch:
+        yield batch
+
+
+async def read_log(log: Log, start: int, end: int) -> AsyncIterator[Entry]:
+    """Yield the entries with start <= offset < end."""
+    while start < end:
+        page = await log.read(start, bytes_max=READ_BYTES)
+        if not page:
+            return
+        for entry in page:
+            if entry.offset < end:
+                yield entry
+        start = page[-1].offset + 1
