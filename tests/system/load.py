@@ -75,11 +75,15 @@ def key_of(name: str) -> Key:
 
 
 class Load(Writing["Writer"]):
-    """Writers against ``server``, on threads; ``seed`` decides what they write."""
+    """Writers against ``server``, on threads; ``seed`` decides what they write.
 
-    def __init__(self, server: Server, *, seed: int, writers: int = 4) -> None:
+    Writers have numbers from ``first`` on: those of another load need others.
+    """
+
+    def __init__(self, server: Server, *, seed: int, writers: int = 4, first: int = 0) -> None:
         stop = threading.Event()
-        super().__init__(stop, [Writer(server, stop, number, seed) for number in range(writers)])
+        numbers = range(first, first + writers)
+        super().__init__(stop, [Writer(server, stop, number, seed) for number in numbers])
 
     @property
     def applied(self) -> int:
