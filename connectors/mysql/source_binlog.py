@@ -28,7 +28,7 @@ from rowtide.connectors.mysql.source_gtids import Gtids
 from rowtide.connectors.mysql.source_held import Held
 from rowtide.connectors.mysql.source_packets import Packets, length_at
 from rowtide.connectors.mysql.source_position import Checkpoint, Place, place_of, prefix
-from rowtide.connectors.mysql.source_query import Query, parsed_query
+from rowtide.connectors.mysql.source_query import Query, parsed_query, without_file
 from rowtide.connectors.mysql.source_row_image import Unreadable, reader_of
 from rowtide.connectors.mysql.source_rows import DELETE, UPDATE, WRITE, RowDecoder
 from rowtide.connectors.mysql.source_schema import SourceTable
@@ -57,14 +57,13 @@ _ARTIFICIAL = 0x20
 _CHECKSUM_BYTES = 4
 _PURGED = 1236
 
-QUERY, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT, HEARTBEAT = 2, 4, 15, 16, 19, 26, 27
+QUERY, ROTATE, FORMAT, XID, LOAD, TABLE_MAP, INCIDENT, HEARTBEAT = 2, 4, 15, 16, 18, 19, 26, 27
 XA_PREPARE, QUERY_COMPRESSED = 38, 165
 _ROWS = {23: WRITE, 24: UPDATE, 25: DELETE, 166: WRITE, 167: UPDATE, 168: DELETE}
 _ROWS_2 = {30: 23, 31: 24, 32: 25}
 """MySQL's form of rows: with something more in front, that says nothing of them."""
 _COMPRESSED = {166, 167, 168}
 _UNCLEAR = {
-    18: "the binlog has a LOAD DATA instead of rows",
     INCIDENT: "the server lost a part of its binlog",
     39: "the binlog has parts of JSON values (binlog_row_value_options)",
 }
@@ -203,6 +202,8 @@ class Binlog:
             self._commit(offset, time_s)
         elif kind in (QUERY, QUERY_COMPRESSED):
             self._query(body, offset, time_s, compressed=kind == QUERY_COMPRESSED)
+        elif kind == LOAD:
+            self._query(without_file(body), offset, time_s, compressed=False)
         elif kind == ROTATE:
             self._rotate(body)
         elif kind == XA_PREPARE:

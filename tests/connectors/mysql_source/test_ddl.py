@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from demo.servers.mariadb import MariaDB
@@ -230,23 +228,6 @@ async def test_a_statement_in_place_of_rows_copies_all_again(sql_server: SqlServ
             cursor.execute("UPDATE shop.a SET x = 31 WHERE id = 3")
         await running.settle()
         assert plain(target.rows["a"]) == {(1,): {"x": 10}, (3,): {"x": 31}}
-
-
-@pytest.mark.system
-async def test_a_file_that_was_loaded_by_a_statement_copies_all_again(
-    mariadb: SqlServer, tmp_path: Path
-) -> None:
-    mariadb.execute("CREATE TABLE shop.a (id INT PRIMARY KEY)")
-    rows = tmp_path / "rows.txt"
-    rows.write_text("1\n2\n", encoding="utf-8")
-    target = MemoryTarget()
-    async with following(mariadb, target) as running:
-        await running.settle()
-        with mariadb.connect(local_infile=True) as connection, connection.cursor() as cursor:
-            cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
-            cursor.execute(f"LOAD DATA LOCAL INFILE '{rows}' INTO TABLE shop.a")
-        await running.settle()
-        assert set(plain(target.rows["a"])) == {(1,), (2,)}
 
 
 @pytest.mark.system
