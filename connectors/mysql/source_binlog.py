@@ -201,9 +201,10 @@ class Binlog:
         elif kind == XID:
             self._commit(offset, time_s)
         elif kind in (QUERY, QUERY_COMPRESSED):
-            self._query(body, offset, time_s, compressed=kind == QUERY_COMPRESSED)
+            plain = _inflated_query(body) if kind == QUERY_COMPRESSED else body
+            self._query(parsed_query(plain, flags), offset, time_s)
         elif kind == LOAD:
-            self._query(without_file(body), offset, time_s, compressed=False)
+            self._query(parsed_query(without_file(body), flags), offset, time_s)
         elif kind == ROTATE:
             self._rotate(body)
         elif kind == XA_PREPARE:
@@ -237,11 +238,9 @@ class Binlog:
         self._held.clear()
         self._transaction = _Transaction(begin, begun.gtid, begun.single, begun.time_ms)
 
-    def _query(self, body: bytes, offset: int, time_s: int, *, compressed: bool) -> None:
+    def _query(self, query: Query, offset: int, time_s: int) -> None:
         if self._transaction is None:
             return
-        head = 13 + int.from_bytes(body[11:13], "little") + body[8] + 1
-        query = parsed_query(_inflated(body, head) if compressed else body)
         statement = self._charsets.text(query.text, query.collation)
         found = tokens(statement, query.mode)
         try:
@@ -318,6 +317,8 @@ class Binlog:
                     here = UNCLEAR
                 else:
                     here = here._replace(what=What.REPLACED)
+            if query.temporary and here.what is not What.UNCLEAR:
+                here = here._replace(what=What.REPLACED)
             wants = self._server.settings.wants(here.database, here.table)
             if here.what is What.UNCLEAR or not here.table or wants:
                 found.append(here)
@@ -485,6 +486,10 @@ def _inflated(body: bytes, head: int) -> bytes:
     """
     begin = head + 1 + (body[head] & 7)
     return body[:head] + zlib.decompress(body[begin:])
+
+
+def _inflated_query(body: bytes) -> bytes:
+    return _inflated(body, 13 + int.from_bytes(body[11:13], "little") + body[8] + 1)
 
 
 def _inflated_rows(body: bytes, *, update: bool) -> bytes:

@@ -31,7 +31,7 @@ class What(Enum):
     EMPTIED = "emptied"
     DROPPED = "dropped"
     REPLACED = "replaced"
-    """It may have other rows now: it was renamed to this name, or partitions of it went."""
+    """It may have other rows now, or be gone: it was renamed, or partitions of it went."""
     WRITTEN = "written"
     """A statement was logged instead of its rows, and it names this table alone."""
     UNCLEAR = "unclear"
@@ -189,7 +189,7 @@ def _alter(reader: Reader, database: str) -> Iterator[Meaning]:
     for other in found.others:
         yield _meaning(What.REPLACED, other)
     if found.renamed is not None:
-        yield _meaning(What.DROPPED, name)
+        yield _meaning(What.REPLACED, name)
         yield _meaning(What.REPLACED, found.renamed)
     elif ignores or found.effect is Effect.ROWS:
         yield _meaning(What.REPLACED, name)
@@ -210,7 +210,8 @@ def _rename(reader: Reader, database: str) -> Iterator[Meaning]:
             reader.skip()
         if not reader.take("TO"):
             raise UnknownForm
-        yield _meaning(What.DROPPED, former)
+        # It may be there still: MariaDB logs so the rename of a temporary table that hid it.
+        yield _meaning(What.REPLACED, former)
         yield _meaning(What.REPLACED, reader.name(database))
         if not reader.take(","):
             return

@@ -22,13 +22,16 @@ _FLAGS, _SQL_MODE, _CATALOG, _CHARSET, _ZONE, _CATALOG_2, _INVOKER, _DATABASES =
 )
 _LENGTHS = {_FLAGS: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3}
 _DATABASES_TOO_MANY = 254
+_OF_ITS_THREAD = 0x4
+"""Flag of an event: what the statement does depends on its session, as on a temporary table."""
 
 
 class Query(NamedTuple):
     """A statement, run in ``database`` with these bits of ``sql_mode``.
 
     ``text`` is in the charset of ``collation``, by its number; UTF-8 where that is 0. ``databases``
-    are those of the tables that it changed, None where the server does not say.
+    are those of the tables that it changed, None where the server does not say. ``temporary``: it
+    may be about a temporary table, whose name a followed table may have, too.
     """
 
     database: str
@@ -36,6 +39,7 @@ class Query(NamedTuple):
     mode: int = 0
     collation: int = 0
     databases: tuple[str, ...] | None = None
+    temporary: bool = False
 
 
 def without_file(body: bytes) -> bytes:
@@ -43,11 +47,12 @@ def without_file(body: bytes) -> bytes:
     return body[:_HEAD_BYTES] + body[_HEAD_BYTES + _FILE_BYTES :]
 
 
-def parsed_query(body: bytes) -> Query:
-    """Return what an event's body says."""
+def parsed_query(body: bytes, flags: int = 0) -> Query:
+    """Return what an event's body and its flags say."""
     settings_end = _HEAD_BYTES + int.from_bytes(body[11:13], "little")
     database_end = settings_end + body[8]
     query = Query(body[settings_end:database_end].decode(), body[database_end + 1 :])
+    query = query._replace(temporary=bool(flags & _OF_ITS_THREAD))
     at = _HEAD_BYTES
     while at < settings_end:
         code, begin = body[at], at + 1

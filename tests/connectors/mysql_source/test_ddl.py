@@ -30,11 +30,11 @@ ALTER TABLE a ADD y INT COMMENT 'do not MODIFY x'        | altered shop.a
 ALTER TABLE a RENAME INDEX i TO j, ADD z INT             | altered shop.a
 ALTER TABLE a COMMENT 'RENAME TO b'                      | altered shop.a
 ALTER TABLE a COMMENT "please rename it later"           | altered shop.a
-ALTER TABLE a ADD y CHAR(4) DEFAULT '#000', RENAME TO b  | dropped shop.a, replaced shop.b
-ALTER TABLE a ADD y INT COMMENT 'a -- b', RENAME `b`     | dropped shop.a, replaced shop.b
-/*Migration 5*/ ALTER TABLE a RENAME TO b                | dropped shop.a, replaced shop.b
-ALTER TABLE a RENAME b                                   | dropped shop.a, replaced shop.b
-ALTER TABLE a ADD z INT, RENAME TO other.b               | dropped shop.a, replaced other.b
+ALTER TABLE a ADD y CHAR(4) DEFAULT '#000', RENAME TO b  | replaced shop.a, replaced shop.b
+ALTER TABLE a ADD y INT COMMENT 'a -- b', RENAME `b`     | replaced shop.a, replaced shop.b
+/*Migration 5*/ ALTER TABLE a RENAME TO b                | replaced shop.a, replaced shop.b
+ALTER TABLE a RENAME b                                   | replaced shop.a, replaced shop.b
+ALTER TABLE a ADD z INT, RENAME TO other.b               | replaced shop.a, replaced other.b
 ALTER TABLE a DROP PARTITION p                           | replaced shop.a
 ALTER TABLE a IMPORT TABLESPACE                          | replaced shop.a
 DROP TABLE IF EXISTS a, other.b /* generated */          | dropped shop.a, dropped other.b
@@ -42,7 +42,7 @@ DROP TEMPORARY TABLE a                                   |
 DROP DATABASE other                                      | dropped other.
 TRUNCATE TABLE a                                         | emptied shop.a
 truncate `a`                                             | emptied shop.a
-RENAME TABLE a TO b, c WAIT 5 TO other.d                 | dropped shop.a, replaced shop.b, dropped shop.c, replaced other.d
+RENAME TABLE a TO b, c WAIT 5 TO other.d                 | replaced shop.a, replaced shop.b, replaced shop.c, replaced other.d
 INSERT INTO a VALUES (1)                                 | written shop.a
 ROLLBACK TO `before`                                     | unclear .
 CREATE DATABASE other                                    |

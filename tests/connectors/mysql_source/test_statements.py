@@ -19,7 +19,7 @@ SCENARIOS = """
 SET STATEMENT lock_wait_timeout=30 FOR TRUNCATE TABLE a                | emptied shop.a
 set statement a=1, b='x FOR y' for alter table a drop column x         | reshaped shop.a
 SET STATEMENT a=(SELECT 1 FROM b FOR UPDATE) FOR DROP TABLE a          | dropped shop.a
-SET STATEMENT a=1 FOR SET STATEMENT b=2 FOR RENAME TABLE a TO b        | dropped shop.a, replaced shop.b
+SET STATEMENT a=1 FOR SET STATEMENT b=2 FOR RENAME TABLE a TO b        | replaced shop.a, replaced shop.b
 SET STATEMENT sql_mode='' FOR ALTER TABLE a COMMENT 'x'                | unclear .
 SET STATEMENT a=1 FOR CREATE TABLE a (x INT)                           | created shop.a
 TRUNCATE TABLE`a`                                                      | emptied shop.a
@@ -28,14 +28,14 @@ TRUNCATE /* x */ TABLE/* y */a                                         | emptied
 /*!50000 TRUNCATE TABLE a */                                           | emptied shop.a
 /*M!100100 TRUNCATE*/ TABLE a                                          | emptied shop.a
 TRUNCATE table                                                         | emptied shop.table
-RENAME TABLE`a`TO`b`                                                   | dropped shop.a, replaced shop.b
-RENAME TABLE`a`TO`other`.`b`,`c`TO`d`                                  | dropped shop.a, replaced other.b, dropped shop.c, replaced shop.d
-RENAME TABLES IF EXISTS a NOWAIT TO b                                  | dropped shop.a, replaced shop.b
+RENAME TABLE`a`TO`b`                                                   | replaced shop.a, replaced shop.b
+RENAME TABLE`a`TO`other`.`b`,`c`TO`d`                                  | replaced shop.a, replaced other.b, replaced shop.c, replaced shop.d
+RENAME TABLES IF EXISTS a NOWAIT TO b                                  | replaced shop.a, replaced shop.b
 RENAME USER a TO b                                                     |
-ALTER TABLE a RENAME=k                                                 | dropped shop.a, replaced shop.k
-ALTER TABLE a RENAME AS`k`                                             | dropped shop.a, replaced shop.k
-ALTER TABLE a WAIT 3 RENAME k                                          | dropped shop.a, replaced shop.k
-ALTER TABLE other.a RENAME TO b                                        | dropped other.a, replaced shop.b
+ALTER TABLE a RENAME=k                                                 | replaced shop.a, replaced shop.k
+ALTER TABLE a RENAME AS`k`                                             | replaced shop.a, replaced shop.k
+ALTER TABLE a WAIT 3 RENAME k                                          | replaced shop.a, replaced shop.k
+ALTER TABLE other.a RENAME TO b                                        | replaced other.a, replaced shop.b
 ALTER TABLE other.a EXCHANGE PARTITION p WITH TABLE x                  | replaced shop.x, replaced other.a
 ALTER TABLE other.a CONVERT TABLE x TO PARTITION p VALUES LESS THAN (3) | replaced shop.x, replaced other.a
 ALTER TABLE a RENAME KEY i TO j                                        | altered shop.a
@@ -73,8 +73,8 @@ ALTER TABLE a IMPORT PARTITION p, q TABLESPACE                         | replace
 ALTER TABLE a REPAIR PARTITION p, q                                    | replaced shop.a
 ALTER TABLE a ORDER BY x, y DESC, a.z, shop.a.`v`                      | altered shop.a
 ALTER TABLE a ORDER BY x, DROP y                                       | reshaped shop.a
-ALTER TABLE a ORDER BY x DESC, RENAME b                                | dropped shop.a, replaced shop.b
-ALTER TABLE a ORDER BY x, RENAME `b`                                   | dropped shop.a, replaced shop.b
+ALTER TABLE a ORDER BY x DESC, RENAME b                                | replaced shop.a, replaced shop.b
+ALTER TABLE a ORDER BY x, RENAME `b`                                   | replaced shop.a, replaced shop.b
 ALTER TABLE a ORDER BY x, y, ENGINE=BLACKHOLE                          | replaced shop.a
 ALTER TABLE a ORDER BY x, FORCE, MODIFY y INT                          | reshaped shop.a
 ALTER TABLE a ADD x INT DEFAULT NULL                                   | altered shop.a
@@ -142,7 +142,7 @@ MODES = [
     (r"ALTER TABLE a COMMENT='C:\\', DROP COLUMN b", 0, "reshaped shop.a"),
     (r"ALTER TABLE a COMMENT='it\'s, DROP COLUMN b'", 0, "altered shop.a"),
     ('TRUNCATE TABLE"a"', ANSI_QUOTES, "emptied shop.a"),
-    ('RENAME TABLE"a ""b"TO"c"', ANSI_QUOTES, 'dropped shop.a "b, replaced shop.c'),
+    ('RENAME TABLE"a ""b"TO"c"', ANSI_QUOTES, 'replaced shop.a "b, replaced shop.c'),
     ('ALTER TABLE a COMMENT "x, DROP b"', 0, "altered shop.a"),
     ("TRUNCATE TABLE [a]", MSSQL, "emptied shop.a"),
 ]
