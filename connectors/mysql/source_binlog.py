@@ -38,6 +38,7 @@ from rowtide.connectors.mysql.source_tables import (
     Unfit,
     followed_table,
     followed_tables,
+    reads_itself_alone,
     writes_itself_alone,
 )
 from rowtide.connectors.mysql.source_words import Token, UnknownForm, tokens
@@ -317,6 +318,10 @@ class Binlog:
                     here = UNCLEAR
                 else:
                     here = here._replace(what=What.REPLACED)
+            elif here.what is What.READ:
+                if reads_itself_alone(self._server, here.database, here.table):
+                    continue
+                here = UNCLEAR
             if query.temporary and here.what is not What.UNCLEAR:
                 here = here._replace(what=What.REPLACED)
             wants = self._server.settings.wants(here.database, here.table)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rowtide.connectors.mysql.source_alter import Effect, effects
 from rowtide.connectors.mysql.source_words import Name, Reader, Token, UnknownForm, tokens
-from rowtide.connectors.mysql.source_writes import written_table
+from rowtide.connectors.mysql.source_writes import query_part, read_tables, written_table
 
 __all__ = ["UNCLEAR", "Meaning", "What", "meanings", "meanings_of"]
 
@@ -34,6 +34,8 @@ class What(Enum):
     """It may have other rows now, or be gone: it was renamed, or partitions of it went."""
     WRITTEN = "written"
     """A statement was logged instead of its rows, and it names this table alone."""
+    READ = "read"
+    """A statement that was logged instead of its rows reads it. A view may write others then."""
     UNCLEAR = "unclear"
     """Rows of any table may have changed, and any table may have another shape."""
 
@@ -121,18 +123,29 @@ def _meanings(reader: Reader, database: str) -> Iterator[Meaning]:
         yield from _maintain(reader, database)
     elif reader.next not in _HARMLESS:
         yield _meaning(What.WRITTEN, written_table(reader, database))
+        yield from _reads(reader.rest, database)
+
+
+def _reads(rest: Sequence[Token], database: str) -> Iterator[Meaning]:
+    for name in read_tables(rest, database):
+        yield _meaning(What.READ, name)
 
 
 def _create(reader: Reader, database: str) -> Iterator[Meaning]:
     replaces = reader.take("OR", "REPLACE")
-    if reader.take("TEMPORARY"):
-        return
+    temporary = reader.take("TEMPORARY")
     if reader.take("TABLE"):
         # The server logs it too where the table was there and nothing was done.
         may_be_there = reader.take_if_exists()
         name = reader.name(database)
-        yield _meaning(What.ALTERED if may_be_there else What.CREATED, name)
-        if replaces:
+        query = query_part(reader.rest)
+        yield from _reads(query, database)
+        if temporary:
+            return
+        # Where the rows are logged, the statement has no query.
+        made = What.REPLACED if query else What.CREATED
+        yield _meaning(What.ALTERED if may_be_there else made, name)
+        if replaces and not query:
             yield _meaning(What.EMPTIED, name)
     elif reader.take_any({"DATABASE", "SCHEMA"}):
         if replaces:

@@ -29,13 +29,15 @@ __all__ = [
     "followed_table",
     "followed_tables",
     "is_of_a_table",
+    "reads_itself_alone",
     "writes_itself_alone",
 ]
 
 KEY_COLUMNS_MAX = 4
 """A table of rowtide has no more."""
 
-_SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
+_VIRTUAL = ("information_schema", "performance_schema")
+_SYSTEM = (*_VIRTUAL, "mysql", "sys")
 
 _TABLES = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, TABLE_ROWS FROM information_schema.TABLES"
@@ -147,6 +149,17 @@ def writes_itself_alone(server: Server, database: str, name: str) -> bool:
         return False
     sees = server.rows(_SEES_TRIGGERS, (database, database, name))
     return bool(sees) and not server.rows(_TRIGGERS, (database, name))
+
+
+def reads_itself_alone(server: Server, database: str, name: str) -> bool:
+    """True if a statement that reads a table certainly changes nothing: it is no view.
+
+    A view may call a function that writes. A user that may not see the table can't tell.
+    """
+    if database.lower() in _VIRTUAL:
+        return True  # Nobody can make a view there.
+    query = _TABLES + " AND TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+    return len(server.rows(query, (database, name))) == 1
 
 
 def is_of_a_table(code: int) -> bool:

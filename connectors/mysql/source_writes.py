@@ -1,7 +1,8 @@
-"""Which table a statement writes that was logged instead of its rows.
+"""Which table a statement writes that was logged instead of its rows, and which tables it reads.
 
 Only forms that write one table are read: anything else may write any table. So may a statement that
-calls a function which is not the server's own.
+calls a function which is not the server's own. A view may call one, too, so every name that a
+statement reads counts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 from rowtide.connectors.mysql.source_words import NAME, WORD, Name, Reader, Token, UnknownForm
 
-__all__ = ["written_table"]
+__all__ = ["query_part", "read_tables", "written_table"]
 
 _HINTS = {"LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "CONCURRENT", "LOCAL"}
 
@@ -18,8 +19,8 @@ _CLAUSES = {
     *("IN", "VALUES", "VALUE", "AS", "ON", "USING", "AND", "OR", "XOR", "NOT", "SELECT", "FROM"),
     *("WHERE", "HAVING", "UNION", "ALL", "ANY", "SOME", "EXISTS", "INTERVAL", "CASE", "WHEN"),
     *("THEN", "ELSE", "INDEX", "KEY", "OVER", "BY", "DISTINCT", "LIKE", "BETWEEN", "PARTITION"),
-    *("JOIN", "EXCEPT", "INTERSECT", "SET", "TABLE", "INTO", "FIELDS", "LINES", "ROW", "DIV"),
-    *("MOD", "IS", "BINARY", "VARBINARY", "CHAR", "VARCHAR", "DECIMAL", "UNSIGNED", "SIGNED"),
+    *("JOIN", "EXCEPT", "INTERSECT", "SET", "TABLE", "INTO", "LINES", "ROW", "DIV", "MOD"),
+    *("IS", "BINARY", "VARBINARY", "CHAR", "VARCHAR", "DECIMAL", "UNSIGNED", "SIGNED"),
     *("DATETIME", "TIME", "DATE", "TIMESTAMP", "FLOAT", "DOUBLE", "LIMIT", "RETURNING"),
 }
 """Words besides functions that a parenthesis may follow."""
@@ -52,13 +53,67 @@ _FUNCTIONS = {
 """The server's own functions. One that is missing here is only taken for one of a user."""
 
 
+_TABLES_FOLLOW = {"FROM", "JOIN", "STRAIGHT_JOIN", "TABLE"}
+_TABLES_END = {
+    *("WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "SELECT", "UNION", "EXCEPT", "INTERSECT"),
+    "VALUES",
+}
+"""Reserved words behind which a comma divides no tables."""
+_TAKES_FROM = {"EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "MID"}
+"""Functions whose arguments may have a FROM."""
+
+
 def written_table(reader: Reader, database: str) -> Name:
     """Return the one table that a statement writes itself. Raises UnknownForm if it may be any."""
     statement = reader.take_any({"INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD"})
-    name = _target(reader, statement, database)
-    if _calls_unknown(reader.rest):
+    return _target(reader, statement, database)
+
+
+def query_part(rest: Sequence[Token]) -> Sequence[Token]:
+    """Return what begins with the query that fills a new table; nothing where there is none."""
+    for at, token in enumerate(rest):
+        later = rest[at + 1].upper if at + 1 < len(rest) else ""
+        of_partitions = token.upper == "VALUES" and later in ("LESS", "IN")
+        if token.upper in ("SELECT", "TABLE", "VALUES") and not of_partitions:
+            return rest[at:]
+    return ()
+
+
+def read_tables(rest: Sequence[Token], database: str) -> list[Name]:
+    """Return every table or view that the rest of a statement reads.
+
+    Some names may be of no table. Raises UnknownForm if a function may be called that is not the
+    server's own.
+    """
+    if _calls_unknown(rest):
         raise UnknownForm
-    return name
+    names: list[Name] = []
+    reader = Reader(rest)
+    # For each parenthesis that is open: a comma divides tables there; None within a function.
+    depths: list[bool | None] = [False]
+    expected, former = False, ""
+    while reader.rest:
+        word = reader.next
+        if expected and word not in ("(", *_TABLES_END):
+            name = reader.name(database)
+            names += [name] * (word != "DUAL")
+            expected = False
+            continue
+        reader.skip()
+        if word == "(":
+            depths.append(None if former in _TAKES_FROM else expected)
+        elif word == ")" and len(depths) > 1:
+            depths.pop()
+        elif word == "FOR":
+            reader.take_any({"JOIN", "ORDER", "GROUP"})  # Of an index hint.
+        elif word in _TABLES_FOLLOW and depths[-1] is not None:
+            depths[-1] = expected = True
+        elif word in _TABLES_END or (word == "ON" and reader.take("DUPLICATE", "KEY")):
+            depths[-1] = expected = False
+        elif word == "," and depths[-1]:
+            expected = True
+        former = word
+    return names
 
 
 def _target(reader: Reader, statement: str, database: str) -> Name:

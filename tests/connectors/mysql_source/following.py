@@ -17,7 +17,7 @@ from rowtide.connectors.source import TableReporting, TableState
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.running_source import RunningSource, beside
 
-__all__ = ["Running", "following", "plain", "source_of"]
+__all__ = ["Running", "following", "log_statements", "plain", "source_of"]
 
 
 def source_of(server: SqlServer, *, folder: str = "", **settings: Any) -> MySqlSource:
@@ -79,6 +79,15 @@ def following(
 ) -> AbstractAsyncContextManager[Running]:
     """Run a source in the background; stopped at the end."""
     return beside(Running(server, target, **settings))
+
+
+def log_statements(server: SqlServer, *statements: str, log: str = "STATEMENT") -> None:
+    """Run statements in ``shop`` in a session that logs them, not the rows that they change."""
+    settings = {"database": "shop", "local_infile": True}
+    with server.connect(**settings) as session, session.cursor() as cursor:
+        cursor.execute(f"SET SESSION binlog_format = '{log}'")
+        for statement in statements:
+            cursor.execute(statement)
 
 
 def plain(rows: dict[Key, Any]) -> dict[tuple[Any, ...], Any]:

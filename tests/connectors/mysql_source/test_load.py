@@ -11,7 +11,7 @@ import pytest
 from demo.servers.mariadb import MariaDB
 from demo.servers.sql_server import SqlServer
 from tests.connectors.memory_target import MemoryTarget
-from tests.connectors.mysql_source.following import Running, following, plain
+from tests.connectors.mysql_source.following import Running, following, log_statements, plain
 
 pytestmark = pytest.mark.system
 
@@ -41,13 +41,8 @@ class Loads(NamedTuple):
 
     def run(self, *statements: str) -> None:
         """Run statements in a session of their own; files are in the test's folder."""
-        settings = {"database": "shop", "local_infile": True}
-        with self.server.connect(**settings) as session, session.cursor() as cursor:
-            cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
-            for statement in statements:
-                for name in ("file", "xml"):
-                    statement = statement.replace(f"'{name}'", f"'{self.folder / name}'")
-                cursor.execute(statement)
+        folder = f"INFILE '{self.folder}/"
+        log_statements(self.server, *(text.replace("INFILE '", folder) for text in statements))
 
     async def copied(self, target: MemoryTarget) -> str:
         """Wait until everything is copied; return the tables of which rows were written."""

@@ -11,7 +11,7 @@ from demo.servers.sql_server import SqlServer
 from rowtide.connectors.mysql.source_ddl import meanings
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
-from tests.connectors.mysql_source.following import following, plain
+from tests.connectors.mysql_source.following import following, log_statements, plain
 
 ANSI_QUOTES, MSSQL, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 10, 1 << 20
 
@@ -114,7 +114,38 @@ REPAIR TABLE a                                                         | replace
 ANALYZE LOCAL TABLE a                                                  |
 ANALYZE UPDATE a SET x = 1                                             | unclear .
 INSERT INTO mysql.rds_heartbeat2(id, value) VALUES (1, 2) ON DUPLICATE KEY UPDATE value = 3 | written mysql.rds_heartbeat2
-REPLACE INTO `percona`.`checksums` (db, cnt) SELECT 'shop', COUNT(*), COALESCE(LOWER(CONV(BIT_XOR(CAST(CRC32(CONCAT_WS('#', x)) AS UNSIGNED)), 10, 16)), 0) FROM a /*checksum*/ | written percona.checksums
+REPLACE INTO `percona`.`checksums` (db, cnt) SELECT 'shop', COUNT(*), COALESCE(LOWER(CONV(BIT_XOR(CAST(CRC32(CONCAT_WS('#', x)) AS UNSIGNED)), 10, 16)), 0) FROM a /*checksum*/ | written percona.checksums, read shop.a
+REPLACE INTO percona.checksums SELECT 'shop', COUNT(*) AS cnt FROM `other`.`b` FORCE INDEX(`PRIMARY`) WHERE ((`id` >= '1') AND (x, y) <> (1, 2)) ORDER BY x, y | written percona.checksums, read other.b
+INSERT INTO a SELECT 1 FROM DUAL                                       | written shop.a
+INSERT INTO a (x, y) SELECT x, y FROM b AS c, v WHERE x IN (1, 2)      | written shop.a, read shop.b, read shop.v
+INSERT INTO a SELECT x FROM b JOIN c ON b.x = c.x AND b.y IN (1, 2), other.v | written shop.a, read shop.b, read shop.c, read other.v
+INSERT INTO a SELECT x FROM b LEFT JOIN (c, v) USING (x, y)            | written shop.a, read shop.b, read shop.c, read shop.v
+INSERT INTO a SELECT x FROM (SELECT x, y FROM b) AS d, v               | written shop.a, read shop.b, read shop.v
+INSERT INTO a SELECT x FROM b USE INDEX FOR ORDER BY (i, j), v         | written shop.a, read shop.b, read shop.v
+INSERT INTO a SELECT x FROM b AS duplicate, v ON DUPLICATE KEY UPDATE x = 1, y = (SELECT 1 FROM w) | written shop.a, read shop.b, read shop.v, read shop.w
+INSERT INTO a (SELECT x FROM b, v)                                     | written shop.a, read shop.b, read shop.v
+INSERT INTO a TABLE v                                                  | written shop.a, read shop.v
+INSERT INTO a SELECT EXTRACT(YEAR FROM x), TRIM(BOTH 'x' FROM (SELECT y FROM v)) FROM b | written shop.a, read shop.v, read shop.b
+INSERT INTO a VALUES (1, 2), (3, (SELECT MAX(x) FROM v))               | written shop.a, read shop.v
+INSERT INTO a WITH c AS (SELECT x FROM b) SELECT x FROM c              | written shop.a, read shop.b, read shop.c
+INSERT INTO a SELECT x FROM b, LATERAL (SELECT y FROM v) AS d          | unclear .
+INSERT INTO a SELECT x FROM {OJ b LEFT JOIN v ON b.x = v.x}            | unclear .
+INSERT INTO a SELECT x FROM JSON_TABLE('[]', '$' COLUMNS (x FOR ORDINALITY)) AS t | unclear .
+INSERT INTO a SELECT x FROM (VALUES (1), (2)) AS d UNION SELECT x FROM v | written shop.a, read shop.v
+INSERT INTO a VALUES (fields(1))                                       | unclear .
+UPDATE a SET x = (SELECT MAX(y) FROM v), z = 2 WHERE y IN (SELECT y FROM w) | written shop.a, read shop.v, read shop.w
+DELETE FROM a WHERE x IN (SELECT y FROM other.`v`)                     | written shop.a, read other.v
+LOAD DATA INFILE 'x' INTO TABLE a (x, @y) SET y = (SELECT MAX(y) FROM v) | written shop.a, read shop.v
+CREATE TABLE a (x INT PRIMARY KEY, CHECK (x > 1)) AS SELECT y FROM v   | read shop.v, replaced shop.a
+CREATE TABLE a SELECT f(1)                                             | unclear .
+CREATE TABLE a TABLE v                                                 | read shop.v, replaced shop.a
+CREATE TABLE a AS WITH c AS (SELECT 1 FROM v) SELECT * FROM b          | read shop.v, read shop.b, replaced shop.a
+CREATE TABLE a AS VALUES (1), (2)                                      | replaced shop.a
+CREATE TABLE a (x INT) PARTITION BY LIST (x) (PARTITION p VALUES IN (1), PARTITION q VALUES IN (2)) | created shop.a
+CREATE TABLE a (x INT) PARTITION BY RANGE (x) (PARTITION p VALUES LESS THAN (9)) AS SELECT 1 AS x | replaced shop.a
+CREATE OR REPLACE TABLE a AS SELECT 1 AS x                             | replaced shop.a
+CREATE TEMPORARY TABLE a AS SELECT x FROM v                            | read shop.v
+CREATE TEMPORARY TABLE a AS SELECT f(1)                                | unclear .
 UPDATE percona.checksums SET x = 1 WHERE db = 'a'                      | written percona.checksums
 UPDATE a AS b SET x = 1                                                | written shop.a
 UPDATE a, b SET a.x = 1                                                | unclear .
@@ -401,9 +432,8 @@ async def test_statements_that_write_other_databases_copy_nothing(sql_server: Sq
     async with following(sql_server, target) as running:
         await running.settle()
         target.made.clear()
-        await _run_apart(
+        log_statements(
             sql_server,
-            "SET SESSION binlog_format = 'STATEMENT'",
             "INSERT INTO percona.heartbeat VALUES (1, 2) ON DUPLICATE KEY UPDATE ts = 3",
             "REPLACE INTO percona.checksums SELECT 'shop', COUNT(*) FROM shop.a",
             "UPDATE percona.checksums SET cnt = 5 WHERE db = 'shop'",
@@ -443,9 +473,7 @@ async def test_a_user_that_may_see_triggers_knows_what_a_heartbeat_writes(
             ):
                 mariadb.execute(*([grant] if grant else []))
                 target.made.clear()
-                await _run_apart(
-                    mariadb, "SET SESSION binlog_format = 'STATEMENT'", beats.format(table)
-                )
+                log_statements(mariadb, beats.format(table))
                 await running.settle()
                 assert len(target.made) == copies, (grant, table)
     finally:
@@ -474,7 +502,7 @@ async def test_a_trigger_that_writes_a_followed_table_is_not_missed(sql_server: 
         statements = ["INSERT INTO percona.heartbeat VALUES (1)", "SELECT shop.f(2)"]
         statements += ["INSERT INTO percona.v VALUES (3)"]
         for statement in statements:
-            await _run_apart(sql_server, "SET SESSION binlog_format = 'STATEMENT'", statement)
+            log_statements(sql_server, statement)
         await running.settle()
         assert set(plain(target.rows["a"])) == {(1,), (2,)}
         assert set(plain(target.rows["b"])) == {(3,)}
@@ -495,16 +523,14 @@ async def test_a_statement_on_a_followed_table_copies_that_table_alone(
     async with following(sql_server, target) as running:
         await running.settle()
         target.made.clear()
-        await _run_apart(
+        log_statements(
             sql_server,
-            "SET SESSION binlog_format = 'STATEMENT'",
             "DELETE FROM shop.a WHERE id = 1",
         )
         await running.settle()
         assert plain(target.rows["a"]) == {(2,): {"x": 20}}
-        await _run_apart(
+        log_statements(
             sql_server,
-            "SET SESSION binlog_format = 'STATEMENT'",
             "WITH c AS (SELECT 2 AS id) DELETE FROM shop.a WHERE id IN (SELECT id FROM c)"
             if not isinstance(sql_server, MariaDB)
             else "DELETE FROM shop.a WHERE id = 2",

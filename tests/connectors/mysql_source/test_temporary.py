@@ -8,7 +8,7 @@ from demo.servers.mariadb import MariaDB
 from demo.servers.sql_server import SqlServer
 from rowtide.connectors.mysql.source_query import parsed_query
 from tests.connectors.memory_target import MemoryTarget
-from tests.connectors.mysql_source.following import following, plain
+from tests.connectors.mysql_source.following import following, log_statements, plain
 
 HIDING = "CREATE TEMPORARY TABLE t (id INT PRIMARY KEY, x INT)"
 
@@ -45,12 +45,6 @@ def test_an_event_of_a_temporary_table(flags: int, *, temporary: bool) -> None:
     assert parsed_query(body, flags).temporary is temporary
 
 
-def _run(server: SqlServer, log: str, statements: str) -> None:
-    with server.connect(database="shop") as session, session.cursor() as cursor:
-        for statement in (f"SET SESSION binlog_format = '{log}'", *statements.split(";")):
-            cursor.execute(statement)
-
-
 @pytest.mark.system
 @pytest.mark.parametrize("log", ["STATEMENT", "MIXED", "ROW"])
 async def test_a_followed_table_that_a_temporary_one_hides(sql_server: SqlServer, log: str) -> None:
@@ -63,7 +57,7 @@ async def test_a_followed_table_that_a_temporary_one_hides(sql_server: SqlServer
     async with following(sql_server, target) as running:
         await running.settle()
         for number, line in enumerate(lines.strip().splitlines(), start=100):
-            _run(sql_server, log, f"{HIDING};{line}")
+            log_statements(sql_server, HIDING, *line.split(";"), log=log)
             await running.settle()
             sql_server.execute(f"INSERT INTO shop.t VALUES ({number}, 1)")
             await running.settle()
