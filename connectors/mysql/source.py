@@ -17,7 +17,7 @@ from rowtide.connectors.fields import Fields
 from rowtide.connectors.mysql.source_binlog import Binlog, Piece, Purged
 from rowtide.connectors.mysql.source_copy import Copy
 from rowtide.connectors.mysql.source_log import Beginning, Standing
-from rowtide.connectors.mysql.source_position import Checkpoint, Place
+from rowtide.connectors.mysql.source_position import Checkpoint, Place, place_of
 from rowtide.connectors.mysql.source_server import Server, translated
 from rowtide.connectors.mysql.source_settings import SourceSettings, parsed_settings
 from rowtide.connectors.mysql.source_side import MySqlSide
@@ -164,7 +164,10 @@ class MySqlSource(ServerSource[Server]):
             # Another server's binlog, or one that began anew: what the GTIDs lead to is
             # followed, but its places say nothing against those before.
             logger.warning("the binlog is another one: going on by GTID")
+            # Until this server's end, looks at the other one may not have seen what is read.
+            looks = dict.fromkeys(checkpoint.looks, place_of(*server.log.end())[1])
             checkpoint.begin_epoch(now.log, Place(0, 0), checkpoint.gtids, now.server)
+            checkpoint.looks = looks
         return ""
 
     async def _live(

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pymysql
@@ -22,7 +23,7 @@ import pymysql
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.mysql.source_charsets import Charsets
 from rowtide.connectors.mysql.source_control import Control, Step, control_of
-from rowtide.connectors.mysql.source_ddl import UNCLEAR, Meaning, What, meanings_of
+from rowtide.connectors.mysql.source_ddl import UNCLEAR, Meaning, What
 from rowtide.connectors.mysql.source_gtid_events import GTID_EVENTS, begun_transaction
 from rowtide.connectors.mysql.source_gtids import Gtids
 from rowtide.connectors.mysql.source_held import Held
@@ -33,13 +34,12 @@ from rowtide.connectors.mysql.source_row_image import Unreadable, reader_of
 from rowtide.connectors.mysql.source_rows import DELETE, UPDATE, WRITE, RowDecoder
 from rowtide.connectors.mysql.source_schema import SourceTable
 from rowtide.connectors.mysql.source_server import Server, connected, cut
+from rowtide.connectors.mysql.source_statements import Statements
 from rowtide.connectors.mysql.source_table_map import parsed_table_map, table_name
 from rowtide.connectors.mysql.source_tables import (
     Unfit,
     followed_table,
     followed_tables,
-    reads_itself_alone,
-    writes_itself_alone,
 )
 from rowtide.connectors.mysql.source_words import Token, UnknownForm, tokens
 from rowtide.connectors.rows import SourceRow
@@ -69,7 +69,6 @@ _UNCLEAR = {
     39: "the binlog has parts of JSON values (binlog_row_value_options)",
 }
 _PAYLOAD = 40
-_CHANGES_ROWS = {"INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD", "WITH", "SELECT", "CALL", "DO"}
 _ROWS_FOLLOW = "START TRANSACTION"
 """How MySQL's CREATE TABLE ends whose rows are in the same transaction."""
 
@@ -90,7 +89,8 @@ class Piece(NamedTuple):
     """What comes next: rows of a transaction that begins at a place, or a change of tables.
 
     ``end`` is the place where it ends, None where more of it follows; ``gtid`` is its GTID.
-    ``time_ms`` is when it was committed, ``size`` how many bytes of the binlog it was.
+    ``time_ms`` is when it was committed, ``size`` how many bytes of the binlog it was. ``looks``
+    are those of ``Statements`` at its end.
     """
 
     begin: Place
@@ -100,6 +100,7 @@ class Piece(NamedTuple):
     change: Change | None = None
     time_ms: int = 0
     size: int = 0
+    looks: Mapping[str, Place] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -141,6 +142,7 @@ class Binlog:
         self._tables = tables
         self._copied = copied
         self._charsets = Charsets(server)
+        self._statements = Statements(server, start.looks)
         self._folder = folder
         self._connection, self._packets, self._checksum_bytes = self._opened(start.gtids)
         self._transaction: _Transaction | None = None
@@ -222,7 +224,7 @@ class Binlog:
         """Tell how far the binlog was read, where no transaction says so."""
         if place > self._place:
             self._place = place
-            self._pieces.append(Piece(place, [], place))
+            self._pieces.append(Piece(place, [], place, looks=self._statements.looks))
 
     def _rotate(self, body: bytes) -> None:
         name, place = place_of(body[8:].decode(), int.from_bytes(body[:8], "little"))
@@ -308,44 +310,15 @@ class Binlog:
     def _statement(
         self, tokens_of: Sequence[Token], statement: str, query: Query, time_s: int
     ) -> None:
-        if self._is_elsewhere(tokens_of, query):
-            return
-        found: list[Meaning] = []
-        for meaning in meanings_of(tokens_of, query.database):
-            here = self._named(meaning)
-            if here.what is What.WRITTEN:
-                if not writes_itself_alone(self._server, here.database, here.table):
-                    here = UNCLEAR
-                else:
-                    here = here._replace(what=What.REPLACED)
-            elif here.what is What.READ:
-                if reads_itself_alone(self._server, here.database, here.table):
-                    continue
-                here = UNCLEAR
-            if query.temporary and here.what is not What.UNCLEAR:
-                here = here._replace(what=What.REPLACED)
-            wants = self._server.settings.wants(here.database, here.table)
-            if here.what is What.UNCLEAR or not here.table or wants:
-                found.append(here)
+        assert self._transaction is not None, "a statement is a part of a transaction"
+        found = self._statements.meanings(tokens_of, query, self._transaction.begin)
         if UNCLEAR in found:
-            assert self._transaction is not None, "a statement is a part of a transaction"
             self._server.log.settle(self._transaction.gtid)
-            self._unclear(f"it is not known which rows this changes: {statement[:80]}", time_s)
+            self._unclear(
+                f"which rows were changed is not known up to this: {statement[:80]}", time_s
+            )
         elif found:
             self._change(found, statement[:80], time_s)
-
-    def _is_elsewhere(self, tokens_of: Sequence[Token], query: Query) -> bool:
-        """True if a statement changed rows, and the server says that no followed table has them."""
-        changes = bool(tokens_of) and tokens_of[0].upper in _CHANGES_ROWS
-        if not changes or query.databases is None:
-            return False
-        return not any(map(self._server.settings.wants_some_of, query.databases))
-
-    def _named(self, meaning: Meaning) -> Meaning:
-        """Return a meaning with names as the server keeps them."""
-        if not self._server.lowers_names:
-            return meaning
-        return Meaning(meaning.what, meaning.database.lower(), meaning.table.lower())
 
     def _change(self, found: Sequence[Meaning], reason: str, time_s: int) -> None:
         """Look at the tables again that a statement was about, before the rows that follow."""
@@ -397,7 +370,8 @@ class Binlog:
         time_ms = transaction.time_ms or time_s * 1000
         rows, size = self._decoded(transaction, time_ms, time_s)
         self._transaction = None
-        self._add(Piece(transaction.begin, rows, end, transaction.gtid, None, time_ms, size))
+        looks = self._statements.looks
+        self._add(Piece(transaction.begin, rows, end, transaction.gtid, None, time_ms, size, looks))
 
     def _decoded(
         self, transaction: _Transaction, time_ms: int, time_s: int

@@ -319,7 +319,7 @@ class Copy:
     def _reach(self, reached: Piece | None, gtids: list[str]) -> None:
         """Note a place, all before which is durable."""
         if reached is not None and reached.end is not None:
-            self._checkpoint.place = reached.end
+            self._checkpoint.place, self._checkpoint.looks = reached.end, dict(reached.looks)
             if reached.time_ms:
                 self._lag.written(reached.time_ms)
             for gtid in gtids:

@@ -36,12 +36,17 @@ class What(Enum):
     """A statement was logged instead of its rows, and it names this table alone."""
     READ = "read"
     """A statement that was logged instead of its rows reads it. A view may write others then."""
+    UNHOOKED = "unhooked"
+    """A trigger or a view is gone, by which statements before this one may have written others."""
     UNCLEAR = "unclear"
     """Rows of any table may have changed, and any table may have another shape."""
 
 
 class Meaning(NamedTuple):
-    """A table that a statement is about; an empty table is every one of the database."""
+    """A table that a statement is about; an empty table is every one of the database.
+
+    Of ``UNHOOKED`` and ``UNCLEAR`` both names are empty.
+    """
 
     what: What
     database: str
@@ -49,6 +54,7 @@ class Meaning(NamedTuple):
 
 
 UNCLEAR = Meaning(What.UNCLEAR, "", "")
+_UNHOOKED = Meaning(What.UNHOOKED, "", "")
 
 _OTHER_OBJECTS = {
     *("ALGORITHM", "SQL", "DEFINER", "VIEW", "TRIGGER", "PROCEDURE", "FUNCTION", "AGGREGATE"),
@@ -167,6 +173,8 @@ def _drop(reader: Reader, database: str) -> Iterator[Meaning]:
     elif reader.take_any({"DATABASE", "SCHEMA"}):
         reader.take_if_exists()
         yield Meaning(What.DROPPED, reader.part(), "")
+    elif reader.next in ("TRIGGER", "VIEW"):
+        yield _UNHOOKED
     else:
         yield from _index_or_other(reader, database)
 

@@ -58,7 +58,7 @@ class Checkpoint(SourceProgress[TableProgress]):
     """What is durable in rowtide. ``log`` is the name that the binlog's files begin with.
 
     ``server`` is the server's own number, where its kind has one. Without a ``log`` nothing was
-    read of a binlog in this epoch.
+    read of a binlog in this epoch. ``looks`` are those of ``Statements``.
     """
 
     kind: ClassVar[str] = "mysql"
@@ -67,13 +67,15 @@ class Checkpoint(SourceProgress[TableProgress]):
     place: Place = field(default_factory=lambda: Place(0, 0))
     gtids: Gtids = field(default_factory=DomainGtids)
     server: str = ""
+    looks: dict[str, Place] = field(default_factory=dict)
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Self:
         """See ``SourceProgress``."""
         tables = {name: TableProgress(**kept) for name, kept in found.pop("tables").items()}
         place, gtids = Place(*found.pop("place")), parsed_gtids(found.pop("gtids"))
-        return cls(**found, place=place, gtids=gtids, tables=tables)
+        looks = {name: Place(*end) for name, end in found.pop("looks", {}).items()}
+        return cls(**found, place=place, gtids=gtids, tables=tables, looks=looks)
 
     def parts(self) -> Mapping[str, Any]:
         """See ``SourceProgress``."""
@@ -83,6 +85,7 @@ class Checkpoint(SourceProgress[TableProgress]):
         """Go on at a place that the former ones don't lead to."""
         self.epoch += 1
         self.log, self.place, self.gtids, self.server = log, place, gtids, server
+        self.looks.clear()
 
     def leave_out(self, tables: Iterable[str]) -> None:
         """Know nothing of these tables: should they come again, they are new."""

@@ -24,6 +24,7 @@ from rowtide.core.limits import Limits
 from rowtide.core.schema import table_name_fits
 
 __all__ = [
+    "SYSTEM",
     "Tables",
     "Unfit",
     "followed_table",
@@ -37,7 +38,7 @@ KEY_COLUMNS_MAX = 4
 """A table of rowtide has no more."""
 
 _VIRTUAL = ("information_schema", "performance_schema")
-_SYSTEM = (*_VIRTUAL, "mysql", "sys")
+SYSTEM = (*_VIRTUAL, "mysql", "sys")
 
 _TABLES = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, TABLE_ROWS FROM information_schema.TABLES"
@@ -114,7 +115,7 @@ def followed_tables(server: Server) -> Tables:
     found = Tables({}, {})
     for row in sorted(server.rows(_TABLES), key=lambda row: row[:2]):
         database, name = row[:2]
-        if database in _SYSTEM or not server.settings.wants(database, name):
+        if database in SYSTEM or not server.settings.wants(database, name):
             continue
         table = _table(server, *row, others=found.fit)
         if isinstance(table, SourceTable):
@@ -141,7 +142,7 @@ def writes_itself_alone(server: Server, database: str, name: str) -> bool:
 
     A view, a trigger, and some engines change others. A user that may not see triggers can't tell.
     """
-    if database.lower() in _SYSTEM:
+    if database.lower() in SYSTEM:
         return True  # No trigger can be there.
     query = _TABLES + " AND TABLE_SCHEMA = %s AND TABLE_NAME = %s"
     engines = [str(row[3]).lower() for row in server.rows(query, (database, name))]

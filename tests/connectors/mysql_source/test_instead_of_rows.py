@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from demo.servers.mariadb import MariaDB
@@ -21,6 +23,7 @@ MADE = [
     "CREATE TABLE shop.a (id INT PRIMARY KEY)",
     "CREATE TABLE shop.b (id INT AUTO_INCREMENT PRIMARY KEY)",
     "INSERT INTO shop.a VALUES (1), (2)",
+    "INSERT INTO shop.b VALUES (1)",
     f"CREATE FUNCTION shop.f() {WRITES}; END",
     "CREATE VIEW shop.v AS SELECT shop.f() AS n",
 ]
@@ -91,4 +94,123 @@ async def test_a_table_that_is_made_of_a_query_has_its_rows(sql_server: SqlServe
             sql_server.execute("DROP TABLE shop.c")
             await running.settle()
             target.rows.get("c", {}).clear()
+    sql_server.execute("DROP DATABASE unwatched")
+
+
+BY_TRIGGER = (
+    "CREATE TRIGGER {0}.t AFTER INSERT ON {0}.{1} FOR EACH ROW INSERT INTO shop.b () VALUES ()"
+)
+HOOKS = {
+    "a trigger elsewhere": (
+        BY_TRIGGER.format("unwatched", "w"),
+        "INSERT INTO unwatched.w VALUES (5)",
+        "DROP TRIGGER unwatched.t",
+    ),
+    "a trigger of a followed table": (
+        BY_TRIGGER.format("shop", "a"),
+        "INSERT INTO a VALUES (5)",
+        "DROP TRIGGER IF EXISTS shop.t",
+    ),
+    "a table that is made anew": (
+        BY_TRIGGER.format("unwatched", "w"),
+        "INSERT INTO unwatched.w VALUES (5)",
+        "DROP TABLE unwatched.w; CREATE TABLE unwatched.w (id INT PRIMARY KEY)",
+    ),
+    "another table of the name": (
+        BY_TRIGGER.format("unwatched", "w"),
+        "INSERT INTO unwatched.w VALUES (5)",
+        "RENAME TABLE unwatched.w TO unwatched.o; CREATE TABLE unwatched.w (id INT PRIMARY KEY)",
+    ),
+    "another database of the name": (
+        BY_TRIGGER.format("unwatched", "w"),
+        "INSERT INTO unwatched.w VALUES (5)",
+        "DROP DATABASE unwatched; CREATE DATABASE unwatched;"
+        " CREATE TABLE unwatched.w (id INT PRIMARY KEY)",
+    ),
+    "a table where a view was": (
+        "CREATE VIEW unwatched.x AS SELECT id FROM shop.b",
+        "INSERT INTO unwatched.x VALUES (77)",
+        "DROP VIEW unwatched.x; CREATE TABLE unwatched.x (id INT PRIMARY KEY)",
+    ),
+    "a table that is read where a view was": (
+        "DO 0",
+        "INSERT INTO unwatched.w SELECT n FROM shop.v",
+        "DROP VIEW shop.v; CREATE TABLE shop.v (id INT PRIMARY KEY)",
+    ),
+    "a function": (
+        "DO 0",
+        "INSERT INTO unwatched.w VALUES (shop.f())",
+        "DROP VIEW shop.v; DROP FUNCTION shop.f",
+    ),
+    "a view that was redefined": (
+        "DROP VIEW shop.v; CREATE VIEW shop.v AS SELECT id AS n FROM shop.b",
+        "INSERT INTO v VALUES (77)",
+        "DROP VIEW shop.v; CREATE TABLE shop.v (id INT PRIMARY KEY)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOOKS)
+async def test_what_made_a_statement_write_another_table_is_gone_by_now(
+    sql_server: SqlServer, case: str
+) -> None:
+    made, write, gone = HOOKS[case]
+    sql_server.execute(*MADE)
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+    sql_server.execute(*made.split(";"))
+    log_statements(sql_server, write)
+    assert sql_server.rows("SELECT COUNT(*) FROM shop.b") == [(2,)]
+    sql_server.execute(*gone.split(";"))
+    async with following(sql_server, target) as running:
+        await _is_the_same(running, target, case)
+        assert len(plain(target.rows["b"])) == 2
+    sql_server.execute("DROP DATABASE unwatched")
+
+
+async def test_what_was_looked_up_before_a_restart(sql_server: SqlServer) -> None:
+    """One reader trusts a statement, the next one reads what it could not know."""
+    sql_server.execute(*MADE, BY_TRIGGER.format("unwatched", "w"))
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+    log_statements(sql_server, "INSERT INTO unwatched.w VALUES (5)")
+    sql_server.execute("SET sql_log_bin = 0", "DROP TRIGGER unwatched.t")
+    async with following(sql_server, target) as running:
+        await running.settle()
+    assert plain(target.rows["b"]) == {(1,): {}}
+    kept = json.loads(target.kept)
+    assert list(kept["looks"]) == ["unwatched.w"]
+    # As if the look had come later than what follows.
+    kept["looks"]["unwatched.w"][0] += 1
+    target.kept = json.dumps(kept).encode()
+    sql_server.execute("DROP TRIGGER IF EXISTS unwatched.t")
+    async with following(sql_server, target) as running:
+        await _is_the_same(running, target, "the trigger is gone")
+        await running.until(lambda: "unwatched.w" not in str(target.kept), "it is forgotten")
+    sql_server.execute("DROP DATABASE unwatched")
+
+
+async def test_triggers_that_come_and_go_copy_nothing_where_rows_are_logged(
+    sql_server: SqlServer,
+) -> None:
+    sql_server.execute(*MADE)
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+        log_statements(sql_server, "INSERT INTO unwatched.w VALUES (1)")
+        await running.settle()
+        target.made.clear()
+    sql_server.execute(
+        BY_TRIGGER.format("shop", "a"), "INSERT INTO shop.a VALUES (9)", "DROP TRIGGER shop.t"
+    )
+    log_statements(
+        sql_server, "INSERT INTO unwatched.w VALUES (2)", "ALTER TABLE unwatched.w ADD x INT"
+    )
+    async with following(sql_server, target) as running:
+        await _is_the_same(running, target, "rows")
+        sql_server.execute("DROP VIEW shop.v")
+        await running.settle()
+    assert sorted(row.table for row in target.made) == ["a", "b"]
     sql_server.execute("DROP DATABASE unwatched")

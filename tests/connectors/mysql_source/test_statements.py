@@ -109,7 +109,15 @@ CREATE UNIQUE INDEX i ON a (x)                                         | altered
 DROP INDEX i ON other.a                                                | altered other.a
 DROP TABLE`a`,`b`                                                      | dropped shop.a, dropped shop.b
 DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `a`                         |
-DROP VIEW a                                                            |
+DROP VIEW a                                                            | unhooked .
+DROP TRIGGER IF EXISTS a                                               | unhooked .
+DROP FUNCTION a                                                        |
+CREATE VIEW a AS SELECT f() FROM b                                     |
+CREATE OR REPLACE VIEW a AS SELECT f() FROM b                          |
+CREATE OR REPLACE ALGORITHM=MERGE DEFINER=`x`@`%` SQL SECURITY INVOKER VIEW a AS SELECT 1 |
+CREATE OR REPLACE DEFINER=`x`@`%` TRIGGER t BEFORE INSERT ON a FOR EACH ROW SET @a = 1 |
+ALTER ALGORITHM=UNDEFINED VIEW a AS SELECT 1                           |
+ALTER EVENT a DISABLE                                                  |
 REPAIR TABLE a                                                         | replaced shop.a
 ANALYZE LOCAL TABLE a                                                  |
 ANALYZE UPDATE a SET x = 1                                             | unclear .
