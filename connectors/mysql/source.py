@@ -222,10 +222,14 @@ class MySqlSource(ServerSource[Server]):
     async def _ensure_tables(
         self, target: SourceTarget, checkpoint: Checkpoint, tables: Tables
     ) -> None:
-        """Make the tables in rowtide. Those that it refuses fail, before anything is copied."""
+        """Make the tables in rowtide. Those that it refuses fail, before anything is copied.
+
+        One whose rows could not be read stays failed until it is due.
+        """
         for name, table in list(tables.fit.items()):
-            if (refused := await self._states.refusal(table, target)) is not None:
-                tables.unfit[name] = refused
+            unfit = self._states.waiting(name) or await self._states.refusal(table, target)
+            if unfit is not None:
+                tables.unfit[name] = unfit
                 del tables.fit[name]
         checkpoint.leave_out(tables.unfit)
         self._states.fail_all(tables.unfit.values())

@@ -201,6 +201,7 @@ class Copy:
             progress.copied = True
             if not progress.sweep:
                 self._copied.add(name)
+                self._states.note_whole(name)
             logger.info("%s is copied as of %s", name, chunk.place)
         self._dirty = True
         await self._keep(at_once=chunk.cursor is None)
@@ -255,6 +256,7 @@ class Copy:
             after = keys[-1]
         progress.sweep = False
         self._copied.add(name)
+        self._states.note_whole(name)
         self._dirty = True
         logger.info("%s rows of %s were gone at the source", removed, name)
         await self._keep(at_once=True)

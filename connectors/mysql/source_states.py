@@ -3,13 +3,17 @@
 A table fails for itself alone. What was read of it before is no longer exact, so it is copied again
 once it can be followed. Tables that failed are looked at again every ``LOOK_S`` seconds, and when a
 statement changes them.
+
+A table whose rows can't be read looks fit until they are read. Each try begins a new life of the
+source, so tries of one table are further and further apart.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from rowtide.connectors.mysql.source_schema import SourceTable
 from rowtide.connectors.mysql.source_tables import Tables, Unfit
@@ -23,19 +27,33 @@ __all__ = ["TableStates"]
 logger = logging.getLogger(__name__)
 
 LOOK_S = 10.0
+PAUSE_S_MAX = 600.0
+"""The longest time between two tries to read a table's rows. The first is ``LOOK_S``."""
 _FOR_ALL = {"OTSAuthFailed", "OTSNoPermissionAccess"}
 """Rowtide's refusals that say nothing of a table."""
 
 
-class TableStates:
-    """The tables that failed, and how many rows of the others were copied."""
+class _Pause(NamedTuple):
+    """When a table whose rows could not be read is tried again, in seconds of the clock."""
 
-    def __init__(self) -> None:
+    length_s: float
+    end_s: float
+
+
+class TableStates:
+    """The tables that failed, and how many rows of the others were copied.
+
+    ``clock`` tells seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._failed: dict[str, Unfit] = {}
         self._refused: dict[str, str] = {}
         """Names in rowtide of tables that it refuses: the binlog's thread decodes their rows."""
         self._rows_copied: dict[str, int] = {}
-        self._looked_s = time.monotonic()
+        self._pauses: dict[str, _Pause] = {}
+        self._looked_s = clock()
 
     def fail(self, unfit: Unfit) -> None:
         """Note that a table can't be followed."""
@@ -60,9 +78,25 @@ class TableStates:
         """Note that a table is gone, or can be followed."""
         self._failed.pop(name, None)
         self._refused.pop(name, None)
+        self._pauses.pop(name, None)
+
+    def note_whole(self, name: str) -> None:
+        """Note that every row of a table was read."""
+        self._pauses.pop(name, None)
+
+    def waiting(self, name: str) -> Unfit | None:
+        """Return why a table is not tried yet; None if it may be tried."""
+        pause = self._pauses.get(name)
+        return self._failed.get(name) if pause and self._clock() < pause.end_s else None
 
     def unreadable(self, table: SourceTable, why: str) -> Unfit:
-        """Return what is wrong with a table that the server does not let be read."""
+        """Return what is wrong with a table whose rows the server does not let be read.
+
+        It is tried again after a pause, which is twice as long as the one before.
+        """
+        name, former = table.full_name, self._pauses.get(table.full_name)
+        length_s = min(former.length_s * 2, PAUSE_S_MAX) if former else LOOK_S
+        self._pauses[name] = _Pause(length_s, self._clock() + length_s)
         remedy = "Do what the server's message asks for, or leave the table out under 'except'."
         return Unfit(table.full_name, table.target, f"the server refuses to read it: {why}", remedy)
 
@@ -93,15 +127,18 @@ class TableStates:
     @property
     def are_due(self) -> bool:
         """True if tables failed, and it is time to look at them again."""
-        if time.monotonic() - self._looked_s < LOOK_S:
+        if self._clock() - self._looked_s < LOOK_S:
             return False
-        return not all(unfit.until_altered for unfit in self._failed.values())
+        return any(
+            not unfit.until_altered and self.waiting(name) is None
+            for name, unfit in self._failed.items()
+        )
 
     async def is_one_fit(self, found: Tables, target: SourceTarget) -> bool:
         """Compare tables that failed with how they are now; True if one can be followed."""
-        self._looked_s = time.monotonic()
+        self._looked_s = self._clock()
         for name in list(self._failed):
-            if name in found.fit and self._failed[name].until_altered:
+            if name in found.fit and (self._failed[name].until_altered or self.waiting(name)):
                 continue
             if name in found.fit:
                 refused = await self.refusal(found.fit[name], target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
@@ -98,21 +99,82 @@ async def test_a_table_that_failed_and_is_made_if_it_is_missing_has_its_rows(
         assert running.lives == 1
 
 
-async def test_a_table_whose_rows_can_not_be_read_stops_no_other(sql_server: SqlServer) -> None:
+def _make(server: SqlServer, *names: str) -> None:
+    """Make tables of one column with the row 1."""
+    for name in names:
+        server.execute(
+            f"CREATE TABLE shop.{name} (id INT PRIMARY KEY)", f"INSERT INTO shop.{name} VALUES (1)"
+        )
+
+
+def _put_file_back(server: SqlServer, name: str) -> None:
+    """Give a table whose file was discarded that of another table, with the row 7."""
+    folder = server.folder / "rows" / "shop"
+    with server.connect(database="shop") as session, session.cursor() as cursor:
+        cursor.execute("SET sql_log_bin = 0")
+        cursor.execute(f"CREATE TABLE other LIKE {name}")
+        cursor.execute("INSERT INTO other VALUES (7)")
+        cursor.execute("FLUSH TABLES other FOR EXPORT")
+        shutil.copy(folder / "other.ibd", folder / f"{name}.ibd")
+        cursor.execute("UNLOCK TABLES")
+        cursor.execute("DROP TABLE other")
+
+
+def _failures(caplog: pytest.LogCaptureFixture) -> list[float]:
+    """Return when a table was logged as failed."""
+    return [each.created for each in caplog.records if "is not followed" in each.getMessage()]
+
+
+async def test_a_table_whose_rows_can_not_be_read_stops_no_other(
+    sql_server: SqlServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """To read none of its rows is no fault: its file is looked for with the first."""
-    sql_server.execute(
-        "CREATE TABLE shop.a (id INT PRIMARY KEY)",
-        "ALTER TABLE shop.a DISCARD TABLESPACE",
-        "CREATE TABLE shop.b (id INT PRIMARY KEY)",
-        "INSERT INTO shop.b VALUES (1)",
-    )
+    monkeypatch.setattr(source_states, "LOOK_S", 0.05)
+    _make(sql_server, "a", "b")
+    sql_server.execute("ALTER TABLE shop.a DISCARD TABLESPACE")
     target = MemoryTarget()
     async with following(sql_server, target) as running:
         failed = await running.until_state("shop.a", "failed")
         assert "iscarded" in failed.reason
+        await running.until(lambda: len(_failures(caplog)) == 4, "it was tried again")
+        tries_s = _failures(caplog)
+        # Pauses of 0.05, 0.1 and 0.2 s.
+        assert tries_s[3] - tries_s[0] > 0.35
         await running.until_state("shop.b", "following")
         await running.settle()
         assert plain(target.rows["b"]) == {(1,): {}}
+        _put_file_back(sql_server, "a")
+        sql_server.execute("SET sql_log_bin = 0", "ALTER TABLE shop.a IMPORT TABLESPACE")
+        await running.until_state("shop.a", "following")
+        await running.settle()
+        assert plain(target.rows["a"]) == {(7,): {}}
+        assert running.lives == 1
+
+
+async def test_a_table_waits_until_a_statement_is_about_it(
+    sql_server: SqlServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(source_states, "LOOK_S", 3600.0)
+    _make(sql_server, "a", "b")
+    sql_server.execute(
+        "ALTER TABLE shop.a DISCARD TABLESPACE",
+        "CREATE TABLE shop.c (id INT)",
+        "INSERT INTO shop.c VALUES (1)",
+    )
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.until_state("shop.a", "failed")
+        monkeypatch.setattr(source_states, "LOOK_S", 0.05)
+        # A table that is fit again begins a new life of the source.
+        sql_server.execute("SET sql_log_bin = 0", "ALTER TABLE shop.c ADD PRIMARY KEY (id)")
+        await running.until_state("shop.c", "following")
+        assert "iscarded" in (await running.until_state("shop.a", "failed")).reason
+        assert len([text for text in caplog.messages if "shop.a is not followed" in text]) == 1
+        _put_file_back(sql_server, "a")
+        sql_server.execute("ALTER TABLE shop.a IMPORT TABLESPACE")
+        await running.until_state("shop.a", "following")
+        await running.settle()
+        assert plain(target.rows["a"]) == {(7,): {}}
         assert running.lives == 1
 
 
@@ -131,10 +193,7 @@ async def test_a_table_that_rowtide_refuses_is_followed_once_it_does_not(
     sql_server: SqlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_states, "LOOK_S", 0.1)
-    for name in ("a", "b", "c"):
-        sql_server.execute(
-            f"CREATE TABLE shop.{name} (id INT PRIMARY KEY)", f"INSERT INTO shop.{name} VALUES (1)"
-        )
+    _make(sql_server, "a", "b", "c")
     target = Crowded()
     async with following(sql_server, target) as running:
         failed = await running.until_state("shop.c", "failed")
@@ -290,12 +349,7 @@ async def test_rows_of_a_shape_that_is_gone_copy_their_table_alone(mariadb: SqlS
 
 
 async def test_a_table_that_is_locked_holds_up_no_other(sql_server: SqlServer) -> None:
-    sql_server.execute(
-        "CREATE TABLE shop.a (id INT PRIMARY KEY)",
-        "CREATE TABLE shop.b (id INT PRIMARY KEY)",
-        "INSERT INTO shop.a VALUES (1)",
-        "INSERT INTO shop.b VALUES (1)",
-    )
+    _make(sql_server, "a", "b")
     target = MemoryTarget()
     async with following(sql_server, target) as running:
         await running.settle()
