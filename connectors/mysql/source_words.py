@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["NAME", "SYMBOL", "TEXT", "WORD", "Name", "Reader", "Token", "UnknownForm", "tokens"]
+__all__ = [
+    *("NAME", "NO_BACKSLASH_ESCAPES", "SYMBOL", "TEXT", "WORD"),
+    *("Name", "Reader", "Token", "UnknownForm", "tokens"),
+]
 
 ANSI_QUOTES, MSSQL, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 10, 1 << 20
 """Bits of ``sql_mode``."""

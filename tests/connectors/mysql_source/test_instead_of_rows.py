@@ -132,6 +132,13 @@ HOOKS = {
         "INSERT INTO unwatched.x VALUES (77)",
         "DROP VIEW unwatched.x; CREATE TABLE unwatched.x (id INT PRIMARY KEY)",
     ),
+    "a table of another engine": (
+        "ALTER TABLE shop.b ENGINE=MyISAM;"
+        "CREATE TABLE unwatched.x (id INT AUTO_INCREMENT PRIMARY KEY)"
+        " ENGINE=MRG_MyISAM UNION=(shop.b) INSERT_METHOD=LAST",
+        "INSERT INTO unwatched.x VALUES (77)",
+        "ALTER TABLE unwatched.x ENGINE=InnoDB",
+    ),
     "a table that is read where a view was": (
         "DO 0",
         "INSERT INTO unwatched.w SELECT n FROM shop.v",

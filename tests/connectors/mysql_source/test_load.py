@@ -68,6 +68,8 @@ async def loads(
         *(f"CREATE TABLE {name} (id INT PRIMARY KEY, x INT)" for name in ("shop.a", "unwatched.a")),
         "CREATE TABLE shop.b (id INT PRIMARY KEY)",
         "CREATE FUNCTION shop.f(n INT) RETURNS INT DETERMINISTIC NO SQL RETURN n",
+        "CREATE FUNCTION shop.g(s TEXT, n INT) RETURNS INT DETERMINISTIC MODIFIES SQL DATA"
+        " BEGIN INSERT IGNORE INTO shop.b VALUES (n); RETURN n; END",
         "INSERT INTO shop.a VALUES (1, 10)",
         "INSERT INTO shop.b VALUES (1)",
     )
@@ -100,6 +102,26 @@ async def test_a_load_in_a_transaction_with_rows(loads: Loads, target: MemoryTar
     assert await loads.copied(target) == "a b"
     assert plain(target.rows["a"]) == LOADED
     assert plain(target.rows["b"]) == {(2,): {}}
+
+
+@pytest.mark.parametrize(
+    ("clauses", "copied"),
+    [
+        (f"{BY_COMMA} ENCLOSED BY '''' (id, @x) SET x = shop.g('a', @x)", "a b"),
+        (f"{BY_COMMA} (id, @x) SET x = shop.g('C:\\', @x)", "a b"),
+        (f"{BY_COMMA} (id, @x) SET x = LEFT(@x, 9)", "a"),
+    ],
+)
+async def test_a_load_of_a_session_without_backslash_escapes(
+    loads: Loads, target: MemoryTarget, clauses: str, copied: str
+) -> None:
+    """The server writes the clauses anew with backslashes, and the rest as the session did."""
+    mode = "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'"
+    loads.run(mode, f"LOAD DATA LOCAL INFILE 'file' INTO TABLE a {clauses}")
+    assert await loads.copied(target) == copied
+    for name in ("a", "b"):
+        wanted = loads.server.rows(f"SELECT id FROM shop.{name}")
+        assert set(plain(target.rows[name])) == set(wanted)
 
 
 async def test_a_load_of_a_file_at_the_server(
