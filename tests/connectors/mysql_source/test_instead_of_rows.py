@@ -176,8 +176,11 @@ async def test_what_made_a_statement_write_another_table_is_gone_by_now(
     sql_server.execute("DROP DATABASE unwatched")
 
 
-async def test_what_was_looked_up_before_a_restart(sql_server: SqlServer) -> None:
-    """One reader trusts a statement, the next one reads what it could not know."""
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_what_was_looked_up_before_a_restart(
+    sql_server: SqlServer, *, elsewhere: bool
+) -> None:
+    """One reader trusts a statement, the next one reads what the first could not know."""
     sql_server.execute(*MADE, BY_TRIGGER.format("unwatched", "w"))
     target = MemoryTarget()
     async with following(sql_server, target) as running:
@@ -189,8 +192,13 @@ async def test_what_was_looked_up_before_a_restart(sql_server: SqlServer) -> Non
     assert plain(target.rows["b"]) == {(1,): {}}
     kept = json.loads(target.kept)
     assert list(kept["looks"]) == ["unwatched.w"]
-    # As if the look had come later than what follows.
-    kept["looks"]["unwatched.w"][0] += 1
+    if elsewhere:
+        # As if it had been another server's: its places say nothing of this one's.
+        kept["looks"]["unwatched.w"] = [0, 4]
+        kept["log"] = kept["server"] = "another"
+    else:
+        # As if the look had come later than what follows.
+        kept["looks"]["unwatched.w"][0] += 1
     target.kept = json.dumps(kept).encode()
     sql_server.execute("DROP TRIGGER IF EXISTS unwatched.t")
     async with following(sql_server, target) as running:
