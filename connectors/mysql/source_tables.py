@@ -44,6 +44,11 @@ _TABLES = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, TABLE_ROWS FROM information_schema.TABLES"
     " WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
 )
+_KINDS = ("BASE TABLE", "SYSTEM VERSIONED")
+_NAMED = (
+    "SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+)
 _COLUMNS = (
     "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, CHARACTER_SET_NAME,"
     " EXTRA FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
@@ -69,13 +74,13 @@ _TRIGGERS = (
     " WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s"
 )
 _ME = "CONCAT('\\'', REPLACE(CURRENT_USER(), '@', '\\'@\\''), '\\'')"
-_SEES_TRIGGERS = (
+_HOLDS = (
     "SELECT 1 FROM information_schema.USER_PRIVILEGES"
-    f" WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = {_ME}"
+    f" WHERE PRIVILEGE_TYPE = %s AND GRANTEE = {_ME}"
     " UNION SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES"
-    f" WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = {_ME} AND %s LIKE TABLE_SCHEMA"
+    f" WHERE PRIVILEGE_TYPE = %s AND GRANTEE = {_ME} AND %s LIKE TABLE_SCHEMA"
     " UNION SELECT 1 FROM information_schema.TABLE_PRIVILEGES"
-    f" WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = {_ME} AND TABLE_SCHEMA = %s"
+    f" WHERE PRIVILEGE_TYPE = %s AND GRANTEE = {_ME} AND TABLE_SCHEMA = %s"
     " AND TABLE_NAME = %s"
 )
 _GONE = {1049, 1054, 1146}
@@ -141,15 +146,19 @@ def writes_itself_alone(server: Server, database: str, name: str) -> bool:
     """True if a statement that writes a table certainly changes rows of no other table.
 
     A view, a trigger, and some engines change others. A user that may not see triggers can't tell.
+    A table that is not there was a temporary one, or its end is in the binlog.
     """
     if database.lower() in SYSTEM:
         return True  # No trigger can be there.
-    query = _TABLES + " AND TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-    engines = [str(row[3]).lower() for row in server.rows(query, (database, name))]
-    if len(engines) != 1 or engines[0] not in _OF_THEIR_OWN:
+    found = server.rows(_NAMED, (database, name))
+    if not found:
+        return _would_see(server, database, name)
+    if any(
+        kind not in _KINDS or str(engine).lower() not in _OF_THEIR_OWN for kind, engine in found
+    ):
         return False
-    sees = server.rows(_SEES_TRIGGERS, (database, database, name))
-    return bool(sees) and not server.rows(_TRIGGERS, (database, name))
+    seen = _holds(server, "TRIGGER", database, name)
+    return seen and not server.rows(_TRIGGERS, (database, name))
 
 
 def reads_itself_alone(server: Server, database: str, name: str) -> bool:
@@ -159,8 +168,25 @@ def reads_itself_alone(server: Server, database: str, name: str) -> bool:
     """
     if database.lower() in _VIRTUAL:
         return True  # Nobody can make a view there.
-    query = _TABLES + " AND TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-    return len(server.rows(query, (database, name))) == 1
+    found = server.rows(_NAMED, (database, name))
+    if not found:
+        return _would_see(server, database, name)
+    return all(kind in _KINDS for kind, _ in found)
+
+
+def _would_see(server: Server, database: str, name: str) -> bool:
+    """True if the user would certainly see a table that is not there."""
+    # With this setting a right to every database may have exceptions.
+    revokes = server.rows("SHOW VARIABLES LIKE 'partial_revokes'")
+    if any(value == "ON" for _, value in revokes):
+        return False
+    return _holds(server, "SELECT", database, name)
+
+
+def _holds(server: Server, privilege: str, database: str, name: str) -> bool:
+    """True if the user certainly has a privilege on a table, or would have it if it were there."""
+    arguments = (privilege, privilege, database, privilege, database, name)
+    return bool(server.rows(_HOLDS, arguments))
 
 
 def is_of_a_table(code: int) -> bool:

@@ -132,6 +132,36 @@ HOOKS = {
         "INSERT INTO unwatched.x VALUES (77)",
         "DROP VIEW unwatched.x; CREATE TABLE unwatched.x (id INT PRIMARY KEY)",
     ),
+    "a table that is gone": (
+        BY_TRIGGER.format("unwatched", "w"),
+        "INSERT INTO unwatched.w VALUES (5)",
+        "DROP TABLE unwatched.w",
+    ),
+    "a table of another name": (
+        BY_TRIGGER.format("unwatched", "w"),
+        "INSERT INTO unwatched.w VALUES (5)",
+        "ALTER TABLE unwatched.w RENAME TO unwatched.o; DROP TRIGGER unwatched.t",
+    ),
+    "a database that is gone": (
+        BY_TRIGGER.format("unwatched", "w"),
+        "INSERT INTO unwatched.w VALUES (5)",
+        "DROP DATABASE unwatched; CREATE DATABASE unwatched",
+    ),
+    "a view that is gone": (
+        "CREATE VIEW unwatched.x AS SELECT id FROM shop.b",
+        "INSERT INTO unwatched.x VALUES (77)",
+        "DROP VIEW unwatched.x",
+    ),
+    "a view of another name": (
+        "CREATE VIEW unwatched.x AS SELECT id FROM shop.b",
+        "INSERT INTO unwatched.x VALUES (77)",
+        "RENAME TABLE unwatched.x TO unwatched.y",
+    ),
+    "a view that is read and gone": (
+        "DO 0",
+        "INSERT INTO unwatched.w SELECT n FROM shop.v",
+        "DROP VIEW shop.v",
+    ),
     "a table of another engine": (
         "ALTER TABLE shop.b ENGINE=MyISAM;"
         "CREATE TABLE unwatched.x (id INT AUTO_INCREMENT PRIMARY KEY)"

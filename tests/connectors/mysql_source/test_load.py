@@ -27,7 +27,7 @@ LOAD DATA LOCAL INFILE 'file' IGNORE INTO TABLE a CHARACTER SET utf8mb4 {by} (id
 LOAD DATA LOCAL INFILE 'file' INTO TABLE a {by} IGNORE 0 LINES (id, x) | a
 LOAD XML LOCAL INFILE 'xml' INTO TABLE a ROWS IDENTIFIED BY '<row>'    | a
 LOAD DATA LOCAL INFILE 'file' INTO TABLE unwatched.a {by}              |
-LOAD DATA LOCAL INFILE 'file' INTO TABLE temporary {by}                | a b
+LOAD DATA LOCAL INFILE 'file' INTO TABLE temporary {by}                |
 LOAD DATA LOCAL INFILE 'file' INTO TABLE a {by} (id, @x) SET x = shop.f(@x) | a b
 """  # noqa: E501 - one scenario, one line
 

@@ -87,3 +87,52 @@ async def test_a_temporary_table_that_is_older_than_the_reader(sql_server: SqlSe
             cursor.execute("TRUNCATE TABLE t")
             await running.settle()
             assert plain(target.rows["t"]) == {}, "it is the followed table by now"
+
+
+OF_ITS_OWN_NAME = """
+CREATE TEMPORARY TABLE s (id INT); INSERT INTO s VALUES (1); UPDATE s SET id = 2; DELETE FROM s
+CREATE TEMPORARY TABLE s AS SELECT id FROM t; REPLACE INTO s SELECT x FROM u; DROP TABLE s
+CREATE TEMPORARY TABLE s LIKE t; INSERT INTO s SELECT * FROM t; ALTER TABLE s ADD y INT DEFAULT 5
+CREATE TEMPORARY TABLE s (id INT); INSERT INTO unwatched.w SELECT id FROM s
+CREATE TEMPORARY TABLE v (id INT); TRUNCATE v
+"""
+
+
+@pytest.mark.system
+async def test_a_temporary_table_of_its_own_name_copies_nothing(sql_server: SqlServer) -> None:
+    sql_server.execute(
+        "DROP DATABASE IF EXISTS unwatched",
+        "CREATE DATABASE unwatched",
+        "CREATE TABLE unwatched.w (id INT)",
+        *(f"CREATE TABLE shop.{name} (id INT PRIMARY KEY, x INT)" for name in ("t", "u")),
+        *(f"INSERT INTO shop.{name} VALUES (1, 10), (2, 20)" for name in ("t", "u")),
+        "CREATE VIEW shop.v AS SELECT id FROM shop.u",
+    )
+    target = MemoryTarget()
+    async with following(sql_server, target) as running:
+        await running.settle()
+        target.made.clear()
+        for line in OF_ITS_OWN_NAME.strip().splitlines():
+            log_statements(sql_server, *line.split(";"))
+            await running.settle()
+            assert target.made == [], line
+        log_statements(sql_server, "INSERT INTO v VALUES (9)")
+        await running.settle()
+        assert (9,) in plain(target.rows["u"]), "it is a view"
+    sql_server.execute("DROP DATABASE unwatched")
+
+
+@pytest.mark.system
+async def test_a_table_that_may_be_hidden_from_the_user_counts(mysql: SqlServer) -> None:
+    mysql.execute("CREATE TABLE shop.t (id INT PRIMARY KEY)", "INSERT INTO shop.t VALUES (1)")
+    target = MemoryTarget()
+    mysql.execute("SET GLOBAL partial_revokes = ON")
+    try:
+        async with following(mysql, target) as running:
+            await running.settle()
+            target.made.clear()
+            log_statements(mysql, "CREATE TEMPORARY TABLE s (id INT)", "INSERT INTO s VALUES (1)")
+            await running.settle()
+            assert [row.table for row in target.made] == ["t"]
+    finally:
+        mysql.execute("SET GLOBAL partial_revokes = OFF")
