@@ -14,7 +14,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +23,7 @@ from rowtide.cli.credentials import Credentials
 from rowtide.cli.more_workers import MoreWorkers, watch_parent
 from rowtide.cli.open_files import allow_open_files
 from rowtide.cli.settings import Settings
+from rowtide.stream.measures.clock import Clock
 from rowtide.stream.workers.worker_directory import WorkerDirectory
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Serving:
     """What is run, and who is told.
 
     ``ready`` is told the port and the endpoints of further workers, ``stopping`` is called once, at
-    the signal. ``config`` is the file that settings came from.
+    the signal. ``config`` is the file that settings came from. ``clock`` is the store's.
     """
 
     settings: Settings
@@ -64,6 +65,7 @@ class Serving:
     ready: Callable[[int, Sequence[str]], None]
     stopping: Callable[[], None]
     config: Path | None = None
+    clock: Clock = field(default_factory=Clock)
 
 
 def serve(serving: Serving) -> None:
@@ -122,7 +124,7 @@ async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> 
     from rowtide.stream.workers.worker import Worker
 
     settings, bootstrap = serving.settings, ground.bootstrap
-    worker = Worker(worker_config(settings, serving.credentials), serving.own, ground.backing)
+    worker = Worker(worker_config(serving), serving.own, ground.backing)
 
     served, worker_stop = asyncio.Event(), asyncio.Event()
     connectors = _connectors(serving, worker, bootstrap)
@@ -196,7 +198,7 @@ async def _run_more(
     await more.watch()
 
 
-def worker_config(settings: Settings, credentials: Credentials) -> WorkerConfig:
+def worker_config(serving: Serving) -> WorkerConfig:
     """Return what a worker needs."""
     from rowtide.core.balance import BalanceSettings
     from rowtide.core.limits import Limits
@@ -207,9 +209,10 @@ def worker_config(settings: Settings, credentials: Credentials) -> WorkerConfig:
     from rowtide.stream.workers.worker_config import WorkerConfig
     from rowtide.stream.workers.worker_metrics import Watching
 
+    settings = serving.settings
     return WorkerConfig(
         data_dir=settings.data_dir,
-        credentials=WorkerCredentials(*credentials),
+        credentials=WorkerCredentials(*serving.credentials),
         host=settings.host,
         port=settings.port,
         slots=settings.slots,
@@ -232,4 +235,5 @@ def worker_config(settings: Settings, credentials: Credentials) -> WorkerConfig:
             slow_request_s=settings.slow_request_s,
             drain_notice_s=settings.drain_notice_s,
         ),
+        clock=serving.clock,
     )

@@ -39,6 +39,7 @@ from rowtide.cli.settings import (
     load_settings,
 )
 from rowtide.cli.start_failures import told_failure
+from rowtide.stream.measures.clock import AdvancedClock, Clock
 from rowtide.stream.workers.worker_directory import WorkerDirectory
 
 __all__ = ["dev", "up", "worker"]
@@ -162,9 +163,20 @@ def worker(config: Path | None, ready_file: Path | None, *, verbose: int, **flag
     is_flag=True,
     help="Keep everything in a temporary directory, and remove it at the end.",
 )
+@click.option(
+    "--test-clock",
+    is_flag=True,
+    help="Let tests advance the clock, see docs/testing.md. Needs --ephemeral.",
+)
 @_how
 def dev(
-    config: Path | None, ready_file: Path | None, *, ephemeral: bool, verbose: int, **flags: Any
+    config: Path | None,
+    ready_file: Path | None,
+    *,
+    ephemeral: bool,
+    test_clock: bool,
+    verbose: int,
+    **flags: Any,
 ) -> None:
     """Start rowtide for a laptop or a test, without Kafka and Java, until Ctrl-C.
 
@@ -173,6 +185,9 @@ def dev(
     then flags.
     """
     if not ephemeral:
+        if test_clock:
+            # Records of the future would stay behind, and later writes would be stamped after them.
+            raise click.UsageError("--test-clock needs --ephemeral.")
         settings = _settings(config, {**flags, "log": "local"}, verbose)
         _start(settings, config, ready_file)
         return
@@ -181,7 +196,7 @@ def dev(
     with TemporaryDirectory(prefix="rowtide-dev-", ignore_cleanup_errors=True) as folder:
         flags["data_dir"] = Path(folder)
         settings = _settings(config, {**flags, "log": "local"}, verbose)
-        _start(settings, config, ready_file)
+        _start(settings, config, ready_file, AdvancedClock() if test_clock else Clock())
 
 
 def _settings(config: Path | None, flags: dict[str, Any], verbose: int) -> Settings:
@@ -195,7 +210,9 @@ def _settings(config: Path | None, flags: dict[str, Any], verbose: int) -> Setti
     return settings
 
 
-def _start(settings: Settings, config: Path | None, ready_file: Path | None) -> None:
+def _start(
+    settings: Settings, config: Path | None, ready_file: Path | None, clock: Clock | None = None
+) -> None:
     """Serve until a signal comes. Raises what tells a person why that failed."""
     try:
         _try_port(settings)
@@ -204,7 +221,8 @@ def _start(settings: Settings, config: Path | None, ready_file: Path | None) -> 
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
         credentials, made = load_or_create(settings.data_dir, settings.instance)
-        _run(settings, own, credentials, ready_file, config, made=made)
+        ready, stopping = _notices(settings, credentials, ready_file, made=made)
+        _run(Serving(settings, own, credentials, ready, stopping, config, clock or Clock()))
     except click.ClickException:
         raise
     except Exception as error:
@@ -232,17 +250,10 @@ def _try_port(settings: Settings) -> None:
         attempt.bind(address)
 
 
-def _run(
-    settings: Settings,
-    own: WorkerDirectory,
-    credentials: Credentials,
-    ready_file: Path | None,
-    config: Path | None,
-    *,
-    made: bool,
-) -> None:
-    click.echo(f"rowtide {version('rowtide')}, data in {settings.data_dir}", err=True)
-    remove_endpoint(settings.data_dir)  # A killed server's.
+def _notices(
+    settings: Settings, credentials: Credentials, ready_file: Path | None, *, made: bool
+) -> tuple[Callable[[int, Sequence[str]], None], Callable[[], None]]:
+    """Return what to call once clients may come, and at the signal to stop."""
 
     def ready(port: int, more: Sequence[str]) -> None:
         endpoint = endpoint_of(settings.host, port)
@@ -256,10 +267,17 @@ def _run(
         remove_endpoint(settings.data_dir)
         click.echo("\nStopping: requests under way are answered, rows flushed.", err=True)
 
+    return ready, stopping
+
+
+def _run(serving: Serving) -> None:
+    data_dir = serving.settings.data_dir
+    click.echo(f"rowtide {version('rowtide')}, data in {data_dir}", err=True)
+    remove_endpoint(data_dir)  # A killed server's.
     try:
-        serve(Serving(settings, own, credentials, ready, stopping, config))
+        serve(serving)
     finally:
-        remove_endpoint(settings.data_dir)
+        remove_endpoint(data_dir)
     click.echo("Stopped.", err=True)
 
 

@@ -11,11 +11,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, Self
 
 __all__ = ["NotReady", "Ready", "Up"]
+
+RUN = "from rowtide.cli.main import main; main()"
+"""Needs no script beside the interpreter; some ways to install make none."""
 
 POLL_S = 0.01
 STOP_S_MAX = 60.0
@@ -39,7 +42,9 @@ class Up:
     """``rowtide up``, or ``worker``, on one data directory, started again as often as one likes.
 
     ``output`` takes what the child prints; None leaves it on the terminal. The child has a process
-    group of its own, so that Ctrl-C reaches it through its parent alone, once.
+    group of its own, so that Ctrl-C reaches it through its parent alone, once. ``environment`` is
+    this process's own unless given. With ``ephemeral``, which ``dev`` alone knows, the child makes
+    its data directory and removes it; ``data_dir`` then only names its ready file.
     """
 
     def __init__(
@@ -49,9 +54,12 @@ class Up:
         options: Sequence[str] = (),
         output: IO[bytes] | None = None,
         command: str = "up",
+        environment: Mapping[str, str] | None = None,
+        ephemeral: bool = False,
     ) -> None:
-        self._data_dir = data_dir
+        self._directory = ["--ephemeral"] if ephemeral else ["--data-dir", str(data_dir)]
         self._command = command
+        self._environment = environment
         self.options = options
         self._output = output
         self._ready_file = data_dir.with_name(data_dir.name + ".ready.json")
@@ -74,10 +82,12 @@ class Up:
         assert self._child is None, "already started"
         self._ready_file.parent.mkdir(parents=True, exist_ok=True)
         self._ready_file.unlink(missing_ok=True)
-        command: list[str | Path] = [Path(sys.executable).with_name("rowtide"), self._command]
-        command += ["--data-dir", self._data_dir, "--ready-file", self._ready_file]
         self._child = subprocess.Popen(
-            [*command, *self.options],
+            [
+                *(sys.executable, "-P", "-c", RUN, self._command, *self._directory),
+                *("--ready-file", str(self._ready_file), *self.options),
+            ],
+            env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,

@@ -12,7 +12,7 @@ import pytest
 from tests.test_tidy import STREAM_PARTS
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("core", "stream", "connectors", "cli", "deploy", "demo", "tests")
+FOLDERS = ("core", "stream", "connectors", "cli", "deploy", "testing", "demo", "tests")
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT))
     for pattern in ("*.md", "docs/**/*.md", *(f"{folder}/**/*.md" for folder in FOLDERS))
@@ -21,7 +21,9 @@ DOCUMENTS = sorted(
 # `stream/shard.py:Shard.submit` in backquotes or in a diagram; the folder may be left out.
 PLACE = re.compile(r"(?<![\w/.])((?:\w+/)*\w+\.py):([A-Za-z_][\w.]*\w)")
 # `tests/stream/test_hop.py` or `tests/model/test_model.py::test_it`, without a name behind a colon.
-FILE = re.compile(r"`((?:tests|core|stream|connectors|cli|deploy|demo)/[\w/.-]+)(?:::(\w+))?`")
+FILE = re.compile(
+    r"`((?:tests|core|stream|connectors|cli|deploy|testing|demo)/[\w/.-]+)(?:::(\w+))?`"
+)
 LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)")
 HEADING = re.compile(r"^#+ (.*)", re.MULTILINE)
 

@@ -14,7 +14,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ["cli", "connectors", "core", "deploy", "stream"]
+FOLDERS = ["cli", "connectors", "core", "deploy", "stream", "testing"]
 
 
 def packaged(folder: str) -> set[str]:

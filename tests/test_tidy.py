@@ -18,6 +18,8 @@ MAY_IMPORT = {
     "stream": {"stream", "core"},
     "core": {"core"},
     "deploy": {"deploy"},
+    # What an application's tests use; nothing imports it.
+    "testing": {"testing", "cli", "stream", "core", "deploy"},
 }
 # The parts of the stream, from above: each imports itself and what stands to its right.
 STREAM_PARTS = (

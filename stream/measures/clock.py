@@ -1,9 +1,9 @@
-"""The one clock of requests and shards, Unix microseconds that may go back, and that of leases.
+"""The one clock of requests and shards, Unix microseconds, and the clock of leases.
 
-A test may have one that stands still until it is set, because what the store means by time shows
-only over days. Leases, deadlines and the signatures' dates never depend on this clock. The lives of
-local transactions are measured by its steady side, which never goes back: in a test, time passes
-there only when the test says so.
+A test may have another clock than the machine's, because what the store means by time shows only
+over days: one that stands still until it is set, or one that runs and is advanced. Leases,
+deadlines and the signatures' dates never depend on this clock. The lives of local transactions are
+measured by its steady side, which never goes back.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import time
 
 from rowtide.core.errors import invalid
 
-__all__ = ["Clock", "lease_clock"]
+__all__ = ["AdvancedClock", "Clock", "StillClock", "lease_clock"]
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend there."""
+
+ADVANCE_US_MAX = 100 * 366 * 86_400 * 1_000_000
+"""A hundred years. Beyond it somebody mistook the unit; stamps of records have 63 bits."""
 
 
 def lease_clock() -> float:
@@ -24,28 +27,95 @@ def lease_clock() -> float:
 
 
 class Clock:
-    """The machine's clock, or, given ``still_us``, one that stands there until it is set."""
+    """The machine's clock, which may go back. Nobody can set it."""
 
-    def __init__(self, still_us: int | None = None) -> None:
-        self._still_us = still_us
+    def __call__(self) -> int:
+        """Return Unix microseconds."""
+        return time.time_ns() // 1000
+
+    def unix_s(self) -> float:
+        """Return Unix seconds."""
+        return time.time()
+
+    def steady_s(self) -> float:
+        """Return seconds since an arbitrary moment; they never go back."""
+        return time.monotonic()
+
+    def set(self, now_us: int, passed_us: int = 0) -> None:
+        """Raise OTSParameterInvalid: only a clock that stands still can be set."""
+        raise invalid("The clock cannot be set: it does not stand still on this server.")
+
+    def advance(self, by_us: int) -> None:
+        """Raise OTSParameterInvalid: only a clock that was made for it can be advanced."""
+        raise invalid(
+            "The clock cannot be advanced: this server runs on the machine's clock. Start one with "
+            "`rowtide dev --ephemeral --test-clock`."
+        )
+
+
+class StillClock(Clock):
+    """A clock that stands at ``now_us`` until it is set, also to an earlier time."""
+
+    def __init__(self, now_us: int) -> None:
+        self._now_us = now_us
         self._passed_us = 0
 
     def __call__(self) -> int:
         """Return Unix microseconds."""
-        return time.time_ns() // 1000 if self._still_us is None else self._still_us
+        return self._now_us
+
+    def unix_s(self) -> float:
+        """Return Unix seconds."""
+        return self._now_us / 1_000_000
 
     def steady_s(self) -> float:
-        """Return seconds since an arbitrary moment; setting the clock does not change them."""
-        return time.monotonic() if self._still_us is None else self._passed_us / 1_000_000
+        """Return the seconds that passed, as ``set`` was told."""
+        return self._passed_us / 1_000_000
 
     def set(self, now_us: int, passed_us: int = 0) -> None:
-        """Let it be ``now_us``, and ``passed_us`` later on its steady side.
-
-        Raises OTSParameterInvalid where it is the machine's clock, or time would go back.
-        """
-        if self._still_us is None:
-            raise invalid("The clock cannot be set: this server runs on the machine's clock.")
+        """Let it be ``now_us``, and ``passed_us`` later on its steady side."""
         if passed_us < 0:
             raise invalid(f"The passed_us must not be less than 0, but is {passed_us}.")
-        self._still_us = now_us
+        self._now_us = now_us
         self._passed_us += passed_us
+
+
+class AdvancedClock(Clock):
+    """A clock that runs from the machine's time on, and is advanced by a test.
+
+    It never goes back, not even where the machine's clock does.
+    """
+
+    def __init__(self) -> None:
+        self._begin_us = time.time_ns() // 1000 - self._ran_us()
+        self._advanced_us = 0
+
+    def __call__(self) -> int:
+        """Return Unix microseconds."""
+        return self._begin_us + self._ran_us() + self._advanced_us
+
+    def unix_s(self) -> float:
+        """Return Unix seconds."""
+        return self() / 1_000_000
+
+    def steady_s(self) -> float:
+        """Return seconds since an arbitrary moment; advancing the clock lets them pass."""
+        return (self._ran_us() + self._advanced_us) / 1_000_000
+
+    def advance(self, by_us: int) -> None:
+        """Let ``by_us`` pass at once. Raises OTSParameterInvalid for time that would go back."""
+        if by_us < 0:
+            raise invalid(
+                f"The clock cannot go back: the time asked for is {-by_us} microseconds before "
+                f"its present {self()}."
+            )
+        advanced_us = self._advanced_us + by_us
+        if advanced_us > ADVANCE_US_MAX:
+            raise invalid(
+                f"The clock cannot be advanced by more than {ADVANCE_US_MAX} microseconds in "
+                f"total, but this makes {advanced_us}. Is the unit right?"
+            )
+        self._advanced_us = advanced_us
+
+    def _ran_us(self) -> int:
+        return int(lease_clock() * 1_000_000)

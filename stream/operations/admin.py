@@ -24,6 +24,7 @@ from rowtide.core.catalog import (
 )
 from rowtide.core.errors import Rejected, invalid
 from rowtide.core.schema import instance_name_fits
+from rowtide.stream.measures.clock import Clock
 from rowtide.stream.operations.admin_request import json_answer, json_fields, require_admin
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.peers.placement import Placement
@@ -52,12 +53,12 @@ class AdminOperations:
         directory: Directory,
         placement: Placement,
         status: Callable[[], dict[str, Any]],
-        set_clock: Callable[[int, int], None],
+        clock: Clock,
     ) -> None:
         self._directory = directory
         self._placement = placement
         self._status = status
-        self._set_clock = set_clock
+        self._clock = clock
 
     def status(self, identity: Identity, _body: bytes) -> bytes:
         """Return the worker's status."""
@@ -74,8 +75,21 @@ class AdminOperations:
         now_us, passed_us = fields.get("now_us"), fields.get("passed_us", 0)
         if type(now_us) is not int or type(passed_us) is not int:
             raise invalid("The now_us and passed_us must be whole numbers of microseconds.")
-        self._set_clock(now_us, passed_us)
+        self._clock.set(now_us, passed_us)
         return json_answer({"now_us": now_us, "passed_us": passed_us})
+
+    def advance_clock(self, identity: Identity, body: bytes) -> bytes:
+        """Let time pass on a server with a test's clock, and return what it shows then.
+
+        It is ``by_us`` microseconds, 0 to read the clock, or what is left until ``to_us``, a Unix
+        time. The clock never goes back.
+        """
+        require_admin(self._directory.catalog, identity)
+        fields = json_fields(body, {"by_us", "to_us"})
+        if len(fields) != 1 or type(moment := next(iter(fields.values()))) is not int:
+            raise invalid("Either by_us or to_us is needed, a whole number of microseconds.")
+        self._clock.advance(moment if "by_us" in fields else moment - self._clock())
+        return json_answer({"now_us": self._clock()})
 
     def list_instances(self, identity: Identity, _body: bytes) -> bytes:
         """Return instances with their kinds and numbers of tables."""

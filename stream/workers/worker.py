@@ -25,7 +25,6 @@ from rowtide.stream.http.edge import Edge
 from rowtide.stream.http.listening import bind, reachable
 from rowtide.stream.http.pages import introduction
 from rowtide.stream.logs.topics import TopicNames
-from rowtide.stream.measures.clock import Clock
 from rowtide.stream.measures.collector import tune_collector
 from rowtide.stream.measures.consumption import Consumption
 from rowtide.stream.measures.consumption_file import ConsumptionFile
@@ -104,7 +103,7 @@ class Worker:
         self._leased: Mapping[int, str] | None = None
         self._grouped: Mapping[int, str] | None = None
         self._known_owners: Mapping[int, str] = {}
-        self._clock = Clock(config.test_clock_us)
+        self._clock = config.clock
         self._lost = asyncio.Event()
 
     async def run(
@@ -385,7 +384,7 @@ class Worker:
             parts, backing.place, backing.durability, self._hop_address, self._started_s
         )
         self._admin = AdminOperations(
-            self.directory, self._placement, self._status.told, self._clock.set
+            self.directory, self._placement, self._status.told, self._clock
         )
         self._workers = ClusterOperations(
             self.directory,
@@ -403,9 +402,8 @@ class Worker:
             ).page
 
     def _metered(self) -> Consumption:
-        clock = self._clock
         consumption = Consumption(
-            time.time if self.config.test_clock_us is None else lambda: clock() / 1_000_000,
+            self._clock.unix_s,
             partition_units_max=self.config.limits.partition_units_per_s,
         )
         file = ConsumptionFile(self.config.data_dir / "consumption.sqlite")

@@ -8,6 +8,7 @@ from pathlib import Path
 from rowtide.core.balance import BalanceSettings
 from rowtide.core.limits import Limits
 from rowtide.stream.http.limits import HttpLimits
+from rowtide.stream.measures.clock import Clock
 from rowtide.stream.routing.introduction import Credentials
 from rowtide.stream.slots.lease_keeper import LeaseSettings
 from rowtide.stream.slots.settings import SlotSettings
@@ -21,10 +22,10 @@ class WorkerConfig:
     """One worker. ``slots`` counts only where rowtide's topics are created; it is fixed then.
 
     Below ``free_bytes_min`` on the disk of ``data_dir`` writes are refused: too low lets the disk
-    fill up and the broker stop, too high refuses early. ``test_clock_us`` is for tests alone: the
-    clock stands there until RowtideSetClock moves it. ``advertise`` is the host by which other
-    workers reach this one, where that is not ``host``. ``standbys`` copies of each slot are kept on
-    other workers; all workers of a cluster need the same number.
+    fill up and the broker stop, too high refuses early. ``clock`` is not the machine's in some
+    tests. ``advertise`` is the host by which other workers reach this one, where that is not
+    ``host``. ``standbys`` copies of each slot are kept on other workers; all workers of a cluster
+    need the same number.
     """
 
     data_dir: Path
@@ -41,4 +42,4 @@ class WorkerConfig:
     standbys: int = 0
     watching: Watching = field(default_factory=Watching)
     balance: BalanceSettings = field(default_factory=BalanceSettings)
-    test_clock_us: int | None = None
+    clock: Clock = field(default_factory=Clock)

@@ -139,5 +139,6 @@ class WorkerOperations(NamedTuple):
             "RowtideMoveShard": self.reshapes.move_shard,
             "RowtideMergeShards": self.reshapes.merge_shards,
             "RowtideSetClock": admin.set_clock,
+            "RowtideAdvanceClock": admin.advance_clock,
             **self.workers.handlers(),
         }

@@ -151,6 +151,11 @@ def test_a_second_process_on_the_directory_is_refused(tmp_path: Path) -> None:
         ("up", ["--log", "local", "--standbys", "1"], "standbys 1 needs log 'kafka'"),
         ("up", ["--log", "local", "--durability", "replicated"], "needs log 'kafka'"),
         ("worker", ["--log", "local"], "No such option: --log"),
+        ("dev", ["--test-clock"], "--test-clock needs --ephemeral"),
+        ("dev", ["--test-clock", "--data", "x"], "--test-clock needs --ephemeral"),
+        ("up", ["--test-clock"], "No such option: --test-clock"),
+        ("up", ["--log", "local", "--test-clock"], "No such option: --test-clock"),
+        ("worker", ["--test-clock"], "No such option: --test-clock"),
     ],
 )
 def test_what_needs_kafka_is_refused_in_a_line(

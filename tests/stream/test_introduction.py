@@ -14,6 +14,7 @@ from rowtide.core.authentication import Identity
 from rowtide.core.errors import Rejected, Unavailable
 from rowtide.core.limits import Limits
 from rowtide.stream.catalog.owner import SNAPSHOT_EVERY, CatalogOwner
+from rowtide.stream.measures.clock import Clock
 from rowtide.stream.operations.admin import AdminOperations
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.peers.peers import Answers, Peers
@@ -78,7 +79,7 @@ class Cluster:
         """What operators ask for."""
         directory = Directory(self.owner.catalog, {}, Limits(), lambda: 1)
         placement = cast(Placement, self.owner)  # No slot is there to be brought in line.
-        return AdminOperations(directory, placement, dict, lambda _now, _passed: None)
+        return AdminOperations(directory, placement, dict, Clock())
 
     async def revoke(self, access_key_id: str) -> None:
         """Revoke a key, as an operator does."""

@@ -23,6 +23,7 @@ from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.supervision import BrokerEvent, supervise
 from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.measures.clock import Clock, StillClock
 from rowtide.stream.routing.introduction import Credentials
 from rowtide.stream.slots.lease_keeper import LeaseSettings
 from rowtide.stream.slots.settings import SlotSettings
@@ -97,7 +98,7 @@ def _config(wanted: argparse.Namespace) -> WorkerConfig:
             partition_units_per_s=wanted.partition_units_per_s,
         ),
         slot=SlotSettings(flush_s=wanted.flush_s, trim_s=wanted.trim_s),
-        test_clock_us=wanted.test_clock_us,
+        clock=Clock() if wanted.test_clock_us is None else StillClock(wanted.test_clock_us),
     )
 
 

@@ -1,0 +1,54 @@
+"""One instance of a running server, as a test uses it."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+from rowtide.cli.client import Client
+
+__all__ = ["Instance"]
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Where an instance is, and a key pair for it."""
+
+    endpoint: str
+    name: str
+    access_key_id: str
+    access_key_secret: str = field(repr=False)
+    _clients: list[Any] = field(default_factory=list, repr=False)
+
+    def admin(self) -> Client:
+        """Return a connection of rowtide's own client, which also reads streams."""
+        return Client(
+            self.endpoint,
+            instance=self.name,
+            access_key_id=self.access_key_id,
+            access_key_secret=self.access_key_secret,
+        )
+
+    def client(self, **options: Any) -> Any:
+        """Return a ``tablestore.OTSClient``; ``options`` are passed on to it.
+
+        Raises ``ImportError`` where the official SDK is not installed.
+        """
+        with warnings.catch_warnings():
+            # The SDK says at import that its compiled codec is for another Python.
+            warnings.simplefilter("ignore", ImportWarning)
+            try:
+                from tablestore import OTSClient
+            except ImportError as error:
+                raise ImportError("The official SDK is missing: pip install tablestore") from error
+        client = OTSClient(
+            self.endpoint, self.access_key_id, self.access_key_secret, self.name, **options
+        )
+        self._clients.append(client)
+        return client
+
+    def close(self) -> None:
+        """Close the connections of all clients; those of the SDK stay open by themselves."""
+        for client in self._clients:
+            client.connection.pool.clear()
