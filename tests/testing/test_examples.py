@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+
+from tests.deploy.linters import library
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
@@ -17,10 +22,31 @@ RUN_S_MAX = 600.0
 """A first build downloads an SDK."""
 
 
+YAML_RULES = """
+extends: default
+rules:
+  line-length: {max: 100}
+  document-start: disable
+  truthy: {check-keys: false}
+"""
+
+
+def environment() -> dict[str, str]:
+    """Return an environment in which ``rowtide`` is the one that is tested."""
+    programs = str(Path(sys.executable).parent)
+    return {**os.environ, "PATH": os.pathsep.join([programs, os.environ["PATH"]])}
+
+
 def run(folder: Path, *command: str) -> str:
     """Run an example; return what it printed, and fail with it where it fails."""
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=RUN_S_MAX, check=False
+        command,
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
     )
     if done.returncode:
         pytest.fail(f"{command[0]} failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
@@ -51,3 +77,84 @@ def test_pytest(tmp_path: Path) -> None:
     )
     options = "-p", "no:asyncio", f"--basetemp={tmp_path / 'temporary'}"
     assert "3 passed" in run(folder, sys.executable, "-m", "pytest", *options)
+
+
+def need(*tools: str) -> None:
+    """Skip where a tool is missing, and say which."""
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"NOT CHECKED: {', '.join(missing)} is not on the PATH")
+
+
+@pytest.mark.system
+def test_go(tmp_path: Path) -> None:
+    need("go")
+    folder = copied("go", tmp_path)
+    assert "--- PASS: TestANoteIsReadBack" in run(folder, "go", "test", "-v", "-count=1", "./...")
+
+
+@pytest.mark.system
+def test_junit(tmp_path: Path) -> None:
+    need("mvn", "java")
+    folder = copied("java", tmp_path)
+    assert "Tests run: 1, Failures: 0, Errors: 0, Skipped: 0" in run(folder, "mvn", "-B", "test")
+
+
+def steps() -> list[dict[str, Any]]:
+    """Return the steps of the workflow that run a shell."""
+    workflow = yaml.safe_load((EXAMPLES / "github/tests.yml").read_text(encoding="utf-8"))
+    [job] = workflow["jobs"].values()
+    found: list[dict[str, Any]] = [step for step in job["steps"] if "run" in step]
+    return found
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_steps_of_github_actions(tmp_path: Path, *, broken: bool) -> None:
+    install, start, tests, stop = steps()
+    assert install["run"] == "pip install rowtide"  # It is installed here already.
+    if broken:
+        tests["run"] += "false\n"
+    job = Job(tmp_path)
+    codes = [job.run(step) for step in (start, tests)]
+    assert codes == [0, int(broken)], job.printed
+    assert job.run(stop) == 0, job.printed
+    assert "hello" in job.printed
+    assert "rowtide is ready." in job.printed
+    assert job.printed.endswith("Stopped.\n")
+    assert stop["if"] == "always()", "the server ends also after tests that failed"
+
+
+class Job:
+    """Runs steps as a runner of GitHub does: a shell each, and variables that steps add."""
+
+    def __init__(self, folder: Path) -> None:
+        self.printed = ""
+        self._folder = folder
+        self._added = folder / "environment"
+        self._added.touch()
+
+    def run(self, step: dict[str, Any]) -> int:
+        """Run a step; return its exit code."""
+        variables = dict(line.split("=", 1) for line in self._added.read_text().splitlines())
+        runner = {"RUNNER_TEMP": str(self._folder), "GITHUB_ENV": str(self._added)}
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            cwd=self._folder,
+            env={**environment(), **runner, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=RUN_S_MAX,
+            check=False,
+        )
+        self.printed += done.stdout
+        return done.returncode
+
+
+def test_the_workflow_is_clean_yaml() -> None:
+    linter, config = library("yamllint.linter"), library("yamllint.config")
+    rules = config.YamlLintConfig(YAML_RULES)
+    text = (EXAMPLES / "github/tests.yml").read_text(encoding="utf-8")
+    assert list(map(str, linter.run(text, rules))) == []
