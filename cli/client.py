@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from google.protobuf.message import DecodeError, Message
 
+from rowtide.cli.call_failures import NoAnswer, NotConnected, ServerError
 from rowtide.cli.wire_row import (
     Change,
     Changed,
@@ -54,25 +55,6 @@ sent on a closing connection has an unknown outcome."""
 Expect = Literal["IGNORE", "EXPECT_EXIST", "EXPECT_NOT_EXIST"]
 Kind = Literal["PUT", "UPDATE", "DELETE"]
 Answer = TypeVar("Answer", bound=Message)
-
-
-class ServerError(Exception):
-    """The server refused; ``code`` and ``message`` are the protocol's, ``status`` HTTP's."""
-
-    def __init__(self, code: str, message: str, status: int, request_id: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code = code
-        self.message = message
-        self.status = status
-        self.request_id = request_id
-
-
-class NoAnswer(Exception):
-    """The endpoint can't be reached, or left without an answer: a write may have been applied."""
-
-
-class NotConnected(NoAnswer):
-    """Nothing was sent, so nothing was applied."""
 
 
 class Write(NamedTuple):

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import click
 
-from rowtide.cli.client import NoAnswer, NotConnected, ServerError
+from rowtide.cli.call_failures import NoAnswer, NotConnected, ServerError
 
 __all__ = ["EXIT_CODES", "Failure", "NotNow", "OutcomeUnknown", "Refused", "told"]
 

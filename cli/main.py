@@ -6,10 +6,11 @@ import errno
 import importlib
 import signal
 import sys
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import click
+
+from rowtide.core.release import VERSION
 
 __all__ = ["main"]
 
@@ -104,6 +105,6 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("rowtide"), prog_name="rowtide")
+@click.version_option(VERSION, prog_name="rowtide")
 def main() -> None:
     """A self-hosted Table Store whose every change is a stream."""

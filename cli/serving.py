@@ -23,7 +23,9 @@ from rowtide.cli.credentials import Credentials
 from rowtide.cli.more_workers import MoreWorkers, watch_parent
 from rowtide.cli.open_files import allow_open_files
 from rowtide.cli.settings import Settings
+from rowtide.connectors.runtime.connector_table import CONNECTOR_TABLE
 from rowtide.stream.measures.clock import Clock
+from rowtide.stream.measures.collector import pause_collector
 from rowtide.stream.workers.worker_directory import WorkerDirectory
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class Serving:
 
 def serve(serving: Serving) -> None:
     """Run until a signal; raises what made the start impossible, or ended it (in a group)."""
+    pause_collector()
     import uvloop
 
     allow_open_files()
@@ -156,8 +159,6 @@ async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> 
 
 
 def _connectors(serving: Serving, worker: Worker, bootstrap: str) -> ConnectorProcess:
-    from rowtide.connectors.runtime.declarations import CONNECTOR_TABLE
-
     instance, wanted = serving.credentials.instance, serving.settings.connectors
 
     def declared() -> bool:

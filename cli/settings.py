@@ -9,7 +9,6 @@ names are passed over, because clusters put their own there (``ROWTIDE_SERVICE_H
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from ipaddress import ip_address
@@ -254,6 +253,8 @@ def load_settings(
 
 
 def _from_file(file: Path) -> dict[str, Any]:
+    import tomllib  # Its patterns take a while to compile, and most starts have no file.
+
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -12,7 +12,6 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -39,6 +38,7 @@ from rowtide.cli.settings import (
     load_settings,
 )
 from rowtide.cli.start_failures import told_failure
+from rowtide.core.release import VERSION
 from rowtide.stream.measures.clock import AdvancedClock, Clock
 from rowtide.stream.workers.worker_directory import WorkerDirectory
 
@@ -272,7 +272,7 @@ def _notices(
 
 def _run(serving: Serving) -> None:
     data_dir = serving.settings.data_dir
-    click.echo(f"rowtide {version('rowtide')}, data in {data_dir}", err=True)
+    click.echo(f"rowtide {VERSION}, data in {data_dir}", err=True)
     remove_endpoint(data_dir)  # A killed server's.
     try:
         serve(serving)

@@ -9,13 +9,9 @@ that runs during suspend. Broker timestamps decide nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import NamedTuple
-
-import fastavro
 
 from rowtide.core.record_avro import read_long, write_bytes, write_long
 
@@ -41,14 +37,13 @@ DRIFT = 0.05
 """How much faster another worker's clock may run than ours, as a fraction. Chosen generously."""
 
 
-def _marker(schema: str) -> bytes:
-    """Return C3 01 and the schema's fingerprint, little-endian: Avro's single-object encoding."""
-    parsed = json.loads(files("rowtide.core").joinpath(f"schemas/{schema}.avsc").read_text())
-    canonical = fastavro.schema.to_parsing_canonical_form(fastavro.parse_schema(parsed))
-    return b"\xc3\x01" + bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+FINGERPRINT = bytes.fromhex("932c7d3f92c10dfc")
+"""CRC-64-AVRO of the newest schema's parsing canonical form, little-endian."""
 
+FINGERPRINT_V1 = bytes.fromhex("881be864ab5352ef")
+"""That of the first schema, whose records are still read: it has no length of the lease."""
 
-_MARKER_1, _MARKER = _marker("lease-v1"), _marker("lease-v2")
+_MARKER, _MARKER_1 = b"\xc3\x01" + FINGERPRINT, b"\xc3\x01" + FINGERPRINT_V1
 
 
 class CorruptLease(Exception):

@@ -8,10 +8,13 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
+
+from rowtide.core.release import VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ["cli", "connectors", "core", "deploy", "stream", "testing"]
@@ -36,6 +39,10 @@ def test_links_and_project_file_name_the_same_folders() -> None:
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert sorted(wheel["only-include"]) == FOLDERS
     assert wheel["sources"] == {folder: f"rowtide/{folder}" for folder in FOLDERS}
+
+
+def test_the_version_that_the_code_has_is_that_of_the_wheel() -> None:
+    assert version("rowtide") == VERSION
 
 
 @pytest.mark.filterwarnings("default")

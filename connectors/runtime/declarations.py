@@ -11,13 +11,12 @@ import json
 from typing import NamedTuple
 
 from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.runtime.connector_table import CONNECTOR_TABLE
 from rowtide.connectors.runtime.declaration import Declaration, parse_document
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
 from rowtide.stream.changes.endpoint import Endpoint
 
-__all__ = ["CONNECTOR_TABLE", "Declarations", "Declared", "group_of"]
-
-CONNECTOR_TABLE = "rowtide_connectors"
+__all__ = ["Declarations", "Declared", "group_of"]
 
 _PART = "declaration"
 

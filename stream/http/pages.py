@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from html import escape
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -60,9 +59,11 @@ def said(status: int, document: dict[str, Any]) -> PageAnswer:
 
 def introduction(version: str) -> Page:
     """Return the page that tells the visitor of an endpoint what it is."""
-    body = INTRODUCTION.format(version=escape(version)).encode()
 
     async def page() -> PageAnswer:
+        from html import escape  # Its table of entities is large, and few ask for this page.
+
+        body = INTRODUCTION.format(version=escape(version)).encode()
         return PageAnswer(HTTPStatus.OK, b"text/html; charset=utf-8", body)
 
     return page

@@ -11,12 +11,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 
 from rowtide.core.authentication import Authenticator, Credential, Identity
 from rowtide.core.catalog import Catalog
 from rowtide.core.errors import Rejected
+from rowtide.core.release import VERSION
 from rowtide.core.schema import ShardRange, Table
 from rowtide.stream.catalog.owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.catalog.topic_sweep import TopicSweep
@@ -394,7 +394,7 @@ class Worker:
             self._handover,
             ClusterStatus(self._status, self._peers).told,
         )
-        self._edge.introduction = introduction(version("rowtide"))
+        self._edge.introduction = introduction(VERSION)
         self._edge.pages |= {b"/healthz": self._health.live, b"/readyz": self._health.ready}
         if watching.metrics:
             self._edge.pages[b"/metrics"] = Metrics(

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import NamedTuple
 
 from rowtide.core.catalog import Catalog
+from rowtide.core.release import VERSION
 from rowtide.stream.http.edge import Edge
 from rowtide.stream.http.tally import KINDS, OK, OUTCOMES, kind_of
 from rowtide.stream.measures.consumption import Consumption
@@ -58,9 +58,7 @@ class WorkerParts(NamedTuple):
 
 def families(parts: WorkerParts) -> Iterator[Family]:
     """Yield every family of numbers as of now."""
-    yield Family(
-        GAUGE, "build_info", "Always 1; the version.", ("version",), [_of(1, version("rowtide"))]
-    )
+    yield Family(GAUGE, "build_info", "Always 1; the version.", ("version",), [_of(1, VERSION)])
     yield from _requests(parts.edge)
     yield from _appends(parts.counts)
     yield from _leases(parts)

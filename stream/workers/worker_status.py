@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from rowtide.core.authentication import Identity
+from rowtide.core.release import VERSION
 from rowtide.stream.peers.peers import Peers, silent
 from rowtide.stream.slots.slot import Slot
 from rowtide.stream.slots.standby import Standby
@@ -37,7 +37,7 @@ class WorkerStatus(NamedTuple):
         reasons = parts.health.reasons()
         return {
             "pid": os.getpid(),
-            "version": version("rowtide"),
+            "version": VERSION,
             "address": self.address,
             "uptime_s": round(time.time() - self.started_s, 1),
             "ready": not reasons,
