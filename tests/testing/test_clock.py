@@ -16,6 +16,7 @@ from rowtide.testing.clock import Clock
 from rowtide.testing.instance import Instance
 from rowtide.testing.server import Server
 from tests.api.calls import INF_MAX, INF_MIN, ask, batch_get, refusal, rows
+from tests.testing.tables import create_with_index
 
 pytestmark = pytest.mark.system
 
@@ -161,3 +162,14 @@ def test_a_server_without_the_switch_keeps_the_machines_time(
         client.call_json(operation, fields)
     assert caught.value.code == "OTSParameterInvalid"
     assert words in caught.value.message
+
+
+def test_it_moves_also_beside_indexes_and_open_transactions(
+    rowtide_clock: Clock, rowtide_instance: Instance
+) -> None:
+    sdk = rowtide_instance.client()
+    create_with_index(sdk)
+    before = rowtide_clock.now()
+    assert rowtide_clock.advance(DAY_S) - before >= timedelta(seconds=DAY_S)
+    _, row, _ = sdk.get_row("by_colour", [("colour", "red"), ("id", "a"), ("part", "b")])
+    assert row is not None

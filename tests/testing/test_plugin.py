@@ -14,6 +14,7 @@ import pytest
 
 from rowtide.testing.instance import Instance
 from rowtide.testing.server import Server
+from tests.testing.tables import create_with_index
 
 pytestmark = pytest.mark.system
 
@@ -137,9 +138,6 @@ def test_a_clock_that_a_test_asks_for_late_says_what_to_do(tmp_path: Path) -> No
     assert "Name rowtide_clock among the arguments of the test" in printed
 
 
-TABLE = ("id", "STRING")
-
-
 def test_each_instance_is_fresh_and_goes_with_its_tables(rowtide_server: Server) -> None:
     names = set()
     # More than a server may have at once.
@@ -153,22 +151,6 @@ def test_each_instance_is_fresh_and_goes_with_its_tables(rowtide_server: Server)
     with rowtide_server.client() as client:
         left = client.call_json("RowtideListInstances", {})["instances"]
     assert [found["name"] for found in left] == [rowtide_server.instance]
-
-
-def create_with_index(client: object) -> None:
-    """Make a table with an index and a transaction that nobody ends."""
-    import tablestore as ts
-
-    assert isinstance(client, ts.OTSClient)
-    columns = [("colour", "STRING")]
-    client.create_table(
-        ts.TableMeta("t", [("id", "STRING"), ("part", "STRING")], columns),
-        ts.TableOptions(-1, 1),
-        ts.ReservedThroughput(ts.CapacityUnit(0, 0)),
-        [ts.SecondaryIndexMeta("by_colour", ["colour"], [])],
-    )
-    client.put_row("t", ts.Row([("id", "a"), ("part", "b")], [("colour", "red")]))
-    client.start_local_transaction("t", [("id", "a")])
 
 
 def test_an_instance_shows_no_secret(rowtide_instance: Instance) -> None:
