@@ -16,7 +16,7 @@ from tests.bench.processes import cpu_s
 from tests.bench.report import Result, percentile
 from tests.bench.traffic import KEY, Channel, Refused, Requests, closed_loop
 
-__all__ = ["Bench"]
+__all__ = ["Bench", "all_written", "has_row", "scan"]
 
 BATCH_ROWS = 200
 BATCH_CONNECTIONS = 8
@@ -70,7 +70,7 @@ class Bench:
     async def get_rows(self, table: Requests, rows: int) -> Result:
         """Get single rows that exist, each once, in no order."""
         return await self._run(
-            "GetRow", map(table.get, range(rows)), connections=self._connections, check=_has_row
+            "GetRow", map(table.get, range(rows)), connections=self._connections, check=has_row
         )
 
     async def batch_write(self, table: Requests, rows: int) -> Result:
@@ -81,7 +81,7 @@ class Bench:
             map(table.batch, batches),
             connections=BATCH_CONNECTIONS,
             units=BATCH_ROWS,
-            check=_all_written,
+            check=all_written,
         )
 
     async def get_range(self, table: Requests, rows: int) -> Result:
@@ -90,7 +90,7 @@ class Bench:
         channel = await Channel.open(self._ready.endpoint)
         cpu_before, began = cpu_s(self._pid), time.perf_counter()
         for _ in range(SCANS):
-            await _scan(channel, table, calls)
+            await scan(channel, table, calls)
         elapsed = time.perf_counter() - began
         channel.close()
         cpu_us = (cpu_s(self._pid) - cpu_before) / (rows * SCANS) * 1e6
@@ -140,7 +140,8 @@ class Bench:
         return self.client.get_shard_iterator(stream, shard)
 
 
-async def _scan(channel: Channel, table: Requests, calls: list[float]) -> None:
+async def scan(channel: Channel, table: Requests, calls: list[float]) -> None:
+    """Read a whole table page by page; add the seconds of each call to ``calls``."""
     start: bytes | None = None
     while True:
         request = table.scan(start)
@@ -160,12 +161,14 @@ async def _await_record(reader: Channel, table: Requests, iterator: str) -> str:
             return page.next_shard_iterator
 
 
-def _has_row(body: bytes) -> None:
+def has_row(body: bytes) -> None:
+    """Raise ``Refused`` unless a GetRow's answer has a row."""
     if len(body) < ROW_BYTES_MIN:
         raise Refused("GetRow found no row")
 
 
-def _all_written(body: bytes) -> None:
+def all_written(body: bytes) -> None:
+    """Raise ``Refused`` unless every row of a BatchWriteRow was written."""
     for part in pb.BatchWriteRowResponse.FromString(body).tables:
         for row in part.rows:
             if not row.is_ok:

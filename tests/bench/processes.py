@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Cpu", "Memory", "cpu_of", "cpu_s", "memory"]
+__all__ = ["Cpu", "Memory", "brokers", "cpu_alone_s", "cpu_of", "cpu_s", "memory"]
 
 PROC = Path("/proc")
 BROKER = "java"
@@ -67,6 +67,12 @@ def cpu_s(root: int) -> float:
     return sum(process.ticks for process in _tree(root)) / os.sysconf("SC_CLK_TCK")
 
 
+def cpu_alone_s(pid: int) -> float:
+    """Return the CPU seconds that one process has used so far, without those below it."""
+    ticks = sum(process.ticks for process in _processes() if process.pid == pid)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def cpu_of(root: int) -> Cpu:
     """Return what a server's worker and its broker have used so far."""
     ticks = {True: 0, False: 0}
@@ -74,6 +80,11 @@ def cpu_of(root: int) -> Cpu:
         ticks[process.name == BROKER] += process.ticks
     a_second = os.sysconf("SC_CLK_TCK")
     return Cpu(worker_s=ticks[False] / a_second, broker_s=ticks[True] / a_second)
+
+
+def brokers(root: int) -> int:
+    """Return how many Java processes a server has; the first start ever trains a second one."""
+    return sum(process.name == BROKER for process in _tree(root))
 
 
 def memory(root: int) -> Memory:
