@@ -21,12 +21,13 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.bench.measure import all_written, has_row, scan
 from tests.bench.report import percentile
-from tests.bench.traffic import Channel, Refused, Requests, closed_loop
+from tests.bench.traffic import KEY, Channel, Refused, Requests, closed_loop
 
 __all__ = ["BATCH_ROWS", "GoClient", "OwnClient", "Step", "Told", "build_go"]
 
 SOURCES = Path(__file__).parent / "go"
 BATCH_ROWS = 200
+STREAM_HOURS = 24
 BUILD_S_MAX = 600.0
 """The first build downloads the modules; a later one takes seconds."""
 
@@ -151,6 +152,8 @@ class OwnClient:
         table = Requests(self._ready, step.table)
         numbers = range(step.first, step.first + step.rows)
         match step.operation:
+            case "create":
+                return lambda: self._create(step)
             case "put":
                 return self._loop(step, [table.put(number) for number in numbers], _anything)
             case "get":
@@ -166,6 +169,12 @@ class OwnClient:
 
     def close(self) -> None:
         """Nothing stays open between steps."""
+
+    def _create(self, step: Step) -> Told:
+        stream = pb.StreamSpecification(enable_stream=True, expiration_time=STREAM_HOURS)
+        with Client(**self._ready._asdict()) as client:
+            client.create_table(step.table, KEY, stream=stream)
+        return Told(0, 0.0, 0.0, 0.0)
 
     def _loop(
         self, step: Step, requests: list[bytes], check: Callable[[bytes], None]
