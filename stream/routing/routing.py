@@ -28,7 +28,12 @@ from rowtide.stream.http.edge import Handler
 from rowtide.stream.peers.hop import HopClient
 from rowtide.stream.routing.destinations import Destination
 from rowtide.stream.routing.fan_out import HERE, FanOut
-from rowtide.stream.shards.lapsed_lease import trying_again
+from rowtide.stream.shards.lapsed_lease import (
+    LeaseLapsed,
+    await_lease,
+    start_again,
+    trying_again,
+)
 
 __all__ = ["CATALOG_OPERATIONS", "Divided", "Router"]
 
@@ -67,6 +72,8 @@ LISTINGS = frozenset({"ListStream", "DescribeStream"})
 """What tells all that there is of something: what is missing in it is called absent, too."""
 
 Awaited = Awaitable[bytes] | bytes
+AT_ONCE = (bytes, asyncio.Future)
+"""What is passed on as it is: an answer, or a write's future, which no lease that lapses fails."""
 
 
 class Divided(NamedTuple):
@@ -101,6 +108,7 @@ class Router:
         *,
         address: str,
     ) -> None:
+        self._plain = handlers
         self._handlers = {name: trying_again(handler) for name, handler in handlers.items()}
         self._among_workers = among_workers
         self._divided = divided
@@ -180,19 +188,29 @@ class Router:
         return route
 
     def _of_rows(self, name: str, handler: Handler) -> Handler:
-        destination = self._destinations.get(name)
+        destination, plain = self._destinations.get(name), self._plain[name]
 
         def route(identity: Identity, body: bytes) -> Awaited:
             if destination is not None and not self._alone:
                 slot = destination(identity, body)
                 if slot is not None:
                     return self.forward(slot, name, identity, body)
+            # Without a call between: on every request's way where this worker has the catalog.
+            newest = self._newest
             try:
-                result = self._tried(name, handler, identity, body)
+                if newest:
+                    result = plain(identity, body)
+                else:
+                    result = self._tried(name, handler, identity, body)
+            except LeaseLapsed as lapsed:
+                result = start_again(plain, identity, body, lapsed)
             except Elsewhere as error:
                 return self.forward(error.slot, name, identity, body)
-            if isinstance(result, bytes | asyncio.Future):
-                return result
+            else:
+                if isinstance(result, AT_ONCE):
+                    return result
+                if newest:
+                    result = await_lease(result, plain, identity, body)
             return self._awaited(name, result, identity, body)
 
         return route
@@ -243,7 +261,7 @@ class Router:
             if not _may_be_read_of(error):
                 raise
             return self._current(handler, identity, body, proven=error.beyond)
-        if isinstance(result, bytes | asyncio.Future):
+        if isinstance(result, AT_ONCE):
             return result
         return self._tried_later(result, handler, identity, body)
 
