@@ -66,6 +66,7 @@ MANDATORY: Final = (
     b"x-ots-date",
 )
 
+_FRACTION = re.compile(rb"\.\d{1,9}Z")
 _FIRST_19 = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
@@ -181,10 +182,8 @@ def parse_date(date: bytes) -> int:
 
     The fraction must be digits but means nothing: Go prints month, day and hour there.
     """
-    second = _epoch_second(date[:19])
-    rest = date[19:]
-    fraction_fits = rest[:1] == b"." and rest[1:-1].isdigit() and len(rest) <= 11
-    if second is None or rest[-1:] != b"Z" or not (len(rest) == 1 or fraction_fits):
+    second, rest = _epoch_second(date[:19]), date[19:]
+    if second is None or (rest != b"Z" and _FRACTION.fullmatch(rest) is None):
         raise invalid(f"Invalid date format: {date.decode('utf-8', 'replace')}.")
     return second
 

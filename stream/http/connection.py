@@ -171,14 +171,25 @@ class Connection(asyncio.Protocol):
     def _pump(self) -> None:
         """Answer what can be answered and parse what there is room for, until neither moves."""
         reader = self._reader
+        complete = reader.complete
         while True:
-            while reader.complete and self._may_answer():
-                self._start(reader.complete.popleft())
-            if not self._unparsed or len(reader.complete) >= self._edge.limits.pipeline_max:
+            while complete and self._may_answer():
+                self._start(complete.popleft())
+            if not self._unparsed or len(complete) >= self._edge.limits.pipeline_max:
                 break
             reader.feed(self._unparsed[:SLICE_BYTES])
             # An empty slice would keep the whole read alive on an idle connection.
             self._unparsed = self._unparsed[SLICE_BYTES:] or NOTHING
+        if not (
+            complete
+            or reader.arriving is not None
+            or self._receiving is not None
+            or self._unparsed
+            or self._paused
+            or self._ended
+            or self._edge.ending
+        ):
+            return  # Whole requests, each answered or under way: most of the time.
         transport = self._transport
         if transport is not None and self._closing_since is None and not transport.is_closing():
             self._regulate(transport)
@@ -349,13 +360,13 @@ class Connection(asyncio.Protocol):
         self._edge.request_log.faulty(request, error)
 
     def _succeed(self, request: Request, body: bytes) -> None:
-        if not isinstance(body, bytes):
-            return self._raised(request, TypeError(f"a handler answered {type(body).__name__}"))
-        if type(body) is UnknownWithin:
+        if type(body) is bytes:
+            self._count(request, OK)
+        elif type(body) is UnknownWithin:
             self._count(request, UNKNOWN)
             self._edge.request_log.unknown_within(request)
         else:
-            self._count(request, OK)
+            return self._raised(request, TypeError(f"a handler answered {type(body).__name__}"))
         identity = request.identity
         assert identity is not None, "an answer to a request that nobody judged"
         deflate = request.headers.get(b"x-ots-response-compress-type", b"").lower() == DEFLATE
@@ -408,11 +419,12 @@ class Connection(asyncio.Protocol):
         self._reader.release(request)
         if self._transport is None or self._closing_since is not None:
             return  # The client has gone.
-        last = request.last or (self._edge.draining and not self._more_expected())
-        parts = self._edge.writer.answer(
+        edge = self._edge
+        last = request.last or (edge.draining and not self._more_expected())
+        parts = edge.writer.answer(
             status,
             body,
-            request_id=request.request_id or self._edge.request_ids(),
+            request_id=request.request_id or edge.request_ids(),
             path=request.path,
             key=key,
             deflate=deflate,
@@ -435,8 +447,9 @@ class Connection(asyncio.Protocol):
             head, blank, _ = b"".join(parts).partition(b"\r\n\r\n")
             parts = [head + blank]
         if len(parts) == 1:
-            self._edge.tally.bytes_out += len(parts[0])
-            transport.write(parts[0])
+            whole = parts[0]
+            self._edge.tally.bytes_out += len(whole)
+            transport.write(whole)
         else:
             self._edge.tally.bytes_out += sum(map(len, parts))
             transport.writelines(parts)

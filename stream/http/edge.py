@@ -75,7 +75,6 @@ class Edge:
         self._unconnected = asyncio.Event()
         self._unconnected.set()
         self._quiet = asyncio.Event()
-        self._quiet.set()
         self._sweeper: asyncio.TimerHandle | None = None
 
     def open(
@@ -129,7 +128,9 @@ class Edge:
         try:
             async with asyncio.timeout(deadline_s):
                 await self._unconnected.wait()
-                await self._quiet.wait()
+                while self._in_flight:
+                    self._quiet.clear()
+                    await self._quiet.wait()
         except TimeoutError:
             for connection in list(self._connections):
                 connection.abort()
@@ -163,7 +164,6 @@ class Edge:
     def begun(self) -> None:
         """Count a request whose handler has not finished."""
         self._in_flight += 1
-        self._quiet.clear()
 
     def ended(self) -> None:
         """Count a request as finished, whether or not its client is still there."""

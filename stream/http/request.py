@@ -20,11 +20,16 @@ import httptools
 from rowtide.core.authentication import Identity
 from rowtide.core.body_compression import body_too_large
 from rowtide.core.errors import Rejected, StoreError, Unavailable, invalid
+from rowtide.stream.http.head_form import HeadForm, learned
 from rowtide.stream.http.limits import HttpLimits
 from rowtide.stream.http.pages import Page
 from rowtide.stream.http.tally import Operation
 
 __all__ = ["BodyBudget", "Request", "RequestReader"]
+
+
+LESSONS_MAX = 8
+"""How often a connection learns the form of its heads; further ones go to the parser."""
 
 
 class BodyBudget:
@@ -100,6 +105,7 @@ class Request:
 class RequestReader:
     """Turns fed bytes into ``complete`` requests, in order.
 
+    Requests that arrive whole, with a head like the one before, pass the parser by.
     ``judge`` is called once per request, with its headers complete; it refuses a request by
     setting its ``failure``. The methods named ``on_`` are the parser's callbacks.
     """
@@ -107,10 +113,12 @@ class RequestReader:
     __slots__ = (
         "_budget",
         "_fatal",
+        "_form",
         "_head_bytes",
         "_headers",
         "_in_body",
         "_judge",
+        "_lessons",
         "_limits",
         "_parser",
         "_progress",
@@ -132,6 +140,8 @@ class RequestReader:
         self._headers = 0
         self._parser = httptools.HttpRequestParser(self)
         self._fatal: StoreError | None = None
+        self._form: HeadForm | None = None
+        self._lessons = LESSONS_MAX
         self._progress = False
         self._stalled_bytes = 0
         self.complete: deque[Request] = deque()
@@ -143,6 +153,43 @@ class RequestReader:
         """Parse what arrived. Never raises for what a client sent."""
         if self.stopped:
             return
+        if self.arriving is not None or type(piece) is not bytes:
+            self._parse(piece)
+        elif self._form is None or not self._take_formed(self._form, piece):
+            before = len(self.complete)
+            self._parse(piece)
+            if self._lessons and len(self.complete) == before + 1 and self.arriving is None:
+                self._learn(self.complete[-1], piece)
+
+    def _take_formed(self, form: HeadForm, piece: bytes) -> bool:
+        """Take a request that arrived whole, if its head has the form; else change nothing."""
+        limits = self._limits
+        head = form.pattern.match(piece)
+        if head is None or head.end() > limits.head_bytes_max:
+            return False
+        path, *values = head.groups()
+        length = int(head[form.length_group])
+        if len(piece) != head.end() + length or length > limits.body_bytes_max:
+            return False
+        request = Request()
+        request.method = b"POST"
+        request.target = request.path = path
+        request.headers = dict(zip(form.names, values, strict=True))
+        request.received = length
+        self._stalled_bytes = 0
+        self._judge(request)
+        if length and request.failure is None:
+            self._keep(request, piece[head.end() :])
+        self.complete.append(request)
+        return True
+
+    def _learn(self, request: Request, message: bytes) -> None:
+        """Learn the form of heads from a request that nothing speaks against."""
+        if request.failure is None and request.identity is not None and not request.last:
+            self._lessons -= 1
+            self._form = learned(message, self._limits.headers_max)
+
+    def _parse(self, piece: bytes | memoryview) -> None:
         self._progress = False
         try:
             self._parser.feed_data(piece)
@@ -202,6 +249,8 @@ class RequestReader:
         request.method = self._parser.get_method()
         request.path, _, request.query = request.target.partition(b"?")
         request.last = not self._parser.should_keep_alive()
+        if request.last:  # What follows is malformed, which the parser knows.
+            self._form, self._lessons = None, 0
         head_bytes = self._head_bytes + len(request.target)
         if head_bytes > limits.head_bytes_max or self._headers > limits.headers_max:
             self._stop_parser(self._head_too_large())
