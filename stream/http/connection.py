@@ -3,7 +3,9 @@
 While a request is being answered the next ones are read ahead, up to ``pipeline_max``; then
 reading pauses and the client feels it. Nothing is answered while the client does not take what
 was written. A handler that returns bytes is answered in the same call, without a task; a Future
-is answered from its callback; any other awaitable runs as a task of the edge's group.
+is answered from its callback; any other awaitable runs as a task of the edge's group. Answers are
+sent at the end of the event loop's turn: a client that is woken by the first of them takes the
+processor from the rest.
 
 A handler is never cancelled because its client has gone: a write may already be in the log.
 """
@@ -42,6 +44,10 @@ SLICE_BYTES = 32 * 1024
 OPERATION_SHOWN_MAX = 128
 """Characters of an unknown operation that are repeated to the client."""
 
+UNSENT_BYTES_MAX = 64 * 1024
+"""Answers of a connection that may wait for the end of the event loop's turn. What is more goes out
+at once, so that the transport feels a client that does not take it."""
+
 NOTHING = memoryview(b"")
 
 MAX_STALENESS = b"x-ots-max-staleness-ms"
@@ -65,6 +71,8 @@ class Connection(asyncio.Protocol):
         "_surplus",
         "_transport",
         "_unparsed",
+        "_unsent",
+        "_unsent_bytes",
     )
 
     def __init__(self, edge: Edge) -> None:
@@ -73,6 +81,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._answering: Request | None = None
         self._unparsed = NOTHING
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
         self._paused = False
         self._ended = False  # The client has sent all it will send.
         self._surplus = False  # Beyond the limit: it is told so, unless it asks for a page.
@@ -102,6 +112,7 @@ class Connection(asyncio.Protocol):
         reader.complete.clear()
         reader.arriving = None
         self._unparsed = NOTHING
+        self._unsent.clear()
         self._edge.forget(self)
 
     def data_received(self, data: bytes) -> None:
@@ -161,6 +172,19 @@ class Connection(asyncio.Protocol):
         """Close now if idle; else `_pump` does once the last request has been answered."""
         self._pump()
 
+    def send(self) -> None:
+        """Hand what was answered to the transport, in one piece where it is small."""
+        unsent, size = self._unsent, self._unsent_bytes
+        if not unsent or self._transport is None:
+            return
+        self._unsent, self._unsent_bytes = [], 0
+        if len(unsent) == 1:
+            self._transport.write(unsent[0])
+        elif size > UNSENT_BYTES_MAX:
+            self._transport.writelines(unsent)
+        else:
+            self._transport.write(b"".join(unsent))
+
     def abort(self) -> None:
         """Cut the connection."""
         if self._transport is not None:
@@ -217,6 +241,7 @@ class Connection(asyncio.Protocol):
             return None
         if reader.continue_due:
             reader.continue_due = False
+            self.send()
             transport.write(CONTINUE)
         elif arriving is None and (self._ended or self._edge.ending):
             self._close(linger=False)
@@ -401,7 +426,7 @@ class Connection(asyncio.Protocol):
             return  # The client has gone.
         last = request.last or (self._edge.draining and not self._more_expected())
         parts = [page_bytes(answer, last=last)]
-        self._write(self._transport, parts, headers_only=request.method == b"HEAD")
+        self._write(parts, headers_only=request.method == b"HEAD")
         self._idle_since = self._edge.now()
         if last:
             self._close(linger=True)
@@ -430,7 +455,7 @@ class Connection(asyncio.Protocol):
             deflate=deflate,
             last=last,
         )
-        self._write(self._transport, parts, headers_only=request.method == b"HEAD")
+        self._write(parts, headers_only=request.method == b"HEAD")
         self._idle_since = self._edge.now()
         if last:
             # Even a client that asked to close may send on; a reset would take its answer away.
@@ -440,25 +465,27 @@ class Connection(asyncio.Protocol):
         reader = self._reader
         return bool(reader.complete or self._unparsed or reader.arriving)
 
-    def _write(
-        self, transport: asyncio.Transport, parts: list[bytes], *, headers_only: bool
-    ) -> None:
+    def _write(self, parts: list[bytes], *, headers_only: bool) -> None:
+        """Write an answer; all answers of a turn of the event loop are sent at its end."""
         if headers_only:
             head, blank, _ = b"".join(parts).partition(b"\r\n\r\n")
             parts = [head + blank]
-        if len(parts) == 1:
-            whole = parts[0]
-            self._edge.tally.bytes_out += len(whole)
-            transport.write(whole)
-        else:
-            self._edge.tally.bytes_out += sum(map(len, parts))
-            transport.writelines(parts)
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        self._edge.tally.bytes_out += size
+        begins = not self._unsent
+        self._unsent += parts
+        self._unsent_bytes += size
+        if self._unsent_bytes > UNSENT_BYTES_MAX:
+            self.send()
+        elif begins:
+            self._edge.send_soon(self)
 
     def _close(self, *, linger: bool) -> None:
         """Close after what was written. A client still sending would miss it without lingering."""
         transport = self._transport
         if transport is None:
             return
+        self.send()
         self._closing_since = self._edge.now()
         self._reader.stopped = True
         self._unparsed = NOTHING

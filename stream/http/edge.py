@@ -72,6 +72,7 @@ class Edge:
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._in_flight = 0
+        self._unsent: list[Connection] = []
         self._unconnected = asyncio.Event()
         self._unconnected.set()
         self._quiet = asyncio.Event()
@@ -170,6 +171,23 @@ class Edge:
         self._in_flight -= 1
         if self._in_flight == 0:
             self._quiet.set()
+
+    def send_soon(self, connection: Connection) -> None:
+        """Have a connection send what it answered, with all others of this turn of the loop.
+
+        There is nobody to wait for where it is the only one; another turn would only take time.
+        """
+        if len(self._connections) == 1:
+            connection.send()
+            return
+        if not self._unsent:
+            self._loop.call_soon(self._send)
+        self._unsent.append(connection)
+
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for connection in unsent:
+            connection.send()
 
     def _sweep(self) -> None:
         now_s = self.now()
