@@ -189,28 +189,33 @@ class Router:
 
     def _of_rows(self, name: str, handler: Handler) -> Handler:
         destination, plain = self._destinations.get(name), self._plain[name]
+        # Only a refusal of these may be by what the catalog does not tell.
+        direct = name not in LISTINGS and name not in self._divided
 
         def route(identity: Identity, body: bytes) -> Awaited:
             if destination is not None and not self._alone:
                 slot = destination(identity, body)
                 if slot is not None:
                     return self.forward(slot, name, identity, body)
-            # Without a call between: on every request's way where this worker has the catalog.
-            newest = self._newest
             try:
-                if newest:
-                    result = plain(identity, body)
-                else:
+                if not direct:
                     result = self._tried(name, handler, identity, body)
+                else:  # `_tried` and `trying_again` without a call: on every put's and get's way.
+                    result = plain(identity, body)
+                    if not isinstance(result, AT_ONCE):
+                        waiting = await_lease(result, plain, identity, body)
+                        result = self._late(handler, waiting, identity, body)
             except LeaseLapsed as lapsed:
-                result = start_again(plain, identity, body, lapsed)
+                waiting = start_again(plain, identity, body, lapsed)
+                result = self._late(handler, waiting, identity, body)
             except Elsewhere as error:
                 return self.forward(error.slot, name, identity, body)
-            else:
-                if isinstance(result, AT_ONCE):
-                    return result
-                if newest:
-                    result = await_lease(result, plain, identity, body)
+            except Rejected as error:
+                if not direct or not _may_be_read_of(error) or self._newest:
+                    raise
+                result = self._current(handler, identity, body, proven=error.beyond)
+            if isinstance(result, AT_ONCE):
+                return result
             return self._awaited(name, result, identity, body)
 
         return route
@@ -264,6 +269,14 @@ class Router:
         if isinstance(result, AT_ONCE):
             return result
         return self._tried_later(result, handler, identity, body)
+
+    def _late(
+        self, handler: Handler, waiting: Awaitable[bytes], identity: Identity, body: bytes
+    ) -> Awaitable[bytes]:
+        """Return what becomes of ``waiting``, which has not begun: see `_tried`."""
+        if self._newest:
+            return waiting
+        return self._tried_later(waiting, handler, identity, body)
 
     async def _tried_later(
         self, result: Awaitable[bytes], handler: Handler, identity: Identity, body: bytes

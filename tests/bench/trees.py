@@ -16,8 +16,8 @@ from typing import NamedTuple
 __all__ = ["THIS", "Tree", "other_tree", "same_as_this"]
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = "hatch_build.py"
-"""A tree with this file has a compiled module, which the file builds in place."""
+BUILD, MODULE = "hatch_build.py", "core/native/_kernels.abi3.so"
+"""A tree with the first file has a compiled module, the second one, which the file builds."""
 BUILD_S_MAX = 600.0
 
 
@@ -38,7 +38,8 @@ THIS = Tree("this tree")
 
 @contextmanager
 def other_tree(commit: str, temporary: Path) -> Iterator[Tree]:
-    """Check a commit out into a folder of its own, build it, and remove it at the end."""
+    """Check a commit out into a folder of its own, build both trees, and remove it at the end."""
+    _build(ROOT)
     folder = temporary / "other-tree"
     _git("worktree", "add", "--detach", "--force", str(folder), commit)
     try:
@@ -57,7 +58,8 @@ def same_as_this(commit: str) -> bool:
 def _build(folder: Path) -> None:
     """Compile what a tree has in C, for the interpreter of this process."""
     if (folder / BUILD).exists():
-        subprocess.run([sys.executable, BUILD], cwd=folder, check=True, timeout=BUILD_S_MAX)
+        command = [sys.executable, BUILD, MODULE]
+        subprocess.run(command, cwd=folder, check=True, timeout=BUILD_S_MAX)
 
 
 def _git(*arguments: str) -> str:

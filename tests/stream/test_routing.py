@@ -37,6 +37,7 @@ from rowtide.stream.operations.stream import StreamOperations
 from rowtide.stream.peers.hop import HopClient
 from rowtide.stream.routing.fan_out import HERE, PART_OF_RANGE, FanOut, part_handler
 from rowtide.stream.routing.routing import Awaited, Divided, Router
+from rowtide.stream.shards.lapsed_lease import LeaseLapsed
 from tests.contract.memory_log import MemoryLog
 
 ANN = Identity("key-of-ann", "shop", b"")
@@ -90,14 +91,19 @@ class Follower:
         self.handlers["DescribeStream"] = streams.describe_stream
         fan_out = FanOut(directory, dict, self.router_ask, self.owner.refresh, address="b:1")
         divided = Divided(fan_out, lambda _identity, _body: True, fan_out.write)
-        self.router = Router(
+        self._divided = {"BatchWriteRow": divided}
+        self.router = self.make_router()
+
+    def make_router(self) -> Router:
+        """Return a router of the handlers as they are now."""
+        return Router(
             self.handlers,
             {PART_OF_RANGE: part_handler(self.get_range)},
             self.owner,
             HopClient(lambda: None),
             dict,
             lambda _slot: self.serving,
-            {"BatchWriteRow": divided},
+            self._divided,
             {},
             address="b:1",
         )
@@ -221,6 +227,34 @@ async def test_nothing_is_called_absent_before_the_catalog_was_read(
         with pytest.raises(Rejected, match="not exist"):
             await ask(follower, operation, b"c")  # type: ignore[misc]
     assert follower.tail.asked == before + 2
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "awaited"])
+async def test_after_a_lapsed_lease_nothing_is_called_absent_either(
+    follower: Follower, *, later: bool
+) -> None:
+    """The request waits for the lease, and then meets a table that it has not read of."""
+    lapses = 1
+
+    async def renewed() -> None:
+        nonlocal lapses
+        lapses = 0
+
+    def put(identity: Identity, body: bytes) -> bytes:
+        if lapses:
+            raise LeaseLapsed(renewed)
+        return follower.put_row(identity, body)
+
+    async def put_later(identity: Identity, body: bytes) -> bytes:
+        return put(identity, body)
+
+    follower.handlers["PutRow"] = put_later if later else put
+    routed = follower.make_router().routed()["PutRow"]
+    assert await follower.counted(lambda: routed(ANN, b"b")) == (b"put", 1)
+    before, lapses = follower.tail.asked, 1
+    with pytest.raises(Rejected, match="not exist"):
+        await follower.counted(lambda: routed(ANN, b"c"))
+    assert (follower.tail.asked, lapses) == (before + 1, 0)
 
 
 def part_of_range(name: str) -> bytes:
