@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -72,7 +73,7 @@ class Edge:
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._in_flight = 0
-        self._unsent: list[Connection] = []
+        self._unsent: deque[Connection] = deque()
         self._unconnected = asyncio.Event()
         self._unconnected.set()
         self._quiet = asyncio.Event()
@@ -185,9 +186,13 @@ class Edge:
         self._unsent.append(connection)
 
     def _send(self) -> None:
-        unsent, self._unsent = self._unsent, []
-        for connection in unsent:
-            connection.send()
+        unsent = self._unsent
+        try:
+            while unsent:
+                unsent.popleft().send()
+        finally:
+            if unsent:  # One that fails must not keep the others' answers.
+                self._loop.call_soon(self._send)
 
     def _sweep(self) -> None:
         now_s = self.now()

@@ -23,11 +23,13 @@ class Wire(asyncio.Transport):
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self.sent: list[bytes] = []
-        self.fills = False
+        self.fills = self.broken = False
         self._connection = connection
         connection.connection_made(self)
 
     def write(self, content: Any) -> None:
+        if self.broken:
+            raise RuntimeError("a fault of ours")
         self.sent.append(bytes(content))
         if self.fills:
             self._connection.pause_writing()
@@ -129,6 +131,22 @@ async def test_a_connection_that_is_lost_sends_nothing(request_bytes: RequestByt
         lost.connection_lost(None)
         await next_turn()
         assert (nothing.sent, wire.answers()) == ([], 1)
+
+
+async def test_one_that_fails_keeps_back_no_other(request_bytes: RequestBytes) -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+    async with wires(3) as pairs:
+        pairs[0][1].broken = True
+        for connection, _ in pairs:
+            connection.data_received(request_bytes())
+        await next_turn()
+        await next_turn()
+        assert [wire.answers() for _, wire in pairs] == [0, 1, 1]
+        assert len(complaints) == 1
+        pairs[1][0].data_received(request_bytes())
+        await next_turn()
+        assert pairs[1][1].answers() == 2
 
 
 async def test_many_clients_that_pipeline_are_answered_in_order(
