@@ -44,9 +44,10 @@ SLICE_BYTES = 32 * 1024
 OPERATION_SHOWN_MAX = 128
 """Characters of an unknown operation that are repeated to the client."""
 
-UNSENT_BYTES_MAX = 64 * 1024
+UNSENT_BYTES_MAX = 2 * 1024
 """Answers of a connection that may wait for the end of the event loop's turn. What is more goes out
-at once, so that the transport feels a client that does not take it."""
+at once: a large answer took long to make, and its client is not to wait for the requests of others.
+The transport feels a client that does not take it."""
 
 NOTHING = memoryview(b"")
 
@@ -173,17 +174,15 @@ class Connection(asyncio.Protocol):
         self._pump()
 
     def send(self) -> None:
-        """Hand what was answered to the transport, in one piece where it is small."""
-        unsent, size = self._unsent, self._unsent_bytes
+        """Hand what was answered to the transport, by one call."""
+        unsent = self._unsent
         if not unsent or self._transport is None:
             return
         self._unsent, self._unsent_bytes = [], 0
         if len(unsent) == 1:
             self._transport.write(unsent[0])
-        elif size > UNSENT_BYTES_MAX:
-            self._transport.writelines(unsent)
         else:
-            self._transport.write(b"".join(unsent))
+            self._transport.writelines(unsent)
 
     def abort(self) -> None:
         """Cut the connection."""

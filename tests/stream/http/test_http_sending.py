@@ -34,6 +34,9 @@ class Wire(asyncio.Transport):
         if self.fills:
             self._connection.pause_writing()
 
+    def writelines(self, pieces: Any) -> None:
+        self.write(b"".join(pieces))
+
     def is_closing(self) -> bool:
         return False
 
