@@ -11,9 +11,9 @@ import pytest
 from rowtide.cli.client import Client
 from rowtide.core.limits import Limits
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.deploy.up import Ready, Up
+from rowtide.deploy.up import Ready
 from tests.api.calls import OK, refusal
-from tests.api.conftest import LOG
+from tests.support.servers import serving
 
 pytestmark = pytest.mark.system
 
@@ -24,9 +24,8 @@ BURST = Limits().table_operations_burst
 @pytest.fixture
 def ready(tmp_path: Path) -> Iterator[Ready]:
     """A server of its own: the one that the other tests share takes tables at any rate."""
-    log = (tmp_path / "output").open("wb")
-    with log, Up(tmp_path / "data", options=[*LOG, "--port", "0"], output=log) as up:
-        yield up.start()
+    with serving(tmp_path) as started:
+        yield started
 
 
 @pytest.fixture

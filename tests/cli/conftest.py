@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.deploy.up import Up
+from tests.support.servers import serving
 
 
 @pytest.fixture(scope="module")
 def data_dir(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Data directory of a running ``rowtide up``, whose output is kept beside it."""
-    path = tmp_path_factory.mktemp("up") / "data"
-    log = path.with_suffix(".log").open("wb")
-    with log, Up(path, options=["--port", "0", "--cache-dir", str(cache_dir)], output=log) as up:
-        up.start()
-        yield path
+    folder = tmp_path_factory.mktemp("up")
+    with serving(folder, "--cache-dir", str(cache_dir)):
+        yield folder / "data"

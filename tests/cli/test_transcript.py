@@ -1,7 +1,8 @@
 """The whole command line against a real server: each command of transcript.txt, word for word.
 
-What differs from run to run is masked: TIME, US and MS (times), KEY, SECRET, PORT, PID. A failure
-shows the transcript that this run gave, as a difference to the one that is kept.
+What differs from run to run is masked: TIME, US and MS (times), KEY, SECRET, PORT, PID, and LOG
+(where logs are). A failure shows the transcript that this run gave, as a difference to the one that
+is kept.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from rowtide.cli.main import main
+from tests.support.servers import LOG
 
 TRANSCRIPT = Path(__file__).with_name("transcript.txt")
 MASKS = [
@@ -28,6 +30,7 @@ MASKS = [
     (r"(127\.0\.0\.1):\d{4,}", r"\1:PORT"),
     (r"(process +)\d+, up .*", r"\1PID, up AGE"),
     (r"(free disk +)[\d,]+", r"\1MB"),
+    (r"^(log +)(local|Kafka) \S+, fsync$", r"\1LOG, fsync"),
 ]
 
 
@@ -62,3 +65,10 @@ def play(transcript: Path) -> None:
 def test_every_command_answers_as_written(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROWTIDE_DATA_DIR", str(data_dir))
     play(TRANSCRIPT)
+
+
+@pytest.mark.system
+def test_the_status_says_where_the_logs_are(data_dir: Path) -> None:
+    told = CliRunner().invoke(main, ["status", "--data-dir", str(data_dir)]).output
+    where = {"local": re.escape(f"local {data_dir}/log"), "kafka": r"Kafka 127\.0\.0\.1:\d+"}
+    assert re.search(rf"^log +{where[LOG]}, fsync$", told, re.MULTILINE)

@@ -22,11 +22,20 @@ import pytest
 from demo.servers.server import free_port
 from rowtide.cli.credentials import read_endpoint
 from rowtide.deploy.up import Up
+from tests.support.servers import serving
 
 pytestmark = pytest.mark.system
 
 ROWTIDE = str(Path(sys.executable).with_name("rowtide"))
 START_S_MAX, END_S_MAX = 180.0, 60.0
+
+
+@pytest.fixture(scope="module")
+def data_dir(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Data directory of a running ``rowtide up`` with its embedded Kafka."""
+    folder = tmp_path_factory.mktemp("up")
+    with serving(folder, "--cache-dir", str(cache_dir), log="kafka"):
+        yield folder / "data"
 
 
 def failed(*arguments: str | Path, command: str = "up") -> tuple[int, str]:
@@ -200,7 +209,7 @@ def test_without_a_network_the_first_start_says_so(
 
 
 def test_topics_of_another_durability_are_refused(data_dir: Path, tmp_path: Path) -> None:
-    log = data_dir.with_suffix(".log").read_text()
+    log = data_dir.with_name("output").read_text()
     kafka = re.findall(r"Kafka answers at (\S+)", log)[-1]
     code, text = failed(
         *("--data-dir", tmp_path, "--port", "0", "--kafka", kafka, "--durability", "replicated")

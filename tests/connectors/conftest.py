@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from rowtide.deploy.up import Ready, Up
+from rowtide.deploy.up import Ready
 from rowtide.stream.changes.endpoint import Endpoint
 from tests.api.conftest import client, make_table
+from tests.support.servers import serving
 
 __all__ = ["client", "endpoint", "make_table", "server"]
 
@@ -16,13 +17,9 @@ __all__ = ["client", "endpoint", "make_table", "server"]
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
     """How to reach a server that lives as long as the test run: a process of its own."""
-    folder = tmp_path_factory.mktemp("server")
-    options = ["--port", "0", "--table-operations-per-s", "0", "--connectors", "false"]
-    with (
-        (folder / "output").open("wb") as output,
-        Up(folder / "data", options=options, output=output) as up,
-    ):
-        yield up.start()
+    options = ("--table-operations-per-s", "0", "--connectors", "false")
+    with serving(tmp_path_factory.mktemp("server"), *options) as ready:
+        yield ready
 
 
 @pytest.fixture

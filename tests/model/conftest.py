@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.model.world import World
+from tests.support.servers import LOG, LOG_OPTIONS
 
 
 @pytest.fixture(scope="session")
 def world(
-    tmp_path_factory: pytest.TempPathFactory, cache_dir: Path, broker: str
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cache_dir: Path
 ) -> Iterator[World]:
-    """Return a server whose clock tests set, beside a broker that outlives its restarts."""
-    started = World.started(tmp_path_factory.mktemp("model"), cache_dir, broker)
+    """Return a server whose clock tests set. A broker, where it has one, outlives its restarts."""
+    where = ("--kafka", request.getfixturevalue("broker")) if LOG == "kafka" else LOG_OPTIONS
+    started = World.started(tmp_path_factory.mktemp("model"), cache_dir, *where)
     yield started
     started.stop()

@@ -29,7 +29,7 @@ from tests.api.calls import (
 from tests.api.test_stream import enabled
 from tests.model.world import PARTITION_UNITS, World
 
-pytestmark = [pytest.mark.system, pytest.mark.kafka]
+pytestmark = pytest.mark.system
 
 KEY = (KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER))
 ROW = key("a", 1)

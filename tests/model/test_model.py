@@ -27,7 +27,7 @@ from tests.model import row_model, table_model
 from tests.model.machine import StoreMachine
 from tests.model.world import World
 
-pytestmark = [pytest.mark.system, pytest.mark.kafka]
+pytestmark = pytest.mark.system
 
 SHORT_S = 30.0
 LONG_STEPS = 20_000

@@ -17,7 +17,7 @@ from tests.model.requests import Options, Stream
 from tests.model.table_model import TableModel
 from tests.model.world import World
 
-pytestmark = [pytest.mark.system, pytest.mark.kafka]
+pytestmark = pytest.mark.system
 
 ROW = key("a", 1)
 KEY = (KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER))

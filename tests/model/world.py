@@ -29,6 +29,7 @@ class World:
 
     server: Server
     client: Client
+    where: tuple[str, ...]
     now_ms: int = START_MS
     high_ms: int = START_MS
     passed_s: int = 0
@@ -40,12 +41,12 @@ class World:
     answers: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def started(cls, folder: Path, cache_dir: Path, broker: str) -> World:
-        """Start a server beside a broker that outlives its restarts."""
-        server = Server(folder / "model", cache_dir, options=_options(broker, START_MS))
+    def started(cls, folder: Path, cache_dir: Path, *where: str) -> World:
+        """Start a server whose logs are where these options say, also after a restart."""
+        server = Server(folder / "model", cache_dir, options=(*where, *_options(START_MS)))
         try:
             server.start()
-            started = cls(server, server.client())
+            started = cls(server, server.client(), where)
             started.pause_reclaimer()
             return started
         except BaseException:
@@ -90,8 +91,7 @@ class World:
             self.server.kill()
         else:
             self.server.stop()
-        broker = self.server.options[1]
-        self.server.options = _options(broker, self.now_ms)
+        self.server.options = (*self.where, *_options(self.now_ms))
         self.server.start()
         self.client = self.server.client()
         self.pause_reclaimer()
@@ -111,7 +111,7 @@ class World:
         self.server.stop_all()
 
 
-def _options(broker: str, now_ms: int) -> tuple[str, ...]:
+def _options(now_ms: int) -> tuple[str, ...]:
     fast = ("--table-operations-per-s", "1000000", "--flush-s", "1", "--trim-s", "1")
     bound = ("--partition-units-per-s", str(PARTITION_UNITS))
-    return ("--kafka", broker, "--test-clock-us", str(now_ms * 1000), *fast, *bound)
+    return ("--test-clock-us", str(now_ms * 1000), *fast, *bound)

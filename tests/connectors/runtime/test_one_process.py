@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -20,12 +19,13 @@ from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.core.schema import STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.deploy.up import Ready, Up
+from rowtide.deploy.up import Ready
 from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors import alone_sink, lines_source
 from tests.connectors.processes import ROOT, ConnectorProcesses, declare, until
 from tests.connectors.runtime.conftest import Run
 from tests.connectors.sqlite_sink import KIND, held_rows
+from tests.support.servers import serving
 
 pytestmark = pytest.mark.system
 
@@ -159,12 +159,10 @@ def test_a_worker_runs_what_is_declared_and_shows_its_metrics(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     path = str(tmp_path / "rows.db")
-    options = ["--port", "0", "--cache-dir", str(cache_dir)]
-    with ExitStack() as closing:
-        output = closing.enter_context((tmp_path / "output").open("wb"))
-        up = closing.enter_context(Up(tmp_path / "data", options=options, output=output))
-        ready = up.start()
-        client = closing.enter_context(Client(**ready._asdict()))
+    with (
+        serving(tmp_path, "--cache-dir", str(cache_dir)) as ready,
+        Client(**ready._asdict()) as client,
+    ):
         stream = pb.StreamSpecification(enable_stream=True, expiration_time=24)
         client.create_table("orders", (KeyColumn("id", STRING),), stream=stream)
         client.put_row("orders", [("id", "one")], [Put("n", 1)])

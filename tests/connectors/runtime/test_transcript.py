@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.deploy.up import Ready, Up
+from rowtide.deploy.up import Ready
 from tests.cli.test_transcript import play
 from tests.connectors.processes import environment
+from tests.support.servers import serving
 
 FOLDER = Path(__file__).parent
 TRANSCRIPT = FOLDER / "transcript.txt"
@@ -18,12 +19,8 @@ TRANSCRIPT = FOLDER / "transcript.txt"
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Ready]:
     """A server in which nobody else declares connectors."""
-    options = ["--port", "0", "--connectors", "false"]
-    with (
-        (tmp_path / "output").open("wb") as output,
-        Up(tmp_path / "data", options=options, output=output) as up,
-    ):
-        yield up.start()
+    with serving(tmp_path, "--connectors", "false") as ready:
+        yield ready
 
 
 @pytest.mark.system

@@ -6,16 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from rowtide.deploy.up import Ready, Up
+from rowtide.deploy.up import Ready
+from tests.support.servers import serving
 
 
 @pytest.fixture(scope="session")
 def lone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
     """How to reach it."""
-    folder = tmp_path_factory.mktemp("lone")
-    options = ["--port", "0", "--connectors", "false"]
-    with (
-        (folder / "output").open("wb") as output,
-        Up(folder / "data", options=options, output=output) as up,
-    ):
-        yield up.start()
+    with serving(tmp_path_factory.mktemp("lone"), "--connectors", "false") as ready:
+        yield ready
