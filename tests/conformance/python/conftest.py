@@ -1,4 +1,4 @@
-"""The official Python SDK, with both of its signatures, and tables that go after their module."""
+"""The official Python SDK, and tables that go after their module."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from rowtide.deploy.up import Ready
 
 MakeTable = Callable[..., str]
 KEY = [("pk1", "STRING"), ("pk2", "INTEGER")]
+REGIONS = {"v2": None, "v4": "cn-hangzhou"}
+"""The region that makes the SDK sign with a version."""
 _numbers = count()
 
 
@@ -26,15 +28,15 @@ def ts() -> Any:
         return importlib.import_module("tablestore")
 
 
-@pytest.fixture(scope="session", params=[None, "cn-hangzhou"], ids=["v2", "v4"])
+@pytest.fixture(scope="session", params=["v2"])
 def sdk(ts: Any, server: Ready, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Return a client that signs with version 2 or version 4."""
+    """Return a client that signs with version 2; test_signatures.py takes version 4 as well."""
     client = ts.OTSClient(
         server.endpoint,
         server.access_key_id,
         server.access_key_secret,
         server.instance,
-        region=request.param,
+        region=REGIONS[request.param],
     )
     yield client
     client.connection.pool.clear()

@@ -18,11 +18,7 @@ from tests.conformance.python.test_batches import invalid, putting, write
 from tests.conformance.python.test_rows import Key, read
 from tests.conformance.python.test_tables import refused
 
-# An index knows nothing of signatures: one is enough.
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.parametrize("sdk", [None], ids=["v2"], indirect=True),
-]
+pytestmark = pytest.mark.system
 
 CAUGHT_UP_S_MAX = 30.0
 POLL_S = 0.02

@@ -120,13 +120,3 @@ def test_errors_are_exceptions_with_code_and_text(ts: Any, sdk: Any, make_table:
     failed = (403, "OTSConditionCheckFail", "Condition check failed.")
     expected = ts.Condition(ts.RowExistenceExpectation.EXPECT_EXIST)
     assert refused(ts, lambda: sdk.put_row(table, ts.Row(key, []), expected)) == failed
-
-
-@pytest.mark.parametrize("wrong", ["key", "secret", "instance"])
-def test_a_wrong_credential_is_refused(ts: Any, sdk: Any, server: Any, wrong: str) -> None:
-    given = [server.access_key_id, server.access_key_secret, server.instance]
-    given[["key", "secret", "instance"].index(wrong)] += "x"
-    stranger = ts.OTSClient(server.endpoint, *given)
-    status, code, _ = refused(ts, stranger.list_table)
-    stranger.connection.pool.clear()
-    assert (status, code) == (403, "OTSAuthFailed")
