@@ -25,7 +25,10 @@ from tests.simulation.program import (
 )
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 36
+SEEDS = 12
+"""Seeds of each kind in every run of the tests, and in each of the blocks that follow them."""
+LATER_BLOCKS = 2
+"""Blocks of each kind that only ``make test-all`` runs as well."""
 KINDS = (
     0,
     SHORT_READS_FROM,
@@ -59,7 +62,17 @@ def test_one_seed_is_one_run_in_every_process(kind: int) -> None:
     assert told[0] == told[1]
 
 
-@pytest.mark.parametrize("first", [FIRST + kind for kind in KINDS])
+def blocks() -> list[object]:
+    """Return the first seed of each block."""
+    later = [
+        pytest.param(FIRST + kind + SEEDS * block, marks=pytest.mark.slow)
+        for kind in KINDS
+        for block in range(1, LATER_BLOCKS + 1)
+    ]
+    return [*(FIRST + kind for kind in KINDS), *later]
+
+
+@pytest.mark.parametrize("first", blocks())
 def test_no_seed_breaks_an_invariant(first: int) -> None:
     assert f"{SEEDS} runs" in ran(SEEDS, jobs=2, hash_seed="random", first=first)
 
