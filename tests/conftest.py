@@ -27,6 +27,16 @@ settings.load_profile("rowtide")
 # not about that give it more than the default.
 os.environ.setdefault("ROWTIDE_LEASE_MS", "6000")
 
+SLOW_S_MAX = 3 * 3600
+"""The time-out of a test marked slow. All others have the one of pyproject.toml."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that are marked slow their own time-out."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_S_MAX))
+
 
 @pytest.fixture(scope="session")
 def cache_dir() -> Path:

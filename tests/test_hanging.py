@@ -1,0 +1,45 @@
+"""A test that hangs ends, shows where it stood, and fails alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HANGING = """
+import asyncio
+import time
+
+async def test_a_coroutine_that_hangs():
+    await asyncio.sleep(600)
+
+def test_a_call_that_hangs():
+    time.sleep(600)
+
+def test_what_does_not_hang():
+    pass
+"""
+ENDS_S_MAX = 60.0
+CASES = {"one process": (), "processes of pytest-xdist": ("-n", "1")}
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES.keys())
+def test_a_test_that_hangs_ends_and_shows_where_it_stood(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    file = tmp_path / "test_hanging_ones.py"
+    file.write_text(HANGING)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+    command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), str(file)]
+    command += ["-o", "timeout=1", "-o", "faulthandler_timeout=0.5"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=ENDS_S_MAX, check=False
+    )
+    assert done.returncode == 1
+    assert "asyncio/base_events.py" in done.stderr, "no stack of the coroutine's loop"
+    if options:  # Each process that ends is replaced, and the others' tests go on.
+        assert "in test_a_call_that_hangs" in done.stderr
+        assert "2 failed, 1 passed" in done.stdout
