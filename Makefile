@@ -22,21 +22,33 @@ TEST := $(VENV)/.test
 # borrows the installed dependencies of .venv by a plain path, so that .venv's link to the source
 # tree does not follow.
 WHEEL := build/wheel
-PYTEST = cd $(WHEEL)/empty && ../venv/bin/python -m pytest -q -rs -c $(CURDIR)/pyproject.toml \
+PYTEST := $(CURDIR)/$(WHEEL)/venv/bin/python -m pytest -q -rs -c $(CURDIR)/pyproject.toml \
 	--rootdir $(CURDIR) -p no:cacheprovider
-# Three parts: tests without a server, on all processors; tests of one server, two files at once,
-# each with servers of its own; and tests that kill, count or time servers, one after another.
 # -rs prints why a test was skipped: a missing tool must not pass for a check that was made.
 SERVER := kafka or system
 SHARED := $(addprefix $(CURDIR)/tests/,api changes cli conformance connectors model)
-PARTS = parts=0; \
-	(SECONDS=0; $(PYTEST) -n auto -m "$(1)not ($(SERVER))" $(CURDIR)/tests; \
-		code=$$?; echo "part 1, without servers: $$SECONDS s"; exit $$code) || parts=1; \
-	(SECONDS=0; $(PYTEST) -n 2 --dist loadfile -m "$(1)($(SERVER))" $(SHARED); \
-		code=$$?; echo "part 2, one server: $$SECONDS s"; exit $$code) || parts=1; \
-	(SECONDS=0; $(PYTEST) -m "$(1)($(SERVER))" $(addprefix --ignore ,$(SHARED)) $(CURDIR)/tests; \
-		code=$$?; echo "part 3, several servers and faults: $$SECONDS s"; exit $$code) || parts=1; \
-	exit $$parts
+# Tests in these folders run on a local log, and with ROWTIDE_TEST_LOG=kafka on Kafka.
+EITHER := $(addprefix $(CURDIR)/tests/,api cli conformance connectors model)
+# tests/support/parts.py tells what each part took, and which part grew.
+TIMED := $(BIN)/python -m tests.support.parts
+PART := $(TIMED) run --in $(WHEEL)/empty
+# Three parts: tests without a server, on all processors; tests of one server, two files at once,
+# each with servers of its own; and tests that kill, count or time servers. These mostly wait, so
+# three run at once on two processors, except those that share servers (marked xdist_group).
+# $(1) chooses tests, $(2) is what else is run.
+define SUITE
+@$(TIMED) begin
+@$(TIMED) run "checks and wheel" -- $(MAKE) --no-print-directory format-check lint types wheel
+@parts=0; \
+	$(PART) "without servers" -- $(PYTEST) -n auto -m "$(1)not ($(SERVER))" $(CURDIR)/tests || parts=1; \
+	$(PART) "one server" -- $(PYTEST) -n 2 --dist loadfile -m "$(1)($(SERVER))" $(SHARED) || parts=1; \
+	$(PART) "several servers and faults" -- $(PYTEST) -n 3 --dist loadgroup -m "$(1)($(SERVER))" \
+		$(addprefix --ignore ,$(SHARED)) $(CURDIR)/tests || parts=1; \
+	$(2) \
+	$(TIMED) report; exit $$parts
+endef
+ON_KAFKA = $(PART) "one server, on Kafka" -- env ROWTIDE_TEST_LOG=kafka \
+	$(PYTEST) -n 2 --dist loadfile -m "not slow and ($(SERVER))" $(EITHER) || parts=1;
 
 demo: $(DEMO) ## Load a month's flights, follow the stream, compare (ROWS=all: a whole year, ONCE=1: stop at the end)
 	ROWS=$(ROWS) ONCE=$(ONCE) $(BIN)/python -m demo.flights
@@ -44,13 +56,13 @@ demo: $(DEMO) ## Load a month's flights, follow the stream, compare (ROWS=all: a
 demo-replication: $(REPLICATION) ## MariaDB to a search index, an analytics file, another MariaDB; everything is killed; compare
 	ROWS=$(ROWS) CHANGES=$(CHANGES) $(BIN)/python -m demo.replication
 
-test: format-check lint types wheel ## The gate: format, lint, types, then all tests on the built wheel
-	$(call PARTS,not slow and )
+test: $(TEST) ## The gate: format, lint, types, then all tests on the built wheel
+	$(call SUITE,not slow and ,)
 
-test-all: format-check lint types wheel ## The gate with the long fault and property runs
-	$(call PARTS,)
+test-all: $(TEST) ## The gate with the long fault and property runs, and API tests on Kafka, too
+	$(call SUITE,,$(ON_KAFKA))
 
-quick: lint types ## An answer in two minutes: lint, types, tests that start no server, no simulation
+quick: lint types ## An answer in 90 seconds: lint, types, tests that start no server, no simulation
 	$(BIN)/python -m pytest -q -n auto -m "not slow and not ($(SERVER))" --ignore tests/simulation
 
 wheel: $(TEST)

@@ -20,7 +20,8 @@ from tests.histories.linearizable import linearizable
 from tests.histories.operation import Operation, to_json
 from tests.histories.test_linearizable import read_scenario, scenarios, spoilt
 
-pytestmark = pytest.mark.system
+# Its tests share a program that is built once: they stay in one process.
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("porcupine")]
 
 COUNT = 400
 

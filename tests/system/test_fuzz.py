@@ -30,7 +30,8 @@ from rowtide.core.wire import ots_pb2 as pb
 from tests.system.load import TABLE, create_table
 from tests.system.server import Server
 
-pytestmark = [pytest.mark.kafka, pytest.mark.system]
+# Its tests share a server: they stay in one process.
+pytestmark = [pytest.mark.kafka, pytest.mark.system, pytest.mark.xdist_group("fuzz")]
 
 OPERATIONS = [
     *("CreateTable", "ListTable", "DescribeTable", "UpdateTable", "DeleteTable"),

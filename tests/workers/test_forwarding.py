@@ -36,7 +36,8 @@ from tests.api.calls import (
 )
 from tests.workers.conftest import Retrying, Workers, repeated
 
-pytestmark = pytest.mark.system
+# Its tests share three workers: they stay in one process.
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("forwarding")]
 
 
 TABLES = [f"t{number}" for number in range(6)]
