@@ -11,6 +11,7 @@ from rowtide.cli.wire_row import Put
 from rowtide.core.wire import ots_pb2 as pb
 from tests.api.calls import OK, ask, key, put, refusal, shown, stored
 from tests.api.conftest import MakeTable
+from tests.support.tables import create_request
 
 pytestmark = pytest.mark.system
 
@@ -32,14 +33,7 @@ def many(count: int, first: int = 0) -> list[tuple[str, Any]]:
 
 
 def create(name: str, columns: list[tuple[str, Any]]) -> pb.CreateTableRequest:
-    return pb.CreateTableRequest(
-        table_meta=pb.TableMeta(
-            table_name=name,
-            primary_key=[pb.PrimaryKeySchema(name="PK1", type=pb.STRING)],
-            defined_column=schema(columns),
-        ),
-        reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
-    )
+    return create_request(name, [("PK1", pb.STRING)], defined=columns)
 
 
 def add(table: str, columns: list[tuple[str, Any]]) -> pb.AddDefinedColumnRequest:

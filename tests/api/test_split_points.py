@@ -9,11 +9,11 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Key, encoded
-from rowtide.core import variant
 from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from tests.api.calls import INF_MAX, INF_MIN, ask, get_range, key, put, puts, refusal, rows, units
 from tests.api.conftest import MakeTable
+from tests.support.tables import create_request
 
 pytestmark = pytest.mark.system
 
@@ -89,16 +89,7 @@ def test_a_limit_of_cuts_makes_larger_parts(client: Client, filled: str) -> None
 
 
 def test_a_table_in_several_shards_names_the_owner_of_each_part(client: Client) -> None:
-    edges = [variant.V_INF_MIN, *(variant.encode(t) for t in ("c", "e", "g")), variant.V_INF_MAX]
-    request = pb.CreateTableRequest(
-        table_meta=pb.TableMeta(
-            table_name="in_four_shards",
-            primary_key=[pb.PrimaryKeySchema(name="PK1", type=pb.STRING)],
-        ),
-        reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
-        partitions=[pb.PartitionRange(begin=begin, end=end) for begin, end in pairwise(edges)],
-    )
-    ask(client, request)
+    ask(client, create_request("in_four_shards", [("PK1", pb.STRING)], cuts="ceg"))
     try:
         assert points(ask(client, splits("in_four_shards"))) == []
         for letter in "abcdefgh":

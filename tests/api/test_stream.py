@@ -10,7 +10,7 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Change, Delete, Increment, Put, Special, change_of
-from rowtide.core import plainbuffer, variant
+from rowtide.core import plainbuffer
 from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.wire import ots_pb2 as pb
 from tests.api.calls import (
@@ -27,6 +27,7 @@ from tests.api.calls import (
     update,
 )
 from tests.api.conftest import MakeTable
+from tests.support.tables import create_request
 
 pytestmark = pytest.mark.system
 
@@ -458,17 +459,10 @@ def _fields(message: pb.GetShardIteratorRequest) -> dict[str, str]:
 
 
 def test_shards_are_paged(client: Client) -> None:
-    request = pb.CreateTableRequest(
-        table_options=pb.TableOptions(max_versions=1),
-        stream_spec=enabled(),
-        reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
+    ask(
+        client,
+        create_request("paged", [("PK1", pb.INTEGER)], cuts=range(4), stream_spec=enabled()),
     )
-    request.table_meta.table_name = "paged"
-    request.table_meta.primary_key.add(name="PK1", type=pb.INTEGER)
-    bounds = [variant.V_INF_MIN, *(variant.encode(n) for n in range(4)), variant.V_INF_MAX]
-    for begin, end in pairwise(bounds):
-        request.partitions.add(begin=begin, end=end)
-    ask(client, request)
     stream_id = described(client, "paged").stream_id
     whole = ask(client, pb.DescribeStreamRequest(stream_id=stream_id))
     found: list[str] = []

@@ -14,6 +14,7 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.api.calls import OK, refusal
 from tests.support.servers import serving
+from tests.support.tables import create_request
 
 pytestmark = pytest.mark.system
 
@@ -43,12 +44,7 @@ def other(client: Client, ready: Ready) -> Iterator[Client]:
 
 
 def create(name: str) -> pb.CreateTableRequest:
-    return pb.CreateTableRequest(
-        table_meta=pb.TableMeta(
-            table_name=name, primary_key=[pb.PrimaryKeySchema(name="pk", type=pb.STRING)]
-        ),
-        reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
-    )
+    return create_request(name, [("pk", pb.STRING)])
 
 
 def test_a_burst_is_taken_and_then_ten_a_second(client: Client, other: Client) -> None:

@@ -33,6 +33,7 @@ from tests.api.calls import (
 )
 from tests.api.conftest import MakeTable
 from tests.api.test_stream import Follower, enabled
+from tests.support.tables import create_request
 
 pytestmark = pytest.mark.system
 
@@ -314,17 +315,7 @@ def test_a_start_on_no_table_is_refused(client: Client) -> None:
 
 def test_a_table_may_disallow_transactions(client: Client) -> None:
     name = "no_transactions"
-    meta = pb.TableMeta(table_name=name)
-    meta.primary_key.add(name="PK1", type=pb.STRING)
-    ask(
-        client,
-        pb.CreateTableRequest(
-            table_meta=meta,
-            reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit()),
-            table_options=pb.TableOptions(time_to_live=-1, max_versions=1),
-            enable_local_txn=False,
-        ),
-    )
+    ask(client, create_request(name, [("PK1", pb.STRING)], enable_local_txn=False))
     try:
         assert refusal(client, start_request(name, "a")) == (
             "400 OTSParameterInvalid Try to call method using explicit transaction on "
@@ -336,13 +327,7 @@ def test_a_table_may_disallow_transactions(client: Client) -> None:
 
 def test_a_dropped_table_ends_its_transactions(client: Client, make_table: MakeTable) -> None:
     name = "dropped_under_a_transaction"
-    meta = pb.TableMeta(table_name=name)
-    meta.primary_key.add(name="PK1", type=pb.STRING)
-    request = pb.CreateTableRequest(
-        table_meta=meta,
-        reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit()),
-        table_options=pb.TableOptions(time_to_live=-1, max_versions=1),
-    )
+    request = create_request(name, [("PK1", pb.STRING)])
     ask(client, request)
     transaction_id = start(client, name)
     ask(client, put(name, key("a"), puts(v=1), transaction_id=transaction_id))

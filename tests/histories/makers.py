@@ -20,6 +20,7 @@ from tests.histories.client import NoAnswer, NotSent, WorkerClient
 from tests.histories.linearizable import Undecided, by_key, unexplained
 from tests.histories.load import UNAVAILABLE
 from tests.histories.operation import Kind, Operation, Told, to_json
+from tests.support.tables import create_request
 
 __all__ = ["Makers", "judge_names"]
 
@@ -138,12 +139,7 @@ def _request(one: Operation) -> tuple[str, bytes]:
         change = pb.UpdateTableRequest(table_name=one.key, table_options=options)
         return "UpdateTable", change.SerializeToString()
     options.time_to_live = -1
-    key = pb.PrimaryKeySchema(name="name", type=pb.STRING)
-    made = pb.CreateTableRequest(
-        table_meta=pb.TableMeta(table_name=one.key, primary_key=[key]),
-        table_options=options,
-        reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
-    )
+    made = create_request(one.key, [("name", pb.STRING)], table_options=options)
     return "CreateTable", made.SerializeToString()
 
 

@@ -7,12 +7,11 @@ over a partition key reads all its rows, in one shard.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from rowtide.cli.wire_row import Change, Increment, Key, Put, Special, encoded, row_of
 from rowtide.core import plainbuffer, variant
 from rowtide.core.wire import ots_pb2 as pb
 from tests.histories.operation import Kind, Operation, Row
+from tests.support import tables
 
 __all__ = [
     "ROWS",
@@ -39,18 +38,11 @@ _NEWEST = pb.ReturnContent(return_type=pb.RT_AFTER_MODIFY, return_column_names=[
 
 def create_request() -> pb.CreateTableRequest:
     """Return the request that makes the table, with a stream."""
-    points = [b"\x09", *(variant.encode(letter) for letter in SHARDS[1:]), b"\x0a"]
-    return pb.CreateTableRequest(
-        table_meta=pb.TableMeta(
-            table_name=TABLE,
-            primary_key=[
-                pb.PrimaryKeySchema(name="name", type=pb.STRING),
-                pb.PrimaryKeySchema(name="row", type=pb.INTEGER),
-            ],
-        ),
+    return tables.create_request(
+        TABLE,
+        [("name", pb.STRING), ("row", pb.INTEGER)],
+        cuts=SHARDS[1:],
         table_options=pb.TableOptions(max_versions=1, time_to_live=-1),
-        reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
-        partitions=[pb.PartitionRange(begin=low, end=high) for low, high in pairwise(points)],
         stream_spec=pb.StreamSpecification(enable_stream=True, expiration_time=24),
     )
 
