@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -31,12 +30,13 @@ from tests.api.calls import (
     stored,
     update,
 )
+from tests.support.indexes import until_followed
+from tests.support.tables import create_request
 
 pytestmark = pytest.mark.system
 
 LOCAL, GLOBAL = pb.IT_LOCAL_INDEX, pb.IT_GLOBAL_INDEX
 KINDS = pytest.mark.parametrize("kind", [LOCAL, GLOBAL], ids=["local", "global"])
-FOLLOWED_S_MAX = 30.0
 INVALID = "400 OTSParameterInvalid "
 _numbers = count()
 
@@ -50,25 +50,14 @@ class Indexed:
         ask(client, self.request(*indexes, **fields))
 
     def request(self, *indexes: pb.IndexMeta, **fields: Any) -> pb.CreateTableRequest:
-        return pb.CreateTableRequest(
-            table_meta=pb.TableMeta(
-                table_name=self.name,
-                primary_key=[
-                    pb.PrimaryKeySchema(name="PK1", type=pb.STRING),
-                    pb.PrimaryKeySchema(name="PK2", type=pb.INTEGER),
-                ],
-                defined_column=[
-                    pb.DefinedColumnSchema(name="n", type=pb.DCT_INTEGER),
-                    pb.DefinedColumnSchema(name="s", type=pb.DCT_STRING),
-                    pb.DefinedColumnSchema(name="b", type=pb.DCT_BLOB),
-                    pb.DefinedColumnSchema(name="d", type=pb.DCT_DOUBLE),
-                ],
-            ),
-            reserved_throughput=pb.ReservedThroughput(
-                capacity_unit=pb.CapacityUnit(read=0, write=0)
-            ),
-            index_metas=indexes,
-            **{"table_options": pb.TableOptions(max_versions=1, time_to_live=-1), **fields},
+        options = pb.TableOptions(max_versions=1, time_to_live=-1)
+        return create_request(
+            self.name,
+            defined=[
+                *(("n", pb.DCT_INTEGER), ("s", pb.DCT_STRING)),
+                *(("b", pb.DCT_BLOB), ("d", pb.DCT_DOUBLE)),
+            ],
+            **{"index_metas": indexes, "table_options": options, **fields},
         )
 
     def put(self, first: str, second: int, **values: Any) -> None:
@@ -126,13 +115,8 @@ def read(client: Client, index: pb.IndexMeta) -> list[dict[str, Any]]:
 
 def settled(client: Client, index: pb.IndexMeta, main: str) -> list[dict[str, Any]]:
     """Return an index's rows once it is behind nothing and has every row."""
-    until = time.monotonic() + FOLLOWED_S_MAX
-    while True:
-        told = client.call_json("RowtideListIndexes", {"table": main})["indexes"]
-        (found,) = [i for i in told if i["name"] == index.name]
-        if found["behind"] == 0 and found["phase"] == "following":
-            return read(client, index)
-        assert time.monotonic() < until, f"not settled in {FOLLOWED_S_MAX} s: {found}"
+    until_followed(client, main, index.name)
+    return read(client, index)
 
 
 @pytest.fixture(params=[LOCAL, GLOBAL], ids=["local", "global"])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,13 +29,14 @@ from tests.api.calls import (
     update,
 )
 from tests.api.conftest import KEY, MakeTable
+from tests.support.indexes import until_followed
+from tests.support.waiting import until
 from tests.workers.conftest import Retrying
 
 pytestmark = pytest.mark.system
 
 STREAM = pb.StreamSpecification(enable_stream=True, expiration_time=24)
 DEFINED = pb.DefinedColumnSchema(name="n", type=pb.DCT_INTEGER)
-FOLLOWED_S_MAX = 30.0
 NAMES = [f"{letter}{number}" for letter in "abcdefgh" for number in range(5)]
 
 
@@ -302,21 +303,13 @@ def test_indexes_follow_a_table_through_its_splits_and_merges(
     merge(admin, table, middle, right)
     write_all(admin, table, 3)
     assert _indexed(admin, f"{table}_near", ("PK1", "n", "PK2")) == [3] * len(NAMES)
-    until = time.monotonic() + FOLLOWED_S_MAX
-    while _indexed(admin, f"{table}_far", ("n", "PK1", "PK2")) != [3] * len(NAMES):
-        assert time.monotonic() < until, "the index does not follow"
-        time.sleep(0.05)  # A global index follows.
+    far = functools.partial(_indexed, admin, f"{table}_far", ("n", "PK1", "PK2"))
+    until(lambda: far() == [3] * len(NAMES), far)
 
 
 def _built(client: Client, table: str) -> None:
     """Return once both indexes have all rows: until then no shard may be split."""
-    until = time.monotonic() + FOLLOWED_S_MAX
-    while True:
-        told = client.call_json("RowtideListIndexes", {"table": table})["indexes"]
-        if all(index["phase"] == "following" for index in told):
-            return
-        assert time.monotonic() < until, told
-        time.sleep(0.05)
+    until_followed(client, table)
 
 
 def _indexed(client: Client, index: str, names: tuple[str, ...]) -> list[int]:

@@ -13,6 +13,7 @@ from rowtide.stream.changes.leases import TableLeases
 from rowtide.stream.changes.source import ChangeSource
 from rowtide.stream.changes.start import Begin
 from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
+from tests.support.waiting import until_async
 
 __all__ = ["SETTINGS", "Delivered", "Readers"]
 
@@ -125,14 +126,14 @@ class Readers:
 
     async def until(self, holds: Callable[[], bool], *, s_max: float = 60.0) -> None:
         """Return once something holds; fail where it does not in time."""
-        async with asyncio.timeout(s_max):
-            while True:
-                for _, task in self.running:
-                    if task.done():
-                        task.result()
-                await asyncio.sleep(LOOK_S)
-                if holds():
-                    return
+        await asyncio.sleep(LOOK_S)
+        await until_async(holds, s_max=s_max, poll_s=LOOK_S, meanwhile=self._raise)
+
+    def _raise(self) -> None:
+        """Raise what a reader failed with."""
+        for _, task in self.running:
+            if task.done():
+                task.result()
 
 
 async def ended(task: asyncio.Task[None]) -> None:

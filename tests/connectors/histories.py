@@ -34,7 +34,8 @@ from rowtide.core.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.variant import Scalar
 from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
-from tests.connectors.processes import ConnectorProcesses, declare, lag_of, rewind, until, yaml_of
+from tests.connectors.processes import ConnectorProcesses, declare, lag_of, rewind, yaml_of
+from tests.support.waiting import until
 from tests.workers.conftest import UNAVAILABLE, Retrying
 
 __all__ = ["Columns", "History", "check_history"]

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from rowtide.cli.main import main
 from tests.connectors.parked_source_rows import LARGE, Told
-from tests.connectors.processes import until
+from tests.support.waiting import until
 
 __all__ = ["SECRET", "columns_of", "tell_masked"]
 

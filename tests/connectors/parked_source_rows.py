@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rowtide.cli.client import Client, ServerError
-from tests.connectors.processes import ConnectorProcesses, until
+from tests.connectors.processes import ConnectorProcesses
 from tests.connectors.runtime.conftest import Run
+from tests.support.waiting import until
 
 __all__ = ["LARGE", "Told", "tell"]
 

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.leases import TableLeases
 from rowtide.stream.changes.start import Begin
 
-__all__ = ["ROOT", "ConnectorProcesses", "declare", "lag_of", "rewind", "until", "yaml_of"]
+__all__ = ["ROOT", "ConnectorProcesses", "declare", "lag_of", "rewind", "yaml_of"]
 
 ROOT = Path(__file__).resolve().parents[2]
 STOP_S_MAX = 30.0
@@ -116,16 +115,6 @@ def rewind(server: Ready, name: str, to: Begin) -> None:
             await begin_again(Place(endpoint, os.environ, ""), declared.declaration, to)
 
     asyncio.run(rewound())
-
-
-def until(
-    holds: Callable[[], bool], *, s_max: float = 60.0, told: Callable[[], object] = str
-) -> None:
-    """Return once something holds; fail with what is told where it does not in time."""
-    end = time.monotonic() + s_max
-    while not holds():
-        assert time.monotonic() < end, told()
-        time.sleep(LOOK_S)  # There is nothing to wait on from outside.
 
 
 def yaml_of(name: str, document: Mapping[str, object]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
@@ -18,6 +17,7 @@ from rowtide.core.variant import Scalar
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors.memory_target import Crash, MemoryTarget
+from tests.support.waiting import until_async
 
 __all__ = [
     "WAIT_S",
@@ -63,10 +63,7 @@ class RunningSource:
 
     async def until(self, true: Callable[[], bool], what: str) -> None:
         """Wait until something is so."""
-        deadline_s = time.monotonic() + WAIT_S
-        while not true():
-            assert time.monotonic() < deadline_s, f"not in {WAIT_S:.0f} s: {what}"
-            await asyncio.sleep(LOOK_S)
+        await until_async(true, what, s_max=WAIT_S, poll_s=LOOK_S)
 
     async def copy_again(self, table: str, *key: Scalar) -> bool:
         """Have one row copied again; return False where the source did not run, or crashed."""

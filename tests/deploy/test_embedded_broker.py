@@ -9,8 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from rowtide.deploy.kafka.errors import BrokerFailed, DirectoryInUse, PortTaken
 from rowtide.deploy.kafka.orphan import find_broker
 from rowtide.deploy.kafka.probe import answers
 from rowtide.deploy.kafka.supervision import BrokerBack, BrokerEnded, BrokerEvent, supervise
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -66,13 +66,6 @@ async def read(bootstrap: str, count: int) -> list[bytes]:
         consumer.assign([ONE_PARTITION])
         async with asyncio.timeout(30):
             return [(await consumer.getone()).value for _ in range(count)]
-
-
-def wait_until(true: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_started_broker_answers_the_kafka_protocol(broker: str) -> None:
@@ -151,7 +144,8 @@ def test_stop_ends_a_start_that_is_under_way(config: EmbeddedConfig) -> None:
 
     thread = threading.Thread(target=start)
     thread.start()
-    wait_until(lambda: find_broker(config.data_dir.resolve() / "server.properties") is not None)
+    properties = config.data_dir.resolve() / "server.properties"
+    until(lambda: find_broker(properties) is not None, poll_s=0.01)
     broker.stop()
     thread.join()
     assert [str(failure) for failure in failures] == ["stopped while starting"]
@@ -222,7 +216,7 @@ def test_a_broker_does_not_outlive_an_owner_that_is_killed(
     assert owner.stdout is not None
     assert owner.stdout.readline()
     owner.kill()
-    wait_until(lambda: find_broker(config.data_dir.resolve() / "server.properties") is None)
+    until(lambda: find_broker(config.data_dir.resolve() / "server.properties") is None)
 
 
 def watchdog_of(broker_pid: int) -> int:

@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from demo.servers.server import is_gone
 from rowtide.deploy.kafka.tether import TetheredProcess
+from tests.support.waiting import until
 
 OWNER = """
 import signal, sys
@@ -24,10 +24,7 @@ signal.pause()
 
 
 def wait_for_end(pid: int, timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_gone(pid):
-        assert time.monotonic() < deadline, f"pid {pid} is still alive"
-        time.sleep(0.01)
+    until(lambda: is_gone(pid), f"pid {pid} has ended", s_max=timeout_s)
 
 
 def test_a_child_does_not_outlive_an_owner_that_is_killed(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ of its table. So its rows are known at every moment: those that the table had as
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 from rowtide.core import record
@@ -20,6 +19,7 @@ from tests.simulation.index_rows import index_rows_in, index_rows_of
 from tests.simulation.row_model import TableModel
 from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import ANYWHERE, KEPT
+from tests.support.waiting import until_async
 
 __all__ = ["AGAIN", "check_followed", "check_index", "until_followed"]
 
@@ -31,12 +31,12 @@ FOLLOWED_S = 120.0
 
 async def until_followed(worker: SimulatedWorker) -> None:
     """Wait until every global index has followed every log of its table to its end."""
-    try:
-        async with asyncio.timeout(FOLLOWED_S):
-            while behind := _behind(worker):  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(f"{worker.address} does not follow: {behind}") from None
+    await until_async(
+        lambda: not _behind(worker),
+        lambda: f"{worker.address} does not follow: {_behind(worker)}",
+        s_max=FOLLOWED_S,
+        poll_s=0.1,
+    )
 
 
 def _behind(worker: SimulatedWorker) -> list[str]:

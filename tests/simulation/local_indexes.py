@@ -6,7 +6,6 @@ some of them, but it has none that the table has not.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 from rowtide.core import variant
@@ -18,6 +17,7 @@ from tests.simulation.index_rows import index_rows_in, index_rows_of
 from tests.simulation.row_model import Columns
 from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import INSTANCE, PLAIN
+from tests.support.waiting import until_async
 
 __all__ = ["NEAR", "check_local", "local_indexes", "until_built"]
 
@@ -29,12 +29,12 @@ BUILT_S = 120.0
 
 async def until_built(worker: SimulatedWorker) -> None:
     """Wait until no local index is being built."""
-    try:
-        async with asyncio.timeout(BUILT_S):
-            while any(i.building for i in local_indexes(worker.catalog, PLAIN)):  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(f"{worker.address} builds an index for ever") from None
+    await until_async(
+        lambda: not any(i.building for i in local_indexes(worker.catalog, PLAIN)),
+        f"{worker.address} has built its indexes",
+        s_max=BUILT_S,
+        poll_s=0.1,
+    )
 
 
 def local_indexes(catalog: Catalog, name: str) -> list[Index]:

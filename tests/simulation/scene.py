@@ -27,7 +27,6 @@ ROW = Place(PLAIN, "a")
 SHARD = "s1"
 """Where the row is."""
 LOOK_S = 0.01
-SOON_S = 60.0
 
 
 class Scene:
@@ -59,10 +58,7 @@ class Scene:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait, holding the invariants all the time."""
-        async with asyncio.timeout(SOON_S):
-            while not holds():
-                self.world.check()
-                await asyncio.sleep(LOOK_S)
+        await self.world.until(holds)
 
     async def watch(self, seconds: float) -> None:
         """Let time pass, holding the invariants all the time."""

@@ -25,6 +25,7 @@ from tests.simulation.row_model import MARK
 from tests.simulation.tables import PLAIN, Place
 from tests.simulation.test_reshaping import until
 from tests.simulation.world import World
+from tests.support.waiting import until_async
 
 
 class Late:
@@ -56,12 +57,12 @@ async def fails() -> None:
 async def flushed_in_part(world: World) -> ShardOwner:
     """Return what arrives at slot 0: all of it was folded, and less was flushed."""
 
+    def write() -> None:
+        for name in "ab":
+            world.clients.write(world.live()[1], Place(PLAIN, name), world.chance)
+
     async def written_until(holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not holds():
-                for name in "ab":
-                    world.clients.write(world.live()[1], Place(PLAIN, name), world.chance)
-                await asyncio.sleep(0.005)
+        await until_async(holds, poll_s=0.005, meanwhile=write)
 
     world.network.read_bytes_max = 1
     world.move(0, 0, 0)  # Of slot 1, to slot 0.

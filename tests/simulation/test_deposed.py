@@ -6,7 +6,6 @@ A is worker 0, B worker 1. Each story ends as every run of the simulation does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -57,30 +56,25 @@ def test_a_slot_does_not_open_by_a_catalog_of_before() -> None:
     below the place up to which the log was trimmed."""
 
     async def program(world: World) -> None:
-        async def until(holds: Callable[[], bool]) -> None:
-            async with asyncio.timeout(60):
-                while not holds():
-                    world.check()
-                    await asyncio.sleep(0.01)
-
         world.shared.group.tell_s_max = 0.01
         await world.begin()
         first, second, third = world.live()
         world.shared.group.divide({0: first.address, 1: third.address})
-        await until(lambda: 1 in third.roster.slots and third.roster.slots[1].opened.is_set())
-        await until(lambda: "s2" in served(first))
+        await world.until(lambda: 1 in third.roster.slots and third.roster.slots[1].opened.is_set())
+        await world.until(lambda: "s2" in served(first))
         for name in "def":
             world.clients.write(first, Place(PLAIN, name), world.chance)
         await asyncio.sleep(1)
         world.depose(B, CATALOG, 0, LONG_MS)
         world.move(0, 1, 1)
-        await until(lambda: "s11" in served(third))
+        await world.until(lambda: "s11" in served(third))
         world.flush(C)
         await asyncio.sleep(1)
         world.trim(C)
         await asyncio.sleep(1)
         world.shared.group.divide({0: first.address, 1: second.address})
-        await until(lambda: 1 in second.roster.slots and second.roster.slots[1].opened.is_set())
+        slots = second.roster.slots
+        await world.until(lambda: 1 in slots and slots[1].opened.is_set())
         await asyncio.sleep(3)
         world.compact(10)
         await world.settle()

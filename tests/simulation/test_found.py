@@ -33,6 +33,7 @@ from tests.simulation.scene import ROW, Scene, play
 from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import PLAIN, Place
 from tests.simulation.world import World
+from tests.support.waiting import until_async
 
 A, B = 0, 1
 
@@ -438,12 +439,12 @@ def test_what_a_life_of_the_slot_folded_of_a_copy_the_next_flushes_once_it_knows
 async def a_slot_that_lives_twice_while_a_copy_comes(world: World) -> None:
     """Flush in the second life before it has read what the first one folded, and after that."""
 
+    def write() -> None:
+        for name in "abc":
+            world.clients.write(world.live()[1], Place(PLAIN, name), world.chance)
+
     async def until(holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not holds():
-                for name in "abc":
-                    world.clients.write(world.live()[1], Place(PLAIN, name), world.chance)
-                await asyncio.sleep(0.005)
+        await until_async(holds, poll_s=0.005, meanwhile=write)
 
     async def fail() -> None:
         raise Unavailable("enough")
@@ -539,19 +540,13 @@ def test_what_a_former_owner_ends_as_the_next_one_opens_is_read_to_its_end() -> 
         return await read(self, offset, **how)
 
     async def program(world: World) -> None:
-        async def until(holds: Callable[[], bool]) -> None:
-            async with asyncio.timeout(60):
-                while not holds():
-                    world.check()
-                    await asyncio.sleep(0.01)
-
         world.shared.group.tell_s_max = 0.01
         await world.begin()
         catalogs, former = world.live()
         world.shared.group.divide({0: catalogs.address, 1: former.address})
-        await until(lambda: serves(former, "s1"))
+        await world.until(lambda: serves(former, "s1"))
         world.split(0, 0)
-        await until(lambda: serves(former, "s12"))
+        await world.until(lambda: serves(former, "s12"))
         for _ in range(10):
             for name in "abc":
                 world.clients.write(former, Place(PLAIN, name), world.chance)
@@ -563,14 +558,14 @@ def test_what_a_former_owner_ends_as_the_next_one_opens_is_read_to_its_end() -> 
 
         former.link.landing = landing
         world.split(0, 1)
-        await until(lambda: former.process.frozen)
+        await world.until(lambda: former.process.frozen)
         with patch.object(SimulatedLog, "read", late):
             world.shared.group.divide(dict.fromkeys((0, 1), catalogs.address))
-            await until(lambda: bool(reading))
+            await world.until(lambda: bool(reading))
             world.thaw(former)
-            await until(lambda: catalogs.catalog.shards["s12"][1].sealed_us > 0)
+            await world.until(lambda: catalogs.catalog.shards["s12"][1].sealed_us > 0)
             told.set()
-            await until(lambda: serves(catalogs, "s13"))
+            await world.until(lambda: serves(catalogs, "s13"))
             world.check()
         await world.settle()
 

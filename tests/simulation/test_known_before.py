@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -18,13 +17,6 @@ from tests.simulation.tables import PLAIN, Place
 from tests.simulation.world import World
 
 A, B = 0, 1
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait, at most a minute."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def divided(world: World) -> None:
@@ -64,13 +56,13 @@ def test_a_store_that_has_not_seen_a_copy_come_is_thrown_away_while_that_still_c
         [(_, owner)] = [found for found in [world.owner("s1")] if found]
         left.kept[kept] = next(value for _, value in owner.rows.scan(b"r", b"s"))
         world.move(0, 0, 0)  # Of slot 1, to slot 0.
-        await until(lambda: slot.received("s11") > 0)
+        await world.until(lambda: slot.received("s11") > 0)
         world.flush(0)
-        await until(lambda: slot.rows is not None and slot.rows.flushed("s11") > 0)
+        await world.until(lambda: slot.rows is not None and slot.rows.flushed("s11") > 0)
         world.shared.group.divide({0: third.address, 1: second.address})
-        await until(lambda: 0 in third.roster.slots and third.roster.slots[0].opened.is_set())
+        await world.until(lambda: 0 in third.roster.slots and third.roster.slots[0].opened.is_set())
         copied.set()
-        await until(lambda: world.owner("s11") is not None)
+        await world.until(lambda: world.owner("s11") is not None)
         rows = third.roster.slots[0].rows
         assert rows is not None
         assert rows.get(kept) is None
@@ -96,7 +88,7 @@ def test_a_row_deleted_while_it_was_copied_is_deleted_for_who_had_a_part_of_the_
         await scene.done(B)
         world.move(0, 0, 0)  # Of slot 1, to slot 0.
         slot = scene.worker(A).roster.slots[0]
-        await until(lambda: slot.received("s11") >= 1)
+        await world.until(lambda: slot.received("s11") >= 1)
         assert slot.rows is not None
         assert slot.rows.flushed("s11") < 0
         await scene.done(B, DELETE)
@@ -104,9 +96,9 @@ def test_a_row_deleted_while_it_was_copied_is_deleted_for_who_had_a_part_of_the_
         other = scene.worker(B)
         world.shared.group.divide({0: other.address, 1: other.address})
         slots = other.roster.slots
-        await until(lambda: 0 in slots and slots[0].received("s11") >= 1)
+        await world.until(lambda: 0 in slots and slots[0].received("s11") >= 1)
         deleted.set()
-        await until(lambda: world.owner("s11") is not None)
+        await world.until(lambda: world.owner("s11") is not None)
         for _ in range(3):
             world.flush(B)
             await scene.watch(1)
@@ -114,7 +106,9 @@ def test_a_row_deleted_while_it_was_copied_is_deleted_for_who_had_a_part_of_the_
         world.start(A)
         await scene.watch(1)
         world.shared.group.divide({0: scene.worker(A).address, 1: other.address})
-        await until(lambda: any(o.shard.shard_id == "s11" for o in scene.worker(A).open_shards()))
+        await world.until(
+            lambda: any(o.shard.shard_id == "s11" for o in scene.worker(A).open_shards())
+        )
         await scene.watch(1)
         await world.settle()
 

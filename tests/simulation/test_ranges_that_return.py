@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from unittest.mock import patch
 
 from rowtide.core import variant
@@ -36,30 +35,24 @@ def test_a_deleted_row_stays_away_where_a_former_shard_of_its_keys_is_read_later
         world.shared.group.divide({slot: w.address for slot, w in enumerate(world.live())})
         await asyncio.sleep(2)
 
-        async def until(holds: Callable[[], bool]) -> None:
-            async with asyncio.timeout(120):
-                while not holds():
-                    world.check()
-                    await asyncio.sleep(0.01)
-
         async def told(number: int, change: Change, mark: str | None) -> None:
             attempt = world.clients.ask(world.live()[number], GONE, change, mark)
-            await until(lambda: attempt.told is not None)
+            await world.until(lambda: attempt.told is not None, s_max=120)
             assert attempt.applied
 
         cells = [put_cell(MARK, variant.encode("old"), None)]
         await told(1, Change(PUT, GONE.key, cells, IGNORE), "old")
         world.move(0, 0, 0)
-        await until(lambda: world.owner("s11") is not None)
+        await world.until(lambda: world.owner("s11") is not None, s_max=120)
         await told(0, Change(DELETE, GONE.key, [], IGNORE), None)
         for _ in range(3):  # The second buries it.
             world.flush(0)
             await asyncio.sleep(1)
         world.move(0, 0, 1)
-        await until(lambda: world.owner("s12") is not None)
+        await world.until(lambda: world.owner("s12") is not None, s_max=120)
         with unanswering("s1", bounds=True) as away:
             world.kill(1, 0)
-            await until(lambda: world.owner("s12") is not None)
+            await world.until(lambda: world.owner("s12") is not None, s_max=120)
             await asyncio.sleep(1)
             slot = world.live()[0].roster.slots[1]
             assert "s1" in slot._reshapes.unread

@@ -53,6 +53,7 @@ from tests.simulation.tables import (
 )
 from tests.simulation.trace import Trace
 from tests.simulation.transactions import Transactions
+from tests.support.waiting import until_async
 
 __all__ = ["WHERE_DEPOSED", "World"]
 
@@ -518,6 +519,10 @@ class World:
     def check(self) -> None:
         """Hold the invariants that hold at every moment."""
         check_now(self.clients, self.live(), asyncio.get_running_loop().time())
+
+    async def until(self, holds: Callable[[], object], *, s_max: float = 60.0) -> None:
+        """Return once something holds, and check the invariants meanwhile."""
+        await until_async(holds, s_max=s_max, poll_s=0.01, meanwhile=self.check)
 
     async def settle(self) -> None:
         """End every fault, let each worker serve alone, and check the outcomes."""

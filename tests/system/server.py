@@ -20,6 +20,7 @@ from pathlib import Path
 from rowtide.cli.client import Client, NoAnswer, ServerError
 from rowtide.deploy.kafka.orphan import find_broker
 from rowtide.deploy.up import NotReady, Ready
+from tests.support.waiting import until
 
 __all__ = ["Server", "wait_until"]
 
@@ -155,10 +156,5 @@ class Server:
 
 def wait_until(true: Callable[[], bool], *, what: str, timeout_s: float = 60.0) -> float:
     """Return how many seconds it took until ``true``; an unreachable server is not yet."""
-    began = time.monotonic()
-    while True:
-        with contextlib.suppress(NoAnswer, ServerError, FileNotFoundError):
-            if true():
-                return time.monotonic() - began
-        assert time.monotonic() < began + timeout_s, f"not in {timeout_s:.0f} s: {what}"
-        time.sleep(POLL_S)
+    not_yet = (NoAnswer, ServerError, FileNotFoundError)
+    return until(true, what, s_max=timeout_s, poll_s=POLL_S, not_yet=not_yet)

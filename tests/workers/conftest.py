@@ -16,12 +16,12 @@ import pytest
 from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
 from rowtide.deploy.ports import free_ports, is_free
 from rowtide.deploy.up import Ready, Up
+from tests.support.waiting import until
 
 __all__ = ["Retrying", "Workers", "answered", "free_port", "repeated", "workers"]
 
 HOST = "127.0.0.1"
 SLOTS = 6
-SETTLED_S_MAX = 60.0
 SERVED_S_MAX = 60.0
 UNAVAILABLE = {"OTSPartitionUnavailable", "OTSServerBusy", "OTSServerUnavailable"}
 RETRIED = {*UNAVAILABLE, "OTSTimeout"}
@@ -116,10 +116,7 @@ class Workers:
 
     def settled(self) -> None:
         """Return once the slots are divided."""
-        until = time.monotonic() + SETTLED_S_MAX
-        while not self.divided():
-            assert time.monotonic() < until, f"slots are not divided in {SETTLED_S_MAX} s"
-            time.sleep(0.1)  # There is nothing to wait on from outside.
+        until(self.divided, "slots are divided")
 
 
 T = TypeVar("T")

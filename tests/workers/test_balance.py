@@ -14,6 +14,7 @@ import pytest
 from rowtide.cli.client import Client
 from tests.api.calls import ask, batch_write, key, put, puts
 from tests.api.test_reshape import all_rows, living, shards, split
+from tests.support.waiting import until
 from tests.workers.conftest import SERVED_S_MAX, Retrying, Workers, repeated
 from tests.workers.test_forwarding import create
 
@@ -73,10 +74,7 @@ def test_a_hot_shard_is_split_and_its_parts_spread(workers: Workers) -> None:
         writer = threading.Thread(target=write_on, args=(writing, stop, failures))
         writer.start()
         try:
-            until = time.monotonic() + SERVED_S_MAX
-            while not all(workers_of(clients)):
-                assert time.monotonic() < until, shards(clients[0], "moved")
-                time.sleep(0.5)  # There is nothing to wait on from outside.
+            until(lambda: all(workers_of(clients)), lambda: shards(clients[0], "moved"), poll_s=0.5)
         finally:
             stop.set()
             writer.join()

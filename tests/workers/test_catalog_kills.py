@@ -23,15 +23,16 @@ from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.config import KafkaConfig
 from rowtide.stream.logs.topics import TopicNames
 from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.support.waiting import until
 from tests.workers.conftest import UNAVAILABLE, Retrying, Workers, repeated
 from tests.workers.test_forwarding import create
-from tests.workers.test_operations import UNTIL_S_MAX, until
 
 pytestmark = pytest.mark.system
 
 TABLES = ["a", "b", "c"]
 KILLS = 3
 BETWEEN_S = 2.0
+UNTIL_S_MAX = 60.0
 ABSENT, PRESENT = "OTSObjectNotExist", "OTSObjectAlreadyExist"
 
 

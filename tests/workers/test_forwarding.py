@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.wire_row import Put
-from rowtide.core import variant
 from rowtide.core.wire import ots_pb2 as pb
 from tests.api.calls import (
     INF_MAX,
@@ -34,6 +31,8 @@ from tests.api.calls import (
     stored,
     update,
 )
+from tests.support.indexes import until_followed
+from tests.support.tables import create_request
 from tests.workers.conftest import Retrying, Workers, repeated
 
 # Its tests share three workers: they stay in one process.
@@ -45,21 +44,8 @@ CUTS = ["d", "h", "m", "q", "u"]
 
 
 def create(name: str, *cuts: str) -> pb.CreateTableRequest:
-    points = [b"\x09", *map(variant.encode, cuts), b"\x0a"]
-    return pb.CreateTableRequest(
-        table_meta=pb.TableMeta(
-            table_name=name,
-            primary_key=[
-                pb.PrimaryKeySchema(name="PK1", type=pb.STRING),
-                pb.PrimaryKeySchema(name="PK2", type=pb.INTEGER),
-            ],
-        ),
-        reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
-        partitions=[pb.PartitionRange(begin=low, end=high) for low, high in pairwise(points)]
-        if cuts
-        else [],
-        stream_spec=pb.StreamSpecification(enable_stream=True, expiration_time=24),
-    )
+    stream = pb.StreamSpecification(enable_stream=True, expiration_time=24)
+    return create_request(name, cuts=cuts, stream_spec=stream)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +189,7 @@ def test_an_index_follows_a_table_of_several_workers(client: Client, kind: Any) 
     made = pb.CreateIndexRequest(main_table_name=name, index_meta=meta, include_base_data=True)
     ask(client, made)
     ask(client, batch_write([(name, [put(name, key(x, 2), puts(n=100)) for x in letters])]))
-    followed(client, name)
+    until_followed(client, name)
     low, high = (key(*[end] * 3, names=keys) for end in (INF_MIN, INF_MAX))
     found = []
     while low:
@@ -214,16 +200,6 @@ def test_an_index_follows_a_table_of_several_workers(client: Client, kind: Any) 
     told = sorted((row["PK1"], row["PK2"], row["n"]) for row in found)
     wanted = [(letter, 1, n) for n, letter in enumerate(letters)]
     assert told == sorted(wanted + [(letter, 2, 100) for letter in letters])
-
-
-def followed(client: Client, table: str) -> None:
-    """Return once every index of a table is behind nothing."""
-    deadline = time.monotonic() + 60.0
-    while True:
-        told = client.call_json("RowtideListIndexes", {"table": table})["indexes"]
-        if all(index["behind"] == 0 and index["phase"] == "following" for index in told):
-            return
-        assert time.monotonic() < deadline, told
 
 
 def test_a_table_of_several_workers_is_cut_into_parts(client: Client) -> None:

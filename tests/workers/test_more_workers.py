@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,20 +11,11 @@ import pytest
 from rowtide.cli.client import Client, NoAnswer, ServerError
 from rowtide.deploy.up import Ready, Up
 from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.support.waiting import until
 from tests.workers.conftest import Retrying
 from tests.workers.test_forwarding import create
 
 pytestmark = pytest.mark.system
-
-WAIT_S_MAX = 60.0
-
-
-def until(attempt: Callable[[], bool]) -> None:
-    """Return once something has become true."""
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not attempt():
-        assert time.monotonic() < deadline, f"not within {WAIT_S_MAX} s"
-        time.sleep(0.1)  # Of another process there is nothing to wait on.
 
 
 def alive(pid: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,21 +16,12 @@ from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.config import KafkaConfig
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.changed_topics import change_topic
+from tests.support.waiting import until
 from tests.workers.conftest import SLOTS, Workers, repeated
 from tests.workers.test_forwarding import create
 from tests.workers.test_handover import LONG, TABLES, check_all, write_all
 
 pytestmark = pytest.mark.system
-
-UNTIL_S_MAX = 60.0
-
-
-def until(attempt: Callable[[], bool]) -> None:
-    """Return once something has become true of other processes."""
-    deadline = time.monotonic() + UNTIL_S_MAX
-    while not attempt():
-        assert time.monotonic() < deadline, f"not within {UNTIL_S_MAX} s"
-        time.sleep(0.1)  # There is nothing to wait on from outside.
 
 
 def slots(client: Client) -> list[dict[str, Any]]:

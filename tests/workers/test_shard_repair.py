@@ -18,10 +18,10 @@ from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.config import KafkaConfig
 from rowtide.stream.logs.topics import TopicNames, TopicSpec
 from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.support.waiting import until
 from tests.workers.conftest import SLOTS, Workers, repeated
 from tests.workers.test_forwarding import create
 from tests.workers.test_handover import LONG
-from tests.workers.test_operations import until
 
 pytestmark = pytest.mark.system
 

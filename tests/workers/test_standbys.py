@@ -6,7 +6,6 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -35,6 +34,7 @@ from tests.api.calls import (
 )
 from tests.api.test_reshape import living, merge, shards, split
 from tests.metric import metric
+from tests.support.waiting import until
 from tests.workers.conftest import SLOTS, Workers, repeated
 from tests.workers.test_forwarding import CUTS, create
 
@@ -44,7 +44,6 @@ LETTERS = "bfjosw"
 """One for each shard of a table cut at ``CUTS``."""
 
 BOUND_MS = 2000
-WARM_S_MAX = 60.0
 
 
 def number(client: Client, name: str) -> float:
@@ -55,13 +54,6 @@ def copied(client: Client) -> dict[int, dict[str, Any]]:
     """Return the copies of a worker, by slot."""
     told = client.call_json("RowtideStatus", {})["standbys"]
     return {copy["slot"]: copy for copy in told}
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    began = time.monotonic()
-    while not holds():
-        assert time.monotonic() - began < WARM_S_MAX, what
-        time.sleep(0.05)  # There is nothing to wait on from outside.
 
 
 def warm(workers: Workers) -> bool:

@@ -6,7 +6,6 @@ it must have, and the test fails where that takes longer than ``CAUGHT_UP_S_MAX`
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -17,6 +16,7 @@ from tests.conformance.python.conftest import KEY
 from tests.conformance.python.test_batches import invalid, putting, write
 from tests.conformance.python.test_rows import Key, read
 from tests.conformance.python.test_tables import refused
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
 
@@ -86,10 +86,7 @@ class Indexed:
 
 def caught_up(holds: Callable[[], bool]) -> None:
     """Wait until something holds that an index has to catch up with."""
-    until = time.monotonic() + CAUGHT_UP_S_MAX
-    while not holds():
-        assert time.monotonic() < until, f"not caught up in {CAUGHT_UP_S_MAX} s"
-        time.sleep(POLL_S)
+    until(holds, "the index caught up", s_max=CAUGHT_UP_S_MAX, poll_s=POLL_S)
 
 
 def row_key(first: str, second: int) -> Key:

@@ -17,7 +17,8 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.api.calls import key
 from tests.api.conftest import MakeTable
-from tests.connectors.processes import ConnectorProcesses, declare, environment, until, yaml_of
+from tests.connectors.processes import ConnectorProcesses, declare, environment, yaml_of
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 

@@ -13,8 +13,9 @@ from demo.servers.sql_server import SqlServer
 from rowtide.cli.client import Client
 from rowtide.core.limits import Limits
 from rowtide.deploy.up import Ready, Up
-from tests.connectors.processes import ConnectorProcesses, declare, until, yaml_of
+from tests.connectors.processes import ConnectorProcesses, declare, yaml_of
 from tests.connectors.runtime.conftest import Run
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 

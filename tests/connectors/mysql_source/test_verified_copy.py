@@ -10,8 +10,9 @@ from demo.servers.sql_server import SqlServer
 from rowtide.cli.client import Client
 from rowtide.cli.main import main
 from rowtide.deploy.up import Ready
-from tests.connectors.processes import ConnectorProcesses, declare, until
+from tests.connectors.processes import ConnectorProcesses, declare
 from tests.connectors.runtime.conftest import Run
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
 

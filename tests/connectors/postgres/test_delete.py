@@ -12,8 +12,9 @@ from rowtide.connectors.postgres import traces
 from rowtide.deploy.up import Ready
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.following import following, source_of
-from tests.connectors.processes import ConnectorProcesses, declare, until, yaml_of
+from tests.connectors.processes import ConnectorProcesses, declare, yaml_of
 from tests.connectors.runtime.conftest import Run
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
 

@@ -13,9 +13,10 @@ import yaml
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Put
 from rowtide.deploy.up import Ready
-from tests.connectors.processes import ConnectorProcesses, declare, until
+from tests.connectors.processes import ConnectorProcesses, declare
 from tests.connectors.runtime.conftest import Run
 from tests.connectors.sqlite_sink import KIND, held_rows
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
 

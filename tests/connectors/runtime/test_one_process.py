@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -22,10 +21,11 @@ from rowtide.core.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors import alone_sink, lines_source
-from tests.connectors.processes import ROOT, ConnectorProcesses, declare, until
+from tests.connectors.processes import ROOT, ConnectorProcesses, declare
 from tests.connectors.runtime.conftest import Run
 from tests.connectors.sqlite_sink import KIND, held_rows
 from tests.support.servers import serving
+from tests.support.waiting import until, until_async
 
 pytestmark = pytest.mark.system
 
@@ -131,27 +131,19 @@ async def test_files_that_are_elsewhere_are_filled_anew(
             return len(held_rows(str(file))) if file.exists() else 0
 
         first, second = start("here"), start("here")
-        await becomes(lambda: held("here") == 1)
+        await until_async(lambda: held("here") == 1)
         assert sorted([first.state, second.state]) == ["running", "waiting"]
         # Of one machine: the other goes on with the same files.
         running, waiting = (first, second) if first.state == "running" else (second, first)
         running.stop()
         await asyncio.to_thread(rows.put_row, orders, [("id", "two")], [Put("n", 2)])
-        await becomes(lambda: held("here") == 2)
+        await until_async(lambda: held("here") == 2)
         assert waiting.progress.snapshot_rows == 0
         # Of another: its files begin with the rows.
         third = start("there")
         waiting.stop()
-        await becomes(lambda: held("there") == 2)
+        await until_async(lambda: held("there") == 2)
         third.stop()
-
-
-async def becomes(holds: Callable[[], bool], *, s_max: float = 60.0) -> None:
-    async with asyncio.timeout(s_max):
-        while True:
-            await asyncio.sleep(0.05)  # There is nothing to wait on from outside.
-            if holds():
-                return
 
 
 def test_a_worker_runs_what_is_declared_and_shows_its_metrics(

@@ -14,8 +14,9 @@ from rowtide.core.errors import Rejected
 from rowtide.deploy.up import Ready
 from tests.connectors import folder_source
 from tests.connectors.folder_source import Checkpoint, FolderSource
-from tests.connectors.processes import ConnectorProcesses, declare, until, yaml_of
+from tests.connectors.processes import ConnectorProcesses, declare, yaml_of
 from tests.connectors.runtime.conftest import Run
+from tests.support.waiting import until
 
 SOURCE = FolderSource(Path())
 

@@ -18,8 +18,9 @@ from rowtide.connectors.source import TableState
 from rowtide.deploy.up import Ready
 from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors import folder_source
-from tests.connectors.processes import ConnectorProcesses, declare, until, yaml_of
+from tests.connectors.processes import ConnectorProcesses, declare, yaml_of
 from tests.connectors.runtime.conftest import Run
+from tests.support.waiting import until
 
 CELL_BYTES_MAX = 2 * 1024 * 1024
 

@@ -1,0 +1,23 @@
+"""Waiting for global indexes, which follow their tables a moment later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rowtide.cli.client import Client
+from tests.support.waiting import until
+
+__all__ = ["until_followed"]
+
+
+def until_followed(client: Client, table: str, *names: str) -> None:
+    """Return once indexes of a table are built and behind nothing: those named, or all."""
+
+    def told() -> list[dict[str, Any]]:
+        found = client.call_json("RowtideListIndexes", {"table": table})["indexes"]
+        return [index for index in found if not names or index["name"] in names]
+
+    def followed() -> bool:
+        return all(index["behind"] == 0 and index["phase"] == "following" for index in told())
+
+    until(followed, told, poll_s=0.02)
