@@ -14,6 +14,7 @@ import com.alicloud.openservices.tablestore.writer.enums.BatchRequestType;
 import com.alicloud.openservices.tablestore.writer.enums.WriteMode;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.LockSupport;
 
 /** The SDK's buffered writer: it sends batches, and the rows of a refused batch one by one. */
 final class Writers {
@@ -81,13 +82,25 @@ final class Writers {
                 : new RowUpdateChange(table, key("a", n)).put(column("c", value)));
         }
         writer.flush();
-        WriterStatistics told = writer.getWriterStatistics();
+        WriterStatistics told = allCounted(writer, 101);
         writer.close();
         same(told.getTotalRowsCount(), 101L);
         same(told.getTotalFailedRowsCount(), 3L);
         same(told.getTotalSucceedRowsCount(), 98L);
         same(refused.texts.get(key("a", -1)), "OTSConditionCheckFail Condition check failed.");
         drop(table);
+    }
+
+    /** The rows of a refused import are written one by one; flush may return before the last is counted. */
+    private static WriterStatistics allCounted(DefaultTableStoreWriter writer, long rows) {
+        long untilMs = System.currentTimeMillis() + 30_000;
+        WriterStatistics found = writer.getWriterStatistics();
+        while (found.getTotalFailedRowsCount() + found.getTotalSucceedRowsCount() < rows
+                && System.currentTimeMillis() < untilMs) {
+            LockSupport.parkNanos(10_000_000);
+            found = writer.getWriterStatistics();
+        }
+        return found;
     }
 
     /** Keeps why rows were refused, by their keys. */
