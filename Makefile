@@ -4,13 +4,14 @@
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 SHELL := /bin/bash
-.PHONY: help demo demo-replication test test-all quick wheel bench tools lint format format-check types proto clean
+.PHONY: help demo demo-replication test test-all quick wheel bench native native-asan tools lint format format-check types proto clean
 
 PYTHON ?= python3
 ROWS ?= january
 ONCE ?=
 CHANGES ?= 50000
 BENCH ?=
+INPUTS ?= 1000000
 HELM := v3.22.0
 VENV := .venv
 BIN := $(VENV)/bin
@@ -84,6 +85,19 @@ bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json
 	$(BIN)/python -m tests.bench.sink_analytics
 	$(BIN)/python -m tests.bench.mysql_source
 
+native: $(TEST) ## Compile the kernels in core/native in place, warnings being errors
+	$(BIN)/python hatch_build.py core/native/_kernels.abi3.so -Wall -Wextra -Werror
+
+# A second copy of the kernels, which stops at the first byte that it should not have touched.
+native-asan: $(TEST) ## Run the tests of the kernels under AddressSanitizer (INPUTS=1000000)
+	mkdir -p build/asan
+	$(BIN)/python hatch_build.py build/asan/_kernels.abi3.so -g -Wall -Wextra -Werror \
+		-fsanitize=address,undefined -fno-sanitize-recover=all
+	LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so) $$($${CC:-cc} -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc ROWTIDE_INPUTS=$(INPUTS) \
+		ROWTIDE_KERNELS=$(CURDIR)/build/asan/_kernels.abi3.so \
+		$(BIN)/python -m pytest -q -s tests/core/native
+
 tools: ## Build helm, which judges the chart, into build/tools (Go; minutes, once)
 	GOBIN=$(CURDIR)/build/tools go install helm.sh/helm/v3/cmd/helm@$(HELM)
 
@@ -104,7 +118,7 @@ proto: $(TEST) ## Generate the protocol's message classes from core/wire/ots.pro
 	$(BIN)/python -m grpc_tools.protoc -I .src --python_out=.src --pyi_out=.src rowtide/core/wire/ots.proto
 
 clean: ## Remove what was made
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist core/native/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -121,7 +135,7 @@ $(REPLICATION): pyproject.toml | $(BIN)/python
 	$(PIP) install -q -e '.[demo,connectors]'
 	@touch $@
 
-$(TEST): pyproject.toml | $(BIN)/python
+$(TEST): pyproject.toml hatch_build.py $(wildcard core/native/*.[ch]) | $(BIN)/python
 	$(PIP) install -q -e '.[test]'
 	@$(PIP) install -q -e '.[linters]' || echo "Without linters: files under deploy/ are not judged."
 	@touch $@

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import signal
 import sys
 from typing import Any, NamedTuple
 
 import click
 
+from rowtide.core import native
 from rowtide.core.release import VERSION
 
 __all__ = ["main"]
+
+PURE = "ROWTIDE_PURE"
+"""The environment's switch: with 1, Python does what compiled kernels otherwise do."""
 
 
 class _Place(NamedTuple):
@@ -108,3 +113,4 @@ class LazyGroup(click.Group):
 @click.version_option(VERSION, prog_name="rowtide")
 def main() -> None:
     """A self-hosted Table Store whose every change is a stream."""
+    native.choose(pure=os.environ.get(PURE) == "1")

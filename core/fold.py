@@ -17,8 +17,8 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
+from rowtide.core import capacity, row_patch
 from rowtide.core import chunk as chunks
-from rowtide.core import row_patch
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, Cell
 from rowtide.core.chunk import CHUNK_BYTES, DELETED, HEADER_BYTES, Chunk
 from rowtide.core.row_form import PackedCells
@@ -33,6 +33,7 @@ __all__ = [
     "stored_cells",
     "update_row",
     "version_after",
+    "written_bytes",
 ]
 
 Writes = list[tuple[bytes, bytes | None]]
@@ -111,6 +112,20 @@ def _update_packed(first: bytes, at: RowAddress, changes: PackedCells, stamp: in
     if made is not None:
         return [(at.row_key, made)]
     return _cut(at, b"", Chunk(stamp, _merge(_cells_of(first), changes, 1)))
+
+
+def written_bytes(cells: Sequence[Cell], writes: Writes, *, whole: bool) -> int:
+    """Return the bytes of names and values written; the single chunk of a whole row has them.
+
+    Unless a column came twice: not all that was written need be kept then.
+    """
+    if type(cells) is PackedCells:
+        return cells.form.data_bytes
+    if whole and len(writes) == 1 and writes[0][1] is not None:
+        counted: int = chunks.header(writes[0][1])[7]
+        if len(set(map(_name, cells))) == len(cells):
+            return counted
+    return capacity.cells_bytes(cells)
 
 
 def row_exists(rows: ChunkReader, row_key: bytes) -> bool:

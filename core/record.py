@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from rowtide.core import native
+from rowtide.core.cell import Cell
 from rowtide.core.record_avro import (
     read_bytes,
     read_cells,
@@ -88,6 +90,7 @@ __all__ = [
     "decode_record",
     "encode_body",
     "encode_record",
+    "knows_indexes",
     "read_envelope",
 ]
 
@@ -142,6 +145,7 @@ class Envelope(NamedTuple):
 
 
 _CELLS = (Put, Update)
+_CHANGES: dict[int, type[Put | Update]] = {2: Put, 4: Update}
 
 
 def encode_change(key: Sequence[bytes], cells: PackedCells, *, whole: bool) -> bytes:
@@ -281,6 +285,11 @@ def _encode_snapshot(body: Snapshot) -> bytes:
     return b"".join(parts)
 
 
+def knows_indexes(value: bytes) -> bool:
+    """Return True if a record is of a schema whose changes say what indexes learn."""
+    return not value.startswith(_HEAD_V1)
+
+
 def encode_record(envelope: Envelope, body: bytes) -> bytes:
     """Return a whole record; ``body`` is what ``encode_body`` gave."""
     at, claim, owner, stamp, group = envelope
@@ -307,6 +316,11 @@ def decode_body(value: bytes, position: int) -> Body:
     try:
         branch = value[position]
         readers = _READERS_OF[value[:10]]
+        change = _CHANGES.get(branch)
+        if change is not None:
+            found = native.kernels.read_change(value, position, knows_indexes(value), Cell)
+            if found is not None:
+                return change(*found)
         reader = readers.get(branch)
         if reader is None:
             raise ValueError(f"byte {position}: body {branch} is unknown")

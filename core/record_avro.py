@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from rowtide.core import variant
+from rowtide.core import native, variant
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
 from rowtide.core.row_form import HEADS_KNOWN, PackedCells, RowForm
 
@@ -159,6 +159,9 @@ def write_cells(cells: Sequence[Cell]) -> bytes:
         return b"\x00"
     if type(cells) is PackedCells and cells.version_ms is not None:
         return _write_packed(cells, cells.version_ms)
+    array = native.kernels.logged_cells(cells)
+    if array is not None:
+        return array
     parts = [write_long(len(cells))]
     last_version = -1
     version_bytes = b"\x02\x01"

@@ -1,7 +1,7 @@
 """A log record as the stream shows it: one wire row with its place in the shard.
 
-Records of a known form (``record_form.py``) are joined from the log's bytes, others decoded and
-encoded.
+Most are joined from the log's bytes, by a kernel (``native``) or where they are of a known form
+(``record_form.py``). Others are decoded and encoded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rowtide.core import plainbuffer, record
+from rowtide.core import native, plainbuffer, record
 from rowtide.core.cell import Cell
 from rowtide.core.change_selection import ChangeSelection
 from rowtide.core.plainbuffer import SequenceInfo
@@ -20,7 +20,7 @@ __all__ = ["DELETE_ROW", "PUT_ROW", "UPDATE_ROW", "StreamRow", "selected_row", "
 PUT_ROW, UPDATE_ROW, DELETE_ROW = 1, 2, 3
 """Numbers of the protocol's ActionType."""
 
-_ACTIONS = {2: PUT_ROW, 4: UPDATE_ROW}
+_ACTIONS = {2: PUT_ROW, 4: UPDATE_ROW, 6: DELETE_ROW}
 """By the body's branch of the schema's union."""
 
 FINGERPRINT_END = 10
@@ -66,6 +66,12 @@ def stream_row(value: bytes, offset: int, names: tuple[bytes, ...]) -> StreamRow
     envelope, at = record.read_envelope(value)
     if envelope.at != offset:
         return None
+    action = _ACTIONS.get(value[at]) if at < len(value) else None
+    if action is not None:
+        indexed = record.knows_indexes(value)
+        row = native.kernels.stream_row(value, at, indexed, envelope.stamp, names)
+        if row is not None:
+            return _new(StreamRow, (action, envelope.stamp, row, None))
     found_by = (names, value[at : at + 1], value[:FINGERPRINT_END], len(value) - at)
     place = FORMS.find(found_by)
     if place is not None and (form := place.form) is not None:

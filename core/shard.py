@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from rowtide.core import capacity, fold, key, key_ranges, plainbuffer, record, variant
+from rowtide.core import capacity, fold, key, key_ranges, plain_write, plainbuffer, record, variant
 from rowtide.core.cell import DELETE_ONE, INCREMENT, Cell
 from rowtide.core.chunk import header, row_end, row_key
 from rowtide.core.chunk_merge import merge
 from rowtide.core.errors import condition_failed, invalid
-from rowtide.core.fold import RowAddress, Writes
+from rowtide.core.fold import RowAddress, Writes, written_bytes
 from rowtide.core.increment import incremented
 from rowtide.core.limits import INT64_MAX, Limits
 from rowtide.core.mutation import (
@@ -159,14 +159,24 @@ class Shard:
         changed nothing either, and like a refusal holds only once all evaluated before is valid.
         """
         stamp = now_us if now_us > self._stamp else self._stamp + 1
-        resolved = self.resolve(change, self.view, stamp, now_us)
-        evaluated = self.logged(resolved, self.view, stamp, now_us)
+        evaluated = None if self.indexes else self._plain(change, stamp)
+        if evaluated is None:
+            resolved = self.resolve(change, self.view, stamp, now_us)
+            evaluated = self.logged(resolved, self.view, stamp, now_us)
         if evaluated.body is None:
             evaluated.stamp = self._stamp
         else:
             self._stamp = stamp
             self.view.add(evaluated.writes)
         return evaluated
+
+    def _plain(self, change: Change, stamp: int) -> Evaluated | None:
+        """Return what a plain write becomes, or None for any other change."""
+        stored = plain_write.stored(change, self.table, self.keys, self.state, self.view, stamp)
+        if stored is None or len(stored.body) > self.limits.record_bytes_max:
+            return None
+        log_key, body, writes, outcome = stored
+        return Evaluated(outcome, stamp, log_key, body, writes)
 
     def take_stamp(self, now_us: int) -> int:
         """Return a stamp above every one before, which no record will have."""
@@ -239,7 +249,7 @@ class Shard:
     def outcome(self, resolved: Resolved, writes: Writes) -> Outcome:
         """Return what the client is told."""
         size = len(resolved.at.key_piece) - self.table.key_overhead
-        size += _size(resolved.kind, resolved.cells, writes)
+        size += written_bytes(resolved.cells, writes, whole=resolved.kind == PUT)
         return Outcome(resolved.returned, resolved.read_units, capacity.units(size))
 
     def take_group(self, group: Sequence[Evaluated]) -> None:
@@ -582,17 +592,3 @@ def _body(
     if resolved.kind == DELETE:
         return record.Delete(resolved.key, before, indexes)
     return record.Update(resolved.key, resolved.cells, before, indexes)
-
-
-def _size(kind: int, cells: Sequence[Cell], writes: Writes) -> int:
-    """Return the bytes of names and values written; a put's single chunk has them counted.
-
-    Unless a column came twice: not all that was written need be kept then.
-    """
-    if type(cells) is PackedCells:
-        return cells.form.data_bytes
-    if kind == PUT and len(writes) == 1 and writes[0][1] is not None:
-        counted: int = header(writes[0][1])[7]
-        if len(set(map(itemgetter(0), cells))) == len(cells):
-            return counted
-    return capacity.cells_bytes(cells)

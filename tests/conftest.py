@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rowtide.core import native
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 
@@ -36,6 +37,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_S_MAX))
+
+
+# The whole suite runs both ways; servers that tests start read the same variable.
+PURE = os.environ.get("ROWTIDE_PURE") == "1"
+native.choose(pure=PURE)
+
+
+@pytest.fixture
+def pure() -> Iterator[None]:
+    """Do without kernels: what they stand before is what the test is of."""
+    native.choose(pure=True)
+    yield
+    native.choose(pure=PURE)
 
 
 @pytest.fixture(scope="session")

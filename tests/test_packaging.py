@@ -4,6 +4,7 @@ Three lists must agree: the folders, the links under ``.src/rowtide`` that serve
 the lines of pyproject.toml that serve a wheel.
 """
 
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -54,6 +55,54 @@ def test_a_wheel_holds_every_module_once_and_nothing_beside(tmp_path: Path) -> N
     assert {name.split("/")[0] for name in names} == {"rowtide", f"{project_version}.dist-info"}
     assert set().union(*map(packaged, FOLDERS)) <= set(names)
     assert {name.split("/")[1] for name in names if name.startswith("rowtide/")} == set(FOLDERS)
+
+
+@pytest.fixture(scope="module")
+def without_a_compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel that was built where the compiler that CC names is not there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CC", "/nowhere/cc")
+        folder = tmp_path_factory.mktemp("pure")
+        wheel = next(iter(WheelBuilder(str(ROOT)).build(directory=str(folder))))
+    return Path(wheel)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_wheel_without_a_compiler_is_pure(without_a_compiler: Path) -> None:
+    names = zipfile.ZipFile(without_a_compiler).namelist()
+    assert without_a_compiler.name.endswith("-py3-none-any.whl")
+    assert not [name for name in names if name.endswith((".so", ".c", ".h"))]
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_wheel_without_kernels_uses_python(without_a_compiler: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(without_a_compiler).extractall(tmp_path)
+    assert kind_in(tmp_path) == "Python"
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
+@pytest.mark.filterwarnings("default")
+def test_a_wheel_brings_kernels_for_every_later_python(tmp_path: Path) -> None:
+    wheel = Path(next(iter(WheelBuilder(str(ROOT)).build(directory=str(tmp_path)))))
+    assert "-cp311-abi3-" in wheel.name
+    compiled = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+    assert compiled == ["rowtide/core/native/_kernels.abi3.so"]
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    assert kind_in(tmp_path) == "native"
+
+
+def kind_in(folder: Path) -> str:
+    """Return which kernels the package unpacked in a folder uses."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(folder)!r}); "
+        "from rowtide.core import native; print(native.__file__, native.kind())"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True
+    )
+    path, kind = told.stdout.split()
+    assert path.startswith(str(folder))
+    return kind
 
 
 @pytest.mark.parametrize("name", [*FOLDERS, "tests", "demo"])

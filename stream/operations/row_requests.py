@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from rowtide.core import plainbuffer, variant
+from rowtide.core import plain_write, plainbuffer, variant
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, Cell
 from rowtide.core.change_selection import ChangeSelection
 from rowtide.core.errors import invalid
@@ -28,6 +28,7 @@ from rowtide.core.mutation import (
     UPDATE,
     Change,
 )
+from rowtide.core.plain_write import WireCells
 from rowtide.core.plainbuffer import RowChange
 from rowtide.core.read import Selection
 from rowtide.core.row_form import PackedCells
@@ -164,7 +165,7 @@ def check_key_alone(buffer: bytes, limits: Limits) -> None:
 
 
 def _key_of(buffer: bytes, limits: Limits, *, counted: bool) -> list[tuple[bytes, bytes]]:
-    row = plainbuffer.decode_row(buffer, cells_max=limits.attributes_read_max)
+    row = plainbuffer.decode_key_row(buffer, cells_max=limits.attributes_read_max)
     if row.cells:
         raise invalid("Attribute columns are not allowed in a primary key.")
     if counted:
@@ -260,7 +261,9 @@ def kind_of(item: pb.RowInBatchWriteRowRequest | pb.RowInBulkImportRequest) -> i
 
 def row_change(buffer: bytes, kind: int, limits: Limits) -> RowChange:
     """Return the row of a write request with its cells held to the limits."""
-    row = plainbuffer.decode_row(buffer, cells_max=limits.attributes_read_max)
+    row = plain_write.decoded(buffer, limits) if kind != DELETE else None
+    if row is None:
+        row = plainbuffer.decode_row(buffer, cells_max=limits.attributes_read_max)
     check_row(row, kind, limits)
     return row
 
@@ -283,6 +286,8 @@ def check_row(row: RowChange, kind: int, limits: Limits) -> None:
 def check_names(row: RowChange) -> None:
     """Refuse a row that has one name for a key column and an attribute column."""
     cells = row.cells
+    if type(cells) is WireCells:
+        return
     names = cells.form.names if type(cells) is PackedCells else [cell[0] for cell in cells]
     if not {name for name, _ in row.key}.isdisjoint(names):
         raise invalid("Duplicated attribute column name with primary key column")
@@ -382,7 +387,7 @@ def _check_cells(cells: Sequence[Cell], kind: int, limits: Limits) -> None:
         if cells:
             raise invalid("Attribute columns are not allowed in DeleteRow.")
         return
-    if type(cells) is PackedCells:
+    if type(cells) is PackedCells or type(cells) is WireCells:
         return  # Puts of distinct columns whose names fit, of no great size, doubles finite.
     if kind == UPDATE and not cells:
         raise invalid("Attribute column is missing.")

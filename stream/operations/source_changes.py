@@ -15,13 +15,13 @@ from rowtide.core.cell import PUT as PUT_CELL
 from rowtide.core.errors import StoreError, invalid
 from rowtide.core.limits import VERSION_END, Limits
 from rowtide.core.mutation import Change
-from rowtide.core.plainbuffer import RowChange
+from rowtide.core.plainbuffer import RowChange, decode_row
 from rowtide.core.row_form import PackedCells
 from rowtide.core.schema import Table, check_key
 from rowtide.core.source_form import SourceForm, numbered
 from rowtide.core.variant import V_AUTO_INCREMENT
 from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.operations.row_requests import check_row, kind_of, row_change
+from rowtide.stream.operations.row_requests import check_row, kind_of
 
 __all__ = ["SourceChanges"]
 
@@ -51,13 +51,19 @@ class SourceChanges:
                 check_key(self._table, key, self._limits)
             change = Change(kind, key, cells, time_ms=time_ms)
         else:
-            change = self._change_of(kind, row_change(item.row_change, kind, self._limits))
+            change = self._change_of(kind, self._row(item.row_change, kind))
             change.time_ms = time_ms
         if not 0 <= time_ms < VERSION_END:
             raise invalid("Timestamp must be in range [0, INT64_MAX/1000).")
         if not number:
             _check_plain(change)
         return change
+
+    def _row(self, buffer: bytes, kind: int) -> RowChange:
+        """Return a row in PlainBuffer, of known forms where it can be: ``source_row.py`` does."""
+        row = decode_row(buffer, cells_max=self._limits.attributes_read_max)
+        check_row(row, kind, self._limits)
+        return row
 
     def _form(self, number: int, kind: int) -> SourceForm:
         """Return a form whose rows may be written. Raises ``Rejected``."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from rowtide.core.record_form import FORMS
 from rowtide.core.record_wire import StreamRow, stream_row
 from rowtide.core.row_form import Place
 
+pytestmark = pytest.mark.usefixtures("pure")
 NAMES = (b"id", b"n", b"blob")
 OFFSET, STAMP = 5, 1_795_000_000_000_123
 INTEGERS = st.one_of(st.integers(-200, 200), st.integers(-(2**63), 2**63 - 1))

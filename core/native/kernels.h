@@ -1,0 +1,47 @@
+/* The kernels, and what those of one file use of another. Arguments and results are described in
+ * core/native/__init__.py. */
+#ifndef ROWTIDE_KERNELS_H
+#define ROWTIDE_KERNELS_H
+
+#include "bytes.h"
+
+typedef PyObject *Fast(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
+Fast rowtide_key_row, rowtide_read_cells, rowtide_parse_cells, rowtide_read_plain,
+    rowtide_row_keys, rowtide_stored_write, rowtide_read_change, rowtide_stream_row;
+PyObject *rowtide_cells_piece(PyObject *module, PyObject *given);
+PyObject *rowtide_logged_cells(PyObject *module, PyObject *given);
+
+PyObject *rowtide_read_key(Reader *reader, uint8_t *state);
+PyObject *rowtide_open_row(Reader *reader, const uint8_t **piece, uint8_t *state);
+int rowtide_ends_row(Reader *reader, uint8_t state);
+WireCell *rowtide_cells_of(PyObject *given, Py_ssize_t *count);
+uint8_t *rowtide_write_cell(uint8_t *out, const WireCell *cell);
+size_t rowtide_cell_bytes(const WireCell *cell);
+size_t rowtide_logged_bytes_max(const WireCell *cell);
+uint8_t *rowtide_write_logged(uint8_t *out, const WireCell *cell);
+PyObject *rowtide_wrong_arguments(const char *kernel, int count);
+
+/* Read the bytes of an object; 0 where it is something else. */
+static inline int reader_of(PyObject *given, Reader *reader) {
+    char *text;
+    Py_ssize_t size;
+    if (!PyBytes_CheckExact(given) || PyBytes_AsStringAndSize(given, &text, &size) < 0)
+        return 0;
+    reader->at = (const uint8_t *)text;
+    reader->end = reader->at + size;
+    return 1;
+}
+
+/* Append a cell to a list. Return 0 with an exception where that fails. */
+static inline int append_cell(PyObject *cells, PyTypeObject *type, const WireCell *cell,
+                              PyObject **version, int64_t *version_ms) {
+    PyObject *made = rowtide_new_cell(type, cell, version, version_ms);
+    if (made == NULL)
+        return 0;
+    int failed = PyList_Append(cells, made) < 0;
+    Py_DECREF(made);
+    return !failed;
+}
+
+#endif

@@ -1,0 +1,469 @@
+/* Keys and cells in the log's records, in Avro; core/record_avro.py, and changes of a stream. */
+#include "kernels.h"
+
+/* Branches of a value's union, doubled as Avro's zigzag has them, and of a key column's. */
+enum { B_NULL = 0, B_LONG = 2, B_DOUBLE = 4, B_BOOLEAN = 6, B_STRING = 8, B_BYTES = 10 };
+enum { B_KEY_LONG = 0, B_KEY_STRING = 2, B_KEY_BYTES = 4 };
+/* Branches of a record's body. */
+enum { B_PUT = 2, B_UPDATE = 4, B_DELETE = 6 };
+
+enum { NAME_BYTES_MAX = 8191, KEY_COLUMNS_MAX = 32 };
+
+/* What a cell takes in the log, at most: its parts, two numbers of five bytes for lengths, one of
+ * ten for a version, and four bytes. */
+size_t rowtide_logged_bytes_max(const WireCell *cell) {
+    return cell->name_bytes + cell->value_bytes + 10 + 10 + 10 + 4;
+}
+
+/* Write a cell; NULL where the log has no such value. */
+uint8_t *rowtide_write_logged(uint8_t *out, const WireCell *cell) {
+    out += rowtide_write_long(out, (int64_t)cell->name_bytes);
+    out = copy(out, cell->name, cell->name_bytes);
+    *out++ = (uint8_t)(cell->op << 1);
+    const uint8_t *value = cell->value;
+    if (!cell->value_bytes) {
+        *out++ = B_NULL;
+    } else if (value[0] == V_INTEGER && cell->value_bytes == 9) {
+        *out++ = B_LONG;
+        out += rowtide_write_long(out, (int64_t)load64(value + 1));
+    } else if (value[0] == V_DOUBLE && cell->value_bytes == 9) {
+        *out++ = B_DOUBLE;
+        out = copy(out, value + 1, 8);
+    } else if (value[0] == V_BOOLEAN && cell->value_bytes == 2) {
+        *out++ = B_BOOLEAN;
+        *out++ = value[1];
+    } else if ((value[0] == V_STRING || value[0] == V_BLOB) && cell->value_bytes >= 5) {
+        *out++ = value[0] == V_STRING ? B_STRING : B_BYTES;
+        out += rowtide_write_long(out, (int64_t)cell->value_bytes - 5);
+        out = copy(out, value + 5, cell->value_bytes - 5);
+    } else {
+        return NULL;
+    }
+    if (cell->has_version) {
+        *out++ = 2;
+        out += rowtide_write_long(out, cell->version);
+    } else {
+        *out++ = 0;
+    }
+    *out++ = cell->crc;
+    return out;
+}
+
+PyObject *rowtide_logged_cells(PyObject *module, PyObject *given) {
+    (void)module;
+    Py_ssize_t count;
+    WireCell *cells = rowtide_cells_of(given, &count);
+    if (cells == NULL && count < 0)
+        RETURN_UNUSUAL;
+    if (cells == NULL)
+        return NULL;
+    size_t room = 10 + 1;
+    int sound = count > 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        room += rowtide_logged_bytes_max(cells + i);
+        sound = sound && cells[i].name_bytes <= NAME_BYTES_MAX && cells[i].op <= INCREMENT
+            && cells[i].version >= 0;
+    }
+    uint8_t small[4096], *scratch = room <= sizeof small ? small : PyMem_Malloc(room);
+    PyObject *array = NULL;
+    if (scratch == NULL) {
+        PyErr_NoMemory();
+    } else {
+        uint8_t *out = scratch + rowtide_write_long(scratch, count);
+        for (Py_ssize_t i = 0; sound && i < count; i++) {
+            out = rowtide_write_logged(out, cells + i);
+            sound = out != NULL;
+        }
+        if (sound) {
+            *out++ = 0;
+            array = PyBytes_FromStringAndSize((const char *)scratch, out - scratch);
+        } else {
+            array = Py_NewRef(Py_None);
+        }
+    }
+    if (scratch != small)
+        PyMem_Free(scratch);
+    PyMem_Free(cells);
+    return array;
+}
+
+/* Read bytes that a length stands before. */
+static int read_slice(Reader *reader, const uint8_t **text, size_t *size) {
+    int64_t length;
+    if (!rowtide_read_long(reader, &length) || length < 0 || (uint64_t)length > left(reader))
+        return 0;
+    *text = reader->at;
+    *size = (size_t)length;
+    reader->at += length;
+    return 1;
+}
+
+/* A value in the log: a variant of `kind`, of which `data` has all but a number's eight bytes. */
+typedef struct {
+    uint8_t kind;
+    uint8_t number[8];
+    const uint8_t *data;
+    size_t data_bytes;
+    int is_null;
+} LoggedValue;
+
+static void take_number(LoggedValue *value, int64_t number) {
+    store64(value->number, (uint64_t)number);
+    value->kind = V_INTEGER;
+    value->data = value->number;
+    value->data_bytes = 8;
+}
+
+/* Read what stands behind a branch. Texts are UTF-8. */
+static int read_value(Reader *reader, uint8_t branch, LoggedValue *value) {
+    int64_t number;
+    value->is_null = branch == B_NULL;
+    value->data = NULL;
+    value->data_bytes = 0;
+    value->kind = 0;
+    switch (branch) {
+    case B_NULL:
+        return 1;
+    case B_LONG:
+        if (!rowtide_read_long(reader, &number))
+            return 0;
+        take_number(value, number);
+        return 1;
+    case B_DOUBLE:
+    case B_BOOLEAN:
+        value->kind = branch == B_DOUBLE ? V_DOUBLE : V_BOOLEAN;
+        value->data_bytes = branch == B_DOUBLE ? 8 : 1;
+        if (left(reader) < value->data_bytes)
+            return 0;
+        value->data = reader->at;
+        reader->at += value->data_bytes;
+        return branch == B_DOUBLE || value->data[0] <= 1;
+    case B_STRING:
+    case B_BYTES:
+        value->kind = branch == B_STRING ? V_STRING : V_BLOB;
+        if (!read_slice(reader, &value->data, &value->data_bytes)
+            || value->data_bytes > UINT32_MAX - 5)
+            return 0;
+        return branch == B_BYTES || rowtide_is_text(value->data, value->data_bytes);
+    default:
+        return 0;
+    }
+}
+
+/* Branches of a value by those of a key's column. */
+static int read_key_value(Reader *reader, LoggedValue *value) {
+    if (!left(reader))
+        return 0;
+    uint8_t branch = *reader->at++;
+    if (branch != B_KEY_LONG && branch != B_KEY_STRING && branch != B_KEY_BYTES)
+        return 0;
+    static const uint8_t as_value[] = {B_LONG, B_STRING, B_BYTES};
+    return read_value(reader, as_value[branch >> 1], value);
+}
+
+static size_t variant_bytes(const LoggedValue *value) {
+    return value->is_null ? 0 : value_head_bytes(value->kind) + value->data_bytes;
+}
+
+static uint8_t *write_variant(uint8_t *out, const LoggedValue *value) {
+    if (value->is_null)
+        return out;
+    *out++ = value->kind;
+    if (value_head_bytes(value->kind) == 5)
+        out = store32(out, (uint32_t)value->data_bytes);
+    return copy(out, value->data, value->data_bytes);
+}
+
+typedef struct {
+    const uint8_t *name;
+    size_t name_bytes;
+    LoggedValue value;
+    int64_t version;
+    int has_version;
+    uint8_t op;
+    uint8_t crc;
+} LoggedCell;
+
+static int read_logged(Reader *reader, LoggedCell *cell) {
+    if (!read_slice(reader, &cell->name, &cell->name_bytes)
+        || cell->name_bytes > UINT32_MAX - 1 || !rowtide_is_text(cell->name, cell->name_bytes)
+        || left(reader) < 2)
+        return 0;
+    uint8_t op = *reader->at++, branch = *reader->at++;
+    if (op != PUT << 1 && op != DELETE_ALL << 1 && op != DELETE_ONE << 1 && op != INCREMENT << 1)
+        return 0;
+    cell->op = op >> 1;
+    if (!read_value(reader, branch, &cell->value) || !left(reader))
+        return 0;
+    branch = *reader->at++;
+    cell->has_version = branch == 2;
+    cell->version = 0;
+    if (branch != 0 && (branch != 2 || !rowtide_read_long(reader, &cell->version)))
+        return 0;
+    if (!left(reader))
+        return 0;
+    cell->crc = *reader->at++;
+    return 1;
+}
+
+/* Read how many items an array has: in one block, which its writer here makes. Its end, a zero, is
+ * read by `read_end`. */
+static int read_count(Reader *reader, int64_t *count) {
+    return rowtide_read_long(reader, count) && *count >= 0;
+}
+
+static int read_end(Reader *reader, int64_t count) {
+    return !count || (left(reader) && *reader->at++ == 0);
+}
+
+static PyObject *variant_of(const LoggedValue *value) {
+    PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)variant_bytes(value));
+    if (made != NULL)
+        write_variant((uint8_t *)PyBytes_AsString(made), value);
+    return made;
+}
+
+/* Append what was made to a list; its reference is taken. */
+static int append(PyObject *list, PyObject *made) {
+    if (made == NULL)
+        return -1;
+    int failed = PyList_Append(list, made) < 0;
+    Py_DECREF(made);
+    return failed ? -1 : 1;
+}
+
+static PyObject *cell_of(PyTypeObject *type, const LoggedCell *cell, PyObject **version,
+                         int64_t *version_ms) {
+    WireCell made = {.name = cell->name, .name_bytes = cell->name_bytes, .op = cell->op,
+                     .crc = cell->crc, .version = cell->version,
+                     .has_version = cell->has_version};
+    uint8_t small[256], *value = small;
+    made.value_bytes = variant_bytes(&cell->value);
+    if (made.value_bytes > sizeof small)
+        value = PyMem_Malloc(made.value_bytes);
+    if (value == NULL)
+        return PyErr_NoMemory();
+    write_variant(value, &cell->value);
+    made.value = value;
+    PyObject *tuple = rowtide_new_cell(type, &made, version, version_ms);
+    if (value != small)
+        PyMem_Free(value);
+    return tuple;
+}
+
+/* Append a key's values to a list: 1 where that is done, 0 unusual, -1 with an exception. */
+static int append_key(Reader *reader, PyObject *key) {
+    int64_t count;
+    if (!read_count(reader, &count))
+        return 0;
+    for (int64_t i = 0; i < count; i++) {
+        LoggedValue value;
+        if (!read_key_value(reader, &value))
+            return 0;
+        if (append(key, variant_of(&value)) < 0)
+            return -1;
+    }
+    return read_end(reader, count);
+}
+
+static int append_cells(Reader *reader, PyObject *cells, PyTypeObject *type) {
+    int64_t count, version_ms = 0;
+    PyObject *version = NULL;
+    int told = read_count(reader, &count);
+    for (int64_t i = 0; told > 0 && i < count; i++) {
+        LoggedCell cell;
+        told = read_logged(reader, &cell);
+        if (told)
+            told = append(cells, cell_of(type, &cell, &version, &version_ms));
+    }
+    Py_XDECREF(version);
+    return told > 0 ? read_end(reader, count) : told;
+}
+
+/* True if nothing is left of a record but that it has no cells of before and, `indexed`, none of
+ * indexes. */
+static int ends_change(const Reader *reader, int indexed) {
+    static const uint8_t nothing[2] = {0, 0};
+    size_t size = indexed ? 2 : 1;
+    return left(reader) == size && memcmp(reader->at, nothing, size) == 0;
+}
+
+/* Begin to read a record's body. */
+static int open_change(PyObject *const *args, Reader *reader, int *branch) {
+    Py_ssize_t at = PyLong_AsSsize_t(args[1]);
+    if (PyErr_Occurred())
+        return -1;
+    if (!reader_of(args[0], reader) || at < 0 || (size_t)at >= left(reader))
+        return 0;
+    reader->at += at;
+    *branch = *reader->at++;
+    return 1;
+}
+
+PyObject *rowtide_read_change(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    Reader reader;
+    int branch;
+    if (given != 4)
+        return rowtide_wrong_arguments("read_change", 4);
+    int indexed = PyObject_IsTrue(args[2]);
+    int told = indexed < 0 ? -1 : open_change(args, &reader, &branch);
+    if (told < 0)
+        return NULL;
+    if (!told || (branch != B_PUT && branch != B_UPDATE) || !rowtide_is_cell_type(args[3]))
+        RETURN_UNUSUAL;
+    PyObject *key = PyList_New(0), *cells = PyList_New(0);
+    told = key == NULL || cells == NULL ? -1 : append_key(&reader, key);
+    if (told > 0)
+        told = append_cells(&reader, cells, (PyTypeObject *)args[3]);
+    if (told > 0 && ends_change(&reader, indexed))
+        return Py_BuildValue("(NN)", key, cells);
+    Py_XDECREF(key);
+    Py_XDECREF(cells);
+    if (told < 0)
+        return NULL;
+    RETURN_UNUSUAL;
+}
+
+/* Write the columns of a key, whose names are a tuple's, as they are sent. `out` NULL: count them
+ * alone. Return 0 where one is unusual. */
+static int write_key(Reader *reader, PyObject *names, uint8_t **out, size_t *size,
+                     uint8_t *state) {
+    int64_t count;
+    if (!read_count(reader, &count) || count != PyTuple_Size(names) || !count
+        || count > KEY_COLUMNS_MAX)
+        return 0;
+    *state = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        LoggedValue value;
+        Reader name;
+        if (!read_key_value(reader, &value) || !reader_of(PyTuple_GetItem(names, i), &name)
+            || left(&name) >= UINT32_MAX)
+            return 0;
+        size_t name_bytes = left(&name), value_bytes = variant_bytes(&value);
+        *size += 6 + name_bytes + 5 + value_bytes + 2;
+        if (*out == NULL)
+            continue;
+        uint8_t *at = *out;
+        *at++ = T_CELL;
+        *at++ = T_NAME;
+        at = copy(store32(at, (uint32_t)name_bytes), name.at, name_bytes);
+        *at++ = T_VALUE;
+        at = store32(at, (uint32_t)value_bytes);
+        uint8_t *end = write_variant(at, &value);
+        uint8_t crc = rowtide_crc8(at, value_bytes, rowtide_crc8(name.at, name_bytes, 0));
+        *state = crc8_step(*state ^ crc);
+        *end++ = T_CELL_CHECKSUM;
+        *end++ = crc;
+        *out = end;
+    }
+    return read_end(reader, count);
+}
+
+/* Write the cells as they are sent, or count them alone. */
+static int write_cells(Reader *reader, uint8_t **out, size_t *size, uint8_t *state,
+                       int64_t *count) {
+    if (!read_count(reader, count))
+        return 0;
+    for (int64_t i = 0; i < *count; i++) {
+        LoggedCell cell;
+        if (!read_logged(reader, &cell) || (cell.op == PUT && cell.value.is_null))
+            return 0;
+        size_t value_bytes = variant_bytes(&cell.value);
+        WireCell shape = {.name_bytes = cell.name_bytes, .value_bytes = value_bytes,
+                          .op = cell.op, .has_version = cell.has_version};
+        *size += rowtide_cell_bytes(&shape);
+        if (*out == NULL)
+            continue;
+        uint8_t *at = *out;
+        *at++ = T_CELL;
+        *at++ = T_NAME;
+        at = copy(store32(at, (uint32_t)cell.name_bytes), cell.name, cell.name_bytes);
+        if (value_bytes) {
+            *at++ = T_VALUE;
+            at = write_variant(store32(at, (uint32_t)value_bytes), &cell.value);
+        }
+        if (cell.op != PUT) {
+            *at++ = T_OP;
+            *at++ = cell.op;
+        }
+        if (cell.has_version) {
+            *at++ = T_VERSION;
+            at = store64(at, (uint64_t)cell.version);
+        }
+        *at++ = T_CELL_CHECKSUM;
+        *at++ = cell.crc;
+        *state = crc8_step(*state ^ cell.crc);
+        *out = at;
+    }
+    return read_end(reader, *count);
+}
+
+/* Write all of a stream's row, or count it alone: header, key, cells, place in the shard. */
+static int write_row(Reader reader, int branch, PyObject *names, int64_t stamp, int indexed,
+                     uint8_t *out, size_t *size) {
+    uint8_t state = 0;
+    int64_t count = 0;
+    *size = 4 + 1;
+    if (out != NULL)
+        out = copy(out, (const uint8_t[]){0x75, 0, 0, 0, T_KEY}, 5);
+    if (!write_key(&reader, names, &out, size, &state))
+        return 0;
+    if (branch != B_DELETE) {
+        Reader ahead = reader;
+        if (read_count(&ahead, &count) && count) {
+            *size += 1;
+            if (out != NULL)
+                *out++ = T_CELLS;
+        }
+        if (!write_cells(&reader, &out, size, &state, &count))
+            return 0;
+    }
+    if (!ends_change(&reader, indexed))
+        return 0;
+    *size += 5 + 24 + 2;
+    if (out != NULL) {
+        *out++ = T_EXTENSION;
+        out = store32(out, 24);
+        *out++ = T_SEQUENCE;
+        out = store32(out, 19);
+        *out++ = T_EPOCH;
+        out = store32(out, 0);
+        *out++ = T_STAMP;
+        out = store64(out, (uint64_t)stamp);
+        *out++ = T_INDEX;
+        out = store32(out, 0);
+        *out++ = T_ROW_CHECKSUM;
+        *out++ = crc8_step(state);
+    }
+    return 1;
+}
+
+PyObject *rowtide_stream_row(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    Reader reader;
+    int branch;
+    size_t size;
+    if (given != 5)
+        return rowtide_wrong_arguments("stream_row", 5);
+    int indexed = PyObject_IsTrue(args[2]);
+    int64_t stamp = PyLong_AsLongLong(args[3]);
+    if (indexed < 0 || PyErr_Occurred())
+        return NULL;
+    int told = open_change(args, &reader, &branch);
+    if (told < 0)
+        return NULL;
+    if (!told || (branch != B_PUT && branch != B_UPDATE && branch != B_DELETE)
+        || !PyTuple_CheckExact(args[4])
+        || !write_row(reader, branch, args[4], stamp, indexed, NULL, &size))
+        RETURN_UNUSUAL;
+    PyObject *row = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (row == NULL)
+        return NULL;
+    if (!write_row(reader, branch, args[4], stamp, indexed, (uint8_t *)PyBytes_AsString(row),
+                   &size)) {
+        Py_DECREF(row);
+        RETURN_UNUSUAL;
+    }
+    return row;
+}

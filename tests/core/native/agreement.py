@@ -1,0 +1,183 @@
+"""Each kernel against Python: it returns what Python returns, or None.
+
+A function here draws what one kernel is given, fails where the two ways differ, and returns whether
+the kernel did answer: a kernel that always says None agrees with everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from rowtide.core import plainbuffer, record
+from rowtide.core.cell import Cell
+from rowtide.core.limits import Limits
+from rowtide.core.mutation import PUT, UPDATE
+from rowtide.core.plain_write import decoded
+from rowtide.core.plainbuffer import HEADER, KeyColumns, RowChange
+from rowtide.core.record_avro import write_cells
+from rowtide.core.record_wire import stream_row
+from rowtide.core.row_form import FORMS
+from rowtide.core.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
+from rowtide.core.shard import Shard
+from rowtide.core.shard_state import ShardState
+from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.operations.row_requests import change_of, row_change
+from tests.core.native.inputs import NAMES, OFFSET, Inputs
+from tests.core.native.ways import KERNELS, outcome, python
+from tests.core.shard_model import NOW_US, Store
+
+__all__ = ["AGREEMENTS"]
+
+PADDING = bytes(20)
+LIMITS = Limits()
+EXPECTATIONS = (pb.IGNORE, pb.IGNORE, pb.IGNORE, pb.EXPECT_EXIST, pb.EXPECT_NOT_EXIST)
+KEY = (KeyColumn("id", STRING), KeyColumn("n", INTEGER))
+
+
+def key_rows(inputs: Inputs) -> bool:
+    """Compare a key alone."""
+    sent = HEADER + plainbuffer.encode_row(inputs.key(), ())
+    buffer = inputs.sometimes_damaged(sent + bytes(inputs.chance.choice((0, 0, 3))))
+    found = KERNELS.key_row(buffer)
+    if found is None:
+        return False
+    row = python(lambda: plainbuffer.decode_row(buffer))
+    assert isinstance(row.key, KeyColumns)
+    assert found == (list(row.key), row.key.piece, row.key.state)
+    assert (list(row.cells), row.deleted, row.sequence) == ([], False, None)
+    return True
+
+
+def rows(inputs: Inputs) -> bool:
+    """Compare whole rows, refusals included, and what the kernel says of their cells."""
+    buffer = inputs.sometimes_damaged(inputs.row())
+
+    def whole() -> object:
+        row = plainbuffer.decode_row(buffer, cells_max=inputs_max)
+        key = row.key
+        return row, (key.piece, key.state) if isinstance(key, KeyColumns) else None
+
+    inputs_max = inputs.chance.choice((3, 16384))
+    FORMS.forget()
+    expected = python(lambda: outcome(whole))
+    FORMS.forget()
+    assert outcome(whole) == expected
+    if not isinstance(expected, tuple) or not expected[0].cells:
+        return False
+    row: RowChange = expected[0]
+    piece, state = plainbuffer.key_piece(row.key) if row.key else (b"", 0)
+    at = len(HEADER) + len(piece) + 1
+    found = KERNELS.read_cells(buffer + PADDING, at, len(buffer), state, inputs_max, Cell)
+    if found is None:
+        return False
+    assert found[0] == list(row.cells)
+    assert {type(cell) for cell in found[0]} == {Cell}
+    return True
+
+
+def stored_pieces(inputs: Inputs) -> bool:
+    """Compare cells read from what is stored."""
+    cells = inputs.kept() if inputs.chance.randrange(3) else inputs.cells()
+    piece = inputs.sometimes_damaged(python(lambda: plainbuffer.cells_piece(cells)))
+    found = KERNELS.parse_cells(piece, Cell)
+    if found is None:
+        return False
+    assert found == python(lambda: plainbuffer.parse_cells(piece))
+    return True
+
+
+def pieces(inputs: Inputs) -> bool:
+    """Compare the bytes of cells, as they are kept."""
+    cells = inputs.kept() if inputs.chance.randrange(3) else inputs.cells()
+    found = KERNELS.cells_piece(cells)
+    assert found is None or found == python(lambda: plainbuffer.cells_piece(cells))
+    return found is not None
+
+
+def logged_cells(inputs: Inputs) -> bool:
+    """Compare the bytes of cells, as the log has them."""
+    cells = inputs.kept() if inputs.chance.randrange(3) else inputs.cells()
+    found = KERNELS.logged_cells(cells)
+    assert found is None or found == python(lambda: write_cells(cells))
+    return found is not None
+
+
+def changes(inputs: Inputs) -> bool:
+    """Compare the bodies of records."""
+    value = inputs.sometimes_damaged(inputs.logged())
+
+    def read() -> object:
+        return record.decode_record(value)
+
+    expected = python(lambda: outcome(read))
+    assert outcome(read) == expected
+    if not isinstance(expected, tuple) or not isinstance(expected[1], record.Put | record.Update):
+        return False
+    _, at = record.read_envelope(value)
+    return KERNELS.read_change(value, at, record.knows_indexes(value), Cell) is not None
+
+
+def stream_rows(inputs: Inputs) -> bool:
+    """Compare records as a stream has them."""
+    value = inputs.sometimes_damaged(inputs.logged())
+
+    def read() -> object:
+        try:
+            return stream_row(value, OFFSET, NAMES)
+        except ValueError:  # Not as many columns as the key has.
+            return "other columns"
+
+    expected = python(lambda: outcome(read))
+    assert outcome(read) == expected
+    if not isinstance(expected, tuple):
+        return False
+    _, at = record.read_envelope(value)
+    return KERNELS.stream_row(value, at, record.knows_indexes(value), 1, NAMES) is not None
+
+
+def writes(inputs: Inputs) -> bool:
+    """Compare what a few writes of the same rows become: refusal, answer, record, chunks."""
+    chance = inputs.chance
+    options = TableOptions(max_versions=chance.choice((1, 1, 2, 5)))
+    table = Table("i", "t", 1, KEY, options, None, 0, 0, 1, 1, ())
+    shards = [_shard(table), _shard(table)]
+    plain = 0
+    for step in range(chance.randrange(1, 6)):
+        request = pb.PutRowRequest(table_name="t")
+        request.condition.row_existence = chance.choice(EXPECTATIONS)
+        kind, buffer = chance.choice((PUT, UPDATE)), inputs.sometimes_damaged(inputs.row())
+        now_us = NOW_US + chance.choice((step, step * 1_000_000, -(10**9)))
+        ways = [_written(shard, kind, buffer, request, now_us) for shard in shards]
+        expected = python(partial(outcome, ways[0]))
+        assert outcome(ways[1]) == expected
+        plain += not isinstance(expected, str) and decoded(buffer, LIMITS) is not None
+    return plain > 0
+
+
+def _shard(table: Table) -> Shard:
+    return Shard("s1", table, Store(), ShardState(table.options), limits=LIMITS)
+
+
+def _written(
+    shard: Shard, kind: int, buffer: bytes, request: pb.PutRowRequest, now_us: int
+) -> Callable[[], object]:
+    def write() -> object:
+        row = row_change(buffer, kind, LIMITS)
+        evaluated = shard.evaluate(change_of(row, kind, shard.table, request, LIMITS), now_us)
+        told = evaluated.outcome, evaluated.stamp, evaluated.log_key, evaluated.body
+        return told, evaluated.writes
+
+    return write
+
+
+AGREEMENTS: dict[str, Callable[[Inputs], bool]] = {
+    "key_row": key_rows,
+    "read_cells": rows,
+    "parse_cells": stored_pieces,
+    "cells_piece": pieces,
+    "logged_cells": logged_cells,
+    "read_change": changes,
+    "stream_row": stream_rows,
+    "read_plain, row_keys, stored_write": writes,
+}

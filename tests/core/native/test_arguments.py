@@ -1,0 +1,119 @@
+"""Kernels refuse arguments that are no kernel's, and survive them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from rowtide.core import plainbuffer, record, variant
+from rowtide.core.cell import Cell
+from tests.core.native.inputs import NAMES
+from tests.core.native.ways import KERNELS, needs_kernels
+
+pytestmark = needs_kernels
+
+CELLS = [plainbuffer.put_cell(b"c", variant.encode("v"), None)]
+STORED = [plainbuffer.put_cell(b"c", variant.encode("v"), 7)]
+KEY = [(b"id", variant.encode("k")), (b"n", variant.encode(1))]
+PIECE, STATE = plainbuffer.key_piece(KEY)
+ROW = plainbuffer.HEADER + plainbuffer.encode_row(KEY, CELLS)
+WIRE = plainbuffer.cells_piece(CELLS)
+BODY = record.encode_body(record.Put([value for _, value in KEY], STORED))
+
+CALLS: dict[str, Sequence[object]] = {
+    "key_row": (plainbuffer.HEADER + plainbuffer.encode_row(KEY, ()),),
+    "read_cells": (WIRE, 0, len(WIRE), STATE, 9, Cell),
+    "parse_cells": (plainbuffer.cells_piece(STORED), Cell),
+    "cells_piece": (STORED,),
+    "read_plain": (ROW, 1000, 1000),
+    "row_keys": (1, PIECE),
+    "stored_write": (True, PIECE, STATE, WIRE, 1, 7, 8, None, 1, 1000),
+    "logged_cells": (STORED,),
+    "read_change": (BODY, 0, True, Cell),
+    "stream_row": (BODY, 0, True, 5, NAMES),
+}
+ODD: Sequence[object] = (
+    None,
+    "text",
+    -1,
+    2**70,
+    1.5,
+    b"",
+    b"\x01",
+    [],
+    [None],
+    [(1, 2, 3, 4, 5)],
+    (),
+    int,
+    type,
+)
+
+
+def kernel(name: str) -> Callable[..., object]:
+    found: Callable[..., object] = getattr(KERNELS, name)
+    return found
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_kernel_answers_what_is_usual(name: str) -> None:
+    assert kernel(name)(*CALLS[name]) is not None
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("name", CALLS)
+def test_an_argument_of_another_kind_is_refused_or_unusual(name: str, odd: object) -> None:
+    for place in range(len(CALLS[name])):
+        arguments = [*CALLS[name][:place], odd, *CALLS[name][place + 1 :]]
+        try:
+            kernel(name)(*arguments)
+        except (TypeError, OverflowError):
+            continue
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_another_number_of_arguments_is_refused(name: str) -> None:
+    for arguments in ((), (*CALLS[name], 1)):
+        with pytest.raises(TypeError):
+            kernel(name)(*arguments)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_bytes_that_end_early_are_read_no_further(name: str) -> None:
+    for place, whole in enumerate(CALLS[name]):
+        if not isinstance(whole, bytes):
+            continue
+        for size in range(len(whole)):
+            arguments = [*CALLS[name][:place], whole[:size], *CALLS[name][place + 1 :]]
+            kernel(name)(*arguments)
+
+
+class Pair(tuple[int, ...]):
+    """A tuple of another length than a cell's."""
+
+    def __new__(cls) -> Pair:
+        return tuple.__new__(cls, (1, 2))
+
+
+def test_cells_are_of_the_class_that_is_given() -> None:
+    found = KERNELS.parse_cells(plainbuffer.cells_piece(STORED), Cell)
+    assert found == STORED
+    assert type(found[0]) is Cell
+    assert KERNELS.cells_piece([Pair()]) is None
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_kernel_keeps_nothing(name: str) -> None:
+    call, usual = kernel(name), CALLS[name]
+    unusual = [b"\x01" * 40 if isinstance(given, bytes) else given for given in usual]
+
+    def blocks(calls: int) -> int:
+        before = sys.getallocatedblocks()
+        for _ in range(calls):
+            call(*usual)
+            call(*unusual)
+        return sys.getallocatedblocks() - before
+
+    blocks(10)
+    assert blocks(1000) < 100
