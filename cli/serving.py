@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rowtide.cli.built_python import log_interpreter
 from rowtide.cli.connector_process import ConnectorProcess
 from rowtide.cli.credentials import Credentials
 from rowtide.cli.more_workers import MoreWorkers, watch_parent
@@ -132,6 +133,7 @@ async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> 
     served, worker_stop = asyncio.Event(), asyncio.Event()
     connectors = _connectors(serving, worker, bootstrap)
     more = MoreWorkers(settings, serving.credentials, bootstrap, serving.config)
+    log_interpreter()
     logger.info("starting the worker")
 
     def leave() -> None:

@@ -53,6 +53,7 @@ def _summary(found: dict[str, Any]) -> list[tuple[str, object]]:
         ("endpoint", found["endpoint"]),
         ("process", f"{found['pid']}, up {age_text(found['uptime_s'])}"),
         *_workers(found),
+        ("kernels", found["kernels"]),
         ("log", f"{found['log']}, {found['durability']}"),
         ("instances", found["instances"]),
         ("tables", found["tables"]),

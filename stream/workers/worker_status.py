@@ -10,6 +10,7 @@ import os
 import time
 from typing import Any, NamedTuple
 
+from rowtide.core import native
 from rowtide.core.authentication import Identity
 from rowtide.core.release import VERSION
 from rowtide.stream.peers.peers import Peers, silent
@@ -38,6 +39,7 @@ class WorkerStatus(NamedTuple):
         return {
             "pid": os.getpid(),
             "version": VERSION,
+            "kernels": native.kind(),
             "address": self.address,
             "uptime_s": round(time.time() - self.started_s, 1),
             "ready": not reasons,

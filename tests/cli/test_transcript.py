@@ -29,6 +29,7 @@ MASKS = [
     (r"(secret +)[\w-]{40}$", r"\1SECRET"),
     (r"(127\.0\.0\.1):\d{4,}", r"\1:PORT"),
     (r"(process +)\d+, up .*", r"\1PID, up AGE"),
+    (r"(kernels +)(native|Python)$", r"\1KIND"),
     (r"(free disk +)[\d,]+", r"\1MB"),
     (r"^(log +)(local|Kafka) \S+, fsync$", r"\1LOG, fsync"),
 ]
