@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
-from rowtide.core import plainbuffer
+from rowtide.core import native, plainbuffer
 from rowtide.core.cell import Cell
 from rowtide.core.crc8 import crc8
 from rowtide.core.limits import INT64_MAX
@@ -137,6 +137,17 @@ def decode_border(edge: bytes) -> tuple[bytes, int]:
 def encode(chunk: Chunk) -> bytes:
     """Return the chunk's stored bytes. Cells must be in order: by name, newest version first."""
     cells = chunk.cells
+    made = native.kernels.stored_chunk(
+        cells,
+        chunk.stamp,
+        chunk.deleted,
+        chunk.end,
+        chunk.key_piece,
+        chunk.key_state,
+        len(chunk.begin),
+    )
+    if made is not None:
+        return made
     version_min, versions_max, data_bytes = _measure(cells)
     head = pack_header(
         FORMAT,

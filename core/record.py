@@ -357,6 +357,9 @@ def _read_envelope(value: bytes) -> tuple[Envelope, int]:
     """Return the envelope and where the body begins. Raises ``ValueError``, ``IndexError``."""
     if not value.startswith(_HEADS):
         raise ValueError(f"it begins with {value[:10].hex()}, no schema known here")
+    found = native.kernels.read_envelope(value)
+    if found is not None:
+        return _new(Envelope, found[0]), found[1]
     at, position = read_long(value, 10)
     claim, position = read_long(value, position)
     owner = value[position : position + 8]

@@ -18,7 +18,7 @@ from rowtide.core.cell import Cell
 
 __all__ = ["Kernels", "choose", "compiled", "kernels", "kind"]
 
-INTERFACE = 1
+INTERFACE = 3
 """What the compiled module must say of itself. One of other sources is not used."""
 
 Columns = list[tuple[bytes, bytes]]
@@ -72,8 +72,26 @@ class Kernels(Protocol):
         The body is that of a put of a ``whole`` row or of an update.
         """
 
+    def stored_chunk(
+        self,
+        cells: object,
+        stamp: int,
+        deleted: bool,
+        end: bytes,
+        key_piece: bytes,
+        key_state: int,
+        begin_bytes: int,
+        /,
+    ) -> bytes | None:
+        """Return a chunk of a list of cells, or a tuple, in order."""
+
     def logged_cells(self, cells: object, /) -> bytes | None:
         """Return a list of cells, or a tuple, as the log has them."""
+
+    def read_envelope(
+        self, record: bytes, /
+    ) -> tuple[tuple[int, int, bytes, int, int], int] | None:
+        """Return the parts of a record's envelope, and where the body begins."""
 
     def read_change(
         self, record: bytes, at: int, indexed: bool, cell: type[Cell], /
@@ -85,6 +103,22 @@ class Kernels(Protocol):
     ) -> bytes | None:
         """Return the stream's row of a put, an update or a delete with nothing else in it."""
 
+    def whole_rows(
+        self,
+        rows: Sequence[tuple[bytes, bytes]],
+        at: int,
+        version_min: int,
+        versions_max: int,
+        bytes_left: int,
+        rows_left: int,
+        /,
+    ) -> tuple[list[bytes], int, int] | None:
+        """Return the rows from ``at`` on that answer as stored, their bytes, and what they count.
+
+        Rows are keys and first chunks. It ends before the first one that has to be looked into, or
+        does not fit into what is left.
+        """
+
 
 class _Absent:
     """Stands in for the compiled module: all is unusual, so Python does it."""
@@ -94,7 +128,8 @@ class _Absent:
         return None
 
     read_cells = parse_cells = cells_piece = read_plain = row_keys = key_row
-    stored_write = logged_cells = read_change = stream_row = key_row
+    stored_write = logged_cells = read_envelope = read_change = key_row
+    stream_row = whole_rows = stored_chunk = key_row
 
 
 def compiled() -> Kernels | None:

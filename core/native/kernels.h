@@ -8,9 +8,11 @@
 typedef PyObject *Fast(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 Fast rowtide_key_row, rowtide_read_cells, rowtide_parse_cells, rowtide_read_plain,
-    rowtide_row_keys, rowtide_stored_write, rowtide_read_change, rowtide_stream_row;
+    rowtide_row_keys, rowtide_stored_write, rowtide_read_change, rowtide_stream_row,
+    rowtide_whole_rows, rowtide_stored_chunk;
 PyObject *rowtide_cells_piece(PyObject *module, PyObject *given);
 PyObject *rowtide_logged_cells(PyObject *module, PyObject *given);
+PyObject *rowtide_read_envelope(PyObject *module, PyObject *given);
 
 PyObject *rowtide_read_key(Reader *reader, uint8_t *state);
 PyObject *rowtide_open_row(Reader *reader, const uint8_t **piece, uint8_t *state);

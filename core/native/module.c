@@ -4,7 +4,7 @@
 #include "kernels.h"
 
 /* What core/native/__init__.py expects; raised with any change of arguments, results or bytes. */
-enum { INTERFACE = 1 };
+enum { INTERFACE = 3 };
 
 #ifndef ROWTIDE_SOURCES
 #define ROWTIDE_SOURCES ""
@@ -24,9 +24,12 @@ static PyMethodDef kernels[] = {
     FAST(read_plain),
     FAST(row_keys),
     FAST(stored_write),
+    FAST(stored_chunk),
     {"logged_cells", rowtide_logged_cells, METH_O, NULL},
+    {"read_envelope", rowtide_read_envelope, METH_O, NULL},
     FAST(read_change),
     FAST(stream_row),
+    FAST(whole_rows),
     {NULL, NULL, 0, NULL},
 };
 

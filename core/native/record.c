@@ -300,6 +300,30 @@ static int open_change(PyObject *const *args, Reader *reader, int *branch) {
     return 1;
 }
 
+PyObject *rowtide_read_envelope(PyObject *module, PyObject *given) {
+    (void)module;
+    enum { HEAD_BYTES = 10, OWNER_BYTES = 8, LAST_GROUP = 3 };
+    Reader reader;
+    int64_t at, claim, stamp;
+    if (!reader_of(given, &reader) || left(&reader) < HEAD_BYTES)
+        RETURN_UNUSUAL;
+    const uint8_t *begin = reader.at, *owner;
+    reader.at += HEAD_BYTES;
+    if (!rowtide_read_long(&reader, &at) || !rowtide_read_long(&reader, &claim)
+        || left(&reader) < OWNER_BYTES)
+        RETURN_UNUSUAL;
+    owner = reader.at;
+    reader.at += OWNER_BYTES;
+    if (!rowtide_read_long(&reader, &stamp) || !left(&reader))
+        RETURN_UNUSUAL;
+    unsigned group = *reader.at++;
+    if (group & 1 || group >> 1 > LAST_GROUP)
+        RETURN_UNUSUAL;
+    return Py_BuildValue("((LLy#Li)n)", (long long)at, (long long)claim, (const char *)owner,
+                         (Py_ssize_t)OWNER_BYTES, (long long)stamp, (int)(group >> 1),
+                         (Py_ssize_t)(reader.at - begin));
+}
+
 PyObject *rowtide_read_change(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     (void)module;
     Reader reader;

@@ -383,16 +383,25 @@ static int merge(const Write *write, Reader stored, const uint8_t *version, Made
     return olds == 0;
 }
 
-static void write_header(uint8_t *out, const Write *write, const Made *made) {
+/* What a chunk's header says beside its cells. */
+typedef struct {
+    uint8_t flags;
+    size_t end_bytes;
+    size_t key_bytes;
+    size_t begin_bytes;
+    int64_t stamp;
+} Head;
+
+static void write_header(uint8_t *out, Head head, const Made *made) {
     *out++ = 1; /* The format. */
-    *out++ = 0; /* No flags. */
-    out = store16(out, 0);
-    out = store16(out, (unsigned)left(&write->piece));
-    out = store64(out, (uint64_t)write->stamp);
+    *out++ = head.flags;
+    out = store16(out, (unsigned)head.end_bytes);
+    out = store16(out, (unsigned)head.key_bytes);
+    out = store64(out, (uint64_t)head.stamp);
     out = store64(out, (uint64_t)made->version_min);
     out = store32(out, made->versions_max);
     out = store32(out, (uint32_t)made->data_bytes);
-    store16(out, 0);
+    store16(out, (unsigned)head.begin_bytes);
 }
 
 /* Return (chunk, body) of a write over a stored chunk's cells, which may be none. */
@@ -410,7 +419,8 @@ static PyObject *stored_write(const Write *write, uint8_t branch, Reader stored,
     *made.chunk++ = crc8_step(made.state);
     if ((size_t)(made.chunk - made.begin) > chunk_bytes_max)
         RETURN_UNUSUAL;
-    write_header(made.begin, write, &made);
+    write_header(made.begin, (Head){.key_bytes = left(&write->piece), .stamp = write->stamp},
+                 &made);
     return Py_BuildValue("(y#y#)", (const char *)made.begin,
                          (Py_ssize_t)(made.chunk - made.begin), (const char *)body,
                          (Py_ssize_t)(made.body - body));
@@ -479,4 +489,73 @@ PyObject *rowtide_stored_write(PyObject *module, PyObject *const *args, Py_ssize
     if (scratch != small)
         PyMem_Free(scratch);
     return found;
+}
+
+/* True if a cell may be in a chunk: a value that rows keep, with a version. */
+static int is_kept(const WireCell *cell) {
+    if (cell->op != PUT || !cell->has_version)
+        return 0;
+    uint8_t kind = cell->value[0];
+    return (kind <= V_STRING || kind == V_BLOB) && cell->value_bytes >= value_head_bytes(kind);
+}
+
+/* Write a chunk of these cells. Behind a key come the tag of the cells and the row's checksum. */
+static PyObject *write_chunk(const WireCell *cells, Py_ssize_t count, Head head, const Reader *end,
+                             const Reader *piece, uint8_t state) {
+    size_t size = CHUNK_HEADER_BYTES + head.end_bytes + head.key_bytes;
+    if (head.key_bytes)
+        size += (count ? 1 : 0) + 2;
+    for (Py_ssize_t i = 0; i < count; i++)
+        size += rowtide_cell_bytes(cells + i);
+    PyObject *chunk = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (chunk == NULL)
+        return NULL;
+    Made made = {.begin = (uint8_t *)PyBytes_AsString(chunk), .state = state,
+                 .version_min = INT64_MAX};
+    made.chunk = copy(made.begin + CHUNK_HEADER_BYTES, end->at, head.end_bytes);
+    made.chunk = copy(made.chunk, piece->at, head.key_bytes);
+    if (head.key_bytes && count)
+        *made.chunk++ = T_CELLS;
+    for (Py_ssize_t i = 0; i < count; i++)
+        keep(&made, cells + i, i && same_column(cells + i - 1, cells + i));
+    if (head.key_bytes) {
+        *made.chunk++ = T_ROW_CHECKSUM;
+        *made.chunk++ = crc8_step(made.state);
+    }
+    write_header(made.begin, head, &made);
+    return chunk;
+}
+
+PyObject *rowtide_stored_chunk(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    Reader end, piece;
+    Py_ssize_t count;
+    if (given != 7)
+        return rowtide_wrong_arguments("stored_chunk", 7);
+    Head head = {.flags = 0, .stamp = PyLong_AsLongLong(args[1])};
+    int deleted = PyObject_IsTrue(args[2]);
+    long state = PyLong_AsLong(args[5]);
+    Py_ssize_t begin_bytes = PyLong_AsSsize_t(args[6]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (!reader_of(args[3], &end) || !reader_of(args[4], &piece) || left(&end) > UINT16_MAX
+        || left(&piece) > UINT16_MAX || begin_bytes < 0 || begin_bytes > UINT16_MAX || state < 0
+        || state > 255)
+        RETURN_UNUSUAL;
+    WireCell *cells = rowtide_cells_of(args[0], &count);
+    if (cells == NULL && count < 0)
+        RETURN_UNUSUAL;
+    if (cells == NULL)
+        return NULL;
+    head.flags = (uint8_t)deleted;
+    head.end_bytes = left(&end);
+    head.key_bytes = left(&piece);
+    head.begin_bytes = (size_t)begin_bytes;
+    int sound = 1;
+    for (Py_ssize_t i = 0; i < count; i++)
+        sound = sound && is_kept(cells + i);
+    PyObject *chunk = sound ? write_chunk(cells, count, head, &end, &piece, (uint8_t)state)
+                            : Py_NewRef(Py_None);
+    PyMem_Free(cells);
+    return chunk;
 }

@@ -13,11 +13,13 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import NamedTuple
 
+from rowtide.core import native
 from rowtide.core.chunk import header
 from rowtide.core.limits import Limits
 from rowtide.core.overlay import RangeReader
 from rowtide.core.read import Selection, StoredRow, answer
 from rowtide.core.schema import TableOptions
+from rowtide.core.version import expiry_floor_ms
 from rowtide.stream.operations.range_scan import RangePage, next_key
 
 __all__ = ["PageMaker", "Scan", "Source"]
@@ -110,30 +112,75 @@ class PageMaker:
 
     def _take(self, source: Source) -> RangePage | None:
         """Take rows; return the page where it ends before one of them, or within it."""
-        selection, limit, first_token, started = self._scan
-        limits, rows, now_ms = self._limits, self._rows, self._now_ms
-        _, chunks, options = source
-        for stored in source.rows:
-            if self._scanned >= limits.range_rows_max or (limit is not None and len(rows) >= limit):
-                return self._page(stored)
-            self._scanned += 1
-            token = first_token if stored.row_key == started else b""
-            left = limits.range_bytes_max - self._wire_bytes
-            bytes_max = left if rows else limits.row_bytes_max
-            found = answer(
-                chunks, stored, selection, options, now_ms, token=token, bytes_max=bytes_max
-            )
-            if found is None:
-                continue
-            if rows and (len(found.wire) > left or found.token):
-                return self._page(stored)
-            self._wire_bytes += len(found.wire)
-            if found.wire:
-                rows.append(found.wire)
-                self._size += found.size
-            if found.token:
-                return self._page(stored, found.token)
+        rows = iter(source.rows)
+        as_stored = self._scan.selection.whole and not self._scan.token
+        while few := list(islice(rows, min(SLICE, max(0, self._rows_left) + 1))):
+            at = 0
+            while at < len(few):
+                if as_stored:
+                    at += self._take_stored(few, at, source.options)
+                    if at == len(few):
+                        break
+                page = self._take_row(few[at], source)
+                if page is not None:
+                    return page
+                at += 1
         return None
+
+    @property
+    def _rows_left(self) -> int:
+        """Return how many rows the page may still look at."""
+        limit, left = self._scan.limit, self._limits.range_rows_max - self._scanned
+        return left if limit is None else min(left, limit - len(self._rows))
+
+    def _take_stored(self, rows: list[StoredRow], at: int, options: TableOptions) -> int:
+        """Take rows from ``at`` on that answer as they are stored; return how many."""
+        window = self._scan.selection.window
+        found = native.kernels.whole_rows(
+            rows,
+            at,
+            expiry_floor_ms(options, self._now_ms),
+            min(options.max_versions, window.max_versions),
+            self._limits.range_bytes_max - self._wire_bytes,
+            self._rows_left,
+        )
+        if found is None:
+            return 0
+        wires, wire_bytes, size = found
+        self._rows += wires
+        self._scanned += len(wires)
+        self._wire_bytes += wire_bytes
+        self._size += size
+        return len(wires)
+
+    def _take_row(self, stored: StoredRow, source: Source) -> RangePage | None:
+        """Take one row; return the page where it ends before it, or within it."""
+        selection, _, first_token, started = self._scan
+        limits, rows = self._limits, self._rows
+        if self._rows_left <= 0:
+            return self._page(stored)
+        self._scanned += 1
+        token = first_token if stored.row_key == started else b""
+        left = limits.range_bytes_max - self._wire_bytes
+        bytes_max = left if rows else limits.row_bytes_max
+        found = answer(
+            source.chunks,
+            stored,
+            selection,
+            source.options,
+            self._now_ms,
+            token=token,
+            bytes_max=bytes_max,
+        )
+        if found is None:
+            return None
+        if rows and (len(found.wire) > left or found.token):
+            return self._page(stored)
+        self._wire_bytes += len(found.wire)
+        if found.wire:
+            rows.append(found.wire)
+            self._size += found.size
+        return self._page(stored, found.token) if found.token else None
 
     def _page(self, following: StoredRow | None = None, token: bytes = b"") -> RangePage:
         key = b"" if following is None else next_key(following.first)

@@ -17,11 +17,14 @@ import click
 from rowtide.core import chunk, native, plainbuffer, record, variant
 from rowtide.core.limits import Limits
 from rowtide.core.mutation import PUT, UPDATE
+from rowtide.core.read import Selection, StoredRow
 from rowtide.core.record_wire import stream_row
 from rowtide.core.schema import Table, TableOptions
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState
+from rowtide.core.version import Window
 from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.operations.range_page import PageMaker, Scan, Source
 from rowtide.stream.operations.row_requests import change_of, read_key, row_change
 from tests.bench.circumstances import circumstances, told
 from tests.bench.traffic import KEY, key_of, row_of
@@ -105,6 +108,18 @@ def _evaluation(rows: list[bytes], kind: int) -> Callable[[], object]:
     return decide
 
 
+def _page(row: StoredRow) -> Callable[[], object]:
+    """Return what makes a page of 100 rows that answer as they are stored."""
+    scan = Scan(Selection(Window()), None, b"", b"r")
+    rows = [row] * 100
+
+    def make() -> object:
+        sources = iter([Source(rows, Rows(), TABLE.options)])
+        return PageMaker(scan, LIMITS, VERSION_MS).begin(sources)
+
+    return make
+
+
 def _calls() -> dict[str, Callable[[], object]]:
     alike, varying = [row_of(number) for number in range(ROWS)], _varying()
     row = plainbuffer.decode_row(varying[0])
@@ -129,6 +144,7 @@ def _calls() -> dict[str, Callable[[], object]]:
         "a record encoded": lambda: record.encode_body(record.Put(values, kept)),
         "a record decoded": lambda: record.decode_record(entry),
         "a record as the stream has it": lambda: stream_row(entry, 1, names),
+        "100 rows of GetRange": _page(StoredRow(b"r", chunk.encode(whole))),
     }
 
 

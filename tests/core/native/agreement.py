@@ -9,21 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from rowtide.core import plainbuffer, record
+from rowtide.core import chunk, plainbuffer, record, variant
 from rowtide.core.cell import Cell
 from rowtide.core.limits import Limits
 from rowtide.core.mutation import PUT, UPDATE
 from rowtide.core.plain_write import decoded
 from rowtide.core.plainbuffer import HEADER, KeyColumns, RowChange
+from rowtide.core.read import Selection, StoredRow
 from rowtide.core.record_avro import write_cells
 from rowtide.core.record_wire import stream_row
 from rowtide.core.row_form import FORMS
 from rowtide.core.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
 from rowtide.core.shard import Shard
 from rowtide.core.shard_state import ShardState
+from rowtide.core.version import Window
 from rowtide.core.wire import ots_pb2 as pb
+from rowtide.stream.operations.range_page import PageMaker, Scan, Source
 from rowtide.stream.operations.row_requests import change_of, row_change
-from tests.core.native.inputs import NAMES, OFFSET, Inputs
+from tests.core.native.inputs import NAMES, OFFSET, VERSION_MS, Inputs
 from tests.core.native.ways import KERNELS, outcome, python
 from tests.core.shard_model import NOW_US, Store
 
@@ -95,6 +98,24 @@ def pieces(inputs: Inputs) -> bool:
     return found is not None
 
 
+def chunks(inputs: Inputs) -> bool:
+    """Compare whole chunks, of rows and of pieces of rows."""
+    chance = inputs.chance
+    piece, state = plainbuffer.key_piece(inputs.key()) if chance.randrange(3) else (b"", 0)
+    whole = chunk.Chunk(
+        chance.choice((5, NOW_US)),
+        inputs.kept() if chance.randrange(3) else [],
+        end=chance.choice((b"", b"border")),
+        deleted=chance.randrange(5) == 0,
+        key_piece=piece,
+        key_state=state,
+        begin=chance.choice((b"", b"begin")),
+    )
+    made = chunk.encode(whole)
+    assert made == python(lambda: chunk.encode(whole))
+    return True
+
+
 def logged_cells(inputs: Inputs) -> bool:
     """Compare the bytes of cells, as the log has them."""
     cells = inputs.kept() if inputs.chance.randrange(3) else inputs.cells()
@@ -116,6 +137,49 @@ def changes(inputs: Inputs) -> bool:
         return False
     _, at = record.read_envelope(value)
     return KERNELS.read_change(value, at, record.knows_indexes(value), Cell) is not None
+
+
+def envelopes(inputs: Inputs) -> bool:
+    """Compare the envelopes of records."""
+    value = inputs.sometimes_damaged(inputs.logged())
+
+    def read() -> object:
+        return record.read_envelope(value)
+
+    expected = python(lambda: outcome(read))
+    assert outcome(read) == expected
+    return isinstance(expected, tuple) and KERNELS.read_envelope(value) is not None
+
+
+def pages(inputs: Inputs) -> bool:
+    """Compare pages of rows, some of which have versions that a reader may not see."""
+    chance = inputs.chance
+    stored = [_stored(inputs, number) for number in range(chance.randrange(12))]
+    ttl_s = chance.choice((-1, 86400))
+    options = TableOptions(time_to_live_s=ttl_s, max_versions=chance.choice((1, 2)))
+    selection = Selection(Window(max_versions=chance.choice((1, 5))))
+    limits = Limits(
+        range_rows_max=chance.choice((1, 5, 5000)), range_bytes_max=chance.choice((9, 900, 9**9))
+    )
+    scan = Scan(selection, chance.choice((None, None, 1, 3)), b"", b"r")
+
+    def page() -> object:
+        sources = [Source(stored[:5], Store(), options), Source(stored[5:], Store(), options)]
+        return PageMaker(scan, limits, VERSION_MS).begin(iter(sources))
+
+    expected = python(page)
+    assert page() == expected
+    found = KERNELS.whole_rows(stored, 0, 0, 1, 9**9, 9**9)
+    return bool(found and found[0])
+
+
+def _stored(inputs: Inputs, number: int) -> StoredRow:
+    piece, state = plainbuffer.key_piece([(b"id", variant.encode(number))])
+    cells = [] if inputs.chance.randrange(5) == 0 else inputs.kept()
+    if inputs.chance.randrange(2):
+        cells = [cell._replace(version_ms=VERSION_MS) for cell in cells[:1]]
+    whole = chunk.Chunk(5, cells, key_piece=piece, key_state=state)
+    return StoredRow(b"r%d" % number, python(lambda: chunk.encode(whole)))
 
 
 def stream_rows(inputs: Inputs) -> bool:
@@ -176,8 +240,11 @@ AGREEMENTS: dict[str, Callable[[Inputs], bool]] = {
     "read_cells": rows,
     "parse_cells": stored_pieces,
     "cells_piece": pieces,
+    "stored_chunk": chunks,
     "logged_cells": logged_cells,
+    "read_envelope": envelopes,
     "read_change": changes,
     "stream_row": stream_rows,
     "read_plain, row_keys, stored_write": writes,
+    "whole_rows": pages,
 }

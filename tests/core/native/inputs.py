@@ -14,7 +14,7 @@ from rowtide.core import plainbuffer, record, variant
 from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
 from rowtide.core.crc8 import crc8
 
-__all__ = ["NAMES", "OFFSET", "STAMP", "Inputs"]
+__all__ = ["NAMES", "OFFSET", "STAMP", "VERSION_MS", "Inputs"]
 
 NAMES = (b"id", b"n")
 OFFSET, STAMP = 5, 1_795_000_000_000_123

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rowtide.core import plainbuffer, record, variant
+from rowtide.core import chunk, plainbuffer, record, variant
 from rowtide.core.cell import Cell
 from tests.core.native.inputs import NAMES
 from tests.core.native.ways import KERNELS, needs_kernels
@@ -21,6 +21,7 @@ PIECE, STATE = plainbuffer.key_piece(KEY)
 ROW = plainbuffer.HEADER + plainbuffer.encode_row(KEY, CELLS)
 WIRE = plainbuffer.cells_piece(CELLS)
 BODY = record.encode_body(record.Put([value for _, value in KEY], STORED))
+CHUNK = chunk.Chunk(5, STORED, key_piece=PIECE, key_state=STATE)
 
 CALLS: dict[str, Sequence[object]] = {
     "key_row": (plainbuffer.HEADER + plainbuffer.encode_row(KEY, ()),),
@@ -30,9 +31,12 @@ CALLS: dict[str, Sequence[object]] = {
     "read_plain": (ROW, 1000, 1000),
     "row_keys": (1, PIECE),
     "stored_write": (True, PIECE, STATE, WIRE, 1, 7, 8, None, 1, 1000),
+    "stored_chunk": (STORED, 8, False, b"", PIECE, STATE, 0),
     "logged_cells": (STORED,),
+    "read_envelope": (record.encode_record(record.Envelope(5, 3, b"12345678", 9, 3), BODY),),
     "read_change": (BODY, 0, True, Cell),
     "stream_row": (BODY, 0, True, 5, NAMES),
+    "whole_rows": ([(b"r", chunk.encode(CHUNK))], 0, 0, 1, 1000, 9),
 }
 ODD: Sequence[object] = (
     None,
