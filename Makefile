@@ -19,6 +19,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO := $(VENV)/.demo
 REPLICATION := $(VENV)/.replication
 TEST := $(VENV)/.test
+# Kernels are compiled by the install: in place, where there is a compiler.
+NATIVE := hatch_build.py $(wildcard core/native/*.[ch])
 # The suite runs once, on the built wheel, from an empty folder in an environment of its own: it
 # borrows the installed dependencies of .venv by a plain path, so that .venv's link to the source
 # tree does not follow.
@@ -127,15 +129,15 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) can't make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
 
-$(DEMO): pyproject.toml | $(BIN)/python
+$(DEMO): pyproject.toml $(NATIVE) | $(BIN)/python
 	$(PIP) install -q -e '.[demo]'
 	@touch $@
 
-$(REPLICATION): pyproject.toml | $(BIN)/python
+$(REPLICATION): pyproject.toml $(NATIVE) | $(BIN)/python
 	$(PIP) install -q -e '.[demo,connectors]'
 	@touch $@
 
-$(TEST): pyproject.toml hatch_build.py $(wildcard core/native/*.[ch]) | $(BIN)/python
+$(TEST): pyproject.toml $(NATIVE) | $(BIN)/python
 	$(PIP) install -q -e '.[test]'
 	@$(PIP) install -q -e '.[linters]' || echo "Without linters: files under deploy/ are not judged."
 	@touch $@

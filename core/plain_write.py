@@ -18,7 +18,7 @@ from rowtide.core import capacity, native
 from rowtide.core.cell import Cell
 from rowtide.core.chunk import CHUNK_BYTES, DELETED, header
 from rowtide.core.fold import ChunkReader, Writes
-from rowtide.core.key_ranges import Range, holds
+from rowtide.core.key_ranges import Range
 from rowtide.core.limits import Limits
 from rowtide.core.mutation import EXPECT_PRESENT, IGNORE, PUT, UPDATE, Change, Outcome
 from rowtide.core.plainbuffer import KeyColumns, RowChange, parse_cells
@@ -107,7 +107,7 @@ def stored(
         return None
     piece = key.piece
     keys = native.kernels.row_keys(table.table_id, piece)
-    if keys is None or not holds((held,), keys[1]):
+    if keys is None or keys[1] < held[0] or (held[1] and keys[1] >= held[1]):
         return None
     first = rows.get(keys[0])
     if first is not None:
