@@ -22,6 +22,8 @@ from rowtide.stream.operations.batch_write import BatchRow
 from rowtide.stream.operations.directory import Directory
 from rowtide.stream.operations.like_rows import TOGETHER_MIN, LikeRows
 
+# What is known of rows serves Python alone: kernels read each row by itself.
+pytestmark = pytest.mark.usefixtures("pure")
 ANN = Identity("key-of-ann", "shop", b"")
 IGNORE, EXIST = pb.IGNORE, pb.EXPECT_EXIST
 
