@@ -114,11 +114,13 @@ class PageMaker:
         """Take rows; return the page where it ends before one of them, or within it."""
         rows = iter(source.rows)
         as_stored = self._scan.selection.whole and not self._scan.token
-        while few := list(islice(rows, min(SLICE, max(0, self._rows_left) + 1))):
+        while few := list(islice(rows, self._slice)):
             at = 0
             while at < len(few):
                 if as_stored:
-                    at += self._take_stored(few, at, source.options)
+                    taken = self._take_stored(few, at, source.options)
+                    as_stored = taken is not None
+                    at += taken or 0
                     if at == len(few):
                         break
                 page = self._take_row(few[at], source)
@@ -128,13 +130,25 @@ class PageMaker:
         return None
 
     @property
+    def _slice(self) -> int:
+        """Return how many rows to read from the store at once: as many as will about fit."""
+        fitting = SLICE
+        if self._wire_bytes:
+            left = self._limits.range_bytes_max - self._wire_bytes
+            fitting = left * len(self._rows) // self._wire_bytes + 1
+        return max(1, min(SLICE, fitting, self._rows_left + 1))
+
+    @property
     def _rows_left(self) -> int:
         """Return how many rows the page may still look at."""
         limit, left = self._scan.limit, self._limits.range_rows_max - self._scanned
         return left if limit is None else min(left, limit - len(self._rows))
 
-    def _take_stored(self, rows: list[StoredRow], at: int, options: TableOptions) -> int:
-        """Take rows from ``at`` on that answer as they are stored; return how many."""
+    def _take_stored(self, rows: list[StoredRow], at: int, options: TableOptions) -> int | None:
+        """Take rows from ``at`` on that answer as they are stored; return how many.
+
+        None: there is no kernel, so rows are taken one by one.
+        """
         window = self._scan.selection.window
         found = native.kernels.whole_rows(
             rows,
@@ -145,7 +159,7 @@ class PageMaker:
             self._rows_left,
         )
         if found is None:
-            return 0
+            return None
         wires, wire_bytes, size = found
         self._rows += wires
         self._scanned += len(wires)
