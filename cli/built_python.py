@@ -21,7 +21,7 @@ def log_interpreter() -> None:
     if reason:
         logger.warning(
             "this Python was built %s: each request costs about a quarter more; "
-            "use one built with --enable-optimizations",
+            "use an optimised build",
             reason,
         )
 
