@@ -207,7 +207,7 @@ class Settings:
 
 
 def _is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach a host."""
+    """True if only this machine can reach a host."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

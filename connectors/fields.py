@@ -103,7 +103,7 @@ class Fields:
         return [str(name) for name in self._values]
 
     def has(self, name: str) -> bool:
-        """Say whether something stands under a name."""
+        """True if a field has this name."""
         return self._values.get(name) is not None
 
     def done(self) -> None:

@@ -65,7 +65,7 @@ class Floors:
         return self._stamps[bisect_right(self._starts, key) - 1]
 
     def hides(self, floor: Floor) -> bool:
-        """Say whether higher floors stand everywhere on this one: it may be forgotten."""
+        """True if higher floors cover this one everywhere, so that it may be forgotten."""
         first = bisect_right(self._starts, floor.begin) - 1
         last = bisect_left(self._starts, floor.end) if floor.end else len(self._starts)
         return min(self._stamps[first:last]) > floor.stamp

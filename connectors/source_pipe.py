@@ -77,7 +77,7 @@ class Pipe(Generic[T]):
 
     @property
     def empty(self) -> bool:
-        """Say whether everything that was put has been taken."""
+        """True if everything that was put has been taken."""
         return not self._lists
 
     def wake(self) -> None:

@@ -41,12 +41,12 @@ class TableProgress:
 
     @property
     def whole(self) -> bool:
-        """Say whether nothing is left to do but to follow."""
+        """True if nothing is left to copy."""
         return self.copied and not self.sweep
 
     @property
     def begun(self) -> bool:
-        """Say whether rowtide has some of its rows, if there are any."""
+        """True if rowtide has some of its rows, if there are any."""
         return self.copied or self.cursor is not None
 
     def restart(self, *, sweep: bool) -> None:
@@ -157,7 +157,7 @@ C = TypeVar("C", bound=Identified)
 def kept_values(
     former: Iterable[list[str]], columns: Iterable[C], filled: Callable[[C], bool]
 ) -> bool:
-    """Say whether rows that were there have the values they had, now that columns are these.
+    """True if old rows keep their values with these columns.
 
     ``filled`` says whether such rows may have a value in a column that was added.
     """

@@ -137,7 +137,7 @@ class Catalog:
         return shards[bisect_right(begins, encoded_key) - 1]
 
     def precedes(self, shard_id: str) -> bool:
-        """Say whether a shard that it lacks may come in what was not read of it yet.
+        """True if an unknown shard may be in the part of the log that was not read yet.
 
         Any may, also one whose id was given out: that is done before its shard is made.
         """

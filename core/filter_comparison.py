@@ -73,7 +73,7 @@ class Comparison:
     rule: Rule | None
 
     def holds(self, key: bytes, cells: Sequence[Cell]) -> bool:
-        """Say whether the row passes. ``key`` is its key's wire bytes, empty for none."""
+        """True if the row passes. ``key`` is its key's wire bytes, empty for none."""
         if self.needle in key:
             value = _key_value(key, self.name)
             if value is not None:

@@ -207,7 +207,7 @@ class _Scan:
         return found.end()
 
     def _decided(self, repeat: _Repeat) -> bool:
-        """Say whether at most one count of ``repeat`` can be followed by what comes next."""
+        """True if at most one count of ``repeat`` can be followed by what comes next."""
         if repeat.low == repeat.high:
             return True
         if not repeat.atom:
@@ -220,7 +220,7 @@ class _Scan:
         return follows is not None and follows.isdisjoint(_bytes_of(repeat.atom))
 
     def _guarded(self) -> bool:
-        """Say whether no repeat can run across a byte at which a match may begin."""
+        """True if no repeat can run across a byte at which a match may begin."""
         if self.branches > 1 or not all(repeat.atom for repeat in self.repeats):
             return False
         if self.text[0] == "^":

@@ -129,7 +129,7 @@ def written_bytes(cells: Sequence[Cell], writes: Writes, *, whole: bool) -> int:
 
 
 def row_exists(rows: ChunkReader, row_key: bytes) -> bool:
-    """Say whether the row is there, with or without cells."""
+    """True if the row exists, with or without cells."""
     first = rows.get(row_key)
     return first is not None and not chunks.header(first)[1] & DELETED
 
@@ -162,7 +162,7 @@ def _cells_of(first: bytes) -> Sequence[Cell]:
 
 
 def _is_narrow(first: bytes) -> bool:
-    """Say whether this is all of a row that is there."""
+    """True if this is all of a row that exists."""
     _, flags, end_bytes, _, _, _, _, _, _ = chunks.header(first)
     return not flags & DELETED and not end_bytes
 
@@ -327,7 +327,7 @@ def _runs(
 
 
 def _reaches_beyond(chunk: bytes, name: bytes) -> bool:
-    """Say whether a chunk ends behind every version of the column."""
+    """True if a chunk ends behind every version of the column."""
     end = chunk[HEADER_BYTES : HEADER_BYTES + chunks.header(chunk)[2]]
     return not end or chunks.border(name, _MIN_VERSION) < end
 

@@ -13,7 +13,7 @@ Ranges = tuple[Range, ...]
 
 
 def holds(ranges: Ranges, key: bytes) -> bool:
-    """Say whether a key is in one of the ranges."""
+    """True if a key is in one of the ranges."""
     return any(begin <= key and (not end or key < end) for begin, end in ranges)
 
 

@@ -44,7 +44,7 @@ class ColumnCondition(Protocol):
         ...
 
     def holds(self, key: bytes, cells: Sequence[Cell] | None) -> bool:
-        """Say whether the write may happen. ``cells`` is None where the row is absent.
+        """True if the write may happen. ``cells`` is None where the row is absent.
 
         ``key`` is the row's key as wire bytes, from its tag 01 on.
         """

@@ -80,7 +80,7 @@ class Selection:
 
     @property
     def whole(self) -> bool:
-        """Say whether every visible cell of the table's newest versions is asked for."""
+        """True if the read wants every visible cell of the table's newest versions."""
         return (
             self.columns is None
             and self.filter is None

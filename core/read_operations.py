@@ -12,5 +12,5 @@ _READS = (
 
 
 def only_reads(operation: str) -> bool:
-    """Say whether an operation leaves everything as it is."""
+    """True if an operation changes nothing."""
     return operation.startswith(_READS)

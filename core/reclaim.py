@@ -33,7 +33,7 @@ _JOINED_BYTES = CHUNK_BYTES // fold.PIECES * 3 // 4
 
 
 def needs_reclaim(value: bytes, cutoff_ms: int, max_versions: int) -> bool:
-    """Say whether a stored chunk may hold something to remove. False is certain, True is not."""
+    """True if a stored chunk may hold something to remove. False is certain, True is not."""
     _, flags, _, _, _, version_min, versions_max, _, _ = header(value)
     if flags & DELETED:
         return False
@@ -121,7 +121,7 @@ def _end(value: bytes) -> bytes:
 
 
 def _within_column(edge: bytes) -> bool:
-    """Say whether a border has versions of one column on both sides."""
+    """True if a border has versions of one column on both sides."""
     return bool(edge) and chunks.decode_border(edge)[1] != INT64_MAX
 
 
@@ -242,7 +242,7 @@ class _Row:
         return self._writes
 
     def _has_others(self, rows: ChunkReader) -> bool:
-        """Say whether a chunk that was not gone through has cells."""
+        """True if a chunk that was not visited has cells."""
         everything = rows.scan(self.row_key, chunks.row_end(self.row_key))
         return any(header(value)[6] for key, value in everything if key not in self._seen)
 

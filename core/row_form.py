@@ -370,7 +370,7 @@ def seed(name: bytes, kind: int, size: int) -> int:
 
 
 def is_text(texts: Sequence[bytes]) -> bool:
-    """Say whether each is UTF-8."""
+    """True if each value is UTF-8."""
     if b"".join(texts).isascii():
         return True
     try:
@@ -425,7 +425,7 @@ def _value_head(kind: int, size: int) -> bytes:
 
 
 def _fits(name: bytes) -> bool:
-    """Say whether a column may be named so: such names are looked at once in a form's life."""
+    """True if a column may have this name. Called once for each form."""
     return 0 < len(name) <= 255 and name[:1] != b"#"
 
 

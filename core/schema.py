@@ -210,7 +210,7 @@ def check_table_name(name: str, limits: Limits) -> None:
 
 
 def table_name_fits(name: str, limits: Limits) -> bool:
-    """Say whether ``name`` can name a table: 1-255 letters, digits, _, the first no digit."""
+    """True if ``name`` can name a table: 1-255 letters, digits, _, the first no digit."""
     return len(name) <= limits.name_bytes_max and _TABLE_NAME.match(name) is not None
 
 
@@ -221,7 +221,7 @@ def check_column_name(name: str, limits: Limits) -> None:
 
 
 def instance_name_fits(name: str) -> bool:
-    """Say whether ``name`` can name an instance: 3-16 letters, digits, hyphens."""
+    """True if ``name`` can name an instance: 3-16 letters, digits, hyphens."""
     return _INSTANCE_NAME.match(name) is not None
 
 

@@ -484,7 +484,7 @@ class Shard:
         return 1 if expectation != IGNORE or change.condition is not None else 0
 
     def _names_auto_value(self, change: Change) -> bool:
-        """Say whether a concrete value was given for an AUTO_INCREMENT column."""
+        """True if the client gave a value for an AUTO_INCREMENT column."""
         auto = self.table.auto_increment_index
         return auto is not None and change.key[auto][1] != variant.V_AUTO_INCREMENT
 

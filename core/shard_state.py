@@ -44,7 +44,7 @@ def options_body(of: Table | ShardState) -> record.Options:
 
 
 def in_force(state: ShardState, table: Table) -> bool:
-    """Say whether a shard's options are those of its table; one that has ended needs none."""
+    """True if a shard has its table's options, or has ended and needs none."""
     options = state.options
     return state.seal is not None or (
         options.time_to_live_s == table.options.time_to_live_s

@@ -44,7 +44,7 @@ class Earlier(NamedTuple):
     positions: Sequence[bytes]
 
     def is_held(self, keys: Range, reached: Reached) -> bool:
-        """Say whether a shard of these keys has all of it that is its own."""
+        """True if a shard of these keys has all rows that belong to it."""
         for change, position in zip(reversed(self.changes), reversed(self.positions), strict=True):
             encoded = _encoded(change)
             if holds((keys,), encoded):

@@ -100,7 +100,7 @@ class Reached(NamedTuple):
     all_above: bytes
 
     def holds(self, encoded_key: bytes, position: bytes) -> bool:
-        """Say whether a row is there already."""
+        """True if the shard has the row already."""
         if position > self.all_above:
             return False
         if position <= self.own:

@@ -24,7 +24,7 @@ _new = tuple.__new__
 
 
 def is_plain(shard: Shard) -> bool:
-    """Say whether rows of a shard depend on nothing but themselves: no index, no pre-image."""
+    """True if rows of a shard depend on nothing else: no index, no pre-image."""
     stream = shard.state.stream
     return (
         not shard.indexes

@@ -130,7 +130,7 @@ def _key_piece(reader: _Chunks) -> bytes:
 
 
 def _has_any(reader: _Chunks, wanted: Selection, options: TableOptions, now_ms: int) -> bool:
-    """Say whether a named column is there, be it outside the bounds of columns."""
+    """True if a named column exists, even outside the bounds of columns."""
     everywhere = replace(wanted, start_column=None, end_column=None, filter=None)
     return bool(_gathered(reader, everywhere, options, now_ms, START, 1).cells)
 

@@ -51,7 +51,7 @@ class Mark:
         return [row for row in batch.rows if self._is_new(row)]
 
     def has(self, page: SinkBatch) -> bool:
-        """Say whether the topic has a page, but for what was refused of it."""
+        """True if the topic has a page, except what was refused of it."""
         if self.page is None or page.covers is None:
             return False
         held, end = self.page

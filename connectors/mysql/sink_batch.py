@@ -187,7 +187,7 @@ class BatchWriter:
                 await self._remove(table.deleted, " OR ".join(past))
 
     async def _has_notes(self, rows: Sequence[SinkRow]) -> bool:
-        """Say whether any key from the least to the greatest was deleted, uncommitted included."""
+        """True if any key from the least to the greatest was deleted, uncommitted included."""
         keys, table = self._keys, self._table
         if keys.hashed:
             return True  # From one hash to another there are everybody's keys.

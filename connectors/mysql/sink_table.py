@@ -115,7 +115,7 @@ class TargetTable:
             await self.read(connection)
 
     async def is_as_read(self, connection: Connection) -> bool:
-        """Say whether the table is as ``layout`` has it. In a transaction, it stays so."""
+        """True if the table has the columns of ``layout``. In a transaction, that stays so."""
         return await connection.described(f"SELECT * FROM {self.name} LIMIT 0") == self.layout.seen
 
     async def read(self, connection: Connection) -> None:
@@ -305,7 +305,7 @@ def commented(name: str) -> str:
 
 
 def fits(name: str) -> bool:
-    """Say whether the server may take a name as it is: it has no characters beyond 16 bits."""
+    """True if the server takes a name as it is: it has no characters beyond 16 bits."""
     plain = all("\x00" < character <= "\uffff" for character in name)
     return plain and len(name) <= NAME_MAX and not name.endswith(" ")
 

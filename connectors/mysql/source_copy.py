@@ -432,5 +432,5 @@ def _names(meaning: Meaning, tables: Mapping[str, SourceTable | Unfit | None]) -
 
 
 def _filled(column: Column) -> bool:
-    """Say whether rows that are older than a column may have a value there."""
+    """True if rows that are older than a column may have a value there."""
     return column.computed or not column.nullable or column.default is not None

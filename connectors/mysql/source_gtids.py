@@ -22,13 +22,13 @@ class Gtids(Protocol):
     """Transactions, named as their server names them."""
 
     def __contains__(self, gtid: str) -> bool:
-        """Say whether a transaction is among them."""
+        """True if a transaction is in the set."""
 
     def add(self, gtid: str) -> None:
         """Add a transaction that came behind all that are here, in its own row."""
 
     def includes(self, other: Any) -> bool:
-        """Say whether all of the others are among these."""
+        """True if the set contains all of the others."""
 
     def text(self) -> str:
         """Return them as the server takes them."""

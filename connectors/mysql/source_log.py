@@ -80,7 +80,7 @@ class ServerLog(Protocol):
         """Return where to begin."""
 
     def standing(self, kept: Checkpoint) -> Standing:
-        """Say whether what was kept leads on here."""
+        """Return how a kept place relates to this server's binlog."""
 
     def settle(self, gtid: str) -> None:
         """Wait until what a transaction did can be seen: it may be read before it is committed."""

@@ -129,7 +129,7 @@ class MySqlLog(LogEnd):
         packets.command(_SEND_BINLOG_GTID, head + known)
 
     def _is_there(self, kept: Checkpoint, files: Mapping[tuple[str, Place], int]) -> bool:
-        """Say whether a file of the binlog is the one in which the checkpoint is."""
+        """True if the server still has the file that the checkpoint names, as it was."""
         file, offset = kept.place
         assert isinstance(kept.gtids, IntervalGtids), "they are this server's"
         if offset > files[kept.log, Place(file, 0)]:
@@ -144,7 +144,7 @@ class MySqlLog(LogEnd):
         return not offset or self._goes_on(kept)
 
     def _goes_on(self, kept: Checkpoint) -> bool:
-        """Say whether the next event at the kept place is of a transaction that is new."""
+        """True if the next event at the kept place begins a new transaction."""
         name = f"{kept.log}.{kept.place.file:06d}"
         try:
             found = self._ask("SHOW BINLOG EVENTS IN %s FROM %s LIMIT 1", (name, kept.place.offset))

@@ -41,7 +41,7 @@ class Packets:
             raise ConnectionLost(f"The connection ended: {error}") from error
 
     def ready(self) -> bool:
-        """Say whether ``next`` would return without waiting."""
+        """True if ``next`` would return without waiting."""
         at = self._at
         if len(self._bytes) - at < 4:
             return False

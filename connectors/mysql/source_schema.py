@@ -197,7 +197,7 @@ def cursor_literal(column: Column, value: Scalar) -> str:
 
 
 def fits_key(column: Column, value: Scalar) -> bool:
-    """Say whether a value of rowtide's key may be one of a column's, and stand in a statement.
+    """True if a key value of rowtide can be a column's value, and stand in a statement.
 
     Somebody may have written rows to rowtide's table that the source can't have.
     """

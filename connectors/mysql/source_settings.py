@@ -47,11 +47,11 @@ class SourceSettings:
         return self.names.get(full_name, full_name.split(".", 1)[1])
 
     def wants(self, database: str, table: str) -> bool:
-        """Say whether a table is followed."""
+        """True if a table is followed."""
         return self.wants_named(f"{database}.{table}")
 
     def wants_named(self, name: str) -> bool:
-        """Say whether a table, as database.table, is followed."""
+        """True if a table, as database.table, is followed."""
         return any(fnmatchcase(name, pattern) for pattern in self.tables) and not any(
             fnmatchcase(name, pattern) for pattern in self.without
         )

@@ -190,7 +190,7 @@ def _holds(server: Server, privilege: str, database: str, name: str) -> bool:
 
 
 def is_of_a_table(code: int) -> bool:
-    """Say whether an error of a read tells of its table, and of no other."""
+    """True if an error of a read concerns its table, and no other."""
     return code not in _CONNECTION and not 2000 <= code < 3000
 
 

@@ -110,7 +110,7 @@ class Bulk:
 
 
 def _again(one: _Sending, told: dict[str, Any], refused: list[RefusedItem]) -> bool:
-    """Say whether a document is to be sent again; add it where it is refused."""
+    """True if a document must be sent again; add it where it is refused."""
     status = told["status"]
     if status < 300 or status == 409:  # 409: it is there as of a later stamp.
         return False

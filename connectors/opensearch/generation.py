@@ -83,7 +83,7 @@ class Generation:
         await self.load(table)
 
     async def exists(self) -> bool:
-        """Say whether there is such an index."""
+        """True if the index exists."""
         return bool(await self._cluster.get(f"{self._path}/_settings", absent={}))
 
     async def load(self, table: TableShape) -> None:
@@ -147,7 +147,7 @@ class Generation:
                 return not left
 
     async def covered_whole(self) -> bool:
-        """Say whether pages have covered every key."""
+        """True if pages have covered every key."""
         ranges, _ = await self._covered()
         return not _left(ranges)
 

@@ -45,7 +45,7 @@ class Required(NamedTuple):
     xids: Collection[int]
 
     def met(self, visible: Visible) -> bool:
-        """Say whether it sees them."""
+        """True if all of them are visible."""
         return visible.xmin >= self.floor and all(map(visible.sees, self.xids))
 
 

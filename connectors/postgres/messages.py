@@ -73,7 +73,7 @@ class RelationColumn(NamedTuple):
 
     @property
     def is_built_in(self) -> bool:
-        """Say whether the type is the server's own, so that it is no domain."""
+        """True if the type is built in, so it is no domain."""
         return self.type_oid < _BUILT_IN_END
 
 

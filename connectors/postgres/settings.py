@@ -46,7 +46,7 @@ class SourceSettings:
     tls: str = "prefer"
 
     def wants(self, full_name: str) -> bool:
-        """Say whether a table, as schema.table, is followed."""
+        """True if a table, as schema.table, is followed."""
         return any(fnmatchcase(full_name, pattern) for pattern in self.tables) and not any(
             fnmatchcase(full_name, pattern) for pattern in self.without
         )

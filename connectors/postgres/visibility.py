@@ -30,7 +30,7 @@ class Visible(NamedTuple):
         return cls(int(xmin), int(xmax), frozenset(map(int, filter(None, running.split(",")))))
 
     def sees(self, xid: int) -> bool:
-        """Say whether a transaction that has committed is seen; ``xid`` are its lower 32 bits.
+        """True if a committed transaction is visible; ``xid`` are its lower 32 bits.
 
         Numbers go round after 2^32; those of one time lie within half of that.
         """

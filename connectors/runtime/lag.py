@@ -40,7 +40,7 @@ class Lag(NamedTuple):
 
     @property
     def none(self) -> bool:
-        """Say whether everything that there was has been handled."""
+        """True if everything was handled."""
         return self.begun and not (self.records or self.unread or self.lost)
 
 

@@ -48,7 +48,7 @@ class Target:
 
     @property
     def every_change(self) -> bool:
-        """Say whether the sink wants each row of a key."""
+        """True if the sink wants each row of a key."""
         return traits_of(self.sink).every_change
 
 
@@ -272,7 +272,7 @@ class Told:
 
     @property
     def by_key(self) -> bool:
-        """Say whether rows have the keys that they had."""
+        """True if rows have the keys that they had."""
         return not self.origins
 
     def add(self, row: SinkRow, origin: SinkRow) -> None:

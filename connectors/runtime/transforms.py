@@ -54,7 +54,7 @@ class Transforms:
 
     @property
     def any(self) -> bool:
-        """Say whether anything is done at all."""
+        """True if there is any transform."""
         return bool(self.test or self.only or self.without or self.rename or self.function)
 
     @property

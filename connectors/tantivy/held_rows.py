@@ -164,7 +164,7 @@ class HeldRows:
         return [key for (key,) in found]
 
     def is_unindexed(self, key: bytes) -> bool:
-        """Say whether the index may not have the row of a key."""
+        """True if the index may lack the row of a key."""
         found = self._file.execute("SELECT 1 FROM unindexed WHERE key = ?", (key,))
         return found.fetchone() is not None
 

@@ -110,7 +110,7 @@ class Verdict:
 
     @property
     def equal(self) -> bool:
-        """Say whether every row was found equal."""
+        """True if every row was equal."""
         return not self.differences
 
     @property
@@ -169,7 +169,7 @@ async def compare(
 
 
 def _certain(differences: Sequence[Difference]) -> bool:
-    """Say whether nothing in a range can be otherwise when it is looked at again."""
+    """True if looking at a range again cannot change the result."""
     return all(difference.kind in ("surplus", "different") for difference in differences)
 
 

@@ -43,7 +43,7 @@ class Kept:
 
     @property
     def runs(self) -> bool:
-        """Say whether it runs now."""
+        """True if it runs now."""
         with self._lock:
             return self._child.returncode() is None
 

@@ -37,7 +37,7 @@ class Seen(NamedTuple):
 
     @property
     def caught_up(self) -> bool:
-        """Say whether every sink has all that rowtide has."""
+        """True if every sink has all that rowtide has."""
         return bool(self.behind) and not any(b is None or b for b in self.behind.values())
 
 

@@ -53,7 +53,7 @@ class Apicurio(Server):
         self.launch(command, ENVIRONMENT)
 
     def answers(self) -> bool:
-        """Say whether it lists its subjects."""
+        """True if it lists its subjects."""
         try:
             fetched(f"{self.url}/subjects")
         except (OSError, Answered):

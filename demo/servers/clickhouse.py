@@ -79,7 +79,7 @@ class Clickhouse(Server):
         self.launch(command, program.environment())
 
     def answers(self) -> bool:
-        """Say whether it answers queries."""
+        """True if it answers queries."""
         try:
             self.ask("SELECT 1")
         except (OSError, Answered):

@@ -64,7 +64,7 @@ class Connect(Server):
         self.launch(command, ENVIRONMENT)
 
     def answers(self) -> bool:
-        """Say whether the connector's task runs. Raises NotStarted where it has failed."""
+        """True if the connector's task runs. Raises NotStarted where it has failed."""
         try:
             states = {task["state"] for task in self._status()["tasks"]}
         except (OSError, Answered, ValueError):

@@ -60,7 +60,7 @@ class PostgreSQL(Server):
         self.launch(command, os.environ)
 
     def answers(self) -> bool:
-        """Say whether it takes connections."""
+        """True if it takes connections."""
         try:
             self.connect().close()
         except psycopg2.OperationalError:

@@ -86,7 +86,7 @@ class SearchServer(Server):
         raise NotImplementedError
 
     def answers(self) -> bool:
-        """Say whether its index can be written."""
+        """True if its index can be written."""
         try:
             return self.call("GET", "/_cluster/health")["status"] in ("green", "yellow")
         except (OSError, Answered):

@@ -79,7 +79,7 @@ class Server:
         raise NotImplementedError
 
     def answers(self) -> bool:
-        """Say whether it is up."""
+        """True if it is up."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -146,7 +146,7 @@ def children(pid: int) -> list[int]:
 
 
 def is_gone(pid: int) -> bool:
-    """Say whether a process has ended, be it that nobody has asked how.
+    """True if a process has ended, even if nobody has waited for it.
 
     Nobody does where pid 1 of a container does not reap.
     """

@@ -54,7 +54,7 @@ class SqlServer(Server):
         return str(gtids)
 
     def answers(self) -> bool:
-        """Say whether it takes connections."""
+        """True if it takes connections."""
         try:
             self.connect().close()
         except pymysql.err.MySQLError:

@@ -159,7 +159,7 @@ def _text(at: Position, offset: int) -> str:
 
 
 def _is_of(stream: Stream, value: bytes, begin: int) -> bool:
-    """Say whether options that came into force have this stream on."""
+    """True if options that took effect have this stream enabled."""
     body = record.decode_body(value, begin)
     assert isinstance(body, record.Options), "its kind was seen"
     return body.stream is not None and body.stream.id == stream.id

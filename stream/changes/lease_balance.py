@@ -61,7 +61,7 @@ def planned(
 
 
 def _is_free(lease: Lease | None, me: str, over: Collection[str]) -> bool:
-    """Say whether ``me`` may take a shard: an answer to somebody else's wish waits for them."""
+    """True if ``me`` may take a shard: one released for another reader waits for that one."""
     if lease is None or lease.shard_id in over:
         return True
     return not lease.owner and lease.wanted in ("", me)

@@ -121,12 +121,12 @@ class ShardFollower:
 
     @property
     def holds(self) -> bool:
-        """Say whether the lease is still ours for certain."""
+        """True if the lease is certainly still ours."""
         return self._clock() - self._leased_s < self._settings.lease_s
 
     @property
     def given_up(self) -> bool:
-        """Say whether the lease was given up by ourselves, with all that was finished."""
+        """True if we released the lease ourselves, with everything finished."""
         return not self.lease.owner
 
     @property

@@ -198,7 +198,7 @@ class ChangeWorker:
         await self._forget(rows, shards)
 
     async def _same_epoch(self, rows: Mapping[str, Lease], over: set[str]) -> bool:
-        """Say whether all who read do so in the consumer's epoch; go over to it, and let go.
+        """True if all readers are in the consumer's epoch; join it, and release the leases.
 
         Only then is anything taken in it, so that nobody is given what is old between what is new.
         """

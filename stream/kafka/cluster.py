@@ -131,7 +131,7 @@ class Cluster:
         }
 
     async def exists(self, topic: str) -> bool:
-        """Say whether there is such a topic, see ``LogCluster``."""
+        """True if the topic exists, see ``LogCluster``."""
 
         async def once() -> Sequence[TopicFound]:
             return await self.brokers.metadata([topic])

@@ -39,7 +39,7 @@ class LogCluster(Protocol):
         ...
 
     async def exists(self, topic: str) -> bool:
-        """Say whether there is such a topic, as some broker knows. Raises ``Unavailable``."""
+        """True if a broker knows the topic. Raises ``Unavailable``."""
         ...
 
     async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:

@@ -171,7 +171,7 @@ class BatchReader:
 
 
 def _all_known(request: pb.BatchWriteRowRequest, known: Sequence[KnownRows]) -> bool:
-    """Say whether there is nothing else in a request that could refuse it.
+    """True if nothing else in a request could make it fail.
 
     Names of tables that have known rows are in order; so is all text in these rows: there is none.
     """

@@ -109,7 +109,7 @@ class Directory:
         return self.slot(shard.slot).followed(shard.shard_id)
 
     def serves(self, number: int) -> bool:
-        """Say whether a slot is this worker's."""
+        """True if a slot is this worker's."""
         slot = self._slots.get(number)
         return slot is not None and not slot.foreign
 

@@ -50,12 +50,12 @@ class State(NamedTuple):
     fed: dict[str, dict[str, Followed]]
 
     def is_built(self, table: Table, index: Index) -> bool:
-        """Say whether every shard of a table has gone through its rows for an index."""
+        """True if every shard of a table has built its part of an index."""
         shards = (shard.shard_id for shard in table.shards)
         return all(index.table_id in self.built.get(shard_id, ()) for shard_id in shards)
 
     def has_followed(self, table: Table, index: Index, ends: Mapping[str, int]) -> bool:
-        """Say whether an index has followed its table's logs up to ``ends``."""
+        """True if an index has followed its table's logs up to ``ends``."""
         lags = self.lags(table, index)
         return all(lag is not None and lag["position"] >= ends[lag["source"]] for lag in lags)
 

@@ -219,11 +219,11 @@ class ReshapeOperations:
         ]
 
     def is_arriving(self, shard: ShardRange) -> bool:
-        """Say whether a shard is still being moved to its slot."""
+        """True if a shard is still being moved to its slot."""
         return any(child == shard for _, child in self.arriving(shard.slot))
 
     def knows(self, shard_id: str) -> bool:
-        """Say whether a shard is, or was, a table's: not one that was planned, and given up."""
+        """True if a shard belongs or belonged to a table. A plan that was undone does not count."""
         return shard_id in self._owner.catalog.shards
 
     def held(self, slot: int, number: int) -> list[ShardRange]:

@@ -430,7 +430,7 @@ def _check_increments(cells: Iterable[Cell]) -> None:
 
 @lru_cache(4096)
 def _plain_name(name: bytes) -> bool:
-    """Say whether a name needs no further look; the same few names come again and again."""
+    """True if a name is valid. Remembered: the same few names come again and again."""
     return 0 < len(name) <= 255 and name[:1] != b"#"
 
 

@@ -155,7 +155,7 @@ class StreamOperations:
         return owner
 
     def _has_ended(self, owner: ShardOwner, offset: int) -> bool:
-        """Say whether nothing of a shard comes from ``offset`` on, and its children are listed.
+        """True if a shard has nothing from ``offset`` on, and its children are listed.
 
         Whoever is told of an end asks once which shards there are, and may take a stream for
         finished in which no child is listed yet.

@@ -87,7 +87,7 @@ class FanOut:
         self._address = address
 
     def knows(self, identity: Identity, operation: str, body: bytes) -> bool:
-        """Say whether this worker knows every table of a batch, or it is none."""
+        """True if this worker knows every table of a batch, or the request is no batch."""
         message = _BATCHES.get(operation)
         if message is None:
             return True

@@ -230,7 +230,7 @@ class Router:
 
     @property
     def _alone(self) -> bool:
-        """Say whether this worker serves every slot, as far as it knows."""
+        """True if this worker serves every slot, as far as it knows."""
         owners = self._owners()
         if owners is not self._known:
             self._known = owners
@@ -241,7 +241,7 @@ class Router:
 
     @property
     def _newest(self) -> bool:
-        """Say whether nobody can know more of the catalog than this worker."""
+        """True if no other worker can have a newer catalog."""
         catalog = self._catalog
         return catalog.owning and not catalog.changing and self._serving(CATALOG_SLOT)
 
@@ -299,5 +299,5 @@ class Router:
 
 
 def _may_be_read_of(error: Rejected) -> bool:
-    """Say whether a refusal is by what the catalog does not tell, as far as it was read."""
+    """True if a request was refused for something absent from the catalog as far as it was read."""
     return error.code in ABSENT or isinstance(error, NotBuilt)

@@ -141,7 +141,7 @@ class ShardCopy:
         return None if value is None else CopyEntry(chunk_key, value)
 
     def _is_first(self, chunk_key: bytes) -> bool:
-        """Say whether a key is that of a row's first chunk. Others lie within their neighbours."""
+        """True if a key is that of a row's first chunk. Others lie within their neighbours."""
         if chunk_key[:1] != ROWS:
             return False
         number = int.from_bytes(chunk_key[1:5], "big")
@@ -203,7 +203,7 @@ class ShardCopy:
         return stands
 
     async def _found(self, encoded: bytes, at: int, end: int) -> bool:
-        """Say whether a record stands in the log from ``at`` to ``end``, where all else is void."""
+        """True if the log has a record between ``at`` and ``end``, where all else is void."""
         while at < end:
             page = await self._log.read(at, bytes_max=2 * COPY_BYTES)
             if not page:
@@ -234,7 +234,7 @@ def _sliced(entries: Iterable[CopyEntry | None]) -> Iterator[list[CopyEntry]]:
 
 
 async def is_complete(log: Log) -> bool:
-    """Say whether the last record of a log that is not void is the one that completes a copy."""
+    """True if the last valid record of a log is the one that completes a copy."""
     start, at = await log.bounds()
     while at > start:
         at -= 1

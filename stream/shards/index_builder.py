@@ -30,7 +30,7 @@ Built = Callable[[int], Awaitable[None]]
 
 
 def is_built(owner: ShardOwner, index: Index) -> bool:
-    """Say whether a shard has gone through all of its old rows for an index."""
+    """True if a shard has built an index from all of its old rows."""
     value = owner.rows.get(build_key(index.table_id, owner.shard.shard_id))
     return value is not None and value >= BUILT
 

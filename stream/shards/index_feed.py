@@ -172,7 +172,7 @@ class IndexFeeder:
         ]
 
     def _has_ended(self, source: ShardRange) -> bool:
-        """Say whether a log was followed to its end, and that is noted: it is not kept for us."""
+        """True if a log was followed to its end, and that is recorded: it is not kept for us."""
         return _is_behind(fed_position(self._owner, source.shard_id), source)
 
     async def begin(self, source: str, offset: int) -> None:
@@ -201,7 +201,7 @@ class IndexFeeder:
         return self._positions.get(source) or fed_position(self._owner, source)
 
     def _has_learned(self, source: str) -> bool:
-        """Say whether a source had anything for the index so far: all that follows is needed."""
+        """True if a source had anything for the index so far. Then all that follows is needed."""
         at = self._known(source)
         return at is not None and at.stamp > 0
 
@@ -273,7 +273,7 @@ class IndexFeeder:
 
 
 def _is_behind(at: Fed | None, source: ShardRange) -> bool:
-    """Say whether a place is behind the end of a log that has one, as far as the catalog tells."""
+    """True if a place is behind the end that the catalog names for a log."""
     return source.sealed_us > 0 and at is not None and at.following > source.sealed_at
 
 

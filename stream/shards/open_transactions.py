@@ -93,7 +93,7 @@ class OpenTransactions:
         return [*left, (at, last)] if at <= last else left
 
     def holds(self, first: bytes, last: bytes) -> bool:
-        """Say whether a transaction holds rows between two places."""
+        """True if a transaction holds rows between two places."""
         return self.unheld(first, last) != [(first, last)]
 
     def begin(self, transaction_id: TransactionId, partition_key: bytes) -> Held:

@@ -65,5 +65,5 @@ def take(shard: Shard, rows: RowStore, writes: Writes, others: Sequence[Range] =
 
 
 def among(key: bytes, ranges: Sequence[Range]) -> bool:
-    """Say whether a key is in one of the ranges."""
+    """True if a key is in one of the ranges."""
     return any(low <= key < high for low, high in ranges)

@@ -461,7 +461,7 @@ class _Closed:
 
 
 def _tells_damage(message: str) -> bool:
-    """Say whether RocksDB's message is of a directory that no later opening finds in order.
+    """True if RocksDB's message is of a directory that no later opening can repair.
 
     A disk that is full, files that may not be read and a lock that is held are told as
     "IO error" alone; a file that is missing as one within "Corruption", or, where it is the list

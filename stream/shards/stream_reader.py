@@ -43,7 +43,7 @@ class Page(NamedTuple):
 
 
 def has_stream(owner: ShardOwner, stream: StreamSettings) -> bool:
-    """Say whether a shard's log has the beginning of a stream, and of no other one since."""
+    """True if a shard's log has the beginning of a stream, and of no later one."""
     known = owner.shard.state.stream
     return known is not None and known.stream_id == stream.stream_id
 

@@ -100,10 +100,10 @@ class SettledStamps:
                 self._folded[mark_key(shard.shard_id)] = _Folded(shard, ranges, mark, noted)
 
     def passes_over(self, chunk_key: bytes, stamp: int, *, lives: bool) -> list[str] | None:
-        """Say whether a removal is of no concern; None: it is.
+        """Return a list if a removal can be ignored, None if it must be applied.
 
-        Told are the shards of which only a part of the copy may be here, where the row ``lives``:
-        it may have been removed in the rest.
+        The list has the shards of which only a part of the copy may be here while the row
+        ``lives``: the rest may have removed it.
         """
         if not self._folded or not any(low <= chunk_key < high for low, high in self._held):
             return None
@@ -138,7 +138,7 @@ class _Folded:
         self._ranges = ranges
 
     def settles(self, chunk_key: bytes, stamp: int) -> bool:
-        """Say whether a removal with a stamp is of the time before the shard."""
+        """True if a removal's stamp is from before the shard."""
         within = any(low <= chunk_key < high for low, high in self._ranges)
         return within and stamp <= self.shard.floor_us
 

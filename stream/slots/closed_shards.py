@@ -43,7 +43,7 @@ class ClosedShards(dict[str, str]):
         self._short.clear()
 
     async def were_mistaken(self, lacks_nothing: Callable[[str], Awaitable[bool]]) -> bool:
-        """Say whether there are any, of whose logs none lacks anything after all.
+        """True if there are closed shards, and none of their logs lacks anything any more.
 
         One that came of another, which is closed, has a log that lacks nothing; and what is in a
         log that can't be read is not told by a look. So all of them count.

@@ -29,7 +29,7 @@ class FlushScope(NamedTuple):
     left: list[Range]
 
     def lacks(self, chunk_key: bytes) -> bool:
-        """Say whether the changelog may not have yet what became of a chunk."""
+        """True if the changelog may lack the newest state of a chunk."""
         if any(chunk_key in owner.dirty for owner in self.shards):
             return True
         return any(low <= chunk_key < high for low, high in self.left)

@@ -114,7 +114,7 @@ class LeaseKeeper:
         """Where the worker of each slot is, as its lease says; replaced when it changes."""
 
     def readable(self, slot: int) -> bool:
-        """Say whether a strong read may be served from ``slot`` now."""
+        """True if a strong read may be served from ``slot`` now."""
         held = self._held.get(slot)
         if held is None or held.lost:
             return False
@@ -149,7 +149,7 @@ class LeaseKeeper:
         return None if held is None or held.lost else self._clock_s() - held.sent_s
 
     def lost(self, slot: int) -> bool:
-        """Say whether another worker's later claim has been seen."""
+        """True if a later claim of another worker was read."""
         held = self._held.get(slot)
         return held is not None and held.lost
 
@@ -345,7 +345,7 @@ class LeaseKeeper:
         return claim
 
     async def still_last(self, slot: int) -> bool:
-        """Say whether our claim was the last at some time since the call: an append proves it.
+        """True if our claim was the last at some time since the call. An append proves it.
 
         Raises ``Unavailable`` where that can't be told. Those who ask before the append is sent
         share it.
@@ -382,7 +382,7 @@ class LeaseKeeper:
                 raise Unavailable(f"{log.name} ends at {held.view.end}, but {base} was written")
 
     def _overtaken(self, held: Held) -> bool:
-        """Say whether a later claim than ours was read; then it is lost."""
+        """True if a later claim than ours was read. Then the slot is lost."""
         last = held.view.last
         if not held.lost and (last is None or last.claim != held.claim):
             logger.warning("%s: claimed by another worker, reads stop here", held.log.name)

@@ -39,7 +39,7 @@ class Openings:
             self._failed_s = asyncio.get_running_loop().time()
 
     def are_for_others(self) -> bool:
-        """Say whether another worker should try, though our lease is renewed."""
+        """True if another worker should try, though our lease is renewed."""
         if self._failed_s is None:
             return False
         if isinstance(self.failure, StoreFailed):

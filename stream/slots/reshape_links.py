@@ -35,11 +35,11 @@ class ReshapeLinks(Protocol):
         ...
 
     def is_arriving(self, shard: ShardRange) -> bool:
-        """Say whether a shard is still being moved to its slot."""
+        """True if a shard is still being moved to its slot."""
         ...
 
     def knows(self, shard_id: str) -> bool:
-        """Say whether a shard is, or was, a table's: not one that was planned, and given up."""
+        """True if a shard belongs or belonged to a table. A plan that was undone does not count."""
         ...
 
     def held(self, slot: int, number: int) -> Sequence[ShardRange]:

@@ -164,7 +164,7 @@ class SlotReshapes:
             raise Unavailable(f"shard {missing[0]}, from which it came: {why}")
 
     def rest_on_changelog(self, rows: RowStore, open_: Iterable[tuple[Table, ShardRange]]) -> bool:
-        """Say whether what a shard's parents left to it is in the changelog, or was never read.
+        """True if the changelog has what a shard's parents left to it, or it was never read.
 
         So it is where they are forgotten, their logs are gone, and the changelog as it was read
         does not know the shard: its mark never comes later than what its parents left.

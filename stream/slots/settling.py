@@ -29,7 +29,7 @@ SEAL_S = 5.0
 
 
 def concerns(table: Table, tables: Collection[int]) -> bool:
-    """Say whether a shard of ``table``, which may be a global index, is one of ``tables``."""
+    """True if a shard of ``table``, which may be a global index, is one of ``tables``."""
     return table.table_id in tables or table.main in tables
 
 

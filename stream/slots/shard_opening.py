@@ -137,7 +137,7 @@ class ShardOpener:
     async def lacks_nothing(
         self, shards: Iterable[tuple[Table, ShardRange]], rows: RowStore, shard_id: str
     ) -> bool:
-        """Say whether the log of one of ``shards`` has all that the rows know to be acknowledged.
+        """True if the log of one of ``shards`` has every acknowledged entry that the rows have.
 
         One that is not among them lacks nothing that anybody needs.
         """
@@ -153,7 +153,7 @@ class ShardOpener:
         return True
 
     async def is_missing(self, shard: ShardRange) -> bool:
-        """Say whether a broker tells that there is no log of a shard."""
+        """True if a broker reports that a shard has no log."""
         around = self._surroundings
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(EXISTS_S):
@@ -197,7 +197,7 @@ class ShardOpener:
         self._counts.recovered_records += replayed
 
     def _knows(self, owner: ShardOwner) -> bool:
-        """Say whether a standby noted all that the rows have and the changelog may lack."""
+        """True if a standby noted all that the rows have and the changelog may lack."""
         shard_id = owner.shard.shard_id
         noted = self.unflushed.get(shard_id)
         if noted is None or not noted.holds(
@@ -249,7 +249,7 @@ class ShardOpener:
 
 
 async def _has_seal(log: Log, at: int, end: int) -> bool:
-    """Say whether the seal that the catalog knows of still stands in a log."""
+    """True if a log still has the seal that the catalog names."""
     if end <= at:
         return False
     [entry, *_] = await read_known(log, at, end)

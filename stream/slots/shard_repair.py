@@ -64,7 +64,7 @@ async def find_loss(owner: ShardOwner) -> Loss:
 
 
 async def _is_other(owner: ShardOwner) -> bool:
-    """Say whether another entry stands at the rows' mark than they know of."""
+    """True if the log has another entry at the rows' mark than the rows have."""
     state = owner.shard.state
     [last] = await owner.appender.read(state.applied, state.applied + 1)
     return state.entry is not None and entry_digest(last.value) != state.entry

@@ -177,11 +177,11 @@ class Slot:
         return -1 if owner is None else owner.shard.state.applied
 
     def readable(self) -> bool:
-        """Say whether strong reads may be served now."""
+        """True if strong reads may be served now."""
         return self._leases.readable(self.number)
 
     def served_elsewhere(self) -> bool:
-        """Say whether another worker, which lives, has it while we prepare, as its lease says."""
+        """True if the lease names another live worker while we prepare."""
         return self.foreign and self._leases.holder(self.number) is not None
 
     async def run(self) -> None:
@@ -291,7 +291,7 @@ class Slot:
         await self._settling.settled(tables, within_s=within_s)
 
     def _is_gone(self, shard_id: str) -> bool:
-        """Say whether an open shard is the slot's no more."""
+        """True if an open shard no longer belongs to the slot."""
         here = self._tables(self.number)
         return self.opened.is_set() and all(shard.shard_id != shard_id for _, shard in here)
 

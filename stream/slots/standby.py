@@ -185,7 +185,7 @@ class Standby:
             followed.others = came_back(table, followed.place, beside)
 
     def _goes_on(self, parent: str) -> bool:
-        """Say whether a shard's end has still to be read: what it became begins behind that.
+        """True if a shard's end must still be read: its children begin behind it.
 
         It is not followed itself as long as that holds for its own parents. One that lacks
         something has seen its seal, perhaps, and folded nothing of what stands before.

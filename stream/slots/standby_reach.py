@@ -63,7 +63,7 @@ class Reach:
         return shard is not None and mark_position(value)[0] > shard.shard.state.applied
 
     def _is_later(self, entry: ChangelogEntry) -> bool:
-        """Say whether a row's entry is later than all shards that may have it have read."""
+        """True if a row's entry is later than what was read of every shard that may have it."""
         key, value, headers = entry.key, entry.value, entry.headers
         stamp = tombstone_stamp(headers) if value is None else header(value)[4]
         having = [shard for low, high, shard in self._ranges if low <= key < high]

@@ -42,7 +42,7 @@ class Unflushed(NamedTuple):
     keys: Collection[bytes]
 
     def holds(self, *, flushed: int, applied: int) -> bool:
-        """Say whether it tells all that rows at ``applied`` have and the changelog may lack."""
+        """True if it names all that rows at ``applied`` have and the changelog may lack."""
         return self.since <= flushed and self.applied == applied
 
 
@@ -130,7 +130,7 @@ class StandbyShard:
             raise Unavailable("The partition is not available.")
 
     def read_since(self, asked_s: float) -> bool:
-        """Say whether the log was read to an end asked for since, or can't be read further now."""
+        """True if the log was read to an end that is new enough, or cannot be read further now."""
         if self.lacks or self.ended:
             return True
         return self.fresh_s is not None and self.fresh_s >= asked_s

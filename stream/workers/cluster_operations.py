@@ -220,7 +220,7 @@ class ClusterOperations:
         return json_answer({"worker": address})
 
     async def _lives(self, address: str) -> bool:
-        """Say whether a worker answers."""
+        """True if a worker answers."""
         if address == self._peers.address:
             return True
         answers = await self._peers.ask(WORKER_STATUS, b"{}", among=[address])

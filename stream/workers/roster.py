@@ -141,7 +141,7 @@ class Roster:
         self._run(number)
 
     def wants(self, number: int) -> bool:
-        """Say whether a slot is ours now, running or about to."""
+        """True if a slot is ours now, running or about to."""
         place = self._places.get(number)
         return place is not None and place.wanted.is_set()
 
@@ -153,7 +153,7 @@ class Roster:
                 await asyncio.sleep(OPENED_LOOK_S)  # Of another's lease nobody tells.
 
     def _opens(self, number: int, slot: Slot) -> bool:
-        """Say whether a slot is still to be opened here."""
+        """True if a slot must still be opened here."""
         # One that goes before it is open never opens: its next life is another slot.
         if self.slots.get(number) is not slot or self._places[number].unwanted.is_set():
             return False

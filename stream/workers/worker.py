@@ -527,7 +527,7 @@ class Worker:
         return slot is not None and slot.opened.is_set() and slot.readable()
 
     def _table_known(self, table_id: int) -> bool:
-        """Say whether a table may exist: ids only grow, so one not given out is yet to be read."""
+        """True if a table may exist. Ids only grow, so the catalog may still bring a higher one."""
         return table_id in self.catalog.tables_by_id or table_id >= self.catalog.next_table_id
 
     def _tables_of(self, slot: int) -> list[tuple[Table, ShardRange]]:
