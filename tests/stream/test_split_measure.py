@@ -48,6 +48,8 @@ def put(rows: RowStore, table: int, number: int, columns: int = 1) -> Writes:
 @pytest.fixture
 def rows(tmp_path: Path) -> Iterator[RowStore]:
     store = RowStore(tmp_path / "rows", write_buffer_bytes=256 * 1024)
+    # Files change only when a test says so, not between two of its measurements.
+    store._db.set_options({"disable_auto_compactions": "true"})
     yield store
     store.close()
 
