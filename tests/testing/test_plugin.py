@@ -33,12 +33,15 @@ def note(server):
 
 
 def session(folder: Path, tests: str, *options: str, **environment: str) -> subprocess.Popen[str]:
-    """Start a pytest in ``folder`` that runs ``tests``."""
+    """Start a pytest in ``folder`` that runs ``tests``, whatever runs this one."""
+    outside = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     (folder / "test_application.py").write_text(NOTED + tests)
     return subprocess.Popen(
         [*PYTEST, f"--basetemp={folder / 'temporary'}", *options, "test_application.py"],
         cwd=folder,
-        env={**os.environ, **environment},
+        env={**outside, **environment},
+        # A process of pytest-xdist ignores SIGINT, and a child inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

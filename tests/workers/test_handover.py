@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Row
+from rowtide.deploy import up as up_module
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.workers.conftest import SERVED_S_MAX, Workers, answered, repeated
 from tests.workers.test_forwarding import create
@@ -28,7 +27,6 @@ SESSION_MS = 4000 * int(SERVED_S_MAX)
 """Longer than a write is repeated: whoever waits for the group to miss a worker waits in vain."""
 
 OF_LONG_SESSIONS = f"""\
-#!{sys.executable}
 from functools import partial
 from rowtide.cli.main import main
 from rowtide.stream.workers import kafka_backing
@@ -41,13 +39,9 @@ main()
 
 
 @pytest.fixture
-def long_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def long_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the workers of the test be of long sessions."""
-    program = tmp_path / "bin" / "rowtide"
-    program.parent.mkdir()
-    program.write_text(OF_LONG_SESSIONS, encoding="utf-8")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program.with_name("python")))
+    monkeypatch.setattr(up_module, "RUN", OF_LONG_SESSIONS)
 
 
 def write_all(clients: Sequence[Client], number: int) -> None:
