@@ -289,7 +289,7 @@ def worker_document(name: str, address: str | None) -> Document:
 
 
 def reclaimer_document(*, paused: bool) -> Document:
-    """Return the document that says whether the reclaimers stand still."""
+    """Return the document that pauses the reclaimers or lets them go on."""
     return Document(RECLAIMER, "cluster", {"paused": paused})
 
 

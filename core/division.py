@@ -84,7 +84,7 @@ def _divide_standby(
 
 
 def _levelled(then: dict[str, Holding]) -> bool:
-    """Move one standby from who has many to who has two fewer; say whether there was one."""
+    """Move one standby to a worker that has two fewer. True if one was moved."""
     for name in sorted(then, key=lambda n: (-len(then[n].standby), n)):
         for slot in sorted(then[name].standby):
             least = min(_free(then, slot), key=lambda n: (_load(then[n]), n), default=name)

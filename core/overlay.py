@@ -105,7 +105,7 @@ class Overlay:
         self._order = None
 
     def _settle_removal(self, chunk_key: bytes) -> bool:
-        """Count a removal as held below; say whether it was the last one pending."""
+        """Count a removal as stored. True if it was the last one pending."""
         left = self._removals.pop(chunk_key, 1) - 1
         if left:
             self._removals[chunk_key] = left

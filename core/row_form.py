@@ -86,7 +86,7 @@ class Place(Generic[F]):
         """``left`` counts down the rows without the form, until the next is to be judged."""
 
     def judge(self) -> bool:
-        """Keep the form or drop it; say whether to learn one."""
+        """Keep the form or drop it. True if a new one should be learnt."""
         if self.form is None:
             return True
         if self.hits >= self.PAUSE_MIN:

@@ -36,7 +36,7 @@ _SIZES = {variant.INTEGER: 9, variant.DOUBLE: 9, variant.BOOLEAN: 2, variant.NUL
 
 
 class RowMatrix(NamedTuple):
-    """A matrix taken apart. ``entire_key`` says whether every key column of the table is there."""
+    """A matrix taken apart. ``entire_key`` is True if it has every key column."""
 
     key_names: tuple[bytes, ...]
     names: tuple[bytes, ...]

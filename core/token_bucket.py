@@ -24,7 +24,7 @@ class TokenBucket:
         self._tokens = self.burst
 
     def take(self, now_s: float) -> bool:
-        """Take a token where there is one; say whether there was."""
+        """Take a token. True if there was one."""
         if self.rate_per_s <= 0:
             return True
         gained = max(0.0, now_s - self._at_s) * self.rate_per_s

@@ -56,6 +56,7 @@ ONLY_IN = {
 }
 MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "base", "misc", "manager"}
 LOOSE_TASK = {"create_task", "gather", "ensure_future"}
+BANNED = ("say whether", "by itself alone")
 MODULE_LINES_MAX, FUNCTION_LINES_MAX, README_LINES_MAX = 600, 60, 120
 
 Module = tuple[str, ast.Module, list[str]]
@@ -191,6 +192,16 @@ def test_no_work_is_left_as_a_remark() -> None:
         for path, _, lines in modules()
         for number, line in enumerate(lines, 1)
         if remark.search(line)
+    ] == []
+
+
+def test_the_code_speaks_plainly() -> None:
+    # A docstring says "True if ...", "Return ...": what comes back, not what is talked about.
+    assert [
+        f"{path}:{number}"
+        for path, _, lines in modules(*MAY_IMPORT, "demo")
+        for number, line in enumerate(lines, 1)
+        if any(phrase in line.lower() for phrase in BANNED)
     ] == []
 
 

@@ -248,7 +248,7 @@ class ClickhouseSink:
         await self._asked().insert(f"INSERT INTO {table} ({columns})", encoded(block))
 
     async def _read_floors(self, own: Sequence[Floor] = ()) -> bool:
-        """Read the floors if others have added some; say whether. ``own`` were added just now."""
+        """Read the floors if others have added some. True if so. ``own`` were added just now."""
         covers = statements.covers(self._view)
         counted = await self._asked().rows(f"SELECT count() AS count FROM {covers}")
         count = int(counted["count"][0] or 0)

@@ -130,7 +130,7 @@ class Generation:
         return [self._plan.row(document, names) for document in found]
 
     async def cover(self, covered: Range) -> bool:
-        """Note what a page has covered; say whether everything is, by all pages of all writers."""
+        """Record what a page has covered. True if all writers' pages cover everything."""
         while True:
             ranges, standing = await self._covered()
             left = _left([*ranges, covered])

@@ -120,7 +120,7 @@ class Host:
             logger.debug("the report of %s stays: %s", name, error)
 
     async def _announced(self, run: ConnectorRun) -> bool:
-        """Tell that a connector runs here; say whether it still should.
+        """Report that a connector runs here. True if it should go on.
 
         Whoever has it rest looks for reports after the declaration is changed, and we look the
         other way round: one sees the other.

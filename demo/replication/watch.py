@@ -59,7 +59,7 @@ class Watch:
     def until(
         self, holds: Callable[[Seen], bool], *, s_max: float, show: Callable[[], None]
     ) -> bool:
-        """Wait for something, showing what there is meanwhile; say whether it came."""
+        """Wait for something and show the state meanwhile. True if it came."""
         for _ in range(int(s_max / LOOK_S)):
             if holds(self.seen):
                 return True

@@ -166,7 +166,7 @@ def _is_of(stream: Stream, value: bytes, begin: int) -> bool:
 
 
 def _chosen(change: Change, table: ChangeTable, selection: ChangeSelection) -> bool:
-    """Leave of a change what is wanted; say whether anything is."""
+    """Reduce a change to what is wanted. True if anything is left."""
     key = list(zip(table.key_names, change.parts.key, strict=True))
     kept = selection.choose(key, change.cells, merges=change.kind == UPDATE)
     if kept is None:

@@ -193,7 +193,7 @@ class ShardCopy:
         return record.encode_record(envelope, body)
 
     async def _stands(self, encoded: bytes) -> bool:
-        """Append a record; say whether it stands at ``end``, which is behind it, or it is void."""
+        """Append a record and move ``end`` behind it. True if it is valid, False if it is void."""
         at = self.end
         base = await self._log.append([(b"", encoded)], deadline_s=APPEND_S)
         if base < at:

@@ -455,7 +455,7 @@ class LeaseKeeper:
             held.under_way = False
 
     def _renewed(self, held: Held, at: int, answer: int | StoreError, sent_s: float) -> bool:
-        """Take what became of a renewal that named the offset ``at``; say whether it is valid."""
+        """Record the result of a renewal that named the offset ``at``. True if it is valid."""
         if answer != at:
             self._counts.renewals_failed += 1
             return False

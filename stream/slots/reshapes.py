@@ -373,7 +373,7 @@ class SlotReshapes:
         return owners
 
     async def _quiet(self, owners: Sequence[ShardOwner], until_s: float) -> bool:
-        """Wait for the parents' transactions to end, but not for ever; say whether it took a while.
+        """Wait a limited time for the parents' transactions to end. True if it took a while.
 
         ``until_s`` is of the event loop's time.
         """

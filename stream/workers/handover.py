@@ -91,7 +91,7 @@ class Handover:
             logger.warning("slot %d: %s does not give it away, claiming it", slot, address)
 
     async def _handed(self, slot: int, address: str) -> bool:
-        """Ask the owner of a slot for it; say whether it serves it no more."""
+        """Ask the owner of a slot to hand it over. True if it no longer serves it."""
         try:
             await self._hop.call(address, NOBODY, HAND_OVER, json.dumps({"slot": slot}).encode())
         except StoreError as error:

@@ -1,4 +1,4 @@
-"""Says whether this worker lives and whether it is ready, to probes that know nothing else.
+"""Reports to probes if this worker is alive, and if it is ready.
 
 It *lives* as long as it answers at all: its event loop turns. It is *ready* while each of its slots
 is open and may be read, or another worker has it as yet, a broker answered lately, the disk has
