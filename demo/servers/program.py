@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -24,14 +25,18 @@ class Program(NamedTuple):
         return {**os.environ, **libraries}
 
     def output(self, *options: str) -> str:
-        """Run it to its end and return what it prints. Raises NotStarted where it fails."""
-        done = subprocess.run(
-            [*self.command, *options],
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        """Run it to its end and return what it prints. Raises NotStarted where it fails.
+
+        Its temporary files are its own: MariaDB's server deletes those of others as it starts.
+        """
+        with tempfile.TemporaryDirectory() as temporary:
+            done = subprocess.run(
+                [*self.command, *options],
+                env={**self.environment(), "TMPDIR": temporary},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
         if done.returncode:
             words = (done.stdout + done.stderr)[-500:]
             raise NotStarted(f"{' '.join(self.command)} failed: {words}")
