@@ -65,7 +65,7 @@ test: $(TEST) ## The gate: format, lint, types, then all tests on the built whee
 test-all: $(TEST) ## The gate with the long fault and property runs, and API tests on Kafka, too
 	$(call SUITE,,$(ON_KAFKA))
 
-quick: lint types ## An answer in 90 seconds: lint, types, tests that start no server, no simulation
+quick: lint types ## An answer in under two minutes: lint, types, tests that start no server, no simulation
 	$(BIN)/python -m pytest -q -n auto -m "not slow and not ($(SERVER))" --ignore tests/simulation
 
 wheel: $(TEST)
