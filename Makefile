@@ -35,7 +35,7 @@ EITHER := $(addprefix $(CURDIR)/tests/,api cli conformance connectors model)
 # tests/support/parts.py tells what each part took, and which part grew.
 TIMED := $(BIN)/python -m tests.support.parts
 PART := $(TIMED) run --in $(WHEEL)/empty
-# Three parts: tests without a server, on all processors; tests of one server, three files at once,
+# Three parts: tests without a server, on all processors; tests of one server, two files at once,
 # each with servers of its own; and tests that kill, count or time servers. These mostly wait, so
 # three run at once on two processors, except those that share servers (marked xdist_group).
 # $(1) chooses tests, $(2) is what else is run.
@@ -44,14 +44,14 @@ define SUITE
 @$(TIMED) run "checks and wheel" -- $(MAKE) --no-print-directory format-check lint types wheel
 @parts=0; \
 	$(PART) "without servers" -- $(PYTEST) -n auto --dist worksteal -m "$(1)not ($(SERVER))" $(CURDIR)/tests || parts=1; \
-	$(PART) "one server" -- $(PYTEST) -n 3 --dist loadfile -m "$(1)($(SERVER))" $(SHARED) || parts=1; \
+	$(PART) "one server" -- $(PYTEST) -n 2 --dist loadfile -m "$(1)($(SERVER))" $(SHARED) || parts=1; \
 	$(PART) "several servers and faults" -- $(PYTEST) -n 3 --dist loadgroup -m "$(1)($(SERVER))" \
 		$(addprefix --ignore ,$(SHARED)) $(CURDIR)/tests || parts=1; \
 	$(2) \
 	$(TIMED) report; exit $$parts
 endef
 ON_KAFKA = $(PART) "one server, on Kafka" -- env ROWTIDE_TEST_LOG=kafka \
-	$(PYTEST) -n 3 --dist loadfile -m "not slow and ($(SERVER))" $(EITHER) || parts=1;
+	$(PYTEST) -n 2 --dist loadfile -m "not slow and ($(SERVER))" $(EITHER) || parts=1;
 
 demo: $(DEMO) ## Load a month's flights, follow the stream, compare (ROWS=all: a whole year, ONCE=1: stop at the end)
 	ROWS=$(ROWS) ONCE=$(ONCE) $(BIN)/python -m demo.flights
