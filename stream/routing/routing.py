@@ -28,12 +28,7 @@ from rowtide.stream.http.edge import Handler
 from rowtide.stream.peers.hop import HopClient
 from rowtide.stream.routing.destinations import Destination
 from rowtide.stream.routing.fan_out import HERE, FanOut
-from rowtide.stream.shards.lapsed_lease import (
-    LeaseLapsed,
-    await_lease,
-    start_again,
-    trying_again,
-)
+from rowtide.stream.shards.lapsed_lease import trying_again
 
 __all__ = ["CATALOG_OPERATIONS", "Divided", "Router"]
 
@@ -108,10 +103,11 @@ class Router:
         *,
         address: str,
     ) -> None:
-        self._plain = handlers
         self._handlers = {name: trying_again(handler) for name, handler in handlers.items()}
         self._among_workers = among_workers
         self._divided = divided
+        self._silent = LISTINGS | divided.keys()
+        """Operations whose answers do not report as absent all that the catalog lacks."""
         self._destinations = destinations
         self._catalog = catalog
         self._hop = hop
@@ -188,9 +184,7 @@ class Router:
         return route
 
     def _of_rows(self, name: str, handler: Handler) -> Handler:
-        destination, plain = self._destinations.get(name), self._plain[name]
-        # Only a refusal of these may be by what the catalog does not tell.
-        direct = name not in LISTINGS and name not in self._divided
+        destination = self._destinations.get(name)
 
         def route(identity: Identity, body: bytes) -> Awaited:
             if destination is not None and not self._alone:
@@ -198,22 +192,9 @@ class Router:
                 if slot is not None:
                     return self.forward(slot, name, identity, body)
             try:
-                if not direct:
-                    result = self._tried(name, handler, identity, body)
-                else:  # `_tried` and `trying_again` without a call: on every put's and get's way.
-                    result = plain(identity, body)
-                    if not isinstance(result, AT_ONCE):
-                        waiting = await_lease(result, plain, identity, body)
-                        result = self._late(handler, waiting, identity, body)
-            except LeaseLapsed as lapsed:
-                waiting = start_again(plain, identity, body, lapsed)
-                result = self._late(handler, waiting, identity, body)
+                result = self._tried(name, handler, identity, body)
             except Elsewhere as error:
                 return self.forward(error.slot, name, identity, body)
-            except Rejected as error:
-                if not direct or not _may_be_read_of(error) or self._newest:
-                    raise
-                result = self._current(handler, identity, body, proven=error.beyond)
             if isinstance(result, AT_ONCE):
                 return result
             return self._awaited(name, result, identity, body)
@@ -253,30 +234,22 @@ class Router:
 
     def _tried(self, name: str, handler: Handler, identity: Identity, body: bytes) -> Awaited:
         """Answer by the catalog that is known; by the one of now where something is absent."""
-        if self._newest:
-            return handler(identity, body)
-        if name in LISTINGS:
-            return self._current(handler, identity, body)
-        divided = self._divided.get(name)
-        if divided is not None and not divided.fan_out.knows(identity, name, body):
+        # Most requests succeed, so the newest catalog is asked for only where it matters.
+        if name in self._silent and not self._newest and self._may_omit(name, identity, body):
             return self._current(handler, identity, body)
         try:
             result = handler(identity, body)
         except Rejected as error:
-            if not _may_be_read_of(error):
+            if not _may_be_read_of(error) or self._newest:
                 raise
             return self._current(handler, identity, body, proven=error.beyond)
-        if isinstance(result, AT_ONCE):
+        if isinstance(result, AT_ONCE) or self._newest:
             return result
         return self._tried_later(result, handler, identity, body)
 
-    def _late(
-        self, handler: Handler, waiting: Awaitable[bytes], identity: Identity, body: bytes
-    ) -> Awaitable[bytes]:
-        """Return what becomes of ``waiting``, which has not begun: see `_tried`."""
-        if self._newest:
-            return waiting
-        return self._tried_later(waiting, handler, identity, body)
+    def _may_omit(self, name: str, identity: Identity, body: bytes) -> bool:
+        """True if an answer may omit, without an error, what the known catalog lacks."""
+        return name in LISTINGS or not self._divided[name].fan_out.knows(identity, name, body)
 
     async def _tried_later(
         self, result: Awaitable[bytes], handler: Handler, identity: Identity, body: bytes

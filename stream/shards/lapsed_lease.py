@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from rowtide.core.authentication import Identity
 from rowtide.core.errors import Unavailable
 
-__all__ = ["LeaseLapsed", "await_lease", "start_again", "trying_again"]
+__all__ = ["LeaseLapsed", "trying_again"]
 
 TRIES_MAX = 5
 """A long request may meet a lapsed lease several times on a starved machine; then it fails."""
@@ -40,29 +40,25 @@ def trying_again(handler: Handler) -> Handler:
         try:
             result = handler(identity, body)
         except LeaseLapsed as lapsed:
-            return start_again(handler, identity, body, lapsed)
+            return _again(handler, identity, body, lapsed)
         if isinstance(result, (bytes, asyncio.Future)):
             return result
-        return await_lease(result, handler, identity, body)
+        return _awaited(result, handler, identity, body)
 
     return handle
 
 
-async def await_lease(
+async def _awaited(
     result: Awaitable[bytes], handler: Handler, identity: Identity, body: bytes
 ) -> bytes:
-    """Return what ``handler`` answers later; start again where that meets a lapsed lease."""
     try:
         return await result
     except LeaseLapsed as error:
         lapsed = error
-    return await start_again(handler, identity, body, lapsed)
+    return await _again(handler, identity, body, lapsed)
 
 
-async def start_again(
-    handler: Handler, identity: Identity, body: bytes, lapsed: LeaseLapsed
-) -> bytes:
-    """Wait until the lease holds again and call ``handler`` anew, several times at most."""
+async def _again(handler: Handler, identity: Identity, body: bytes, lapsed: LeaseLapsed) -> bytes:
     for _ in range(TRIES_MAX):
         await lapsed.renewed()
         try:
