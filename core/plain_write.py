@@ -11,14 +11,14 @@ cells like any others. Without kernels no write is plain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from rowtide.core import capacity, native
 from rowtide.core.cell import Cell
 from rowtide.core.chunk import CHUNK_BYTES, DELETED, header
 from rowtide.core.fold import ChunkReader, Writes
 from rowtide.core.key_ranges import Range
+from rowtide.core.lazy_cells import LazyCells
 from rowtide.core.limits import Limits
 from rowtide.core.mutation import EXPECT_PRESENT, IGNORE, PUT, UPDATE, Change, Outcome
 from rowtide.core.plainbuffer import KeyColumns, RowChange, parse_cells
@@ -32,45 +32,24 @@ _KINDS = (PUT, UPDATE)
 _new = tuple.__new__
 
 
-class WireCells(Sequence[Cell]):
+class WireCells(LazyCells):
     """Cells of a plain write as they were sent, in the order of their names.
 
     Their names fit a table and differ, doubles are finite, checksums are right. ``size`` is their
     number, ``data_bytes`` what capacity units count of them. Never changed once made.
     """
 
-    __slots__ = ("_cells", "data_bytes", "size", "wire")
+    __slots__ = ("data_bytes", "size", "wire")
 
     def __init__(self, wire: bytes, size: int, data_bytes: int) -> None:
         self.wire, self.size, self.data_bytes = wire, size, data_bytes
-        self._cells: list[Cell] | None = None
+        self._cells = None
 
-    def cells(self) -> list[Cell]:
-        """Return the cells one by one."""
-        if self._cells is None:
-            self._cells = parse_cells(self.wire)
-        return self._cells
+    def _made(self) -> list[Cell]:
+        return parse_cells(self.wire)
 
     def __len__(self) -> int:
         return self.size
-
-    def __iter__(self) -> Iterator[Cell]:
-        return iter(self.cells())
-
-    @overload
-    def __getitem__(self, index: int) -> Cell: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Cell]: ...
-    def __getitem__(self, index: int | slice) -> Cell | list[Cell]:
-        return self.cells()[index]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self.cells() == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(self.cells())
 
 
 class Stored(NamedTuple):

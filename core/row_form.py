@@ -11,16 +11,17 @@ stored: tests hold both ways to the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import isfinite
 from operator import itemgetter
 from struct import Struct
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 from rowtide.core import variant
 from rowtide.core.cell import PUT, Cell
 from rowtide.core.crc8 import SHIFT8, crc8
+from rowtide.core.lazy_cells import LazyCells
 
 __all__ = [
     "CELLS_MAX",
@@ -274,7 +275,7 @@ class RowForm:
         return PackedCells(self, payloads, checksums)
 
 
-class PackedCells(Sequence[Cell]):
+class PackedCells(LazyCells):
     """Puts of one form, apart as data and checksums; otherwise like a list of cells.
 
     Texts are UTF-8, doubles are finite.
@@ -283,7 +284,7 @@ class PackedCells(Sequence[Cell]):
     those of the form's columns. Never changed once made.
     """
 
-    __slots__ = ("_cells", "checksums", "form", "payloads", "version_ms")
+    __slots__ = ("checksums", "form", "payloads", "version_ms")
 
     def __init__(
         self,
@@ -296,7 +297,7 @@ class PackedCells(Sequence[Cell]):
         self.payloads = payloads
         self.checksums = checksums
         self.version_ms = version_ms
-        self._cells: list[Cell] | None = None
+        self._cells = None
 
     def stamped(self, version_ms: int) -> PackedCells:
         """Return the cells in the order of their names, each with a version."""
@@ -317,38 +318,17 @@ class PackedCells(Sequence[Cell]):
         parts[3:end:4] = singles(self.checksums)
         return parts
 
-    def cells(self) -> list[Cell]:
-        """Return the cells one by one."""
-        if self._cells is None:
-            form, version = self.form, self.version_ms
-            self._cells = [
-                _new(Cell, (name, PUT, _value_head(kind, len(payload)) + payload, version, check))
-                for name, kind, payload, check in zip(
-                    form.names, form.kinds, self.payloads, self.checksums, strict=True
-                )
-            ]
-        return self._cells
+    def _made(self) -> list[Cell]:
+        form, version = self.form, self.version_ms
+        return [
+            _new(Cell, (name, PUT, _value_head(kind, len(payload)) + payload, version, check))
+            for name, kind, payload, check in zip(
+                form.names, form.kinds, self.payloads, self.checksums, strict=True
+            )
+        ]
 
     def __len__(self) -> int:
         return len(self.payloads)
-
-    def __iter__(self) -> Iterator[Cell]:
-        return iter(self.cells())
-
-    @overload
-    def __getitem__(self, index: int) -> Cell: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Cell]: ...
-    def __getitem__(self, index: int | slice) -> Cell | list[Cell]:
-        return self.cells()[index]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self.cells() == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(self.cells())
 
 
 FORMS: Forms[RowForm] = Forms()
