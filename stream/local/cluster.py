@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from pathlib import Path
 from typing import Self
 
 from rowtide.core.errors import StoreError, Unavailable
@@ -25,7 +24,7 @@ from rowtide.stream.local.layout import (
 )
 from rowtide.stream.local.log import LocalLog
 from rowtide.stream.local.partition import Partition, growth
-from rowtide.stream.local.store import Batch, LogStore, Store
+from rowtide.stream.local.store import Batch, Store
 from rowtide.stream.local.writer import GroupWriter, Job
 from rowtide.stream.logs.cluster import Appends, Reads
 from rowtide.stream.logs.log import Entry, Log
@@ -35,23 +34,21 @@ __all__ = ["LocalCluster"]
 
 
 class LocalCluster:
-    """The logs in a directory, see ``TopicCluster``. ``clock_ms`` tells the time of day.
+    """The logs in ``store``, see ``TopicCluster``. ``clock_ms`` tells the time of day.
 
-    ``store`` and ``thread`` are what the logs are kept in and written by. By default they are
-    RocksDB in ``path`` and a thread of our own. After a write that failed, ``run`` opens the
-    database again.
+    ``thread`` does what blocks, one call after another; by default it is a thread of our own.
+    After a write that failed, ``run`` opens the store again.
     """
 
     def __init__(
         self,
-        path: Path,
+        store: Store,
         *,
         prefix: str,
         clock_ms: Callable[[], int] = lambda: int(time.time() * 1000),
-        store: Store | None = None,
         thread: Executor | None = None,
     ) -> None:
-        self.store = store or LogStore(path)
+        self.store = store
         thread = thread or ThreadPoolExecutor(1, thread_name_prefix="log-writer")
         self.writer = GroupWriter(self.store, self._reload, thread)
         self.clock_ms = clock_ms

@@ -37,7 +37,7 @@ from rowtide.stream.local.layout import (
     number_of,
 )
 
-__all__ = ["Batch", "LogStore", "OtherFormat", "Store", "StoreBusy", "WriteFailed", "new_batch"]
+__all__ = ["Batch", "LogStore", "OtherFormat", "Store", "StoreBusy", "WriteFailed"]
 
 WRITE_BUFFER_BYTES = 16 << 20
 """What is read again after kill -9 is a few times as much; so is the memory."""
@@ -110,11 +110,6 @@ class OtherFormat(Exception):
     """The database was written by another version of rowtide."""
 
 
-def new_batch() -> Batch:
-    """Return an empty batch."""
-    return cast(Batch, WriteBatch(raw_mode=True))
-
-
 class LogStore(Store):
     """One directory. It is closed until ``open``."""
 
@@ -149,7 +144,7 @@ class LogStore(Store):
             )
         self._db = db
         if found is None:
-            batch = new_batch()
+            batch = self.new_batch()
             batch.put(FORMAT_KEY, FORMAT)
             batch.put(LAST_KEY, b"")
             try:
@@ -174,7 +169,7 @@ class LogStore(Store):
 
     def new_batch(self) -> Batch:
         """Return an empty batch."""
-        return new_batch()
+        return cast(Batch, WriteBatch(raw_mode=True))
 
     def write(self, batch: Batch) -> None:
         """Write a batch and sync it. Raises ``WriteFailed``: whether it was written is unknown."""

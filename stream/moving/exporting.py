@@ -14,10 +14,10 @@ from rowtide.stream.moving.manifest import CHANGELOG, LEASE, Manifest, Part
 
 __all__ = ["Progress", "export"]
 
-TOLD_EVERY = 1000
+REPORT_EVERY = 1000
 
 Progress = Callable[[str, int, int], None]
-"""Is told a partition's name, and how many records and bytes of it are done."""
+"""Called with a partition's name, and how many records and bytes of it are done."""
 
 
 def export(
@@ -36,7 +36,7 @@ def export(
     """
     source = LocalSource(store, prefix)
     partitions = source.partitions()
-    # A log that was written to since has another number: nothing of before is taken over then.
+    # Each write to the log changes this number: an older state is another source.
     state = [*directory, prefix, str(store.sequence)]
     digest = hashlib.sha256("\0".join(state).encode()).digest()
     if (whole := folder.prepare(digest)) is not None:
@@ -63,7 +63,7 @@ def _written(
         next_offset = start if file.next_offset is None else file.next_offset
         for offset, record in source.records(partition, next_offset):
             file.add(offset, record)
-            if file.records % TOLD_EVERY == 0:
+            if file.records % REPORT_EVERY == 0:
                 progress(name, file.records, file.bytes)
         if topic not in (CHANGELOG, LEASE) and file.records != end - start:
             raise Unavailable(

@@ -1,7 +1,7 @@
 """What a stopped local log has, as an export takes it: its partitions and their records.
 
-Of a changelog each key is taken once, as it stands last, and none that was removed: the same as
-Kafka's compaction leaves. Of leases nothing is taken but how far they went. Nobody may wait for an
+Of a changelog each key is taken once, with its last value, and no removed key: the same as Kafka's
+compaction leaves. Of leases nothing is taken but how far they went. Nobody may wait for an
 owner that has ended, but a later claim must stand above every former one, for records name the
 claim under which they were written.
 """

@@ -1,8 +1,8 @@
 """Brings one changelog into a cluster: its entries in their order, in transactions of their own.
 
-Offsets mean nothing there: markers of transactions take some, and whoever has rows of this cluster
-has read them from this changelog. Each key stands once in an export and none was removed, so
-compaction leaves all of it, however long an import takes.
+Its offsets need not be kept: markers of transactions take some, and every row store of the cluster
+is built from this changelog. An export has each key once and no removed key, so compaction leaves
+all of it, however long an import takes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from rowtide.stream.logs.changelog import ChangelogEntry, ChangelogReader, ChangelogWriter
-from rowtide.stream.moving.target_log import Differs, Told
+from rowtide.stream.moving.target_log import Differs, Report, batches, entry_bytes
 
 __all__ = ["TargetChangelog"]
 
@@ -28,24 +28,24 @@ class TargetChangelog:
         self._writer = writer
         self._reader = reader
 
-    async def bring(self, entries: Iterator[ChangelogEntry], told: Told) -> None:
+    async def bring(self, entries: Iterator[ChangelogEntry], report: Report) -> None:
         """Write what is missing. Raises ``Differs``, ``Fenced`` and ``StoreError``."""
         # A transaction that a former call has left open is ended by this.
         await self._writer.fence()
-        records, size = await self._compare(entries, told)
-        for batch in flushes(entries):
+        records, size = await self._compare(entries, report)
+        for batch in batches(entries, bytes_max=FLUSH_BYTES, count_max=FLUSH_ENTRIES):
             await self._writer.flush((key, value, headers) for _, key, value, headers in batch)
             records += len(batch)
             size += sum(map(entry_bytes, batch))
-            told(records, size)
+            report(records, size)
 
-    async def verify(self, entries: Iterator[ChangelogEntry], told: Told) -> None:
+    async def verify(self, entries: Iterator[ChangelogEntry], report: Report) -> None:
         """Read everything back. Raises ``Differs`` and ``StoreError``."""
-        records, _ = await self._compare(entries, told)
+        records, _ = await self._compare(entries, report)
         if next(entries, None) is not None:
             raise Differs(f"{self._name} ends after {records} entries, the export has more")
 
-    async def _compare(self, entries: Iterator[ChangelogEntry], told: Told) -> tuple[int, int]:
+    async def _compare(self, entries: Iterator[ChangelogEntry], report: Report) -> tuple[int, int]:
         """Compare what is there with what should be; return how many records and bytes it is."""
         records = size = 0
         async for found in self._found():
@@ -55,8 +55,8 @@ class TargetChangelog:
             records += 1
             size += entry_bytes(found)
             if records % FLUSH_ENTRIES == 0:
-                told(records, size)
-        told(records, size)
+                report(records, size)
+        report(records, size)
         return records, size
 
     async def _found(self) -> AsyncIterator[ChangelogEntry]:
@@ -64,20 +64,3 @@ class TargetChangelog:
         async for page in reader.read(await reader.start()):
             for entry in page:
                 yield entry
-
-
-def entry_bytes(entry: ChangelogEntry) -> int:
-    """Return the size of an entry's key and value."""
-    return len(entry.key) + len(entry.value or b"")
-
-
-def flushes(entries: Iterator[ChangelogEntry]) -> Iterator[list[ChangelogEntry]]:
-    """Yield entries in lists of bounded size, save that one entry may be larger."""
-    for first in entries:
-        batch, size = [first], entry_bytes(first)
-        for entry in entries:
-            batch.append(entry)
-            size += entry_bytes(entry)
-            if size > FLUSH_BYTES or len(batch) == FLUSH_ENTRIES:
-                break
-        yield batch

@@ -11,12 +11,14 @@ the next one goes on.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TypeVar
 
 from rowtide.core import record
 from rowtide.core.lease import RELEASE, Lease, encode_lease
+from rowtide.stream.logs.changelog import ChangelogEntry
 from rowtide.stream.logs.log import Entry, Log
 
-__all__ = ["APPEND_S", "Differs", "TargetLog", "Told", "filler"]
+__all__ = ["APPEND_S", "Differs", "Report", "TargetLog", "batches", "entry_bytes", "filler"]
 
 BATCH_BYTES = 512 << 10
 BATCH_RECORDS = 2000
@@ -30,8 +32,10 @@ _VOID = record.Envelope(_NOWHERE, 0, _NOBODY, 0, record.SINGLE)
 _RECORD = record.encode_record(_VOID, record.encode_body(record.NoOp()))
 _LEASE = encode_lease(Lease(_NOWHERE, RELEASE, 0, _NOBODY, "", 0))
 
-Told = Callable[[int, int], None]
-"""Is told how many records and bytes are done."""
+Report = Callable[[int, int], None]
+"""Called with how many records and bytes are done."""
+
+E = TypeVar("E", Entry, ChangelogEntry)
 
 
 class Differs(Exception):
@@ -52,10 +56,10 @@ class TargetLog:
         self._end = end
         self._fills = fills
 
-    async def bring(self, entries: Iterator[Entry], told: Told, *, filled: Told) -> None:
+    async def bring(self, entries: Iterator[Entry], report: Report, *, filled: Report) -> None:
         """Write what is missing. Raises ``Differs`` and ``StoreError``.
 
-        ``filled`` is told of fillers, ``told`` of entries.
+        ``filled`` reports fillers, ``report`` entries.
         """
         start, end = await self._log.bounds()
         if start > self._start or end > self._end:
@@ -67,10 +71,10 @@ class TargetLog:
             await self._fill(start, end, filled)
             await self._log.trim(self._start)
             end = max(end, self._start)
-        there = await self._compare(entries, end, told)
-        await self._append(entries, end, there, told)
+        there = await self._compare(entries, end, report)
+        await self._append(entries, end, there, report)
 
-    async def verify(self, entries: Iterator[Entry], told: Told) -> None:
+    async def verify(self, entries: Iterator[Entry], report: Report) -> None:
         """Read everything back. Raises ``Differs`` and ``StoreError``."""
         found = await self._log.bounds()
         if found != (self._start, self._end):
@@ -78,9 +82,9 @@ class TargetLog:
                 f"{self._log.name} has offsets {found[0]} to {found[1]}, the export {self._start} "
                 f"to {self._end}"
             )
-        await self._compare(entries, self._end, told)
+        await self._compare(entries, self._end, report)
 
-    async def _fill(self, start: int, end: int, filled: Told) -> None:
+    async def _fill(self, start: int, end: int, filled: Report) -> None:
         """Let every offset below ours have a filler."""
         async for entry in read_log(self._log, start, min(end, self._start)):
             if (entry.key, entry.value) != self._fills:
@@ -91,53 +95,58 @@ class TargetLog:
             end += count
             filled(end, end * sum(map(len, self._fills)))
 
-    async def _compare(self, entries: Iterator[Entry], end: int, told: Told) -> tuple[int, int]:
+    async def _compare(self, entries: Iterator[Entry], end: int, report: Report) -> tuple[int, int]:
         """Compare what is there with what should be; return how many records and bytes it is."""
         records = size = 0
         async for found in read_log(self._log, self._start, end):
             if found != next(entries, None):
                 raise Differs(f"{self._log.name} differs from the export at offset {found.offset}")
             records += 1
-            size += len(found.key) + len(found.value)
+            size += entry_bytes(found)
             if records % BATCH_RECORDS == 0:
-                told(records, size)
+                report(records, size)
         if records != end - self._start:
             raise Differs(f"{self._log.name} has {records} records from {self._start} to {end}")
-        told(records, size)
+        report(records, size)
         return records, size
 
     async def _append(
-        self, entries: Iterator[Entry], end: int, there: tuple[int, int], told: Told
+        self, entries: Iterator[Entry], end: int, there: tuple[int, int], report: Report
     ) -> None:
         """Append the rest, a batch at a time."""
         records, size = there
-        for batch in batches(entries):
+        for batch in batches(entries, bytes_max=BATCH_BYTES, count_max=BATCH_RECORDS):
             assert batch[0].offset == end, f"the export has offset {batch[0].offset} at {end}"
             await self._append_at(end, [(entry.key, entry.value) for entry in batch])
             end += len(batch)
             records += len(batch)
-            size += sum(len(entry.key) + len(entry.value) for entry in batch)
-            told(records, size)
+            size += sum(map(entry_bytes, batch))
+            report(records, size)
 
     async def _append_at(self, offset: int, pairs: Sequence[tuple[bytes, bytes]]) -> None:
         base = await self._log.append(pairs, deadline_s=APPEND_S)
         if base != offset:
-            raise Differs(f"{self._log.name}: somebody else wrote at offset {offset}")
+            raise Differs(f"{self._log.name}: another writer wrote at offset {offset}")
 
 
-def batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
-    """Yield entries in batches of bounded size, save that one entry may be larger."""
-    batch: list[Entry] = []
+def batches(entries: Iterator[E], *, bytes_max: int, count_max: int) -> Iterator[list[E]]:
+    """Yield entries in lists of bounded size, save that one entry may be larger."""
+    batch: list[E] = []
     size = 0
     for entry in entries:
-        more = len(entry.key) + len(entry.value)
-        if batch and (size + more > BATCH_BYTES or len(batch) == BATCH_RECORDS):
+        more = entry_bytes(entry)
+        if batch and (size + more > bytes_max or len(batch) == count_max):
             yield batch
             batch, size = [], 0
         batch.append(entry)
         size += more
     if batch:
         yield batch
+
+
+def entry_bytes(entry: Entry | ChangelogEntry) -> int:
+    """Return the size of an entry's key and value."""
+    return len(entry.key) + len(entry.value or b"")
 
 
 async def read_log(log: Log, start: int, end: int) -> AsyncIterator[Entry]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rowtide.stream.local.cluster import LocalCluster
+from rowtide.stream.local.store import LogStore
 from rowtide.stream.logs.tails import Follower, Tail
 from rowtide.stream.slots.lease_keeper import LeaseSettings
 from rowtide.stream.workers.backing import Member
@@ -26,7 +27,7 @@ class LocalBacking:
     """The logs in ``path``, see ``Backing``."""
 
     def __init__(self, path: Path, *, topic_prefix: str) -> None:
-        self.cluster = LocalCluster(path, prefix=topic_prefix)
+        self.cluster = LocalCluster(LogStore(path), prefix=topic_prefix)
         self.topic_prefix = topic_prefix
         self.place = f"local {path}"
         self.durability = "fsync"

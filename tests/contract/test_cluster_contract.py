@@ -16,6 +16,7 @@ from rowtide.core.errors import LogTrimmed, Unavailable
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.config import KafkaConfig
 from rowtide.stream.local.cluster import LocalCluster
+from rowtide.stream.local.store import LogStore
 from rowtide.stream.logs.changelog import Change, ChangelogEntry, ChangelogWriter, Fenced
 from rowtide.stream.logs.cluster import LogCluster
 from rowtide.stream.logs.log import Entry, Log
@@ -37,7 +38,7 @@ async def some(
         return
     specs = [TopicSpec(topic, kind="compacted"), TopicSpec(f"{topic}-log", 2)]
     if request.param == "local":
-        async with LocalCluster(tmp_path / "log", prefix="rowtide") as local:
+        async with LocalCluster(LogStore(tmp_path / "log"), prefix="rowtide") as local:
             await local.create_topics(specs)
             yield local
         return

@@ -21,7 +21,6 @@ from rowtide.stream.local.store import (
     OtherFormat,
     StoreBusy,
     WriteFailed,
-    new_batch,
 )
 from rowtide.stream.logs.changelog import Change, ChangelogEntry, Fenced
 from rowtide.stream.logs.log import Log
@@ -40,7 +39,7 @@ async def opened(
     path: Path, clock_ms: Callable[[], int] = lambda: 0
 ) -> AsyncIterator[LocalCluster]:
     """Yield a cluster with its topics, which opens its database again after failures."""
-    cluster = LocalCluster(path, prefix="rowtide", clock_ms=clock_ms)
+    cluster = LocalCluster(LogStore(path), prefix="rowtide", clock_ms=clock_ms)
     async with cluster, asyncio.TaskGroup() as tasks:
         running = tasks.create_task(cluster.run(), name="cluster")
         await cluster.create_topics(SPECS)
@@ -84,24 +83,24 @@ async def test_a_second_process_on_the_directory_is_refused(
     tmp_path: Path, cluster: LocalCluster
 ) -> None:
     with pytest.raises(StoreBusy, match="in use"):
-        await LocalCluster(tmp_path / "log", prefix="rowtide").start()
+        await LocalCluster(LogStore(tmp_path / "log"), prefix="rowtide").start()
 
 
 async def test_a_database_of_another_version_is_refused(tmp_path: Path) -> None:
     store = LogStore(tmp_path / "log")
     store.open()
-    batch = new_batch()
+    batch = store.new_batch()
     batch.put(FORMAT_KEY, b"99")
     store.write(batch)
     store.close()
     with pytest.raises(OtherFormat, match="99"):
-        await LocalCluster(tmp_path / "log", prefix="rowtide").start()
+        await LocalCluster(LogStore(tmp_path / "log"), prefix="rowtide").start()
 
 
 async def test_a_file_in_place_of_the_directory_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("")
     with pytest.raises(Unavailable, match="cannot be read"):
-        await LocalCluster(tmp_path / "log", prefix="rowtide").start()
+        await LocalCluster(LogStore(tmp_path / "log"), prefix="rowtide").start()
 
 
 def torn(content: bytes, how: str) -> bytes:
@@ -590,4 +589,4 @@ def test_the_store_that_is_closed_answers_nothing(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="not open"):
         store.get_many([b"a"])
     with pytest.raises(WriteFailed):
-        store.write(new_batch())
+        store.write(store.new_batch())

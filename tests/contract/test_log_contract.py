@@ -13,6 +13,7 @@ from rowtide.core.errors import LogTrimmed, Rejected, Unavailable
 from rowtide.stream.kafka.cluster import Cluster
 from rowtide.stream.kafka.config import KafkaConfig
 from rowtide.stream.local.cluster import LocalCluster
+from rowtide.stream.local.store import LogStore
 from rowtide.stream.logs.log import Entry, Log
 from rowtide.stream.logs.topics import TopicSpec
 from tests.contract.memory_log import MemoryLog
@@ -39,7 +40,7 @@ async def writers(
         yield simulated.log(topic), simulated.log(topic)
         return
     if request.param == "local":
-        async with LocalCluster(tmp_path / "log", prefix="rowtide") as local:
+        async with LocalCluster(LogStore(tmp_path / "log"), prefix="rowtide") as local:
             await local.create_topics([TopicSpec(topic)])
             yield local.log(topic), local.log(topic)
         return

@@ -21,7 +21,7 @@ from rowtide.stream.kafka.config import KafkaConfig, topic_settings
 from rowtide.stream.kafka.errors import NotDurable
 from rowtide.stream.local.cluster import LocalCluster
 from rowtide.stream.local.layout import entry_key
-from rowtide.stream.local.store import LogStore, new_batch
+from rowtide.stream.local.store import LogStore
 from rowtide.stream.logs.changelog import Change, ChangelogEntry
 from rowtide.stream.logs.cluster import TopicCluster
 from rowtide.stream.logs.log import Entry
@@ -68,7 +68,7 @@ def interrupted(after: int) -> Callable[[str, int, int], None]:
 @pytest.fixture(autouse=True)
 def _many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few records take many steps, so that there are many places to be interrupted."""
-    monkeypatch.setattr(exporting, "TOLD_EVERY", 3)
+    monkeypatch.setattr(exporting, "REPORT_EVERY", 3)
     monkeypatch.setattr(target_log, "BATCH_RECORDS", 3)
     monkeypatch.setattr(target_log, "FILLED_AT_ONCE", 4)
     monkeypatch.setattr(target_changelog, "FLUSH_ENTRIES", 2)
@@ -105,7 +105,7 @@ async def fill(cluster: LocalCluster) -> None:
 @pytest.fixture
 async def source(tmp_path: Path) -> Path:
     path = tmp_path / "source"
-    async with LocalCluster(path, prefix="rowtide") as cluster:
+    async with LocalCluster(LogStore(path), prefix="rowtide") as cluster:
         await fill(cluster)
     return path
 
@@ -199,7 +199,7 @@ async def test_nothing_is_taken_over_of_another_state_or_directory(
         exported(source, begun, interrupted(after=4))
     with pytest.raises(OtherSource):
         exported(source, begun, directory="a copy")
-    async with LocalCluster(source, prefix="rowtide") as cluster:
+    async with LocalCluster(LogStore(source), prefix="rowtide") as cluster:
         await cluster.log(NAMES.shard("s1")).append([(b"k", b"more")], deadline_s=20)
     with pytest.raises(OtherSource):
         exported(source, begun)
@@ -212,7 +212,7 @@ def test_another_prefix_names_what_there_is(source: Path, tmp_path: Path) -> Non
 
 def test_a_log_with_a_gap_is_not_exported(source: Path, tmp_path: Path) -> None:
     with opened(source) as store:
-        batch = new_batch()
+        batch = store.new_batch()
         batch.delete(entry_key(store.topics()[NAMES.shard("s2")].first, 5))
         store.write(batch)
     with pytest.raises(Unavailable, match=r"shard\.s2\[0\] has 11 records from 0 to 12"):
@@ -237,7 +237,7 @@ async def made(
     request: pytest.FixtureRequest, tmp_path: Path, prefix: str
 ) -> AsyncIterator[TopicCluster]:
     if request.param == "local":
-        async with LocalCluster(tmp_path / "target", prefix=prefix) as local:
+        async with LocalCluster(LogStore(tmp_path / "target"), prefix=prefix) as local:
             yield local
         return
     config = KafkaConfig(request.getfixturevalue("broker"), topic_prefix=prefix)

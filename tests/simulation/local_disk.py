@@ -122,6 +122,7 @@ class DiskStore(Store):
     """One opening of a disk by one process, see ``Store``. ``link`` draws what goes wrong."""
 
     def __init__(self, disk: LogDisk, link: Link) -> None:
+        self.thread = DiskThread(link.network)
         self._disk = disk
         self._link = link
         self._fails_to_open = False
@@ -139,6 +140,11 @@ class DiskStore(Store):
         """Release the disk."""
         if self._disk.user is self:
             self._disk.user = None
+
+    def kill(self, chance: random.Random) -> None:
+        """Release the disk as its process is killed, with what its thread has begun."""
+        self.thread.kill(chance)
+        self.close()
 
     def new_batch(self) -> Batch:
         """Return an empty batch."""

@@ -9,7 +9,6 @@ requests to the router (``edge.py``).
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +55,7 @@ from rowtide.stream.workers.roster import Roster
 from rowtide.stream.workers.takeover import Takeover
 from tests.simulation.edge import router_of
 from tests.simulation.group import Group, Hop, SimulatedMembership
-from tests.simulation.local_disk import DiskStore, DiskThread, LogDisk
+from tests.simulation.local_disk import DiskStore, LogDisk
 from tests.simulation.memory_cluster import MemoryCluster
 from tests.simulation.memory_rows import Disk, MemoryRows
 from tests.simulation.memory_tails import MemoryTails
@@ -153,16 +152,14 @@ class SimulatedWorker:
         self.process = Process()
         self.link = Link(shared.network)
         self.cluster: MemoryCluster | LocalCluster = MemoryCluster(self.link)
-        self.log_thread = DiskThread(shared.network)
         self.log_store: DiskStore | None = None
         if shared.log_disk is not None:
             self.log_store = DiskStore(shared.log_disk, self.link)
             self.cluster = LocalCluster(
-                NO_PATH,
+                self.log_store,
                 prefix=TOPICS.prefix,
                 clock_ms=lambda: machine.wheel.wall_us() // 1000,
-                store=self.log_store,
-                thread=self.log_thread,
+                thread=self.log_store.thread,
             )
         self.owner_id = bytes([self.number, life % 256, life // 256]) + bytes(5)
         self.address = f"worker-{self.number}-{life}:1"
@@ -218,12 +215,6 @@ class SimulatedWorker:
                 await asyncio.sleep(1.0)
             else:
                 return
-
-    def end_log(self, chance: random.Random) -> None:
-        """Let the local log's thread end with its process."""
-        self.log_thread.kill(chance)
-        if self.log_store is not None:
-            self.log_store.close()
 
     def _assemble(self) -> None:
         """Build the parts and join them, see ``Worker._assemble``."""

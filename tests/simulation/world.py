@@ -174,7 +174,8 @@ class World:
         self.workers[number] = None
         worker.process.freeze()
         worker.ended = True
-        worker.end_log(self.chance)
+        if worker.log_store is not None:
+            worker.log_store.kill(self.chance)
         self.shared.hop.peers.pop(worker.address, None)
         machine = self.machines[number]
         machine.former |= {worker.owner_id}
