@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from rowtide.cli.serving import LOG_FOLDER
 from rowtide.cli.settings import DURABILITIES, Settings, SettingsError, load_settings
 from rowtide.cli.start_failures import first_of, told_failure
 from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.core.release import VERSION
 from rowtide.stream.local.store import LogStore
 from rowtide.stream.logs.changelog import Fenced
 from rowtide.stream.moving.exporting import export
@@ -105,7 +105,7 @@ def _exported(settings: Settings, folder: Path) -> Manifest:
             ExportFolder(folder),
             directory=lock.identity(),
             prefix=settings.topic_prefix,
-            written_by=f"rowtide {version('rowtide')}",
+            written_by=f"rowtide {VERSION}",
             progress=ProgressLines(),
         )
     finally:
@@ -185,8 +185,8 @@ def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
 
 
 @contextmanager
-def _failures(told: Callable[[Exception], Failure]) -> Iterator[None]:
-    """Raise what ``told`` makes of an error."""
+def _failures(failure_of: Callable[[Exception], Failure]) -> Iterator[None]:
+    """Raise what ``failure_of`` makes of an error."""
     try:
         yield
     except click.ClickException:
@@ -194,7 +194,7 @@ def _failures(told: Callable[[Exception], Failure]) -> Iterator[None]:
     except Exception as error:
         cause = first_of(error)
         assert isinstance(cause, Exception), cause
-        raise told(cause) from error
+        raise failure_of(cause) from error
 
 
 def _export_failure(cause: Exception, settings: Settings, folder: Path) -> Failure:

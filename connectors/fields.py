@@ -103,7 +103,7 @@ class Fields:
         return [str(name) for name in self._values]
 
     def has(self, name: str) -> bool:
-        """True if a field has this name."""
+        """True if a value is given under a name."""
         return self._values.get(name) is not None
 
     def done(self) -> None:

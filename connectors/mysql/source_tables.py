@@ -40,11 +40,11 @@ KEY_COLUMNS_MAX = 4
 _VIRTUAL = ("information_schema", "performance_schema")
 SYSTEM = (*_VIRTUAL, "mysql", "sys")
 
+_KINDS = ("BASE TABLE", "SYSTEM VERSIONED")
 _TABLES = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, TABLE_ROWS FROM information_schema.TABLES"
-    " WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
+    f" WHERE TABLE_TYPE IN ({', '.join(map(repr, _KINDS))})"
 )
-_KINDS = ("BASE TABLE", "SYSTEM VERSIONED")
 _NAMED = (
     "SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"

@@ -45,7 +45,21 @@ class Target(Protocol):
     def last_words(self) -> str: ...
 
 
-class Rowtide:
+class _Ended:
+    """Ends what ``__enter__`` has put into ``_ended``."""
+
+    _ended: ExitStack
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.__exit__(kind, error, trace)
+
+
+class Rowtide(_Ended):
     """One rowtide of a tree, with the clients that are asked for."""
 
     def __init__(
@@ -58,7 +72,6 @@ class Rowtide:
         self._programs = programs
         self._folder = Path(tempfile.mkdtemp(prefix=f"{mode}-", dir=folder))
         self._log = self._folder / "server.log"
-        self._ended = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as failing:
@@ -80,14 +93,6 @@ class Rowtide:
             self._ended = failing.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ended.__exit__(kind, error, trace)
-
     def cpu(self) -> Cpu:
         """Return the CPU seconds that worker and broker have used so far."""
         return cpu_of(self._up.pid)
@@ -97,7 +102,7 @@ class Rowtide:
         return self._log.read_text(errors="replace")[-LOG_CHARACTERS:]
 
 
-class Postgres:
+class Postgres(_Ended):
     """A PostgreSQL, asked by pgx. All of its processes count as the worker."""
 
     server = "postgres"
@@ -109,7 +114,6 @@ class Postgres:
         self._folder = Path(tempfile.mkdtemp(prefix="postgres-", dir=folder))
         self._program = program
         self._server = PostgreSQL(self._folder, settings=POSTGRES_SETTINGS)
-        self._ended = ExitStack()
 
     def __enter__(self) -> Self:
         for folder in (self._folder, *self._folder.parents[:1]):
@@ -124,14 +128,6 @@ class Postgres:
             self.clients.append(client)
             self._ended = failing.pop_all()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ended.__exit__(kind, error, trace)
 
     def cpu(self) -> Cpu:
         """Return the CPU seconds of the server's processes."""
