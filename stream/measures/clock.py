@@ -18,7 +18,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend there."""
 
 ADVANCE_US_MAX = 100 * 366 * 86_400 * 1_000_000
-"""A hundred years. Beyond it somebody mistook the unit; stamps of records have 63 bits."""
+"""A hundred years. More is probably a wrong unit; stamps of records have 63 bits."""
 
 
 def lease_clock() -> float:
