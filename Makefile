@@ -116,8 +116,8 @@ lint: $(TEST) ## ruff
 types: $(TEST) ## mypy --strict
 	$(BIN)/mypy
 
-proto: $(TEST) ## Generate the protocol's message classes from core/wire/ots.proto
-	$(BIN)/python -m grpc_tools.protoc -I .src --python_out=.src --pyi_out=.src rowtide/core/wire/ots.proto
+proto: $(TEST) ## Generate the protocol's message classes from core/protocol/wire/ots.proto
+	$(BIN)/python -m grpc_tools.protoc -I .src --python_out=.src --pyi_out=.src rowtide/core/protocol/wire/ots.proto
 
 clean: ## Remove what was made
 	rm -rf $(VENV) build dist core/native/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -29,11 +29,11 @@ from rowtide.cli.wire_row import (
     encoded,
     row_of,
 )
-from rowtide.core import plainbuffer
-from rowtide.core.read_operations import only_reads
-from rowtide.core.schema import KeyColumn
-from rowtide.core.signed_request import Access, signed_headers
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.read_operations import only_reads
+from rowtide.core.protocol.signed_request import Access, signed_headers
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.schema import KeyColumn
 
 __all__ = [
     "Access",

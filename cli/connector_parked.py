@@ -18,8 +18,8 @@ from rowtide.cli.output import Output, emit_fields, emit_json, emit_table, time_
 from rowtide.cli.value_syntax import json_text
 from rowtide.connectors.runtime.declarations import Declarations
 from rowtide.connectors.runtime.parking import RETRY, SKIP, Entry, ParkedRows
-from rowtide.core import key as key_order
-from rowtide.core import variant
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
 from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["parked"]

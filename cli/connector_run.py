@@ -27,7 +27,7 @@ from rowtide.connectors.runtime.place import Place
 from rowtide.stream.measures.collector import tune_collector
 
 if TYPE_CHECKING:
-    from rowtide.stream.kafka.cluster import Cluster
+    from rowtide.stream.log.kafka.cluster import Cluster
 
 __all__ = ["run"]
 
@@ -107,7 +107,7 @@ async def _reached(settings: Settings) -> AsyncIterator[Cluster | None]:
         return
     # Only who reads from Kafka waits for its client to be imported.
     from rowtide.cli.kafka_start import kafka_config
-    from rowtide.stream.kafka.cluster import Cluster
+    from rowtide.stream.log.kafka.cluster import Cluster
 
     async with Cluster(kafka_config(settings, settings.kafka)) as cluster:
         yield cluster

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["PATIENCE_S", "asked", "endpoint_of"]

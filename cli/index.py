@@ -11,7 +11,7 @@ from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.confirmation import confirm, yes_option
 from rowtide.cli.connection import ClientCommand, complete_table
 from rowtide.cli.output import Output, emit_json, emit_table
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 
 __all__ = ["behind_text", "index"]
 

@@ -28,7 +28,7 @@ from rowtide.deploy.kafka.jars import KAFKA_VERSION
 from rowtide.deploy.kafka.supervision import BrokerBack, BrokerEnded, BrokerEvent, supervise
 
 if TYPE_CHECKING:
-    from rowtide.stream.kafka.config import KafkaConfig
+    from rowtide.stream.log.kafka.config import KafkaConfig
     from rowtide.stream.measures.counts import Counts
 
 __all__ = ["ClusterUnreachable", "kafka_config", "kafka_ground"]
@@ -52,7 +52,7 @@ async def kafka_ground(settings: Settings, stop: asyncio.Event) -> AsyncIterator
         if not await _started(broker, settings, stop):
             yield None
             return
-        from rowtide.stream.workers.kafka_backing import KafkaBacking
+        from rowtide.stream.worker.kafka_backing import KafkaBacking
 
         bootstrap = settings.kafka if broker is None else broker.bootstrap
         backing = KafkaBacking(kafka_config(settings, bootstrap))
@@ -141,8 +141,8 @@ async def _start_kafka(
 
 async def _reach(settings: Settings) -> None:
     """Raise ``ClusterUnreachable`` unless a broker of the cluster answers."""
-    from rowtide.core.errors import Unavailable
-    from rowtide.stream.kafka.cluster import Cluster
+    from rowtide.core.values.errors import Unavailable
+    from rowtide.stream.log.kafka.cluster import Cluster
 
     logger.info("connecting to Kafka at %s", settings.kafka)
     try:
@@ -154,8 +154,8 @@ async def _reach(settings: Settings) -> None:
 
 def _worker_modules() -> None:
     """Import what a worker needs; a second import is free."""
-    importlib.import_module("rowtide.stream.workers.kafka_backing")
-    importlib.import_module("rowtide.stream.workers.worker")
+    importlib.import_module("rowtide.stream.worker.kafka_backing")
+    importlib.import_module("rowtide.stream.worker.worker")
 
 
 def _report(counts: Counts, event: BrokerEvent) -> None:
@@ -172,7 +172,7 @@ def _report(counts: Counts, event: BrokerEvent) -> None:
 
 def kafka_config(settings: Settings, bootstrap: str) -> KafkaConfig:
     """Return how the worker reaches Kafka."""
-    from rowtide.stream.kafka.config import KafkaConfig
+    from rowtide.stream.log.kafka.config import KafkaConfig
 
     return KafkaConfig.of(
         bootstrap,

@@ -3,7 +3,7 @@
 Each is ``rowtide up`` against the same Kafka, in a folder of its own below the data directory, with
 the same key. It ends with its parent: told so by a signal, or by itself when the parent is gone.
 One that ends before is started again. All are told at once: who leaves early gives its slots to who
-has not begun to, and the last ones wait for nobody (``stream/workers/handover.py``).
+has not begun to, and the last ones wait for nobody (``stream/cluster/handover.py``).
 """
 
 from __future__ import annotations

@@ -22,10 +22,11 @@ from rowtide.cli.output import emit_table
 from rowtide.cli.serving import LOG_FOLDER
 from rowtide.cli.settings import DURABILITIES, Settings, SettingsError, load_settings
 from rowtide.cli.start_failures import first_of, told_failure
-from rowtide.core.errors import OutcomeUnknown, Unavailable
 from rowtide.core.release import VERSION
-from rowtide.stream.local.store import LogStore
-from rowtide.stream.logs.changelog import Fenced
+from rowtide.core.values.errors import OutcomeUnknown, Unavailable
+from rowtide.stream.cluster.worker_directory import DirectoryLock
+from rowtide.stream.log.changelog import Fenced
+from rowtide.stream.log.local.store import LogStore
 from rowtide.stream.moving.exporting import export
 from rowtide.stream.moving.folder import ExportFolder, FolderBusy, NotAnExport, OtherSource
 from rowtide.stream.moving.importing import Import, NotEmpty
@@ -33,7 +34,6 @@ from rowtide.stream.moving.local_source import NoSuchTopics
 from rowtide.stream.moving.lost_entries import EntriesLost, require_entries
 from rowtide.stream.moving.manifest import Manifest
 from rowtide.stream.moving.target_log import Differs
-from rowtide.stream.workers.worker_directory import DirectoryLock
 
 __all__ = ["export_logs", "import_logs"]
 
@@ -157,7 +157,7 @@ def _worker_command(settings: Settings) -> str:
 async def _imported(settings: Settings, folder: ExportFolder) -> bool:
     # Imported here: with them come libraries that take their time.
     from rowtide.cli.kafka_start import ClusterUnreachable, kafka_config
-    from rowtide.stream.kafka.cluster import Cluster
+    from rowtide.stream.log.kafka.cluster import Cluster
 
     cluster = Cluster(kafka_config(settings, settings.kafka))
     try:
@@ -228,7 +228,7 @@ def _import_failure(cause: Exception, settings: Settings) -> Failure:
             "Something else writes there. Delete the topics of this import, then import again.",
         )
     # Imported already where one of them was raised.
-    from rowtide.stream.kafka.errors import NotDurable
+    from rowtide.stream.log.kafka.errors import NotDurable
 
     passes = isinstance(cause, Unavailable | OutcomeUnknown | Fenced)
     if passes and not isinstance(cause, NotDurable):

@@ -20,7 +20,7 @@ from rowtide.cli.exits import EXIT_CODES
 from rowtide.cli.field_text import field_texts
 from rowtide.cli.main import main
 from rowtide.cli.settings import Settings, flag, variable
-from rowtide.stream.kafka.config import Security
+from rowtide.stream.log.kafka.config import Security
 
 __all__ = ["cli_page", "configuration_page"]
 

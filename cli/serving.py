@@ -25,15 +25,15 @@ from rowtide.cli.more_workers import MoreWorkers, watch_parent
 from rowtide.cli.open_files import allow_open_files
 from rowtide.cli.settings import Settings
 from rowtide.connectors.runtime.connector_table import CONNECTOR_TABLE
+from rowtide.stream.cluster.worker_directory import WorkerDirectory
 from rowtide.stream.measures.clock import Clock
 from rowtide.stream.measures.collector import pause_collector
-from rowtide.stream.workers.worker_directory import WorkerDirectory
 
 if TYPE_CHECKING:
+    from rowtide.stream.cluster.backing import Backing
     from rowtide.stream.measures.counts import Counts
-    from rowtide.stream.workers.backing import Backing
-    from rowtide.stream.workers.worker import Worker
-    from rowtide.stream.workers.worker_config import WorkerConfig
+    from rowtide.stream.worker.worker import Worker
+    from rowtide.stream.worker.worker_config import WorkerConfig
 
 __all__ = ["LOG_FOLDER", "Ground", "Serving", "serve"]
 
@@ -100,8 +100,8 @@ def _ground(settings: Settings, stop: asyncio.Event) -> AbstractAsyncContextMana
 @asynccontextmanager
 async def _local_ground(settings: Settings) -> AsyncIterator[Ground]:
     for module in ("local_backing", "worker"):
-        await asyncio.to_thread(importlib.import_module, f"rowtide.stream.workers.{module}")
-    from rowtide.stream.workers.local_backing import LocalBacking
+        await asyncio.to_thread(importlib.import_module, f"rowtide.stream.worker.{module}")
+    from rowtide.stream.worker.local_backing import LocalBacking
 
     path = settings.data_dir / LOG_FOLDER
     yield Ground(LocalBacking(path, topic_prefix=settings.topic_prefix))
@@ -125,7 +125,7 @@ def _stop_at_signals(stopping: Callable[[], None]) -> asyncio.Event:
 
 
 async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> None:
-    from rowtide.stream.workers.worker import Worker
+    from rowtide.stream.worker.worker import Worker
 
     settings, bootstrap = serving.settings, ground.bootstrap
     worker = Worker(worker_config(serving), serving.own, ground.backing)
@@ -203,14 +203,14 @@ async def _run_more(
 
 def worker_config(serving: Serving) -> WorkerConfig:
     """Return what a worker needs."""
-    from rowtide.core.balance import BalanceSettings
-    from rowtide.core.limits import Limits
+    from rowtide.core.cluster.balance import BalanceSettings
+    from rowtide.core.values.limits import Limits
     from rowtide.stream.routing.introduction import Credentials as WorkerCredentials
-    from rowtide.stream.slots.lease_keeper import LeaseSettings
-    from rowtide.stream.slots.reclaimer import ReclaimSettings
-    from rowtide.stream.slots.settings import SlotSettings
-    from rowtide.stream.workers.worker_config import WorkerConfig
-    from rowtide.stream.workers.worker_metrics import Watching
+    from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
+    from rowtide.stream.slot.settings import SlotSettings
+    from rowtide.stream.slot.upkeep.reclaimer import ReclaimSettings
+    from rowtide.stream.worker.worker_config import WorkerConfig
+    from rowtide.stream.worker.worker_metrics import Watching
 
     settings = serving.settings
     return WorkerConfig(

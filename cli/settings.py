@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rowtide.cli.log_format import LOG_FORMATS
-from rowtide.core.schema import instance_name_fits
-from rowtide.stream.kafka.config import Security
+from rowtide.core.values.schema import instance_name_fits
+from rowtide.stream.log.kafka.config import Security
 
 __all__ = ["ENVIRONMENT_PREFIX", "Settings", "SettingsError", "flag", "load_settings", "variable"]
 

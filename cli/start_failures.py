@@ -14,10 +14,10 @@ from pathlib import Path
 from rowtide.cli.credentials import DamagedFile
 from rowtide.cli.exits import Failure, NotNow, Refused
 from rowtide.cli.settings import Settings
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.core.record import CorruptRecord
+from rowtide.core.records.record import CorruptRecord
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.deploy.kafka.errors import EmbeddedKafkaError, JarsUnavailable, JavaUnusable
-from rowtide.stream.workers.worker_directory import DirectoryBusy, OtherCluster
+from rowtide.stream.cluster.worker_directory import DirectoryBusy, OtherCluster
 
 __all__ = ["first_of", "told_failure"]
 
@@ -42,7 +42,7 @@ def told_failure(error: BaseException, settings: Settings) -> Failure:
 def _of_local_log(cause: BaseException, settings: Settings) -> Failure | None:
     """Return the failure where the local log is at fault."""
     # Imported already where one of them was raised.
-    from rowtide.stream.local.store import OtherFormat, StoreBusy
+    from rowtide.stream.log.local.store import OtherFormat, StoreBusy
 
     if isinstance(cause, StoreBusy):
         return Refused(str(cause), "Stop that one, or choose another directory with --data-dir.")
@@ -65,7 +65,7 @@ def _of_local_log(cause: BaseException, settings: Settings) -> Failure | None:
 def _of_kafka(cause: BaseException, settings: Settings) -> Failure | None:
     """Return the failure where Kafka is at fault, or how it is reached."""
     from rowtide.cli.kafka_start import ClusterUnreachable
-    from rowtide.stream.kafka.errors import NotDurable  # With a library that takes its time.
+    from rowtide.stream.log.kafka.errors import NotDurable  # With a library that takes its time.
 
     if isinstance(cause, ClusterUnreachable):
         return NotNow(

@@ -13,8 +13,8 @@ from rowtide.cli.confirmation import confirm, yes_option
 from rowtide.cli.connection import ClientCommand, complete_table
 from rowtide.cli.output import Output, emit_fields, emit_json, time_text
 from rowtide.cli.value_syntax import KEY_TYPES
-from rowtide.core.schema import KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.schema import KeyColumn
 
 __all__ = ["table", "table_argument"]
 

@@ -39,8 +39,8 @@ from rowtide.cli.settings import (
 )
 from rowtide.cli.start_failures import told_failure
 from rowtide.core.release import VERSION
+from rowtide.stream.cluster.worker_directory import WorkerDirectory
 from rowtide.stream.measures.clock import AdvancedClock, Clock
-from rowtide.stream.workers.worker_directory import WorkerDirectory
 
 __all__ = ["dev", "up", "worker"]
 

@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rowtide.cli.wire_row import Special
-from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
 
 __all__ = [
     "Assignment",

@@ -22,7 +22,7 @@ from rowtide.connectors.runtime.declarations import Declarations
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.verify.comparison import Compared, Difference, Verdict
 from rowtide.connectors.verify.pairs import verify_sink, verify_source
-from rowtide.core import key, variant
+from rowtide.core.values import key, variant
 from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["verify"]

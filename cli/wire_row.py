@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, Cell
-from rowtide.core.crc8 import STEP, crc8
-from rowtide.core.plainbuffer import RowChange, SequenceInfo
-from rowtide.core.variant import Scalar
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import RowChange, SequenceInfo
+from rowtide.core.values import variant
+from rowtide.core.values.cell import DELETE_ALL, DELETE_ONE, INCREMENT, Cell
+from rowtide.core.values.crc8 import STEP, crc8
+from rowtide.core.values.variant import Scalar
 
 __all__ = [
     "Change",

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.rows import TableShape
-from rowtide.core.variant import Scalar
+from rowtide.core.values.variant import Scalar
 
 __all__ = [
     "DeclaredTypes",

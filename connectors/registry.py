@@ -11,27 +11,27 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol, cast
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.sink import Sink
-from rowtide.connectors.source import Source
+from rowtide.connectors.sinks.sink import Sink
+from rowtide.connectors.sources.source import Source
 
 __all__ = ["SINKS", "SOURCES", "Surroundings", "make_sink", "make_source"]
 
 SINKS: Mapping[str, str] = {
-    "clickhouse": "rowtide.connectors.clickhouse.sink",
-    "delta": "rowtide.connectors.lake.delta_sink",
-    "duckdb": "rowtide.connectors.duckdb.sink",
-    "kafka": "rowtide.connectors.kafka.sink",
-    "mysql": "rowtide.connectors.mysql.sink",
-    "opensearch": "rowtide.connectors.opensearch.sink",
-    "parquet": "rowtide.connectors.lake.parquet_sink",
-    "tantivy": "rowtide.connectors.tantivy.sink",
-    "webhook": "rowtide.connectors.webhook.sink",
+    "clickhouse": "rowtide.connectors.sinks.clickhouse.sink",
+    "delta": "rowtide.connectors.sinks.lake.delta_sink",
+    "duckdb": "rowtide.connectors.sinks.duckdb.sink",
+    "kafka": "rowtide.connectors.sinks.kafka.sink",
+    "mysql": "rowtide.connectors.sinks.mysql.sink",
+    "opensearch": "rowtide.connectors.sinks.opensearch.sink",
+    "parquet": "rowtide.connectors.sinks.lake.parquet_sink",
+    "tantivy": "rowtide.connectors.sinks.tantivy.sink",
+    "webhook": "rowtide.connectors.sinks.webhook.sink",
 }
 """Kind of sink to the module that has ``make_sink(fields, surroundings)``."""
 
 SOURCES: Mapping[str, str] = {
-    "mysql": "rowtide.connectors.mysql.source",
-    "postgres": "rowtide.connectors.postgres.source",
+    "mysql": "rowtide.connectors.sources.mysql.source",
+    "postgres": "rowtide.connectors.sources.postgres.source",
 }
 """Kind of source to the module that has ``make_source(fields, surroundings)``."""
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rowtide.core.change import Kind
-from rowtide.core.key_ranges import Range
-from rowtide.core.schema import KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.records.change import Kind
+from rowtide.core.values.key_ranges import Range
+from rowtide.core.values.schema import KeyColumn
+from rowtide.core.values.variant import Scalar
 
 __all__ = ["Key", "Refused", "SinkBatch", "SinkRow", "SourceRow", "TableShape"]
 

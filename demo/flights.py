@@ -26,9 +26,9 @@ from demo.proof import total
 from demo.screen import Progress, proof_table, stage
 from demo.source import TABLES, Change, Source, changed_rows
 from rowtide.cli.client import Client
-from rowtide.core import schema
-from rowtide.core.schema import KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import schema
+from rowtide.core.values.schema import KeyColumn
 from rowtide.deploy.up import NotReady, Ready, Up
 
 JANUARY = 1

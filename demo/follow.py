@@ -19,7 +19,7 @@ from demo.proof import Total, total
 from demo.source import Columns, Key, Row, Table
 from rowtide.cli.client import Client, ServerError, StreamPage, StreamRecord
 from rowtide.cli.wire_row import Put
-from rowtide.core.plainbuffer import SequenceInfo
+from rowtide.core.protocol.plainbuffer import SequenceInfo
 from rowtide.deploy.up import Ready
 
 __all__ = ["Copy", "Follower", "FollowerFailed", "connect"]

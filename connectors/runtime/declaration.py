@@ -32,10 +32,10 @@ from rowtide.connectors.runtime.source_columns import (
     parse_columns,
 )
 from rowtide.connectors.runtime.transforms import Transforms
-from rowtide.connectors.source import Source
-from rowtide.core.errors import Rejected
-from rowtide.core.limits import Limits
-from rowtide.core.schema import check_table_name
+from rowtide.connectors.sources.source import Source
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import check_table_name
 from rowtide.stream.changes.start import Begin
 
 __all__ = [

@@ -20,7 +20,7 @@ from rowtide.connectors.runtime.declaration import Declaration
 from rowtide.connectors.runtime.declarations import group_of
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.source_lease import SourceLease
-from rowtide.core.errors import StoreError
+from rowtide.core.values.errors import StoreError
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.leases import TableLeases
 from rowtide.stream.changes.start import rewind

@@ -17,7 +17,7 @@ from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.connectors.runtime.source_run import SourceRun
 from rowtide.connectors.runtime.status_board import StatusBoard, report_of
-from rowtide.core.errors import StoreError
+from rowtide.core.values.errors import StoreError
 
 __all__ = ["Host"]
 

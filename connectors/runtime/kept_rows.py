@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.errors import Rejected, StoreError
-from rowtide.core.plainbuffer import HEADER
-from rowtide.core.schema import BINARY, INTEGER, STRING
-from rowtide.core.variant import Scalar
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import HEADER
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Rejected, StoreError
+from rowtide.core.values.schema import BINARY, INTEGER, STRING
+from rowtide.core.values.variant import Scalar
 from rowtide.stream.changes.endpoint import Endpoint, failure_of
 from rowtide.stream.changes.own_tables import has_value, make_table
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rowtide.core.errors import LogTrimmed
-from rowtide.core.key_ranges import Ranges
-from rowtide.core.position import decode_position
+from rowtide.core.records.position import decode_position
+from rowtide.core.values.errors import LogTrimmed
+from rowtide.core.values.key_ranges import Ranges
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.leases import START, Leases
 from rowtide.stream.changes.source import SourceShard

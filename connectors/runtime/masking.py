@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 
 from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.source_columns import TableColumns
-from rowtide.connectors.source import CopiesRows, SourceSide, SourceTarget
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sources.source import CopiesRows, SourceSide, SourceTarget
+from rowtide.core.values.variant import Scalar
 
 __all__ = ["MaskedCopies", "MaskedSide", "Masking", "MaskingTarget"]
 

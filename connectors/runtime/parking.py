@@ -19,7 +19,7 @@ from typing import NamedTuple
 from rowtide.connectors.rows import Refused, SinkRow
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
 from rowtide.connectors.runtime.row_text import read_row, row_text
-from rowtide.core.errors import Rejected, Unavailable
+from rowtide.core.values.errors import Rejected, Unavailable
 from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["PARKED_TABLE", "RETRY", "SKIP", "Entry", "ParkedRows", "TooManyParked"]

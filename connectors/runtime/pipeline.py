@@ -18,12 +18,12 @@ from rowtide.connectors.runtime.parking import RETRY, SKIP, Entry, ParkedRows
 from rowtide.connectors.runtime.progress import Progress
 from rowtide.connectors.runtime.row_making import TOO_LARGE, RowMaker, newest, rows_since
 from rowtide.connectors.runtime.transforms import Function, Transforms
-from rowtide.connectors.sink import Sink, traits_of
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.change import DELETE, UPDATE
-from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable, invalid
-from rowtide.core.key_ranges import holds
+from rowtide.connectors.sinks.sink import Sink, traits_of
+from rowtide.core.records.change import DELETE, UPDATE
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable, invalid
+from rowtide.core.values.key_ranges import holds
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.shard_follower import Unfinished
 from rowtide.stream.changes.worker import Batch

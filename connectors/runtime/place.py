@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import TableShape
-from rowtide.core.errors import Rejected
-from rowtide.core.schema import KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.schema import KeyColumn
 from rowtide.stream.changes.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from rowtide.stream.kafka.cluster import Cluster
+    from rowtide.stream.log.kafka.cluster import Cluster
 
 __all__ = ["Place", "table_shape"]
 

@@ -16,8 +16,8 @@ from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE
 from rowtide.connectors.runtime.status_board import FRESH_S, StatusBoard
-from rowtide.connectors.source import LeavesTraces, Repeatable, Source
-from rowtide.core.errors import StoreError, Unavailable, invalid
+from rowtide.connectors.sources.source import LeavesTraces, Repeatable, Source
+from rowtide.core.values.errors import StoreError, Unavailable, invalid
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.leases import TableLeases

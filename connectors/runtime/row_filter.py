@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rowtide.connectors.fields import SettingsRefused
-from rowtide.core.variant import Scalar
+from rowtide.core.values.variant import Scalar
 
 __all__ = ["RowTest", "parse_test"]
 

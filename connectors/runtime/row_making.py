@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from rowtide.connectors.rows import Key, Refused, SinkRow
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.cell import PUT, Cell
-from rowtide.core.change import DELETE, ROW, UPDATE, Change
-from rowtide.core.errors import Unavailable
-from rowtide.core.variant import Scalar
+from rowtide.core.records.change import DELETE, ROW, UPDATE, Change
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.cell import PUT, Cell
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.variant import Scalar
 from rowtide.stream.changes.api import ApiSource, CurrentRow
 from rowtide.stream.changes.worker import Batch
 

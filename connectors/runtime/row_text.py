@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from rowtide.connectors.rows import SinkRow
-from rowtide.core.change import Kind
-from rowtide.core.variant import Scalar
+from rowtide.core.records.change import Kind
+from rowtide.core.values.variant import Scalar
 
 __all__ = ["read_row", "row_text"]
 

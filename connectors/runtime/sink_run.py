@@ -21,8 +21,8 @@ from rowtide.connectors.runtime.home import at_home
 from rowtide.connectors.runtime.lag import measured
 from rowtide.connectors.runtime.pipeline import Pipeline, Target
 from rowtide.connectors.runtime.place import Place, table_shape
-from rowtide.connectors.sink import Sink, traits_of
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.connectors.sinks.sink import Sink, traits_of
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.leases import TableLeases
 from rowtide.stream.changes.shard_follower import Unfinished
@@ -30,7 +30,7 @@ from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
 
 if TYPE_CHECKING:
     from rowtide.stream.changes.source import ChangeSource
-    from rowtide.stream.kafka.cluster import Cluster
+    from rowtide.stream.log.kafka.cluster import Cluster
 
 __all__ = ["SinkRun"]
 

@@ -19,8 +19,8 @@ from typing import TypeVar
 
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.rows import TableShape
-from rowtide.connectors.source import NamesTables
-from rowtide.core.errors import invalid
+from rowtide.connectors.sources.source import NamesTables
+from rowtide.core.values.errors import invalid
 
 __all__ = ["REDACTED", "TableColumns", "columns_by_target", "hash_value", "parse_columns"]
 

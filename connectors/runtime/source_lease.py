@@ -15,7 +15,7 @@ import logging
 import secrets
 from collections.abc import Callable
 
-from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable
 from rowtide.stream.changes.leases import Lease, Leases
 from rowtide.stream.measures.clock import lease_clock
 

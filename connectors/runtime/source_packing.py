@@ -1,8 +1,9 @@
 """How a source's rows are packed: which form a row has, and its values as that form has them.
 
-A form is of columns and types (``core/source_form.py``). Rows of the same columns with values of
-the same Python types have one; a whole row's column without a value is left out of it. A row that
-can have no form, or has one that was not met before, is left to whoever encodes it cell by cell.
+A form is of columns and types (``core/rows/source_form.py``). Rows of the same columns with values
+of the same Python types have one; a whole row's column without a value is left out of it. A row
+that can have no form, or has one that was not met before, is left to whoever encodes it cell by
+cell.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from struct import Struct
 from typing import Any
 
 from rowtide.connectors.rows import SourceRow
-from rowtide.core import plainbuffer, variant
-from rowtide.core.cell import Cell
-from rowtide.core.errors import Rejected
-from rowtide.core.row_form import picker
-from rowtide.core.source_form import TEXT_BYTES_MAX, SourceForm, layout
-from rowtide.core.variant import Scalar
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.row_form import picker
+from rowtide.core.rows.source_form import TEXT_BYTES_MAX, SourceForm, layout
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.variant import Scalar
 
 __all__ = ["Packing", "forget", "packing_of"]
 

@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from rowtide.connectors.rows import Key, Refused, SinkRow, SourceRow, TableShape
 from rowtide.connectors.runtime.parking import SKIP, Entry, ParkedRows
 from rowtide.connectors.runtime.progress import Progress
-from rowtide.connectors.source import CopiesRows, RowRefused, SourceTarget
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.change import DELETE, PUT_ROW, UPDATE
-from rowtide.core.errors import Rejected
+from rowtide.connectors.sources.source import CopiesRows, RowRefused, SourceTarget
+from rowtide.core.records.change import DELETE, PUT_ROW, UPDATE
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Rejected
 
 __all__ = ["ParkingTarget"]
 

@@ -1,11 +1,11 @@
 """A source's rows as the bytes of requests that write them.
 
 A row is a part of a BulkImport: kind, cells, position, time. Most rows are packed by a form that
-the request gives once (``core/source_form.py``): their values alone. Those with deletes of columns,
-long texts, or values that are neither numbers nor texts are PlainBuffer, with the checksums that
-the store keeps and answers with; so are all of a request of few rows. This is written out by hand,
-because a source's speed is that of its encoding; tests compare the bytes with those of the
-generated classes.
+the request gives once (``core/rows/source_form.py``): their values alone. Those with deletes of
+columns, long texts, or values that are neither numbers nor texts are PlainBuffer, with the
+checksums that the store keeps and answers with; so are all of a request of few rows. This is
+written out by hand, because a source's speed is that of its encoding; tests compare the bytes with
+those of the generated classes.
 
 Rows may be encoded in any thread, in several at once: what is remembered from row to row is only
 ever added to, or forgotten as a whole.
@@ -22,13 +22,14 @@ from typing import NamedTuple
 
 from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.runtime.source_packing import Packing, packing_of
-from rowtide.connectors.source import RowRefused
-from rowtide.core import plainbuffer, variant
-from rowtide.core.crc8 import CELL_ENDS, ROW_ENDS, STEP, crc8
-from rowtide.core.errors import invalid
-from rowtide.core.variant import Scalar
-from rowtide.core.varint import varint
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.connectors.sources.source import RowRefused
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.crc8 import CELL_ENDS, ROW_ENDS, STEP, crc8
+from rowtide.core.values.errors import invalid
+from rowtide.core.values.variant import Scalar
+from rowtide.core.values.varint import varint
 
 __all__ = ["EncodedRows", "Request", "encoded_row", "requests"]
 

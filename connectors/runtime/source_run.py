@@ -13,7 +13,7 @@ from rowtide.connectors.runtime.declaration import masked_columns
 from rowtide.connectors.runtime.masking import MaskedCopies, Masking, MaskingTarget
 from rowtide.connectors.runtime.source_parking import ParkingTarget
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.source import (
+from rowtide.connectors.sources.source import (
     CopiesRows,
     Measurable,
     Source,
@@ -21,7 +21,7 @@ from rowtide.connectors.source import (
     TableReporting,
     TableState,
 )
-from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 
 __all__ = ["SourceRun"]
 

@@ -11,8 +11,8 @@ from rowtide.connectors.runtime.lag import Lag, measured
 from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.status_board import FRESH_S, Report, StatusBoard
 from rowtide.connectors.runtime.table_states import FAILED
-from rowtide.connectors.source import Behind, TableState
-from rowtide.core.errors import Rejected
+from rowtide.connectors.sources.source import Behind, TableState
+from rowtide.core.values.errors import Rejected
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.leases import TableLeases

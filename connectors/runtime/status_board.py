@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
 from rowtide.connectors.runtime.table_states import fit_states
-from rowtide.connectors.source import Behind, TableState
+from rowtide.connectors.sources.source import Behind, TableState
 from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["FRESH_S", "STATUS_TABLE", "Report", "StatusBoard", "report_of"]

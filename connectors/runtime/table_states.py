@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
-from rowtide.connectors.source import TableState
+from rowtide.connectors.sources.source import TableState
 
 __all__ = ["FAILED", "TableStates", "fit_states"]
 

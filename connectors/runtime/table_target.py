@@ -17,9 +17,11 @@ from typing import Self
 from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
 from rowtide.connectors.runtime.source_rows import EncodedRows, Request, requests
-from rowtide.connectors.source import RowRefused
-from rowtide.core import plainbuffer, variant
-from rowtide.core.errors import (
+from rowtide.connectors.sources.source import RowRefused
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.errors import (
     OutcomeUnknown,
     Rejected,
     StoreError,
@@ -27,8 +29,7 @@ from rowtide.core.errors import (
     first_failure,
     invalid,
 )
-from rowtide.core.schema import KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.values.schema import KeyColumn
 from rowtide.stream.changes.endpoint import Endpoint, failure_of
 from rowtide.stream.changes.leases import TableLeases
 from rowtide.stream.changes.own_tables import make_table

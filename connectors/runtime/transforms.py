@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.rows import SinkRow, TableShape
 from rowtide.connectors.runtime.row_filter import RowTest, parse_test
-from rowtide.core.variant import Scalar
+from rowtide.core.values.variant import Scalar
 
 __all__ = ["Function", "Transforms"]
 

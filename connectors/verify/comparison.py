@@ -28,10 +28,10 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from rowtide.connectors.sink import Comparable, ConvertsRows, HeldRow
-from rowtide.core import variant
-from rowtide.core.key_ranges import Range
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sinks.sink import Comparable, ConvertsRows, HeldRow
+from rowtide.core.values import variant
+from rowtide.core.values.key_ranges import Range
+from rowtide.core.values.variant import Scalar
 
 __all__ = [
     "Columns",

@@ -17,13 +17,13 @@ from rowtide.connectors.runtime.declarations import group_of
 from rowtide.connectors.runtime.masking import MaskedSide
 from rowtide.connectors.runtime.place import Place, table_shape
 from rowtide.connectors.runtime.transforms import Transforms
-from rowtide.connectors.sink import Comparable
-from rowtide.connectors.source import ComparableSource, SourceSide
+from rowtide.connectors.sinks.sink import Comparable
+from rowtide.connectors.sources.source import ComparableSource, SourceSide
 from rowtide.connectors.verify.comparison import Verdict, compare
 from rowtide.connectors.verify.scan import compare_scans
 from rowtide.connectors.verify.table_pages import Prepare, TablePages
 from rowtide.connectors.verify.table_rows import TableSide
-from rowtide.core.errors import Rejected, invalid
+from rowtide.core.values.errors import Rejected, invalid
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.leases import TableLeases
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from rowtide.connectors.rows import SinkRow
 from rowtide.connectors.verify.comparison import Columns, ReferencePage
 from rowtide.connectors.verify.table_rows import TableRows, TableSlice
-from rowtide.core.change import Change
-from rowtide.core.errors import Unavailable
-from rowtide.core.key_ranges import Range
-from rowtide.core.position import decode_position
+from rowtide.core.records.change import Change
+from rowtide.core.records.position import decode_position
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.key_ranges import Range
 from rowtide.stream.changes.leases import Lease, Leases
 from rowtide.stream.changes.source import ChangeSource
 from rowtide.stream.changes.start import current_leases

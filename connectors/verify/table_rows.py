@@ -8,12 +8,13 @@ from itertools import count
 from typing import NamedTuple
 
 from rowtide.connectors.verify.comparison import Columns
-from rowtide.core import key, plainbuffer, variant
-from rowtide.core.change import Change
-from rowtide.core.errors import Rejected, StoreError, Unavailable
-from rowtide.core.key_ranges import Range
-from rowtide.core.plainbuffer import HEADER
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import HEADER
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records.change import Change
+from rowtide.core.values import key, variant
+from rowtide.core.values.errors import Rejected, StoreError, Unavailable
+from rowtide.core.values.key_ranges import Range
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.source import ChangeSource, SourceShard
 

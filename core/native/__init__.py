@@ -14,7 +14,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from rowtide.core.cell import Cell
+from rowtide.core.values.cell import Cell
 
 __all__ = ["Kernels", "choose", "compiled", "kernels", "kind"]
 

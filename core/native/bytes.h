@@ -12,14 +12,14 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The type byte of a variant; core/variant.py. */
+/* The type byte of a variant; core/values/variant.py. */
 enum { V_INTEGER = 0, V_DOUBLE = 1, V_BOOLEAN = 2, V_STRING = 3, V_BLOB = 7,
        V_INF_MIN = 9, V_INF_MAX = 10, V_AUTO_INCREMENT = 11 };
 
-/* Operations of a cell; core/cell.py. */
+/* Operations of a cell; core/values/cell.py. */
 enum { PUT = 0, DELETE_ALL = 1, DELETE_ONE = 3, INCREMENT = 4 };
 
-/* Tags; core/plainbuffer.py. */
+/* Tags; core/protocol/plainbuffer.py. */
 enum { T_KEY = 1, T_CELLS = 2, T_CELL = 3, T_NAME = 4, T_VALUE = 5, T_OP = 6, T_VERSION = 7,
        T_ROW_CHECKSUM = 9, T_CELL_CHECKSUM = 10, T_EXTENSION = 11, T_SEQUENCE = 12,
        T_EPOCH = 13, T_STAMP = 14, T_INDEX = 15 };

@@ -1,4 +1,4 @@
-/* Stored rows that answer a read as they are; core/read.py. */
+/* Stored rows that answer a read as they are; core/rows/read.py. */
 #include "kernels.h"
 
 enum { CHUNK_HEADER_BYTES = 32 };

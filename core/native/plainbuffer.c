@@ -1,4 +1,4 @@
-/* PlainBuffer: keys and cells as they are sent and as they are kept; core/plainbuffer.py. */
+/* PlainBuffer: keys and cells as they are sent and as they are kept; core/protocol/plainbuffer.py. */
 #include "kernels.h"
 
 enum { KEY_COLUMNS_MAX = 32, HEADER_BYTES = 4 };

@@ -1,4 +1,4 @@
-/* Keys and cells in the log's records, in Avro; core/record_avro.py, and changes of a stream. */
+/* Keys and cells in the log's records, in Avro; core/records/avro.py, and changes of a stream. */
 #include "kernels.h"
 
 /* Branches of a value's union, doubled as Avro's zigzag has them, and of a key column's. */

@@ -1,5 +1,5 @@
 /* A plain write: a row, or some of its columns, of values alone. It is read once, and becomes the
- * chunk that is stored and the body of the log's record; core/plain_write.py. */
+ * chunk that is stored and the body of the log's record; core/shard/plain_write.py. */
 #include "kernels.h"
 
 #include <stdlib.h>
@@ -137,7 +137,7 @@ PyObject *rowtide_read_plain(PyObject *module, PyObject *const *args, Py_ssize_t
                          (Py_ssize_t)count, (Py_ssize_t)data_bytes);
 }
 
-/* Write a key's column as it stands in the order of keys; core/key.py. `out` has room for twice the
+/* Write a key's column as it stands in the order of keys; core/values/key.py. `out` has room for twice the
  * value and 3 bytes. Return NULL for a type that no stored key has. */
 static uint8_t *write_ordered(uint8_t *out, const WireCell *column) {
     const uint8_t *value = column->value;
@@ -196,7 +196,7 @@ PyObject *rowtide_row_keys(PyObject *module, PyObject *const *args, Py_ssize_t g
     return keys;
 }
 
-/* Write a key's column as the log has it; core/record_avro.py. It takes no more bytes than the
+/* Write a key's column as the log has it; core/records/avro.py. It takes no more bytes than the
  * column itself. Return NULL for a type that no stored key has. */
 static uint8_t *write_logged_column(uint8_t *out, const WireCell *column) {
     const uint8_t *value = column->value;

@@ -32,7 +32,7 @@ from rowtide.connectors.runtime.declarations import Declarations
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.verify.comparison import Verdict
 from rowtide.connectors.verify.pairs import verify_sink, verify_source
-from rowtide.core.errors import StoreError
+from rowtide.core.values.errors import StoreError
 from rowtide.stream.changes.endpoint import Endpoint
 
 JANUARY = 1

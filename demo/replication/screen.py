@@ -13,7 +13,7 @@ from typing import Self
 import click
 
 from rowtide.connectors.verify.comparison import Verdict
-from rowtide.core.errors import StoreError
+from rowtide.core.values.errors import StoreError
 
 __all__ = ["Bar", "verdict_line"]
 

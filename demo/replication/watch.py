@@ -17,8 +17,8 @@ from demo.source import TABLES
 from rowtide.connectors.runtime.declarations import group_of
 from rowtide.connectors.runtime.lag import Lag, measured
 from rowtide.connectors.verify.table_rows import TableSide
-from rowtide.core import key, variant
-from rowtide.core.errors import StoreError
+from rowtide.core.values import key, variant
+from rowtide.core.values.errors import StoreError
 from rowtide.deploy.up import Ready
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.endpoint import Endpoint

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rowtide.core import key, plainbuffer, variant
-from rowtide.core.cell import Cell
-from rowtide.core.change import (
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records.change import (
     DELETE,
     PUT_ROW,
     ROW,
@@ -22,9 +22,10 @@ from rowtide.core.change import (
     Parts,
     WireChange,
 )
-from rowtide.core.errors import Rejected
-from rowtide.core.position import decode_position
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.records.position import decode_position
+from rowtide.core.values import key, variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import Rejected
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
 

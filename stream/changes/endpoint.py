@@ -17,7 +17,10 @@ from urllib.parse import urlsplit
 
 from google.protobuf.message import DecodeError, Message
 
-from rowtide.core.errors import (
+from rowtide.core.protocol.read_operations import only_reads
+from rowtide.core.protocol.signed_request import Access, signed_headers
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.errors import (
     STATUS,
     LogTrimmed,
     OutcomeUnknown,
@@ -25,9 +28,6 @@ from rowtide.core.errors import (
     StoreError,
     Unavailable,
 )
-from rowtide.core.read_operations import only_reads
-from rowtide.core.signed_request import Access, signed_headers
-from rowtide.core.wire import ots_pb2 as pb
 
 __all__ = ["Endpoint", "failure_of"]
 

@@ -11,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from rowtide.core import capacity, key
-from rowtide.core.authentication import Identity
-from rowtide.core.chunk import row_key
-from rowtide.core.errors import invalid, invalid_key
-from rowtide.core.plainbuffer import HEADER
-from rowtide.core.read import RowAnswer, Selection, read_row
-from rowtide.core.schema import Table, check_key
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.plainbuffer import HEADER
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.rows import capacity
+from rowtide.core.rows.chunk import row_key
+from rowtide.core.rows.read import RowAnswer, Selection, read_row
+from rowtide.core.values import key
+from rowtide.core.values.errors import invalid, invalid_key
+from rowtide.core.values.schema import Table, check_key
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.row_requests import named_key, parse, selection_of
 from rowtide.stream.changes.api import KEYS_MAX
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.operations.row_requests import named_key, parse, selection_of
-from rowtide.stream.shards.owner import ShardOwner
+from rowtide.stream.shard.owner import ShardOwner
 
 __all__ = ["ExactRows"]
 

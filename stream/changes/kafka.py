@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rowtide.core import record
-from rowtide.core.change import (
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records import record
+from rowtide.core.records.change import (
     DELETE,
     PUT_ROW,
     UPDATE,
@@ -20,18 +21,17 @@ from rowtide.core.change import (
     Kind,
     LoggedChange,
 )
-from rowtide.core.change_selection import ChangeSelection
-from rowtide.core.errors import LogTrimmed
-from rowtide.core.limits import Limits
-from rowtide.core.position import Position, decode_position, encode_position
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.records.change_selection import ChangeSelection
+from rowtide.core.records.position import Position, decode_position, encode_position
+from rowtide.core.values.errors import LogTrimmed
+from rowtide.core.values.limits import Limits
+from rowtide.stream.api.row_requests import change_selection_of
 from rowtide.stream.changes.api import ApiSource, Stream
 from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.group_offsets import GroupOffsets
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.logs.topics import TopicNames
-from rowtide.stream.operations.row_requests import change_selection_of
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.group_offsets import GroupOffsets
+from rowtide.stream.log.log import Entry
+from rowtide.stream.log.topics import TopicNames
 
 __all__ = ["KafkaSource"]
 

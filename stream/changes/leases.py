@@ -12,13 +12,14 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError
-from rowtide.core.key_ranges import Ranges
-from rowtide.core.plainbuffer import HEADER
-from rowtide.core.schema import STRING
-from rowtide.core.variant import Scalar
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import HEADER
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError
+from rowtide.core.values.key_ranges import Ranges
+from rowtide.core.values.schema import STRING
+from rowtide.core.values.variant import Scalar
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.own_tables import has_value, make_table
 

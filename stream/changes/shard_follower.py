@@ -17,10 +17,16 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rowtide.core.change import DELETE, Change
-from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable, first_failure
-from rowtide.core.key_ranges import Range, holds
-from rowtide.core.position import decode_position, encode_position
+from rowtide.core.records.change import DELETE, Change
+from rowtide.core.records.position import decode_position, encode_position
+from rowtide.core.values.errors import (
+    OutcomeUnknown,
+    Rejected,
+    StoreError,
+    Unavailable,
+    first_failure,
+)
+from rowtide.core.values.key_ranges import Range, holds
 from rowtide.stream.changes.leases import Lease, Leases
 from rowtide.stream.changes.source import ChangePage, ChangeSource, RowPage
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from rowtide.core.change import Change
+from rowtide.core.records.change import Change
 
 __all__ = ["ChangePage", "ChangeSource", "RowPage", "SourceShard"]
 

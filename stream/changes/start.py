@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from rowtide.core.errors import Rejected, invalid
-from rowtide.core.key_ranges import Ranges, left_of, within
-from rowtide.core.position import decode_position, encode_position
+from rowtide.core.records.position import decode_position, encode_position
+from rowtide.core.values.errors import Rejected, invalid
+from rowtide.core.values.key_ranges import Ranges, left_of, within
 from rowtide.stream.changes.leases import START, Lease, Leases
 from rowtide.stream.changes.source import ChangeSource, SourceShard
 

@@ -12,7 +12,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
-from rowtide.core.errors import (
+from rowtide.core.values.errors import (
     LogTrimmed,
     OutcomeUnknown,
     StoreError,

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
 
-from rowtide.core.body_compression import compressed
-from rowtide.core.errors import StoreError
-from rowtide.core.signature import content_md5, response_signature
-from rowtide.core.wire import ots_pb2 as wire
+from rowtide.core.protocol.body_compression import compressed
+from rowtide.core.protocol.signature import content_md5, response_signature
+from rowtide.core.protocol.wire import ots_pb2 as wire
+from rowtide.core.values.errors import StoreError
 
 __all__ = ["CONTINUE", "AnswerWriter", "RequestIds", "error_body"]
 

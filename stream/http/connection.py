@@ -19,8 +19,8 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
-from rowtide.core.body_compression import DEFLATE
-from rowtide.core.errors import (
+from rowtide.core.protocol.body_compression import DEFLATE
+from rowtide.core.values.errors import (
     STATUS,
     OutcomeUnknown,
     Rejected,

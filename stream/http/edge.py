@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from rowtide.core.authentication import Authenticator
+from rowtide.core.protocol.authentication import Authenticator
 from rowtide.stream.http.answer import AnswerWriter, RequestIds
 from rowtide.stream.http.connection import Connection
 from rowtide.stream.http.limits import HttpLimits

@@ -17,9 +17,9 @@ from typing import NoReturn
 
 import httptools
 
-from rowtide.core.authentication import Identity
-from rowtide.core.body_compression import body_too_large
-from rowtide.core.errors import Rejected, StoreError, Unavailable, invalid
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.body_compression import body_too_large
+from rowtide.core.values.errors import Rejected, StoreError, Unavailable, invalid
 from rowtide.stream.http.head_form import HeadForm, learned
 from rowtide.stream.http.limits import HttpLimits
 from rowtide.stream.http.pages import Page

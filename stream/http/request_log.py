@@ -13,10 +13,10 @@ from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
-from rowtide.core.errors import StoreError
-from rowtide.core.limits import Limits
-from rowtide.core.schema import table_name_fits
-from rowtide.core.wire import ots_pb2 as wire
+from rowtide.core.protocol.wire import ots_pb2 as wire
+from rowtide.core.values.errors import StoreError
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import table_name_fits
 from rowtide.stream.http.request import Request
 from rowtide.stream.http.tally import OTHER
 

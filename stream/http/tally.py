@@ -12,8 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
 
-from rowtide.core.authentication import Identity
-from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.stream.measures.histogram import Histogram
 
 __all__ = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 
-from rowtide.core.errors import invalid
+from rowtide.core.values.errors import invalid
 
 __all__ = ["AdvancedClock", "Clock", "StillClock", "lease_clock"]
 

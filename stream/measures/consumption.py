@@ -14,9 +14,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import astuple
 from typing import Any
 
-from rowtide.core.limits import INT64_MAX
-from rowtide.core.metering import HOUR_S, NO_TABLE, HourOf, Metering, PartitionUnits, Taken, Use
-from rowtide.core.schema import Table
+from rowtide.core.cluster.metering import (
+    HOUR_S,
+    NO_TABLE,
+    HourOf,
+    Metering,
+    PartitionUnits,
+    Taken,
+    Use,
+)
+from rowtide.core.values.limits import INT64_MAX
+from rowtide.core.values.schema import Table
 from rowtide.stream.measures.consumption_file import ConsumptionFile
 
 __all__ = ["Consumption", "hours", "packed", "unpacked"]

@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from rowtide.core.metering import HourOf, Taken, Use
+from rowtide.core.cluster.metering import HourOf, Taken, Use
 
 __all__ = ["ConsumptionFile"]
 

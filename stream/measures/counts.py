@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rowtide.core.reshape import KINDS
+from rowtide.core.shard.reshape import KINDS
 from rowtide.stream.measures.histogram import LONG_S, Histogram
 
 __all__ = ["Counts"]

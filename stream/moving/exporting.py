@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 
-from rowtide.core.errors import Unavailable
-from rowtide.stream.local.store import LogStore
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.log.local.store import LogStore
 from rowtide.stream.moving.folder import ExportFolder, PartFile
 from rowtide.stream.moving.frames import Head
 from rowtide.stream.moving.local_source import LocalSource, SourcePartition

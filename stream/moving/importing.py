@@ -1,7 +1,7 @@
 """Writes an export into the topics of a cluster, then compares every record.
 
 While it is under way a topic of its own says so, and names the export: no worker serves what is
-there (``stream/workers/worker.py``), and only the same export goes on. Topics that were there
+there (``stream/worker/worker.py``), and only the same export goes on. Topics that were there
 before are never touched.
 """
 
@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 
-from rowtide.core.errors import Unavailable
-from rowtide.stream.local.layout import change_of, entry_of
-from rowtide.stream.logs.changelog import ChangelogEntry
-from rowtide.stream.logs.cluster import TopicCluster
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.logs.topics import TopicNames, TopicSpec
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.log.changelog import ChangelogEntry
+from rowtide.stream.log.cluster import TopicCluster
+from rowtide.stream.log.local.layout import change_of, entry_of
+from rowtide.stream.log.log import Entry
+from rowtide.stream.log.topics import TopicNames, TopicSpec
 from rowtide.stream.moving.exporting import Progress
 from rowtide.stream.moving.folder import ExportFolder
 from rowtide.stream.moving.manifest import CHANGELOG, LEASE, Part, full_name, specs

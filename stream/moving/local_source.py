@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rowtide.stream.local.layout import Bounds, change_of, entry_key, offset_of
-from rowtide.stream.local.store import LogStore
-from rowtide.stream.logs.topics import TopicNames
+from rowtide.stream.log.local.layout import Bounds, change_of, entry_key, offset_of
+from rowtide.stream.log.local.store import LogStore
+from rowtide.stream.log.topics import TopicNames
 from rowtide.stream.moving.manifest import CATALOG, CHANGELOG, LEASE, SHARD
 
 __all__ = ["LocalSource", "NoSuchTopics", "SourcePartition"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rowtide.core.mark import decode_mark, entry_digest
-from rowtide.stream.local.layout import entry_key, entry_of
-from rowtide.stream.local.store import LogStore
+from rowtide.core.shard.mark import decode_mark, entry_digest
+from rowtide.stream.log.local.layout import entry_key, entry_of
+from rowtide.stream.log.local.store import LogStore
 from rowtide.stream.moving.local_source import LocalSource, SourcePartition
 from rowtide.stream.moving.manifest import SHARD
-from rowtide.stream.shards.row_store import RowStore, StoreFailed
+from rowtide.stream.shard.row_store import RowStore, StoreFailed
 
 __all__ = ["EntriesLost", "require_entries"]
 

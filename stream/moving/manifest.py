@@ -12,7 +12,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rowtide.stream.logs.topics import TopicNames, TopicSpec
+from rowtide.stream.log.topics import TopicNames, TopicSpec
 from rowtide.stream.moving.frames import FORMAT, Damaged
 
 __all__ = ["CATALOG", "CHANGELOG", "LEASE", "SHARD", "Manifest", "Part", "full_name", "specs"]

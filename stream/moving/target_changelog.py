@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 
-from rowtide.stream.logs.changelog import ChangelogEntry, ChangelogReader, ChangelogWriter
+from rowtide.stream.log.changelog import ChangelogEntry, ChangelogReader, ChangelogWriter
 from rowtide.stream.moving.target_log import Differs, Report, batches, entry_bytes
 
 __all__ = ["TargetChangelog"]

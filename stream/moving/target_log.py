@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TypeVar
 
-from rowtide.core import record
-from rowtide.core.lease import RELEASE, Lease, encode_lease
-from rowtide.stream.logs.changelog import ChangelogEntry
-from rowtide.stream.logs.log import Entry, Log
+from rowtide.core.cluster.lease import RELEASE, Lease, encode_lease
+from rowtide.core.records import record
+from rowtide.stream.log.changelog import ChangelogEntry
+from rowtide.stream.log.log import Entry, Log
 
 __all__ = ["APPEND_S", "Differs", "Report", "TargetLog", "batches", "entry_bytes", "filler"]
 

@@ -13,22 +13,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 
-from rowtide.core.authentication import Identity
-from rowtide.core.errors import Elsewhere, Rejected, StoreError, invalid
-from rowtide.core.schema import LOCAL, ShardRange, Table
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.errors import Elsewhere, Rejected, StoreError, invalid
+from rowtide.core.values.schema import LOCAL, ShardRange, Table
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.row import RowOperations
+from rowtide.stream.api.row_requests import parse, read_key
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.http.tally import BoundedHandler, Handler
 from rowtide.stream.measures.clock import lease_clock
 from rowtide.stream.measures.counts import Counts
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.operations.row import RowOperations
-from rowtide.stream.operations.row_requests import parse, read_key
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.shards.row_store import StoreFailed
-from rowtide.stream.slots.slot import Slot
-from rowtide.stream.slots.standby import Standby
-from rowtide.stream.slots.standby_shard import StandbyShard
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.row_store import StoreFailed
+from rowtide.stream.slot.slot import Slot
+from rowtide.stream.slot.standby.standby import Standby
+from rowtide.stream.slot.standby.standby_shard import StandbyShard
 
 __all__ = ["BoundedReads", "Copies", "staleness_s"]
 

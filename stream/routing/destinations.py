@@ -11,11 +11,11 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from rowtide.core import key
-from rowtide.core.authentication import Identity
-from rowtide.core.plainbuffer import first_key_value
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.operations.directory import Directory
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.plainbuffer import first_key_value
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import key
+from rowtide.stream.api.directory import Directory
 
 __all__ = ["Destination", "destinations"]
 

@@ -19,14 +19,14 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from rowtide.core import key, plainbuffer
-from rowtide.core.authentication import Identity
-from rowtide.core.errors import StoreError, Unavailable
-from rowtide.core.schema import ShardRange, Table
-from rowtide.core.source_form import first_key_value
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.http.edge import Handler
-from rowtide.stream.operations.batch_parts import (
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.rows.source_form import first_key_value
+from rowtide.core.values import key
+from rowtide.core.values.errors import StoreError, Unavailable
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.api.batch_parts import (
     CheckedBatch,
     Part,
     Told,
@@ -35,8 +35,9 @@ from rowtide.stream.operations.batch_parts import (
     marked,
     part_bodies,
 )
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.operations.range_scan import span_of, touched
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.range_scan import span_of, touched
+from rowtide.stream.http.edge import Handler
 
 __all__ = ["HERE", "PART_OF_EXPORT", "PART_OF_RANGE", "FanOut", "part_handler"]
 

@@ -17,8 +17,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from rowtide.core.authentication import Identity
-from rowtide.core.catalog import (
+from rowtide.core.cluster.catalog import (
     AccessKey,
     Catalog,
     Document,
@@ -26,10 +25,11 @@ from rowtide.core.catalog import (
     secret_document,
     worker_document,
 )
-from rowtide.core.errors import Elsewhere, OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.catalog.owner import CATALOG_SLOT, CatalogOwner
-from rowtide.stream.operations.admin import instance_document, key_document
-from rowtide.stream.peers.hop import NOBODY
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import Elsewhere, OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.api.admin import instance_document, key_document
+from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.cluster.hop import NOBODY
 
 __all__ = ["FAREWELL", "WELCOME", "Credentials", "Introduction"]
 

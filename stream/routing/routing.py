@@ -21,14 +21,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-from rowtide.core.authentication import Identity
-from rowtide.core.errors import Elsewhere, NotBuilt, Rejected, Unavailable, invalid
-from rowtide.stream.catalog.owner import CATALOG_SLOT, CatalogOwner
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import Elsewhere, NotBuilt, Rejected, Unavailable, invalid
+from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.cluster.hop import HopClient
 from rowtide.stream.http.edge import Handler
-from rowtide.stream.peers.hop import HopClient
 from rowtide.stream.routing.destinations import Destination
 from rowtide.stream.routing.fan_out import HERE, FanOut
-from rowtide.stream.shards.lapsed_lease import trying_again
+from rowtide.stream.shard.lapsed_lease import trying_again
 
 __all__ = ["CATALOG_OPERATIONS", "Divided", "Router"]
 

@@ -9,8 +9,8 @@ from google.protobuf.message import Message
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.wire_row import Change, Key, Put, Row, Special, encoded, row_of
-from rowtide.core import plainbuffer
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
 
 __all__ = [
     "INF_MAX",

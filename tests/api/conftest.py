@@ -9,8 +9,8 @@ from itertools import count
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.deploy.up import Ready
 from tests.support.servers import serving
 

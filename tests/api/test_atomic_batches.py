@@ -6,7 +6,7 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Increment
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
     OK,
     ask,

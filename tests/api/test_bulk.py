@@ -11,10 +11,10 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put, Special, encoded
-from rowtide.core import variant
-from rowtide.core.row_matrix import NULL, RowMatrix, decode
-from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.row_matrix import NULL, RowMatrix, decode
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
 from tests.api.calls import (
     INF_MAX,
     INF_MIN,

@@ -8,7 +8,7 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Put
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import OK, ask, key, put, refusal, shown, stored
 from tests.api.conftest import MakeTable
 from tests.support.tables import create_request

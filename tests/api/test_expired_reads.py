@@ -10,8 +10,8 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Increment, Put, Row
-from rowtide.core.row_matrix import NULL, decode
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.row_matrix import NULL, decode
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
     INF_MAX,
     INF_MIN,

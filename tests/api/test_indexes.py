@@ -10,7 +10,7 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Change, Delete, Increment, Put
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
     INF_MAX,
     INF_MIN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rowtide.cli.client import Client, ServerError
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 
 pytestmark = pytest.mark.system
 

@@ -8,9 +8,10 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Put
-from rowtide.core import plainbuffer, variant
-from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
 from tests.api.calls import INF_MAX, INF_MIN, ask, batch_write, get_range, key, put, puts, rows
 from tests.api.conftest import MakeTable
 

@@ -9,7 +9,7 @@ import pytest
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.wire_row import Put
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import ask, get, key, put, rows, update
 from tests.api.conftest import MakeTable
 

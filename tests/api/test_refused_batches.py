@@ -11,8 +11,8 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Delete, Increment, Put, Special
-from rowtide.core import variant
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
 from tests.api.calls import (
     INF_MAX,
     INF_MIN,

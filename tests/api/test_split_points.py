@@ -9,8 +9,8 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Key, encoded
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import INF_MAX, INF_MIN, ask, get_range, key, put, puts, refusal, rows, units
 from tests.api.conftest import MakeTable
 from tests.support.tables import create_request

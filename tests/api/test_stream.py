@@ -10,9 +10,9 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Change, Delete, Increment, Put, Special, change_of
-from rowtide.core import plainbuffer
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import (
     ask,
     batch_write,

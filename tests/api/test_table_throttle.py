@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.core.limits import Limits
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.limits import Limits
 from rowtide.deploy.up import Ready
 from tests.api.calls import OK, refusal
 from tests.support.servers import serving

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client, ServerError
-from rowtide.core import plainbuffer, variant
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
 from tests.api.calls import INF_MAX, INF_MIN, ask, get, get_range, key, put, puts, refusal, rows
 from tests.api.conftest import MakeTable
 

@@ -9,9 +9,9 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Change, Delete, Increment, Put, Special
-from rowtide.core import variant
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import (
     INF_MAX,
     INF_MIN,

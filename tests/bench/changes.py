@@ -25,7 +25,7 @@ from rowtide.stream.changes.kafka import KafkaSource
 from rowtide.stream.changes.leases import MemoryLeases
 from rowtide.stream.changes.source import ChangeSource
 from rowtide.stream.changes.worker import Batch, ChangeWorker
-from rowtide.stream.kafka.cluster import Cluster, KafkaConfig
+from rowtide.stream.log.kafka.cluster import Cluster, KafkaConfig
 from tests.bench.circumstances import circumstances, told
 from tests.bench.measure import Bench
 from tests.bench.report import Result, as_markdown, percentile

@@ -11,9 +11,11 @@ from collections.abc import Callable
 
 import click
 
-from rowtide.core import key, plainbuffer, record, signature, variant
-from rowtide.core.crc8 import crc8
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer, signature
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records import record
+from rowtide.core.values import key, variant
+from rowtide.core.values.crc8 import crc8
 from tests.bench.circumstances import circumstances, told
 from tests.bench.traffic import row_of
 

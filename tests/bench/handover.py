@@ -29,8 +29,8 @@ import click
 
 from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
 from rowtide.cli.wire_row import Key, Put
-from rowtide.core import variant
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
 from rowtide.deploy.kafka.config import default_cache_dir
 from rowtide.deploy.up import Ready
 from tests.bench.circumstances import circumstances

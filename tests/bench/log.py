@@ -15,10 +15,10 @@ from uuid import uuid4
 import click
 from aiokafka import AIOKafkaProducer
 
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.kafka.log import KafkaLog
-from rowtide.stream.logs.topics import TopicSpec
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
+from rowtide.stream.log.kafka.log import KafkaLog
+from rowtide.stream.log.topics import TopicSpec
 from tests.bench.circumstances import circumstances, told
 
 ENTRY = (b"k" * 16, b"v" * 384)

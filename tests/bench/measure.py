@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from rowtide.cli.client import Client
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.bench.processes import cpu_s
 from tests.bench.report import Result, percentile

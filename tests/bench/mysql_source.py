@@ -23,14 +23,15 @@ from demo.servers.mariadb import HOST, QUICK, MariaDB
 from demo.servers.mysql import MySQL
 from demo.servers.sql_server import SqlServer
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.mysql.source import make_source
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.source import SourceTarget
-from rowtide.core import plainbuffer, variant
-from rowtide.core.errors import Unavailable
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.connectors.sources.mysql.source import make_source
+from rowtide.connectors.sources.source import SourceTarget
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Unavailable
 from rowtide.deploy.kafka.config import default_cache_dir
 from rowtide.deploy.up import Ready, Up
 from rowtide.stream.changes.endpoint import Endpoint

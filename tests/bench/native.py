@@ -14,18 +14,22 @@ from random import Random
 
 import click
 
-from rowtide.core import chunk, native, plainbuffer, record, variant
-from rowtide.core.limits import Limits
-from rowtide.core.mutation import PUT, UPDATE
-from rowtide.core.read import Selection, StoredRow
-from rowtide.core.record_wire import stream_row
-from rowtide.core.schema import Table, TableOptions
-from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState
-from rowtide.core.version import Window
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.operations.range_page import PageMaker, Scan, Source
-from rowtide.stream.operations.row_requests import change_of, read_key, row_change
+from rowtide.core import native
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records import record
+from rowtide.core.records.record_wire import stream_row
+from rowtide.core.rows import chunk
+from rowtide.core.rows.mutation import PUT, UPDATE
+from rowtide.core.rows.read import Selection, StoredRow
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values import variant
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import Table, TableOptions
+from rowtide.core.values.version import Window
+from rowtide.stream.api.range_page import PageMaker, Scan, Source
+from rowtide.stream.api.row_requests import change_of, read_key, row_change
 from tests.bench.circumstances import circumstances, told
 from tests.bench.traffic import KEY, key_of, row_of
 

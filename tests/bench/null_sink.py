@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
-from rowtide.connectors.sink import Sink
+from rowtide.connectors.sinks.sink import Sink
 
 __all__ = ["make_sink"]
 

@@ -19,8 +19,10 @@ import avro.schema
 import click
 import fastavro
 
-from rowtide.core import plainbuffer, record, variant
-from rowtide.core.cell import Cell
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.records import record
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
 from tests.bench.circumstances import circumstances, told
 from tests.bench.traffic import row_of
 
@@ -28,7 +30,9 @@ TURNS = 60
 CALLS = 200
 ENVELOPE = record.Envelope(123456, 77, b"ownerid8", 1790000000123456, record.SINGLE)
 SCHEMA = (
-    importlib.resources.files("rowtide.core").joinpath("schemas/record-v1.avsc").read_text("utf-8")
+    importlib.resources.files("rowtide.core.records")
+    .joinpath("schemas/record-v1.avsc")
+    .read_text("utf-8")
 )
 FAST = fastavro.parse_schema(json.loads(SCHEMA))
 APACHE = avro.schema.parse(SCHEMA)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, Self
 
 from rowtide.cli.client import Client
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.bench.measure import all_written, has_row, scan
 from tests.bench.report import percentile

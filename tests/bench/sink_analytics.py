@@ -23,7 +23,7 @@ from pathlib import Path
 
 from demo.servers.clickhouse import Clickhouse
 from rowtide.connectors.rows import SinkBatch
-from rowtide.core.variant import Scalar
+from rowtide.core.values.variant import Scalar
 from rowtide.deploy.kafka.config import default_cache_dir
 from tests.bench.circumstances import circumstances, told
 from tests.connectors.analytics.facts import SHAPE, STAMP_FIRST, State, batch_of

@@ -30,13 +30,14 @@ from demo.servers.opensearch import OpenSearch
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.sink_run import SinkRun
-from rowtide.core import plainbuffer, variant
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.up import Ready, Up
 from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.kafka.cluster import Cluster, KafkaConfig
+from rowtide.stream.log.kafka.cluster import Cluster, KafkaConfig
 from rowtide.stream.measures.collector import tune_collector
 from tests.bench.circumstances import circumstances, told
 from tests.bench.measure import Bench

@@ -17,9 +17,10 @@ from urllib.parse import urlsplit
 from google.protobuf.message import Message
 
 from rowtide.cli.client import Access, signed_headers
-from rowtide.core import plainbuffer, variant
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.deploy.up import Ready
 
 __all__ = ["KEY", "Channel", "Refused", "Requests", "Timings", "closed_loop", "key_of", "row_of"]

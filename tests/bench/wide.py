@@ -18,8 +18,8 @@ import click
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Increment, Key, Put, encoded
-from rowtide.core.schema import STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.deploy.up import Up
 from tests.bench.circumstances import circumstances, told
 from tests.bench.processes import cpu_s, memory

@@ -39,9 +39,9 @@ from typing import Any, NamedTuple
 import click
 
 from rowtide.cli.client import Client
-from rowtide.core import variant
-from rowtide.core.schema import INTEGER, STRING
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.schema import INTEGER, STRING
 from rowtide.deploy.kafka.config import default_cache_dir
 from rowtide.deploy.up import Ready
 from tests.bench.circumstances import circumstances

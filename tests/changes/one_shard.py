@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from rowtide.core.change import PUT_ROW, ROW, Change, ChangeTable, Parts
-from rowtide.core.errors import StoreError
-from rowtide.core.position import decode_position, encode_position
+from rowtide.core.records.change import PUT_ROW, ROW, Change, ChangeTable, Parts
+from rowtide.core.records.position import decode_position, encode_position
+from rowtide.core.values.errors import StoreError
 from rowtide.stream.changes.leases import Lease, MemoryLeases
 from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
 

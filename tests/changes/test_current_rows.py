@@ -10,15 +10,15 @@ import pytest
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Put
 from rowtide.connectors.runtime.row_making import newest, rows_since
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.errors import Rejected, Unavailable
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Rejected, Unavailable
 from rowtide.stream.changes.api import READ_ROWS, ApiSource, CurrentRow
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.kafka import KafkaSource
 from rowtide.stream.changes.reader import read_changes
-from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import Cluster
 from tests.api.calls import key
 from tests.changes.test_readers_together import World
 

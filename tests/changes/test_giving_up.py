@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rowtide.core.key_ranges import Ranges
+from rowtide.core.values.key_ranges import Ranges
 from rowtide.stream.changes.shard_follower import ShardFollower
 from rowtide.stream.changes.worker import Batch, FollowerSettings
 from tests.changes.one_shard import LEASE, OneShard, SlowLeases

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rowtide.core.errors import LogTrimmed
+from rowtide.core.values.errors import LogTrimmed
 from rowtide.stream.changes.reader import Hand
 from rowtide.stream.changes.worker import Batch
 

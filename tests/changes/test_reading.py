@@ -12,10 +12,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Delete, Put
-from rowtide.core import variant
-from rowtide.core.change import Change
-from rowtide.core.errors import Rejected
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records.change import Change
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Rejected
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.kafka import KafkaSource
@@ -24,7 +24,7 @@ from rowtide.stream.changes.reader import read_changes
 from rowtide.stream.changes.source import ChangeSource
 from rowtide.stream.changes.start import Begin
 from rowtide.stream.changes.worker import Batch, FollowerSettings
-from rowtide.stream.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import Cluster
 from tests.api.calls import key
 from tests.api.conftest import MakeTable
 from tests.changes.conftest import PREFIX, MakeSource

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rowtide.core.errors import LogTrimmed, Unavailable
+from rowtide.core.values.errors import LogTrimmed, Unavailable
 from rowtide.stream.changes.leases import Lease, MemoryLeases
 from rowtide.stream.changes.shard_follower import ShardFollower
 from rowtide.stream.changes.worker import Batch, FollowerSettings

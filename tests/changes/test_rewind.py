@@ -8,7 +8,7 @@ import random
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.core.errors import Rejected
+from rowtide.core.values.errors import Rejected
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.leases import TableLeases

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.errors import LogTrimmed
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.errors import LogTrimmed
 from rowtide.stream.changes.leases import START, MemoryLeases
 from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
 from rowtide.stream.changes.start import Begin, ShardPlace, rewind

@@ -13,7 +13,7 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Delete, Put
-from rowtide.core.change import Change
+from rowtide.core.records.change import Change
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.source import ChangeSource
 from rowtide.stream.changes.worker import Batch, FollowerSettings

@@ -12,9 +12,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable, first_failure
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable, first_failure
 from rowtide.stream.changes.leases import Lease, MemoryLeases
 from rowtide.stream.changes.shard_follower import Unfinished
 from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard

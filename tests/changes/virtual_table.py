@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.cell import PUT, Cell
-from rowtide.core.change import DELETE, PUT_ROW, ROW, Change, ChangeTable, Kind, Parts
-from rowtide.core.errors import Rejected
-from rowtide.core.key_ranges import Range, holds
-from rowtide.core.position import Position, decode_position, encode_position
+from rowtide.core.records.change import DELETE, PUT_ROW, ROW, Change, ChangeTable, Kind, Parts
+from rowtide.core.records.position import Position, decode_position, encode_position
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.cell import PUT, Cell
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.key_ranges import Range, holds
 from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
 from rowtide.stream.changes.worker import Batch
 

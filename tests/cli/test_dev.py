@@ -16,7 +16,7 @@ import pytest
 from rowtide.cli.client import Client
 from rowtide.cli.connector_process import ConnectorProcess
 from rowtide.cli.settings import Settings
-from rowtide.core.schema import STRING, KeyColumn
+from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.deploy.up import Ready
 
 pytestmark = pytest.mark.system
@@ -100,8 +100,8 @@ def test_nothing_of_kafka_is_loaded_and_little_else(tmp_path: Path) -> None:
     loaded = json.loads((tmp_path / "ready.modules").read_text())
     assert "rocksdict" in loaded
     found = [name for name in loaded if name in {*OF_KAFKA, *LATER}]
-    found += [name for name in loaded if name.startswith("rowtide.stream.kafka.")]
-    assert found == ["rowtide.stream.kafka.config"], "the settings have its security"
+    found += [name for name in loaded if name.startswith("rowtide.stream.log.kafka.")]
+    assert found == ["rowtide.stream.log.kafka.config"], "the settings have its security"
 
 
 def test_what_was_written_is_there_at_the_next_start(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from rowtide.cli.client import NoAnswer, NotConnected, ServerError
 from rowtide.cli.exits import EXIT_CODES, Failure, OutcomeUnknown, told
-from rowtide.core.errors import STATUS
+from rowtide.core.values.errors import STATUS
 
 READ, WRITE = False, True
 

@@ -16,7 +16,7 @@ main()
 
 OF_SERVERS = (
     *("aiokafka", "asyncio", "fastavro", "faust", "httptools", "prometheus_client", "rocksdict"),
-    *("tantivy", "uvloop", "rowtide.stream.workers.worker"),
+    *("tantivy", "uvloop", "rowtide.stream.worker.worker"),
 )
 OF_FILES = "importlib.metadata", "importlib.resources", "tomllib", "yaml", "zipfile"
 OF_CLIENTS = "google.protobuf", "http.client", "rowtide.cli.client", "ssl"

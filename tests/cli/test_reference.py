@@ -10,7 +10,7 @@ from rowtide.cli.field_text import field_texts
 from rowtide.cli.main import COMMANDS, LazyGroup, main
 from rowtide.cli.reference import cli_page, configuration_page
 from rowtide.cli.settings import Settings
-from rowtide.stream.kafka.config import Security
+from rowtide.stream.log.kafka.config import Security
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from rowtide.cli.main import main
 from rowtide.connectors.rows import SinkBatch, TableShape
-from rowtide.connectors.tantivy.folder import WritableFolder
-from rowtide.core.schema import INTEGER, KeyColumn
+from rowtide.connectors.sinks.tantivy.folder import WritableFolder
+from rowtide.core.values.schema import INTEGER, KeyColumn
 from tests.connectors.sink_histories import row
 
 pytestmark = pytest.mark.system

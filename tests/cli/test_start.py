@@ -20,11 +20,11 @@ from rowtide.cli.log_format import LIBRARIES, set_up_logging
 from rowtide.cli.settings import Settings
 from rowtide.cli.start_failures import told_failure
 from rowtide.cli.up import endpoint_of
-from rowtide.core.errors import OutcomeUnknown, Unavailable
-from rowtide.core.record import CorruptRecord
+from rowtide.core.records.record import CorruptRecord
+from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from rowtide.deploy.kafka.errors import JarsUnavailable, JavaUnusable
-from rowtide.stream.kafka.errors import NotDurable
-from rowtide.stream.workers.worker_directory import DirectoryBusy, OtherCluster
+from rowtide.stream.cluster.worker_directory import DirectoryBusy, OtherCluster
+from rowtide.stream.log.kafka.errors import NotDurable
 
 NO_FILE = PermissionError(errno.EACCES, "Permission denied", "/d/lock")
 FAILURES: list[tuple[BaseException, int, str]] = [

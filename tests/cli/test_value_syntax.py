@@ -17,8 +17,8 @@ from rowtide.cli.value_syntax import (
     plain_text,
     to_json,
 )
-from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
 
 
 def no_file(name: str) -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings
-from rowtide.connectors.sink import Sink
+from rowtide.connectors.sinks.sink import Sink
 from tests.connectors.sqlite_sink import SqliteSink
 
 __all__ = ["KIND", "make_sink"]

@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Self
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import SourceRow, TableShape
-from rowtide.connectors.source import SourceTarget, TableState
-from rowtide.connectors.source_progress import SourceProgress, TableProgress
-from rowtide.core.schema import STRING, KeyColumn
+from rowtide.connectors.sources.progress import SourceProgress, TableProgress
+from rowtide.connectors.sources.source import SourceTarget, TableState
+from rowtide.core.values.schema import STRING, KeyColumn
 
 __all__ = ["KIND", "FolderSource", "make_source"]
 

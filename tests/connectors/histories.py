@@ -27,12 +27,12 @@ from rowtide.cli.wire_row import Delete, Key, Put, Special
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import TableShape
-from rowtide.connectors.sink import Comparable
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.variant import Scalar
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.connectors.sinks.sink import Comparable
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
 from rowtide.deploy.up import Ready
 from tests.connectors.processes import ConnectorProcesses, declare, lag_of, rewind, yaml_of
 from tests.support.waiting import until

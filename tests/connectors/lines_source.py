@@ -9,8 +9,8 @@ from pathlib import Path
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import SourceRow, TableShape
-from rowtide.connectors.source import Source, SourceTarget
-from rowtide.core.schema import STRING, KeyColumn
+from rowtide.connectors.sources.source import Source, SourceTarget
+from rowtide.core.values.schema import STRING, KeyColumn
 
 __all__ = ["KIND", "make_source"]
 

@@ -12,8 +12,8 @@ import zlib
 from collections.abc import Callable, Sequence
 
 from rowtide.connectors.rows import Key, SourceRow, TableShape
-from rowtide.core.errors import Rejected
-from rowtide.core.variant import Scalar
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.variant import Scalar
 
 __all__ = ["Crash", "MemoryTarget"]
 

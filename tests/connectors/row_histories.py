@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from hypothesis import strategies as st
 
 from rowtide.connectors.rows import Key, SinkBatch, SinkRow, TableShape
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.change import DELETE, PUT_ROW, ROW
-from rowtide.core.key_ranges import Range, holds
-from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.records.change import DELETE, PUT_ROW, ROW
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.key_ranges import Range, holds
+from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
 
 __all__ = ["MIXED", "Model", "deleted", "histories", "put", "row_key", "shape"]
 

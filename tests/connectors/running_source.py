@@ -9,11 +9,17 @@ from typing import Protocol, TypeVar
 
 from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.source import Behind, ComparableSource, CopiesRows, Measurable, Source
+from rowtide.connectors.sources.source import (
+    Behind,
+    ComparableSource,
+    CopiesRows,
+    Measurable,
+    Source,
+)
 from rowtide.connectors.verify.scan import compare_scans
 from rowtide.connectors.verify.table_rows import TableSide
-from rowtide.core.errors import OutcomeUnknown, Unavailable
-from rowtide.core.variant import Scalar
+from rowtide.core.values.errors import OutcomeUnknown, Unavailable
+from rowtide.core.values.variant import Scalar
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors.memory_target import Crash, MemoryTarget

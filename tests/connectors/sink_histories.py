@@ -14,12 +14,12 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from rowtide.connectors.rows import SinkBatch, SinkRow, TableShape
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.change import DELETE, PUT_ROW, ROW
-from rowtide.core.key_ranges import Range, holds
-from rowtide.core.schema import STRING, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.records.change import DELETE, PUT_ROW, ROW
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.key_ranges import Range, holds
+from rowtide.core.values.schema import STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
 
 __all__ = ["TABLE", "Columns", "History", "columns", "histories", "key_bytes", "row"]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
-from rowtide.connectors.sink import Sink
-from rowtide.core.errors import Unavailable
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sinks.sink import Sink
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.variant import Scalar
 
 __all__ = ["KIND", "held_rows", "make_sink"]
 

@@ -19,8 +19,8 @@ from rowtide.connectors.declared_types import (
 )
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.rows import TableShape
-from rowtide.core.schema import STRING, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.values.schema import STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
 
 WORDS = {
     **{word: word for word in ("decimal", "date", "time", "timestamp", "datetime64")},

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rowtide.connectors.floors import Floor, Floors
-from rowtide.core.key_ranges import holds
+from rowtide.core.values.key_ranges import holds
 
 BYTES = st.binary(max_size=2)
 FLOORS = st.lists(

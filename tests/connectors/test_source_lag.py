@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rowtide.connectors.source_lag import LagMeter
+from rowtide.connectors.sources.lag import LagMeter
 
 
 def test_nobody_knows_before_anything_is_written_or_passed() -> None:

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from rowtide.connectors.rows import SourceRow
-from rowtide.connectors.source import Behind
-from rowtide.connectors.source_errands import Errands
-from rowtide.connectors.source_life import ServerSource
-from rowtide.core.errors import Unavailable
+from rowtide.connectors.sources.errands import Errands
+from rowtide.connectors.sources.life import ServerSource
+from rowtide.connectors.sources.source import Behind
+from rowtide.core.values.errors import Unavailable
 
 HERE = Behind(0.0, 0, 0)
 

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from enum import Enum
 from itertools import islice
 from typing import Self
 
-from rowtide.core.errors import LogTrimmed, OutcomeUnknown, Rejected, Unavailable
-from rowtide.stream.logs.log import Entry
+from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, Rejected, Unavailable
+from rowtide.stream.log.log import Entry
 
 __all__ = ["Fault", "MemoryLog"]
 

@@ -8,10 +8,10 @@ from unittest.mock import patch
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from rowtide.core.errors import StoreError, Unavailable
-from rowtide.stream.kafka.append import MAGIC, NO_PRODUCER, UNCOMPRESSED, Append
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.logs.topics import TopicKind, TopicSpec
+from rowtide.core.values.errors import StoreError, Unavailable
+from rowtide.stream.log.kafka.append import MAGIC, NO_PRODUCER, UNCOMPRESSED, Append
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.topics import TopicKind, TopicSpec
 
 pytestmark = pytest.mark.kafka
 

@@ -10,13 +10,13 @@ from unittest.mock import patch
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from rowtide.core.errors import LogTrimmed, Rejected
-from rowtide.stream.kafka.changelog import KafkaChangelogReader, KafkaChangelogWriter
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.kafka.fetch import Place
-from rowtide.stream.logs.changelog import Change, ChangelogEntry, Fenced
-from rowtide.stream.logs.topics import TopicSpec
+from rowtide.core.values.errors import LogTrimmed, Rejected
+from rowtide.stream.log.changelog import Change, ChangelogEntry, Fenced
+from rowtide.stream.log.kafka.changelog import KafkaChangelogReader, KafkaChangelogWriter
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
+from rowtide.stream.log.kafka.fetch import Place
+from rowtide.stream.log.topics import TopicSpec
 
 pytestmark = pytest.mark.kafka
 

@@ -12,15 +12,15 @@ from random import Random
 
 import pytest
 
-from rowtide.core.errors import LogTrimmed, Unavailable
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.local.cluster import LocalCluster
-from rowtide.stream.local.store import LogStore
-from rowtide.stream.logs.changelog import Change, ChangelogEntry, ChangelogWriter, Fenced
-from rowtide.stream.logs.cluster import LogCluster
-from rowtide.stream.logs.log import Entry, Log
-from rowtide.stream.logs.topics import TopicSpec
+from rowtide.core.values.errors import LogTrimmed, Unavailable
+from rowtide.stream.log.changelog import Change, ChangelogEntry, ChangelogWriter, Fenced
+from rowtide.stream.log.cluster import LogCluster
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
+from rowtide.stream.log.local.cluster import LocalCluster
+from rowtide.stream.log.local.store import LogStore
+from rowtide.stream.log.log import Entry, Log
+from rowtide.stream.log.topics import TopicSpec
 from tests.simulation.broker import Broker
 from tests.simulation.memory_cluster import MemoryCluster
 from tests.simulation.network import Link, Network

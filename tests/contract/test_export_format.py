@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.stream.local.layout import entry_value
+from rowtide.stream.log.local.layout import entry_value
 from rowtide.stream.moving.folder import ExportFolder, NotAnExport, OtherSource, PartFile
 from rowtide.stream.moving.frames import Damaged, Head, frame, read_frames, read_head
 from rowtide.stream.moving.manifest import Manifest, Part

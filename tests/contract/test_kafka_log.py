@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig, Security
-from rowtide.stream.kafka.errors import NOT_WRITTEN, NotDurable, append_outcome
-from rowtide.stream.kafka.log import append_many
-from rowtide.stream.logs.log import Log
-from rowtide.stream.logs.topics import TopicSpec
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig, Security
+from rowtide.stream.log.kafka.errors import NOT_WRITTEN, NotDurable, append_outcome
+from rowtide.stream.log.kafka.log import append_many
+from rowtide.stream.log.log import Log
+from rowtide.stream.log.topics import TopicSpec
 from tests.changed_topics import change_topic
 
 ENTRY = [(b"key", b"value")]

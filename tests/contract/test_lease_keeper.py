@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rowtide.core.errors import Unavailable
-from rowtide.core.lease import RENEW
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.logs.topics import TopicSpec
-from rowtide.stream.shards.lapsed_lease import LeaseLapsed
-from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings, lease_clock
+from rowtide.core.cluster.lease import RENEW
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.topics import TopicSpec
+from rowtide.stream.shard.lapsed_lease import LeaseLapsed
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings, lease_clock
 
 pytestmark = pytest.mark.kafka
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.stream.local.layout import (
+from rowtide.stream.log.changelog import ChangelogEntry
+from rowtide.stream.log.local.layout import (
     Bounds,
     Topic,
     bounds_key,
@@ -19,8 +20,7 @@ from rowtide.stream.local.layout import (
     number_of,
     offset_of,
 )
-from rowtide.stream.logs.changelog import ChangelogEntry
-from rowtide.stream.logs.log import Entry
+from rowtide.stream.log.log import Entry
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/formats/local-log.md"
 

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.core.errors import LogTrimmed, OutcomeUnknown, Rejected, Unavailable
-from rowtide.stream.local import writer as writer_module
-from rowtide.stream.local.cluster import LocalCluster
-from rowtide.stream.local.layout import FORMAT_KEY
-from rowtide.stream.local.store import (
+from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, Rejected, Unavailable
+from rowtide.stream.log.changelog import Change, ChangelogEntry, Fenced
+from rowtide.stream.log.local import writer as writer_module
+from rowtide.stream.log.local.cluster import LocalCluster
+from rowtide.stream.log.local.layout import FORMAT_KEY
+from rowtide.stream.log.local.store import (
     Batch,
     LogStore,
     OtherFormat,
     StoreBusy,
     WriteFailed,
 )
-from rowtide.stream.logs.changelog import Change, ChangelogEntry, Fenced
-from rowtide.stream.logs.log import Log
-from rowtide.stream.logs.topics import TopicSpec
+from rowtide.stream.log.log import Log
+from rowtide.stream.log.topics import TopicSpec
 from tests.system.small_disk import Ballast, NoDisk, small_disk
 
 LOG, CHANGELOG = "rowtide.shard.s1", "rowtide-rows-changelog"

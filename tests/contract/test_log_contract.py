@@ -9,13 +9,13 @@ from random import Random
 
 import pytest
 
-from rowtide.core.errors import LogTrimmed, Rejected, Unavailable
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.local.cluster import LocalCluster
-from rowtide.stream.local.store import LogStore
-from rowtide.stream.logs.log import Entry, Log
-from rowtide.stream.logs.topics import TopicSpec
+from rowtide.core.values.errors import LogTrimmed, Rejected, Unavailable
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
+from rowtide.stream.log.local.cluster import LocalCluster
+from rowtide.stream.log.local.store import LogStore
+from rowtide.stream.log.log import Entry, Log
+from rowtide.stream.log.topics import TopicSpec
 from tests.contract.memory_log import MemoryLog
 from tests.simulation.broker import Broker
 from tests.simulation.memory_cluster import MemoryCluster

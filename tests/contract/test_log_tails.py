@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.tails import BYTES_EACH, LogTails
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.logs.tails import Tail
-from rowtide.stream.logs.topics import TopicSpec
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.tails import BYTES_EACH, LogTails
+from rowtide.stream.log.log import Entry
+from rowtide.stream.log.tails import Tail
+from rowtide.stream.log.topics import TopicSpec
 
 pytestmark = pytest.mark.kafka
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from tests.contract.memory_log import Fault, MemoryLog
 
 SCENARIOS = [

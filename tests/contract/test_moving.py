@@ -13,19 +13,19 @@ from uuid import uuid4
 
 import pytest
 
-from rowtide.core import record
-from rowtide.core.errors import Unavailable
-from rowtide.core.lease import decode_lease
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig, topic_settings
-from rowtide.stream.kafka.errors import NotDurable
-from rowtide.stream.local.cluster import LocalCluster
-from rowtide.stream.local.layout import entry_key
-from rowtide.stream.local.store import LogStore
-from rowtide.stream.logs.changelog import Change, ChangelogEntry
-from rowtide.stream.logs.cluster import TopicCluster
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.logs.topics import TopicNames, TopicSpec
+from rowtide.core.cluster.lease import decode_lease
+from rowtide.core.records import record
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.log.changelog import Change, ChangelogEntry
+from rowtide.stream.log.cluster import TopicCluster
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig, topic_settings
+from rowtide.stream.log.kafka.errors import NotDurable
+from rowtide.stream.log.local.cluster import LocalCluster
+from rowtide.stream.log.local.layout import entry_key
+from rowtide.stream.log.local.store import LogStore
+from rowtide.stream.log.log import Entry
+from rowtide.stream.log.topics import TopicNames, TopicSpec
 from rowtide.stream.moving import exporting, target_changelog, target_log
 from rowtide.stream.moving.exporting import export
 from rowtide.stream.moving.folder import ExportFolder, NotAnExport, OtherSource

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from rowtide.core.catalog import (
+from rowtide.core.cluster.catalog import (
     TABLE,
     Catalog,
     Document,
@@ -17,13 +17,13 @@ from rowtide.core.catalog import (
     table_content,
     table_id,
 )
-from rowtide.core.reshape import move
-from rowtide.core.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
-from rowtide.stream.catalog.owner import CatalogOwner
-from rowtide.stream.catalog.topic_sweep import TopicSweep
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.logs.topics import TopicNames, TopicSpec
+from rowtide.core.shard.reshape import move
+from rowtide.core.values.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
+from rowtide.stream.cluster.topic_sweep import TopicSweep
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
+from rowtide.stream.log.topics import TopicNames, TopicSpec
 from tests.contract.memory_log import MemoryLog
 
 pytestmark = pytest.mark.kafka

@@ -5,10 +5,12 @@ Cells are written for tests as ``name:version`` or ``name:version=value``; their
 
 from collections.abc import Iterable, Iterator
 
-from rowtide.core import chunk, plainbuffer, variant
-from rowtide.core.cell import PUT, Cell
-from rowtide.core.fold import RowAddress, Writes, stored_cells
-from rowtide.core.key import encode as encode_key
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.rows import chunk
+from rowtide.core.rows.fold import RowAddress, Writes, stored_cells
+from rowtide.core.values import variant
+from rowtide.core.values.cell import PUT, Cell
+from rowtide.core.values.key import encode as encode_key
 
 TABLE_ID = 7
 
@@ -98,7 +100,7 @@ class ChunkDictionary:
 
 
 def check_row(rows: ChunkDictionary, at: RowAddress, chunk_bytes: int = chunk.CHUNK_BYTES) -> None:
-    """Hold a row's chunks to what ``core/chunk.py`` promises of them."""
+    """Hold a row's chunks to what ``core/rows/chunk.py`` promises of them."""
     stored = dict(rows.scan(at.row_key, chunk.row_end(at.row_key)))
     if not stored:
         return

@@ -10,20 +10,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from rowtide.core import key, record, variant
-from rowtide.core.chunk import table_prefix
-from rowtide.core.defined_columns import TYPES
-from rowtide.core.fold import stored_cells
-from rowtide.core.index import PROGRESS, decode_fed, feed_key, index_table, latest, progress_of
-from rowtide.core.limits import Limits
-from rowtide.core.mark import decode_mark, encode_mark
-from rowtide.core.mutation import Change
-from rowtide.core.overlay import RangeReader
-from rowtide.core.read import read_range
-from rowtide.core.record import IndexBuild, IndexFeed, IndexWrite
-from rowtide.core.schema import GLOBAL, STRING, Index, KeyColumn, ShardRange, Table, TableOptions
-from rowtide.core.shard import Evaluated, Shard
-from rowtide.core.shard_state import options_body
+from rowtide.core.records import record
+from rowtide.core.records.record import IndexBuild, IndexFeed, IndexWrite
+from rowtide.core.rows.chunk import table_prefix
+from rowtide.core.rows.fold import stored_cells
+from rowtide.core.rows.mutation import Change
+from rowtide.core.rows.overlay import RangeReader
+from rowtide.core.rows.read import read_range
+from rowtide.core.shard.index import (
+    PROGRESS,
+    decode_fed,
+    feed_key,
+    index_table,
+    latest,
+    progress_of,
+)
+from rowtide.core.shard.mark import decode_mark, encode_mark
+from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.shard_state import options_body
+from rowtide.core.values import key, variant
+from rowtide.core.values.defined_columns import TYPES
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import (
+    GLOBAL,
+    STRING,
+    Index,
+    KeyColumn,
+    ShardRange,
+    Table,
+    TableOptions,
+)
 from tests.core.shard_model import ShardModel, Store
 
 __all__ = ["LIMITS", "Follower", "IndexedShard", "Rows", "Witness", "oracle", "rows_of"]

@@ -5,17 +5,20 @@ Rows have a one-column key; cells are written as in ``chunk_dictionary``.
 
 from collections.abc import Sequence
 
-from rowtide.core import chunk, fold, key, plainbuffer, record, variant
-from rowtide.core.cell import Cell
-from rowtide.core.limits import INT64_MAX, Limits
-from rowtide.core.mark import decode_mark, encode_mark
-from rowtide.core.mutation import UPDATE, Change
-from rowtide.core.read import Selection, answer, read_range, read_row
-from rowtide.core.reclaim_scan import scan_slice
-from rowtide.core.schema import STRING, KeyColumn, Table, TableOptions
-from rowtide.core.shard import Evaluated, Shard
-from rowtide.core.shard_state import ShardState
-from rowtide.core.version import Window
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.records import record
+from rowtide.core.rows import chunk, fold
+from rowtide.core.rows.mutation import UPDATE, Change
+from rowtide.core.rows.read import Selection, answer, read_range, read_row
+from rowtide.core.shard.mark import decode_mark, encode_mark
+from rowtide.core.shard.reclaim_scan import scan_slice
+from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values import key, variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.limits import INT64_MAX, Limits
+from rowtide.core.values.schema import STRING, KeyColumn, Table, TableOptions
+from rowtide.core.values.version import Window
 from tests.core.chunk_dictionary import ChunkDictionary
 
 EVERY = Selection(Window(max_versions=INT64_MAX))

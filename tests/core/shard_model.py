@@ -8,12 +8,12 @@ the letter where the row must not be there, ``?`` where it must.
 import re
 from collections.abc import Iterator, Sequence
 
-from rowtide.core import chunk, key, plainbuffer, record, variant
-from rowtide.core.chunk import row_key
-from rowtide.core.fold import stored_cells
-from rowtide.core.group import Group, Transaction
-from rowtide.core.limits import Limits
-from rowtide.core.mutation import (
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.records import record
+from rowtide.core.rows import chunk
+from rowtide.core.rows.chunk import row_key
+from rowtide.core.rows.fold import stored_cells
+from rowtide.core.rows.mutation import (
     DELETE,
     EXPECT_ABSENT,
     EXPECT_PRESENT,
@@ -24,11 +24,14 @@ from rowtide.core.mutation import (
     Change,
     Outcome,
 )
-from rowtide.core.overlay import RangeReader
-from rowtide.core.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
-from rowtide.core.shard import Evaluated, Shard
-from rowtide.core.shard_state import ShardState
-from rowtide.core.transaction_id import TransactionId
+from rowtide.core.rows.overlay import RangeReader
+from rowtide.core.shard.group import Group, Transaction
+from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.shard.transaction_id import TransactionId
+from rowtide.core.values import key, variant
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
 from tests.core.chunk_dictionary import ChunkDictionary
 
 NOW_US = 1_700_000_000_000_000

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rowtide.core import key, record, variant
-from rowtide.core.errors import StoreError
-from rowtide.core.limits import Limits
-from rowtide.core.mutation import DELETE, PUT, Change
-from rowtide.core.plainbuffer import put_cell
-from rowtide.core.record import CopyEntry
-from rowtide.core.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
-from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState
-from rowtide.core.source_batch import SourceBatch
+from rowtide.core.protocol.plainbuffer import put_cell
+from rowtide.core.records import record
+from rowtide.core.records.record import CopyEntry
+from rowtide.core.rows.mutation import DELETE, PUT, Change
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.shard.source_batch import SourceBatch
+from rowtide.core.values import key, variant
+from rowtide.core.values.errors import StoreError
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
 from tests.core.shard_model import NOW_US, Store
 
 __all__ = ["Kept", "Row", "SourcedTable", "change_of", "position_of"]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rowtide.core.errors import Rejected, StoreError, Unavailable
-from rowtide.core.group import AtomicBatch, conflict
-from rowtide.core.record import CorruptRecord
+from rowtide.core.records.record import CorruptRecord
+from rowtide.core.shard.group import AtomicBatch, conflict
+from rowtide.core.values.errors import Rejected, StoreError, Unavailable
 from tests.core.shard_model import ShardModel, change
 
 SCENARIOS = """

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.authentication import (
+from rowtide.core.protocol.authentication import (
     ABSENT_S_MAX,
     KNOWN_S_MAX,
     Authenticator,
@@ -20,15 +20,15 @@ from rowtide.core.authentication import (
     Identity,
     parse_date,
 )
-from rowtide.core.body_compression import compressed
-from rowtide.core.errors import Rejected, Unavailable
-from rowtide.core.signature import (
+from rowtide.core.protocol.body_compression import compressed
+from rowtide.core.protocol.signature import (
     content_md5,
     request_signature_v2,
     request_signature_v4,
     signing_key_v4,
     string_to_sign,
 )
+from rowtide.core.values.errors import Rejected, Unavailable
 
 DATE = b"2026-01-02T03:04:05.678Z"
 NOW_S = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()

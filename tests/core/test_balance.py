@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from rowtide.core.balance import Balance, BalanceSettings, ShardLoad, Wanted
-from rowtide.core.schema import ShardRange
+from rowtide.core.cluster.balance import Balance, BalanceSettings, ShardLoad, Wanted
+from rowtide.core.values.schema import ShardRange
 
 SETTINGS = BalanceSettings(split_bytes=1000, split_writes_per_s=100, merge_after_s=60)
 TWO = {0: "a", 1: "b"}

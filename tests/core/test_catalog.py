@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import key, record, variant
-from rowtide.core.catalog import (
+from rowtide.core.cluster.catalog import (
     ACCESS_KEY,
     COUNTERS,
     INSTANCE,
@@ -26,9 +25,11 @@ from rowtide.core.catalog import (
     table_id,
     worker_document,
 )
-from rowtide.core.index import count_named, key_names, named_key
-from rowtide.core.reshape import MOVE, Reshape, reshape_content
-from rowtide.core.schema import (
+from rowtide.core.records import record
+from rowtide.core.shard.index import count_named, key_names, named_key
+from rowtide.core.shard.reshape import MOVE, Reshape, reshape_content
+from rowtide.core.values import key, variant
+from rowtide.core.values.schema import (
     GLOBAL,
     INTEGER,
     STRING,

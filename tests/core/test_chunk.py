@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import chunk, plainbuffer, variant
-from rowtide.core.chunk import Chunk
-from rowtide.core.mark import decode_mark, encode_mark, entry_digest, mark_key, mark_position
-from rowtide.core.schema import StreamSettings, TableOptions
-from rowtide.core.shard_state import ShardState
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.rows import chunk
+from rowtide.core.rows.chunk import Chunk
+from rowtide.core.shard.mark import decode_mark, encode_mark, entry_digest, mark_key, mark_position
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values import variant
+from rowtide.core.values.schema import StreamSettings, TableOptions
 from tests.core.chunk_dictionary import address, cells
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import chunk, fold, plainbuffer
-from rowtide.core.cell import Cell
-from rowtide.core.chunk import Chunk
-from rowtide.core.chunk_merge import bury, merge
-from rowtide.core.fold import RowAddress, Writes
-from rowtide.core.read import read_range
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.rows import chunk, fold
+from rowtide.core.rows.chunk import Chunk
+from rowtide.core.rows.chunk_merge import bury, merge
+from rowtide.core.rows.fold import RowAddress, Writes
+from rowtide.core.rows.read import read_range
+from rowtide.core.values.cell import Cell
 from tests.core.chunk_dictionary import ChunkDictionary, address, cells, check_row, put, shown
 
 AT = address()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.crc8 import SHIFT8, STEP, crc8
+from rowtide.core.values.crc8 import SHIFT8, STEP, crc8
 
 
 def by_definition(text: bytes) -> int:

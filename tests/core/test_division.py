@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.division import Holding, divide
+from rowtide.core.cluster.division import Holding, divide
 
 
 def held(*owned: int, standby: tuple[int, ...] = ()) -> Holding:

@@ -1,6 +1,6 @@
 """Failures as they are told."""
 
-from rowtide.core.errors import MESSAGE_MAX, invalid
+from rowtide.core.values.errors import MESSAGE_MAX, invalid
 
 
 def test_a_message_is_told_whole_up_to_a_bound() -> None:

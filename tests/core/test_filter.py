@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.cell import Cell
-from rowtide.core.errors import Rejected
-from rowtide.core.filter import compile_condition, compile_filter
-from rowtide.core.limits import Limits
-from rowtide.core.wire import ots_pb2 as wire
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as wire
+from rowtide.core.rows.filter import compile_condition, compile_filter
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.limits import Limits
 
 LIMITS = Limits()
 KEY = plainbuffer.key_piece([(b"pk", variant.encode(5)), (b"at", variant.encode("here"))])[0]

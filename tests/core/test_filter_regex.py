@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.errors import Rejected
-from rowtide.core.filter_regex import STEPS_MAX, compile_regex
+from rowtide.core.rows.filter_regex import STEPS_MAX, compile_regex
+from rowtide.core.values.errors import Rejected
 
 # regex, text, what is cut out
 EXTRACTED = [

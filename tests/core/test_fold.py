@@ -4,9 +4,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rowtide.core import chunk, fold, plainbuffer
-from rowtide.core.cell import DELETE_ALL, DELETE_ONE, Cell
-from rowtide.core.fold import RowAddress
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.rows import chunk, fold
+from rowtide.core.rows.fold import RowAddress
+from rowtide.core.values.cell import DELETE_ALL, DELETE_ONE, Cell
 from tests.core.chunk_dictionary import ChunkDictionary, address, cells, check_row, put, shown
 from tests.simulation.row_model import Columns, changed
 

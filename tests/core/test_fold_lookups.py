@@ -1,6 +1,6 @@
 """How often an update of a wide row looks into the store: by chunks, not by columns."""
 
-from rowtide.core.fold import put_row, stored_cells, update_row
+from rowtide.core.rows.fold import put_row, stored_cells, update_row
 from tests.core.chunk_dictionary import ChunkDictionary, address, put
 
 

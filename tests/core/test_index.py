@@ -21,15 +21,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rowtide.core import shard_index, variant
-from rowtide.core.cell import Cell
-from rowtide.core.errors import Rejected
-from rowtide.core.group import AtomicBatch, Transaction
-from rowtide.core.mutation import DELETE, PUT, UPDATE, Change
-from rowtide.core.plainbuffer import delete_cell, increment_cell, put_cell
-from rowtide.core.record import IndexBuild
-from rowtide.core.schema import GLOBAL, LOCAL, Index
-from rowtide.core.transaction_id import TransactionId
+from rowtide.core.protocol.plainbuffer import delete_cell, increment_cell, put_cell
+from rowtide.core.records.record import IndexBuild
+from rowtide.core.rows.mutation import DELETE, PUT, UPDATE, Change
+from rowtide.core.shard import shard_index
+from rowtide.core.shard.group import AtomicBatch, Transaction
+from rowtide.core.shard.transaction_id import TransactionId
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.schema import GLOBAL, LOCAL, Index
 from tests.core.indexed_shard import Follower, IndexedShard, Rows, rows_of
 from tests.core.shard_model import NOW_US, address
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import key, variant
-from rowtide.core.errors import Rejected
+from rowtide.core.values import key, variant
+from rowtide.core.values.errors import Rejected
 
 ROOT = Path(__file__).resolve().parents[2]
 E = variant.encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.key_ranges import Range, Ranges, holds, left_of, within
+from rowtide.core.values.key_ranges import Range, Ranges, holds, left_of, within
 
 KEYS = [bytes((byte,)) for byte in range(8)]
 BEGIN = st.sampled_from([b"", *KEYS])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.lease import (
+from rowtide.core.cluster.lease import (
     CLAIM,
     DRIFT,
     RELEASE,
@@ -69,7 +69,7 @@ def test_a_record_of_the_first_schema_is_read_and_says_no_length(lease: Lease) -
 
 def written(name: str, lease: Lease) -> bytes:
     """Return a record as fastavro has it, in Avro's single-object encoding."""
-    schema = json.loads(files("rowtide.core").joinpath(f"schemas/{name}.avsc").read_text())
+    schema = json.loads(files("rowtide.core.records").joinpath(f"schemas/{name}.avsc").read_text())
     theirs = io.BytesIO()
     fastavro.schemaless_writer(theirs, schema, lease._asdict())
     canonical = fastavro.schema.to_parsing_canonical_form(schema)

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from rowtide.core.chunk import border
-from rowtide.core.errors import Rejected
-from rowtide.core.limits import Limits
-from rowtide.core.mutation import DELETE, PUT
-from rowtide.core.plainbuffer import increment_cell, put_cell
-from rowtide.core.read import Selection
-from rowtide.core.schema import TableOptions
-from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState, options_body
-from rowtide.core.variant import encode
-from rowtide.core.version import Window
+from rowtide.core.protocol.plainbuffer import increment_cell, put_cell
+from rowtide.core.rows.chunk import border
+from rowtide.core.rows.mutation import DELETE, PUT
+from rowtide.core.rows.read import Selection
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState, options_body
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import TableOptions
+from rowtide.core.values.variant import encode
+from rowtide.core.values.version import Window
 from tests.core.chunk_dictionary import cells, put, shown
 from tests.core.life_model import ANY_AGE_S, PREFIX, Life, canonical, row_key
 from tests.core.shard_model import NOW_US, Store, table

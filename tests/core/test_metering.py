@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.core.errors import Unavailable
-from rowtide.core.metering import NO_TABLE, HourOf, Metering, PartitionUnits, Taken, Use
-from rowtide.core.schema import STRING, KeyColumn, Table, TableOptions
+from rowtide.core.cluster.metering import NO_TABLE, HourOf, Metering, PartitionUnits, Taken, Use
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.schema import STRING, KeyColumn, Table, TableOptions
 
 HOUR = 1_469_030_400
 KEY = (KeyColumn("pk", STRING),)

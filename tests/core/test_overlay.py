@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.fold import Writes
-from rowtide.core.overlay import Overlay
+from rowtide.core.rows.fold import Writes
+from rowtide.core.rows.overlay import Overlay
 
 Batch = dict[bytes, bytes | None]
 

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import key, plainbuffer, variant
-from rowtide.core.cell import Cell
-from rowtide.core.errors import Rejected
-from rowtide.core.plainbuffer import (
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import (
     HEADER,
     RowChange,
     SequenceInfo,
@@ -24,6 +22,9 @@ from rowtide.core.plainbuffer import (
     increment_cell,
     put_cell,
 )
+from rowtide.core.values import key, variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import Rejected
 
 ROOT = Path(__file__).resolve().parents[2]
 E = variant.encode

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.cell import Cell
-from rowtide.core.plainbuffer import HEADER, decode_row, encode_row
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import HEADER, decode_row, encode_row
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
 
 SdkValue = int | float | bool | str | bytearray
 SdkColumn = tuple[str, SdkValue] | tuple[str, SdkValue, int]

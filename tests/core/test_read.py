@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import capacity, chunk, fold, plainbuffer, variant
-from rowtide.core.cell import Cell
-from rowtide.core.filter import compile_filter
-from rowtide.core.fold import RowAddress
-from rowtide.core.limits import INT64_MAX, Limits
-from rowtide.core.read import (
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.rows import capacity, chunk, fold
+from rowtide.core.rows.filter import compile_filter
+from rowtide.core.rows.fold import RowAddress
+from rowtide.core.rows.read import (
     RowAnswer,
     RowFilter,
     Selection,
@@ -20,9 +20,11 @@ from rowtide.core.read import (
     read_range,
     read_row,
 )
-from rowtide.core.schema import TableOptions
-from rowtide.core.version import Window
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.limits import INT64_MAX, Limits
+from rowtide.core.values.schema import TableOptions
+from rowtide.core.values.version import Window
 from tests.core.chunk_dictionary import TABLE_ID, ChunkDictionary, address, cells, put, shown
 
 AT = address()

@@ -17,10 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import record, variant
-from rowtide.core.cell import Cell
-from rowtide.core.plainbuffer import delete_cell, put_cell
-from rowtide.core.record import (
+from rowtide.core.protocol.plainbuffer import delete_cell, put_cell
+from rowtide.core.records import record
+from rowtide.core.records.record import (
     SINGLE,
     Body,
     Commit,
@@ -47,11 +46,15 @@ from rowtide.core.record import (
     encode_body,
     encode_record,
 )
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
 
 ROOT = Path(__file__).resolve().parents[2]
 E = variant.encode
 SCHEMA_TEXT = (
-    importlib.resources.files("rowtide.core").joinpath(f"schemas/{record.SCHEMAS[-1]}").read_text()
+    importlib.resources.files("rowtide.core.records")
+    .joinpath(f"schemas/{record.SCHEMAS[-1]}")
+    .read_text()
 )
 FAST_SCHEMA = fastavro.parse_schema(json.loads(SCHEMA_TEXT))
 APACHE_SCHEMA = avro.schema.parse(SCHEMA_TEXT)

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import plainbuffer, record, variant
-from rowtide.core.cell import Cell
-from rowtide.core.record_form import FORMS
-from rowtide.core.record_wire import StreamRow, stream_row
-from rowtide.core.row_form import Place
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.row_form import Place
+from rowtide.core.records import record
+from rowtide.core.records.record_form import FORMS
+from rowtide.core.records.record_wire import StreamRow, stream_row
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
 
 pytestmark = pytest.mark.usefixtures("pure")
 NAMES = (b"id", b"n", b"blob")

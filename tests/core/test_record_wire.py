@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import plainbuffer, record, variant
-from rowtide.core.cell import Cell
-from rowtide.core.plainbuffer import SequenceInfo
-from rowtide.core.record_wire import DELETE_ROW, PUT_ROW, UPDATE_ROW, stream_row
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import SequenceInfo
+from rowtide.core.records import record
+from rowtide.core.records.record_wire import DELETE_ROW, PUT_ROW, UPDATE_ROW, stream_row
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
 
 NAMES = (b"id", b"n")
 KEY = [variant.encode("user1"), variant.encode(-7)]

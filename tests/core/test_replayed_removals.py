@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.fold import Writes
-from rowtide.core.limits import Limits
-from rowtide.core.mutation import DELETE, IGNORE, PUT, Change
-from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.rows.fold import Writes
+from rowtide.core.rows.mutation import DELETE, IGNORE, PUT, Change
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values import variant
+from rowtide.core.values.limits import Limits
 from tests.core.shard_model import NOW_US, Store, address, table
 
 

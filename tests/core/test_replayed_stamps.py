@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rowtide.core import record
+from rowtide.core.records import record
 from tests.core.shard_model import NOW_US, Store
 from tests.core.test_replayed_removals import shard
 

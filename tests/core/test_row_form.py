@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import capacity, chunk, plainbuffer, variant
-from rowtide.core.cell import Cell
-from rowtide.core.errors import Rejected
-from rowtide.core.plainbuffer import HEADER, put_cell, stamped_cells
-from rowtide.core.record_avro import write_cells
-from rowtide.core.row_form import FORMS, Forms, PackedCells, Place, RowForm
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import HEADER, put_cell, stamped_cells
+from rowtide.core.protocol.row_form import FORMS, Forms, PackedCells, Place, RowForm
+from rowtide.core.records.avro import write_cells
+from rowtide.core.rows import capacity, chunk
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import Rejected
 
 VERSION = 1_795_000_000_000
 KEY = [(b"pk", variant.encode("user1"))]

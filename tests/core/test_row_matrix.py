@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.crc8 import crc8
-from rowtide.core.row_matrix import (
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.row_matrix import (
     NULL,
     CorruptMatrix,
     MatrixWriter,
@@ -20,6 +19,8 @@ from rowtide.core.row_matrix import (
     decode,
     fields_of,
 )
+from rowtide.core.values import variant
+from rowtide.core.values.crc8 import crc8
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/formats/row_matrix.md"
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import chunk, plainbuffer, row_patch, variant
-from rowtide.core.cell import Cell
-from rowtide.core.chunk import CHUNK_BYTES, Chunk
-from rowtide.core.fold import RowAddress, Writes, update_row, version_after
-from rowtide.core.plainbuffer import put_cell
-from rowtide.core.row_form import PackedCells, Place, RowForm
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import put_cell
+from rowtide.core.protocol.row_form import PackedCells, Place, RowForm
+from rowtide.core.rows import chunk, row_patch
+from rowtide.core.rows.chunk import CHUNK_BYTES, Chunk
+from rowtide.core.rows.fold import RowAddress, Writes, update_row, version_after
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
 from tests.core.chunk_dictionary import ChunkDictionary
 
 STAMP = 1_795_000_000_000_000

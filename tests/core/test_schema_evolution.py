@@ -16,10 +16,11 @@ import fastavro.schema
 import pytest
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 
-from rowtide.core import record, variant
-from rowtide.core.plainbuffer import put_cell
+from rowtide.core.protocol.plainbuffer import put_cell
+from rowtide.core.records import record
+from rowtide.core.values import variant
 
-SCHEMAS = importlib.resources.files("rowtide.core").joinpath("schemas")
+SCHEMAS = importlib.resources.files("rowtide.core.records").joinpath("schemas")
 V1, V2, V3, V4 = (json.loads(SCHEMAS.joinpath(name).read_text()) for name in record.SCHEMAS)
 ENVELOPE = record.Envelope(5, 6, b"ownerid8", 7, record.SINGLE)
 PUT = record.Put([variant.encode("a")], [put_cell(b"n", variant.encode(1), 8)])

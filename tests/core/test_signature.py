@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.signature import (
+from rowtide.core.protocol.signature import (
     canonical_query,
     content_md5,
     request_signature_v2,

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.cell import Cell
-from rowtide.core.errors import Rejected
-from rowtide.core.plainbuffer import HEADER, delete_cell, put_cell
-from rowtide.core.source_form import (
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import HEADER, delete_cell, put_cell
+from rowtide.core.rows.source_form import (
     FORMS_KNOWN,
     LENGTHS_KNOWN_ALL,
     SAMPLE_BYTES_MAX,
@@ -25,7 +23,10 @@ from rowtide.core.source_form import (
     first_key_value,
     numbered,
 )
-from rowtide.core.variant import Scalar
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.variant import Scalar
 
 KEY = [(b"p", variant.encode("")), (b"n", variant.encode(0))]
 CELLS = [

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import plainbuffer, row_patch, source_row, variant
-from rowtide.core.cell import Cell
-from rowtide.core.limits import Limits
-from rowtide.core.mutation import (
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.row_form import Place, RowForm
+from rowtide.core.rows import row_patch
+from rowtide.core.rows.mutation import (
     DELETE,
     EXPECT_PRESENT,
     IGNORE,
@@ -22,8 +22,14 @@ from rowtide.core.mutation import (
     Change,
     Outcome,
 )
-from rowtide.core.row_form import Place, RowForm
-from rowtide.core.schema import (
+from rowtide.core.shard import source_row
+from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.shard.source_batch import SourceBatch
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import (
     INTEGER,
     STRING,
     KeyColumn,
@@ -32,9 +38,6 @@ from rowtide.core.schema import (
     Table,
     TableOptions,
 )
-from rowtide.core.shard import Evaluated, Shard
-from rowtide.core.shard_state import ShardState
-from rowtide.core.source_batch import SourceBatch
 from tests.core.shard_model import NOW_US, Store
 
 TABLE = Table(

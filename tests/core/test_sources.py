@@ -10,14 +10,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rowtide.core import variant
-from rowtide.core.errors import Rejected, Unavailable
-from rowtide.core.limits import Limits
-from rowtide.core.mutation import DELETE, EXPECT_PRESENT, PUT, UPDATE, Outcome
-from rowtide.core.plainbuffer import put_cell
-from rowtide.core.record import CopyEntry
-from rowtide.core.source_batch import Earlier, SourceBatch
-from rowtide.core.source_position import positions_of, range_of, table_of
+from rowtide.core.protocol.plainbuffer import put_cell
+from rowtide.core.records.record import CopyEntry
+from rowtide.core.rows.mutation import DELETE, EXPECT_PRESENT, PUT, UPDATE, Outcome
+from rowtide.core.shard.source_batch import Earlier, SourceBatch
+from rowtide.core.shard.source_position import positions_of, range_of, table_of
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Rejected, Unavailable
+from rowtide.core.values.limits import Limits
 from tests.core.sourced_shards import Kept, Row, SourcedTable, change_of, position_of
 
 ROOT = Path(__file__).resolve().parents[2]

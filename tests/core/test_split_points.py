@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.split_points import Piece, StoredFile, bytes_between, choose, estimate
+from rowtide.core.cluster.split_points import Piece, StoredFile, bytes_between, choose, estimate
 
 
 def pieces(*sizes: int) -> list[Piece]:

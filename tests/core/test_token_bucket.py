@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.token_bucket import TokenBucket
+from rowtide.core.cluster.token_bucket import TokenBucket
 
 
 def taken(bucket: TokenBucket, now_s: float, tries: int) -> int:

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import key, record, variant
-from rowtide.core.errors import Rejected, StoreError
-from rowtide.core.limits import Limits
-from rowtide.core.mutation import Outcome
-from rowtide.core.schema import StreamSettings
-from rowtide.core.transaction_id import commit_key, committed_us
+from rowtide.core.records import record
+from rowtide.core.rows.mutation import Outcome
+from rowtide.core.shard.transaction_id import commit_key, committed_us
+from rowtide.core.values import key, variant
+from rowtide.core.values.errors import Rejected, StoreError
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import StreamSettings
 from tests.core.shard_model import ShardModel, shown_rows, table
 
 # Changes end at a semicolon; the columns inside and after show the partition's rows.

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.errors import Rejected
-from rowtide.core.transaction_id import (
+from rowtide.core.shard.transaction_id import (
     TransactionId,
     commit_bound,
     commit_key,
@@ -15,6 +14,7 @@ from rowtide.core.transaction_id import (
     committed_us,
     parse_id,
 )
+from rowtide.core.values.errors import Rejected
 
 numbers = st.integers(0, 2**64 - 1)
 ids = st.builds(TransactionId, st.integers(0, 10**9).map("s{}".format), numbers, numbers)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import variant
-from rowtide.core.errors import Rejected
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Rejected
 
 # value, its bytes, the bytes it counts for limits and capacity
 VALUES = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.core.varint import varint
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.varint import varint
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, (1 << 14) - 1, 1 << 14, (1 << 31) - 1])

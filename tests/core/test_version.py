@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.cell import Cell
-from rowtide.core.errors import Rejected
-from rowtide.core.limits import INT64_MAX
-from rowtide.core.schema import TableOptions
-from rowtide.core.version import Window, check_version, expiry_floor_ms, visible_cells
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.limits import INT64_MAX
+from rowtide.core.values.schema import TableOptions
+from rowtide.core.values.version import Window, check_version, expiry_floor_ms, visible_cells
 from tests.core.chunk_dictionary import cells, put, shown
 
 ALL = Window(max_versions=INT64_MAX)

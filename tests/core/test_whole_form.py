@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.errors import Rejected
-from rowtide.core.plainbuffer import HEADER, KeyColumns, RowChange, put_cell
-from rowtide.core.row_form import FORMS, PackedCells, Place
-from rowtide.core.whole_form import WholeForm
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import HEADER, KeyColumns, RowChange, put_cell
+from rowtide.core.protocol.row_form import FORMS, PackedCells, Place
+from rowtide.core.rows.whole_form import WholeForm
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Rejected
 
 BEFORE, AFTER = b"\x12\x07<", b">\x00"
 

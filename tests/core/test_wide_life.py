@@ -7,16 +7,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rowtide.core import chunk, fold
-from rowtide.core.cell import Cell
-from rowtide.core.errors import Rejected
-from rowtide.core.fold import RowAddress
-from rowtide.core.limits import INT64_MAX
-from rowtide.core.mutation import DELETE, PUT, UPDATE
-from rowtide.core.plainbuffer import HEADER, decode_row, delete_cell, key_piece
-from rowtide.core.read import Selection, read_row
-from rowtide.core.version import Window
-from rowtide.core.wide_row import Position, decode_token, encode_token
+from rowtide.core.protocol.plainbuffer import HEADER, decode_row, delete_cell, key_piece
+from rowtide.core.rows import chunk, fold
+from rowtide.core.rows.fold import RowAddress
+from rowtide.core.rows.mutation import DELETE, PUT, UPDATE
+from rowtide.core.rows.read import Selection, read_row
+from rowtide.core.rows.wide_row import Position, decode_token, encode_token
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.limits import INT64_MAX
+from rowtide.core.values.version import Window
 from tests.core.chunk_dictionary import ChunkDictionary, check_row, put, shown
 from tests.core.life_model import EVERY, PREFIX, Life, canonical, row_key, wire_key
 from tests.core.test_read import page

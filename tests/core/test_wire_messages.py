@@ -13,15 +13,15 @@ import pytest
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
-from rowtide.core.wire import ots_pb2 as wire
+from rowtide.core.protocol.wire import ots_pb2 as wire
 
-PROTO = "rowtide/core/wire/ots.proto"
+PROTO = "rowtide/core/protocol/wire/ots.proto"
 
 
 def import_root() -> Path:
     """Return the folder that holds ``rowtide/``: .src here, site-packages for the wheel."""
     assert wire.__file__ is not None
-    return Path(wire.__file__).parents[3]
+    return Path(wire.__file__).parents[4]
 
 
 @pytest.mark.parametrize("generated", ["ots_pb2.py", "ots_pb2.pyi"])
@@ -32,8 +32,8 @@ def test_the_committed_code_is_what_the_compiler_makes_of_the_proto(
     compiler = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(root)]
     outputs = [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
     subprocess.run([*compiler, *outputs, PROTO], check=True, cwd=tmp_path)
-    fresh = (tmp_path / "rowtide/core/wire" / generated).read_text()
-    assert fresh == (root / "rowtide/core/wire" / generated).read_text()
+    fresh = (tmp_path / "rowtide/core/protocol/wire" / generated).read_text()
+    assert fresh == (root / "rowtide/core/protocol/wire" / generated).read_text()
 
 
 def test_a_request_without_its_required_fields_still_parses() -> None:

@@ -13,7 +13,7 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from rowtide.cli.client import Access, signed_headers
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 
 __all__ = ["Answer", "NoAnswer", "NotSent", "WorkerClient"]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rowtide.cli.client import Access, Client, ServerError
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.java import find_java

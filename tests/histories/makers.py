@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.histories.client import NoAnswer, NotSent, WorkerClient
 from tests.histories.linearizable import Undecided, by_key, unexplained
 from tests.histories.load import UNAVAILABLE

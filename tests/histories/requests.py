@@ -8,8 +8,9 @@ over a partition key reads all its rows, in one shard.
 from __future__ import annotations
 
 from rowtide.cli.wire_row import Change, Increment, Key, Put, Special, encoded, row_of
-from rowtide.core import plainbuffer, variant
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
 from tests.histories.operation import Kind, Operation, Row
 from tests.support import tables
 

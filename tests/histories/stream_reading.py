@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeVar
 from google.protobuf.message import Message
 
 from rowtide.cli.wire_row import Put, change_of
-from rowtide.core import plainbuffer
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.histories.client import NoAnswer, NotSent, WorkerClient
 from tests.histories.load import UNAVAILABLE
 from tests.histories.requests import TABLE, key_text

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from rowtide.cli.wire_row import encoded
-from rowtide.core import row_matrix, variant
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import row_matrix
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
 from tests.api.calls import key
 from tests.model import drafts
 from tests.model.drafts import Bound, ReadDraft, WriteDraft

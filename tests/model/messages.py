@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rowtide.cli.wire_row import Row, Special
-from rowtide.core import plainbuffer, variant
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
 from tests.api.calls import delete, key, put, rows, units, update
 from tests.model.requests import (
     INT64_MAX,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rowtide.cli.wire_row import Change, Delete, Increment, Put
-from rowtide.core import variant
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
 from tests.api.calls import INF_MAX, INF_MIN, get_range, key
 from tests.api.test_stream import OFF, enabled
 from tests.model.difference import same

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import batch_get, batch_write, get, get_range, key, units
 from tests.model import drafts
 from tests.model.drafts import Bound, ReadDraft, WriteDraft

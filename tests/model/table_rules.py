@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.model import drafts
 from tests.model.pair import Pair, options_message
 from tests.model.requests import Options, Stream

@@ -9,8 +9,8 @@ import pytest
 
 from rowtide.cli.client import ServerError
 from rowtide.cli.wire_row import Put, encoded
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import (
     INF_MAX,
     INF_MIN,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from rowtide.cli.wire_row import Delete, Put, encoded
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import OK, ask, get, key, put, refusal, stored, update
 from tests.api.test_stream import enabled
 from tests.model.drafts import DAY_MS

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rowtide.core.errors import LogTrimmed, StoreError, Unavailable
-from rowtide.stream.logs.changelog import Change, ChangelogEntry, Fenced
-from rowtide.stream.logs.log import Entry
+from rowtide.core.values.errors import LogTrimmed, StoreError, Unavailable
+from rowtide.stream.log.changelog import Change, ChangelogEntry, Fenced
+from rowtide.stream.log.log import Entry
 
 __all__ = ["Broker", "Changelog", "Pairs", "Partition", "Place"]
 

@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 
-from rowtide.core import key, variant
-from rowtide.core.catalog import Catalog
-from rowtide.core.cell import Cell
-from rowtide.core.chunk import row_key
-from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
-from rowtide.core.fold import ChunkReader, stored_cells
-from rowtide.core.mutation import (
+from rowtide.core.cluster.catalog import Catalog
+from rowtide.core.protocol.plainbuffer import delete_cell, increment_cell, put_cell
+from rowtide.core.rows.chunk import row_key
+from rowtide.core.rows.fold import ChunkReader, stored_cells
+from rowtide.core.rows.mutation import (
     DELETE,
     EXPECT_ABSENT,
     EXPECT_PRESENT,
@@ -30,10 +28,12 @@ from rowtide.core.mutation import (
     Change,
     Outcome,
 )
-from rowtide.core.plainbuffer import delete_cell, increment_cell, put_cell
-from rowtide.core.schema import ShardRange
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.shards.row_store import StoreFailed
+from rowtide.core.values import key, variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
+from rowtide.core.values.schema import ShardRange
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.row_store import StoreFailed
 from tests.simulation.broker import Partition
 from tests.simulation.network import Network
 from tests.simulation.row_model import MARK, Columns, Newest, TableModel, newest_of

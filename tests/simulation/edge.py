@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rowtide.stream.catalog.owner import CatalogOwner
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.operations.row import RowOperations
-from rowtide.stream.operations.transaction import TransactionOperations
-from rowtide.stream.peers.hop import HopClient
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.row import RowOperations
+from rowtide.stream.api.transaction import TransactionOperations
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
+from rowtide.stream.cluster.hop import HopClient
 from rowtide.stream.routing.destinations import destinations
 from rowtide.stream.routing.fan_out import PART_OF_RANGE, FanOut, part_handler
 from rowtide.stream.routing.routing import Divided, Router
-from rowtide.stream.slots.slot import Slot
+from rowtide.stream.slot.slot import Slot
 
 __all__ = ["router_of"]
 
@@ -29,7 +29,7 @@ def router_of(
     *,
     address: str,
 ) -> Router:
-    """Join the parts as ``stream/workers/worker.py`` does."""
+    """Join the parts as ``stream/worker/worker.py`` does."""
     rows, transactions = RowOperations(directory), TransactionOperations(directory)
 
     def serving(number: int) -> bool:

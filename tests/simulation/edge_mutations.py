@@ -6,23 +6,24 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from rowtide.core import group, record
-from rowtide.core.chunk import DELETED
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.core.fold import ChunkReader, Writes
-from rowtide.core.reclaim import _Row
-from rowtide.core.record import CopyEntry
-from rowtide.core.schema import Table
-from rowtide.core.shard import Evaluated, Shard
-from rowtide.core.transaction_id import COMMITS, TransactionId, session_missing
-from rowtide.stream.operations import row
+from rowtide.core.records import record
+from rowtide.core.records.record import CopyEntry
+from rowtide.core.rows.chunk import DELETED
+from rowtide.core.rows.fold import ChunkReader, Writes
+from rowtide.core.shard import group
+from rowtide.core.shard.reclaim import _Row
+from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.transaction_id import COMMITS, TransactionId, session_missing
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.values.schema import Table
+from rowtide.stream.api import row
 from rowtide.stream.routing import fan_out
-from rowtide.stream.shards.copy import ShardCopy
-from rowtide.stream.shards.open_transactions import OpenTransactions
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.shards.waiting import Tell
-from rowtide.stream.slots.changelog import SlotChangelog
-from rowtide.stream.slots.flush_scope import FlushScope
+from rowtide.stream.shard.copy import ShardCopy
+from rowtide.stream.shard.open_transactions import OpenTransactions
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.waiting import Tell
+from rowtide.stream.slot.changelog.changelog import SlotChangelog
+from rowtide.stream.slot.changelog.flush_scope import FlushScope
 from tests.simulation.mutations import Mutation
 from tests.simulation.program import EDGE_FROM, EXPIRING_FROM, RECLAIM_FROM
 

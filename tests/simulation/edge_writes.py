@@ -7,9 +7,9 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
-from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
-from rowtide.core.mutation import DELETE, PUT, UPDATE, Outcome
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.rows.mutation import DELETE, PUT, UPDATE, Outcome
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from tests.simulation.clients import Attempt, Clients
 from tests.simulation.requests import Told, ask, condition_of, request_of, wire_row
 from tests.simulation.simulated_worker import SimulatedWorker

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from rowtide.core import record
-from rowtide.core.authentication import Identity
-from rowtide.core.errors import StoreError
-from rowtide.core.schema import Index
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.logs.changelog import Fenced
-from rowtide.stream.operations.index_requests import index_message
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.shards.row_store import StoreFailed
-from rowtide.stream.slots.slot import Slot
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records import record
+from rowtide.core.values.errors import StoreError
+from rowtide.core.values.schema import Index
+from rowtide.stream.api.index_requests import index_message
+from rowtide.stream.log.changelog import Fenced
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.row_store import StoreFailed
+from rowtide.stream.slot.slot import Slot
 from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import ADMIN, PLAIN, tables
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rowtide.core import record
-from rowtide.core.index import decode_fed, feed_key
-from rowtide.core.schema import GLOBAL, Index, Table
-from rowtide.core.shard import Shard
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.shards.row_store import RowStore
+from rowtide.core.records import record
+from rowtide.core.shard.index import decode_fed, feed_key
+from rowtide.core.shard.shard import Shard
+from rowtide.core.values.schema import GLOBAL, Index, Table
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.row_store import RowStore
 from tests.simulation.clients import Clients
 from tests.simulation.index_rows import index_rows_in, index_rows_of
 from tests.simulation.row_model import TableModel

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rowtide.core.authentication import Identity
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.shards.row_store import StoreFailed
-from rowtide.stream.workers.faust_config import Division
-from rowtide.stream.workers.faust_membership import Membership, MembershipConfig
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.shard.row_store import StoreFailed
+from rowtide.stream.worker.faust_config import Division
+from rowtide.stream.worker.faust_membership import Membership, MembershipConfig
 from tests.simulation.network import Link, Network, resolve
 from tests.simulation.virtual_time import Process
 
@@ -204,7 +204,7 @@ class Hop:
                 told = await peer.answer(identity, operation, body)
             except StoreError as error:
                 told = error
-            except StoreFailed:  # As ``stream/peers/hop.py`` tells what nobody foresaw.
+            except StoreFailed:  # As ``stream/cluster/hop.py`` tells what nobody foresaw.
                 told = OutcomeUnknown("Internal server error.")
             if cut:
                 told = OutcomeUnknown(f"{operation}: no answer")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from rowtide.core import record
-from rowtide.core.overlay import RangeReader
-from rowtide.core.record import IndexBuild, IndexWrite
-from rowtide.core.schema import ShardRange, TableOptions
-from rowtide.core.shard_index import ShardIndexes
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.operations.index import IndexOperations
-from rowtide.stream.shards import index_feed
-from rowtide.stream.shards.index_feed import IndexFeeder
-from rowtide.stream.shards.owner import ShardOwner
+from rowtide.core.records import record
+from rowtide.core.records.record import IndexBuild, IndexWrite
+from rowtide.core.rows.overlay import RangeReader
+from rowtide.core.shard.shard_index import ShardIndexes
+from rowtide.core.values.schema import ShardRange, TableOptions
+from rowtide.stream.api.index import IndexOperations
+from rowtide.stream.log.log import Entry
+from rowtide.stream.shard import index_feed
+from rowtide.stream.shard.index_feed import IndexFeeder
+from rowtide.stream.shard.owner import ShardOwner
 from tests.simulation.edge_mutations import planted_behind
 from tests.simulation.program import FOLLOWED_FROM
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rowtide.core import key, variant
-from rowtide.core.chunk import table_prefix
-from rowtide.core.fold import stored_cells
-from rowtide.core.overlay import RangeReader
-from rowtide.core.read import read_range
-from rowtide.core.schema import Index
+from rowtide.core.rows.chunk import table_prefix
+from rowtide.core.rows.fold import stored_cells
+from rowtide.core.rows.overlay import RangeReader
+from rowtide.core.rows.read import read_range
+from rowtide.core.values import key, variant
+from rowtide.core.values.schema import Index
 from tests.simulation.row_model import Columns, newest_of
 
 __all__ = ["IndexRows", "index_rows_in", "index_rows_of"]

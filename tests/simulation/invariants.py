@@ -12,21 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from rowtide.core import record
-from rowtide.core.catalog import Catalog
-from rowtide.core.errors import LogTrimmed, Unavailable
-from rowtide.core.limits import INT64_MAX, Limits
-from rowtide.core.mark import encode_mark, mark_key
-from rowtide.core.overlay import RangeReader
-from rowtide.core.schema import ShardRange, Table
-from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.shards.copy import row_ranges
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.shards.stream_reader import find_stamp, read_page
-from rowtide.stream.slots.standby_shard import StandbyShard
+from rowtide.core.cluster.catalog import Catalog
+from rowtide.core.records import record
+from rowtide.core.rows.overlay import RangeReader
+from rowtide.core.shard.mark import encode_mark, mark_key
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values.errors import LogTrimmed, Unavailable
+from rowtide.core.values.limits import INT64_MAX, Limits
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.log.log import Entry
+from rowtide.stream.shard.copy import row_ranges
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.shard.stream_reader import find_stamp, read_page
+from rowtide.stream.slot.standby.standby_shard import StandbyShard
 from tests.simulation.clients import Attempt, Clients, row_in, shown
 from tests.simulation.global_indexes import check_index
 from tests.simulation.local_indexes import check_local, local_indexes

@@ -1,8 +1,8 @@
 """The disk of a local log in memory, and the thread that writes to it, in virtual time.
 
-``stream/local`` is the product's own code; only RocksDB and the thread are replaced. A write that
-fails may be on the disk all the same. A write that is on its way when its process is killed is on
-the disk or not: chance decides. What was written is never lost, because every write is synced.
+``stream/log/local`` is the product's own code; only RocksDB and the thread are replaced. A write
+that fails may be on the disk all the same. A write that is on its way when its process is killed is
+on the disk or not: chance decides. What was written is never lost, because every write is synced.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
-from rowtide.core.errors import Unavailable
-from rowtide.stream.local.layout import TOPICS, Topic, entry_of, offset_of
-from rowtide.stream.local.store import Batch, Store, StoreBusy, WriteFailed
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.log.local.layout import TOPICS, Topic, entry_of, offset_of
+from rowtide.stream.log.local.store import Batch, Store, StoreBusy, WriteFailed
 from tests.simulation.broker import Broker, Place
 from tests.simulation.network import Fate, Link, Network
 

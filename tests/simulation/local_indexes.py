@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rowtide.core import variant
-from rowtide.core.catalog import Catalog
-from rowtide.core.index import BUILT, build_key
-from rowtide.core.schema import LOCAL, Index
-from rowtide.stream.shards.row_store import RowStore
+from rowtide.core.cluster.catalog import Catalog
+from rowtide.core.shard.index import BUILT, build_key
+from rowtide.core.values import variant
+from rowtide.core.values.schema import LOCAL, Index
+from rowtide.stream.shard.row_store import RowStore
 from tests.simulation.index_rows import index_rows_in, index_rows_of
 from tests.simulation.row_model import Columns
 from tests.simulation.simulated_worker import SimulatedWorker

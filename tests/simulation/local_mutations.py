@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from rowtide.core.fold import Writes
-from rowtide.core.shard import Shard
-from rowtide.core.shard_index import ShardIndexes
-from rowtide.stream.operations import index as operations
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.shards.replay import take
-from rowtide.stream.shards.row_store import RowStore, StoreFailed
-from rowtide.stream.slots import standby_shard
+from rowtide.core.rows.fold import Writes
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_index import ShardIndexes
+from rowtide.stream.api import index as operations
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.replay import take
+from rowtide.stream.shard.row_store import RowStore, StoreFailed
+from rowtide.stream.slot.standby import standby_shard
 from tests.simulation.edge_mutations import planted_behind
 from tests.simulation.index_mutations import built_at_once
 from tests.simulation.program import LOCAL_FROM

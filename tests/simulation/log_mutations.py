@@ -5,11 +5,11 @@ from __future__ import annotations
 from concurrent.futures import Future
 from functools import partial
 
-from rowtide.core.errors import Unavailable
-from rowtide.stream.local.layout import Bounds
-from rowtide.stream.local.partition import Partition
-from rowtide.stream.local.store import WriteFailed
-from rowtide.stream.local.writer import GroupWriter, Job
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.log.local.layout import Bounds
+from rowtide.stream.log.local.partition import Partition
+from rowtide.stream.log.local.store import WriteFailed
+from rowtide.stream.log.local.writer import GroupWriter, Job
 from tests.simulation.edge_mutations import planted_behind
 from tests.simulation.program import ALONE_FROM
 

@@ -9,11 +9,11 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
-from rowtide.stream.logs.changelog import Change, ChangelogEntry, Changes, Fenced
-from rowtide.stream.logs.cluster import Appends, Reads
-from rowtide.stream.logs.log import Entry, Log
-from rowtide.stream.logs.topics import TopicSpec
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
+from rowtide.stream.log.changelog import Change, ChangelogEntry, Changes, Fenced
+from rowtide.stream.log.cluster import Appends, Reads
+from rowtide.stream.log.log import Entry, Log
+from rowtide.stream.log.topics import TopicSpec
 from tests.simulation.broker import Changelog, Pairs, Partition, Place
 from tests.simulation.network import Fate, Link, Reply, resolve
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rowtide.core.errors import Unavailable
-from rowtide.core.fold import Writes
-from rowtide.stream.shards.row_store import RowStore, StoreDamaged, StoreFailed
+from rowtide.core.rows.fold import Writes
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.shard.row_store import RowStore, StoreDamaged, StoreFailed
 from tests.simulation.virtual_time import in_process
 
 __all__ = ["Disk", "MemoryRows"]

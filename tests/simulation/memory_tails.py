@@ -1,13 +1,13 @@
-"""The tails of logs in memory, as ``stream/kafka/tails.py`` follows them at brokers."""
+"""The tails of logs in memory, as ``stream/log/kafka/tails.py`` follows them at brokers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from rowtide.core.errors import LogTrimmed, StoreError
-from rowtide.stream.kafka.tails import PAUSE_S, WAIT_S
-from rowtide.stream.logs.tails import Follower, Tail
+from rowtide.core.values.errors import LogTrimmed, StoreError
+from rowtide.stream.log.kafka.tails import PAUSE_S, WAIT_S
+from rowtide.stream.log.tails import Follower, Tail
 from tests.simulation.memory_cluster import MemoryCluster
 
 __all__ = ["MemoryTails"]

@@ -15,40 +15,41 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from rowtide.core import record, reshape, shard
-from rowtide.core.chunk import DELETED, header
-from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
-from rowtide.core.fold import Writes
-from rowtide.core.lease import LeaseView
-from rowtide.core.mark import encode_mark, mark_key
-from rowtide.core.reshape import Sealed
-from rowtide.core.schema import ShardRange, Table
-from rowtide.core.shard import Replayed, Shard
-from rowtide.core.shard_state import options_body
-from rowtide.core.source_position import SourcePositions
-from rowtide.stream.catalog import owner as catalog_owner
-from rowtide.stream.catalog.owner import CatalogOwner
-from rowtide.stream.logs.changelog import Change
-from rowtide.stream.logs.log import Entry, Log
-from rowtide.stream.shards import appender, row_store
-from rowtide.stream.shards.appender import READ_BYTES, Appended, Appender, LogShortened
-from rowtide.stream.shards.copy import ShardCopy
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.shards.waiting import Waiting, answer
-from rowtide.stream.slots import changelog_recovery, shard_opening
-from rowtide.stream.slots import reshapes as slot_reshapes
-from rowtide.stream.slots import slot as slot_module
-from rowtide.stream.slots.changelog_flush import ChangelogFlush, Gathered
-from rowtide.stream.slots.flush_scope import FlushScope, flush_scope
-from rowtide.stream.slots.held_leases import Held
-from rowtide.stream.slots.intakes import SlotIntakes
-from rowtide.stream.slots.lease_keeper import LeaseKeeper
-from rowtide.stream.slots.reshapes import SlotReshapes
-from rowtide.stream.slots.standby import Standby
-from rowtide.stream.slots.standby_reach import Reach
-from rowtide.stream.slots.standby_shard import StandbyShard, Unflushed
-from rowtide.stream.slots.trim import SlotTrim
+from rowtide.core.cluster.lease import LeaseView
+from rowtide.core.records import record
+from rowtide.core.rows.chunk import DELETED, header
+from rowtide.core.rows.fold import Writes
+from rowtide.core.shard import reshape, shard
+from rowtide.core.shard.mark import encode_mark, mark_key
+from rowtide.core.shard.reshape import Sealed
+from rowtide.core.shard.shard import Replayed, Shard
+from rowtide.core.shard.shard_state import options_body
+from rowtide.core.shard.source_position import SourcePositions
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.cluster import catalog_owner
+from rowtide.stream.log.changelog import Change
+from rowtide.stream.log.log import Entry, Log
+from rowtide.stream.shard import appender, row_store
+from rowtide.stream.shard.appender import READ_BYTES, Appended, Appender, LogShortened
+from rowtide.stream.shard.copy import ShardCopy
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.shard.waiting import Waiting, answer
+from rowtide.stream.slot import slot as slot_module
+from rowtide.stream.slot.changelog import recovery as changelog_recovery
+from rowtide.stream.slot.changelog.flush import ChangelogFlush, Gathered
+from rowtide.stream.slot.changelog.flush_scope import FlushScope, flush_scope
+from rowtide.stream.slot.lease.held_leases import Held
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
+from rowtide.stream.slot.opening import shard_opening
+from rowtide.stream.slot.reshape import reshapes as slot_reshapes
+from rowtide.stream.slot.reshape.intakes import SlotIntakes
+from rowtide.stream.slot.reshape.reshapes import SlotReshapes
+from rowtide.stream.slot.standby.standby import Standby
+from rowtide.stream.slot.standby.standby_reach import Reach
+from rowtide.stream.slot.standby.standby_shard import StandbyShard, Unflushed
+from rowtide.stream.slot.upkeep.trim import SlotTrim
 from tests.simulation.broker import Changelog
 from tests.simulation.program import COPIES_FROM, IGNORANT_FROM
 
@@ -570,7 +571,7 @@ DEPOSED = [
     ),
     Mutation(
         "believe what a deposed leader tells of the catalog",
-        [(CatalogOwner, "prove", CatalogOwner.refresh)],
+        [(catalog_owner.CatalogOwner, "prove", catalog_owner.CatalogOwner.refresh)],
     ),
     Mutation("read the changelog further than a log", [(Reach, "require", _nothing)]),
     Mutation(

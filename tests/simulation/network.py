@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.logs.changelog import Fenced
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.log.changelog import Fenced
 from tests.simulation.broker import Broker, Place
 from tests.simulation.deposed import Leaders
 from tests.simulation.virtual_time import OUTSIDE

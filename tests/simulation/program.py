@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from rowtide.core.errors import first_failure
+from rowtide.core.values.errors import first_failure
 from tests.simulation.network import Weather
 from tests.simulation.trace import Trace
 from tests.simulation.virtual_time import VirtualTimeLoop

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
 from tests.simulation.clients import Clients
 from tests.simulation.requests import Workers, ask, rows_of, wire_key
 from tests.simulation.row_model import seen_of

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.errors import OutcomeUnknown, StoreError
-from rowtide.core.mutation import DELETE, EXPECT_ABSENT, EXPECT_PRESENT, IGNORE, PUT, Change
-from rowtide.core.plainbuffer import HEADER
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.shards.row_store import StoreFailed
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import HEADER
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.rows.mutation import DELETE, EXPECT_ABSENT, EXPECT_PRESENT, IGNORE, PUT, Change
+from rowtide.core.values import variant
+from rowtide.core.values.errors import OutcomeUnknown, StoreError
+from rowtide.stream.shard.row_store import StoreFailed
 from tests.simulation.clients import Clients
 from tests.simulation.row_model import Newest
 from tests.simulation.simulated_worker import SimulatedWorker

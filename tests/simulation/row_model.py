@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rowtide.core import key, record, variant
-from rowtide.core.cell import DELETE_ALL, DELETE_ONE, Cell
-from rowtide.core.chunk import border
-from rowtide.stream.logs.log import Entry
+from rowtide.core.records import record
+from rowtide.core.rows.chunk import border
+from rowtide.core.values import key, variant
+from rowtide.core.values.cell import DELETE_ALL, DELETE_ONE, Cell
+from rowtide.stream.log.log import Entry
 
 __all__ = [
     "MARK",

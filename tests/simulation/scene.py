@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from rowtide.core import variant
-from rowtide.core.mutation import DELETE, IGNORE, PUT, UPDATE, Change
-from rowtide.core.plainbuffer import increment_cell, put_cell
-from rowtide.stream.shards.owner import ShardOwner
+from rowtide.core.protocol.plainbuffer import increment_cell, put_cell
+from rowtide.core.rows.mutation import DELETE, IGNORE, PUT, UPDATE, Change
+from rowtide.core.values import variant
+from rowtide.stream.shard.owner import ShardOwner
 from tests.simulation.clients import Attempt
 from tests.simulation.invariants import check_outcomes
 from tests.simulation.network import Fate

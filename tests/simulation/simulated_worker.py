@@ -1,4 +1,4 @@
-"""A worker process: real parts of ``rowtide.stream``, joined as ``stream/workers/worker.py`` does.
+"""A worker process: real parts of ``rowtide.stream``, joined as ``stream/worker/worker.py`` does.
 
 Real are leases, take-over, roster, slots, shards, catalog, placement, tables and indexes, and what
 they are made of. Doubles are Kafka (``memory_cluster.py``), RocksDB (``memory_rows.py``), the group
@@ -14,45 +14,45 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from rowtide.core.authentication import Identity
-from rowtide.core.catalog import Catalog
-from rowtide.core.errors import StoreError, Unavailable
-from rowtide.core.limits import Limits
-from rowtide.core.schema import ShardRange, Table
-from rowtide.stream.catalog.owner import CATALOG_SLOT, CatalogOwner
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.local.cluster import LocalCluster
-from rowtide.stream.logs.tails import Tails
-from rowtide.stream.logs.topics import TopicNames
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.operations.index import INDEX_FINISH, INDEX_STATE, IndexOperations
-from rowtide.stream.operations.reshape import (
+from rowtide.core.cluster.catalog import Catalog
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import StoreError, Unavailable
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.index import INDEX_FINISH, INDEX_STATE, IndexOperations
+from rowtide.stream.api.reshape import (
     COPY_BEGUN,
     RESHAPED,
     SHARD_FORGOTTEN,
     SHARD_RECEIVED,
     ReshapeOperations,
 )
-from rowtide.stream.operations.split_point import SplitPointOperations
-from rowtide.stream.operations.table import TableOperations
-from rowtide.stream.operations.table_throttle import TableThrottle
-from rowtide.stream.peers.hop import HopClient
-from rowtide.stream.peers.peers import Peers
-from rowtide.stream.peers.placement import SETTLE, Placement
-from rowtide.stream.shards.logs import ShardLogs
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.slots.failures import StoreBehind
-from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings
-from rowtide.stream.slots.reclaimer import ReclaimSettings
-from rowtide.stream.slots.settings import SlotSettings
-from rowtide.stream.slots.slot import Slot
-from rowtide.stream.slots.standby import Standby
-from rowtide.stream.slots.standby_shard import StandbyShard
-from rowtide.stream.slots.surroundings import SlotLinks, Surroundings
-from rowtide.stream.workers.handover import HAND_OVER, LEAVING, Handover
-from rowtide.stream.workers.roster import Roster
-from rowtide.stream.workers.takeover import Takeover
+from rowtide.stream.api.split_point import SplitPointOperations
+from rowtide.stream.api.table import TableOperations
+from rowtide.stream.api.table_throttle import TableThrottle
+from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.cluster.handover import HAND_OVER, LEAVING, Handover
+from rowtide.stream.cluster.hop import HopClient
+from rowtide.stream.cluster.peers import Peers
+from rowtide.stream.cluster.placement import SETTLE, Placement
+from rowtide.stream.cluster.roster import Roster
+from rowtide.stream.cluster.takeover import Takeover
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.local.cluster import LocalCluster
+from rowtide.stream.log.tails import Tails
+from rowtide.stream.log.topics import TopicNames
+from rowtide.stream.shard.logs import ShardLogs
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.failures import StoreBehind
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.slot.settings import SlotSettings
+from rowtide.stream.slot.slot import Slot
+from rowtide.stream.slot.standby.standby import Standby
+from rowtide.stream.slot.standby.standby_shard import StandbyShard
+from rowtide.stream.slot.surroundings import SlotLinks, Surroundings
+from rowtide.stream.slot.upkeep.reclaimer import ReclaimSettings
 from tests.simulation.edge import router_of
 from tests.simulation.group import Group, Hop, SimulatedMembership
 from tests.simulation.local_disk import DiskStore, LogDisk

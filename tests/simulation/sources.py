@@ -17,12 +17,13 @@ from functools import partial
 
 from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.runtime.source_packing import Packing
-from rowtide.core import plainbuffer, variant
-from rowtide.core.catalog import Catalog
-from rowtide.core.errors import StoreError
-from rowtide.core.plainbuffer import HEADER, put_cell
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.operations.bulk import BulkOperations
+from rowtide.core.cluster.catalog import Catalog
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import HEADER, put_cell
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.errors import StoreError
+from rowtide.stream.api.bulk import BulkOperations
 from tests.simulation.clients import COLUMNS, LARGE, Clients
 from tests.simulation.row_model import MARK
 from tests.simulation.simulated_worker import SimulatedWorker

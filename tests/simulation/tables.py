@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from rowtide.core import key, variant
-from rowtide.core.authentication import Identity
-from rowtide.core.catalog import TABLE, AccessKey, Catalog, Document, table_content, table_id
-from rowtide.core.schema import (
+from rowtide.core.cluster.catalog import (
+    TABLE,
+    AccessKey,
+    Catalog,
+    Document,
+    table_content,
+    table_id,
+)
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values import key, variant
+from rowtide.core.values.schema import (
     GLOBAL,
     INTEGER,
     LOCAL,
@@ -20,7 +27,7 @@ from rowtide.core.schema import (
     Table,
     TableOptions,
 )
-from rowtide.stream.operations.admin import key_document
+from rowtide.stream.api.admin import key_document
 
 __all__ = [
     "ADMIN",

@@ -10,15 +10,15 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core import variant
-from rowtide.core.errors import StoreError, Unavailable
-from rowtide.core.mutation import IGNORE, PUT, Change
-from rowtide.core.plainbuffer import put_cell
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.shards import copy
-from rowtide.stream.shards.copy import ShardCopy
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.slots import reshapes as slot_reshapes
+from rowtide.core.protocol.plainbuffer import put_cell
+from rowtide.core.rows.mutation import IGNORE, PUT, Change
+from rowtide.core.values import variant
+from rowtide.core.values.errors import StoreError, Unavailable
+from rowtide.stream.log.log import Entry
+from rowtide.stream.shard import copy
+from rowtide.stream.shard.copy import ShardCopy
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.slot.reshape import reshapes as slot_reshapes
 from tests.simulation.memory_cluster import SimulatedLog
 from tests.simulation.program import in_world
 from tests.simulation.row_model import MARK

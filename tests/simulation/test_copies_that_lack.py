@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from unittest.mock import patch
 
-from rowtide.core import key, variant
-from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
-from rowtide.core.chunk import row_key
-from rowtide.core.fold import ChunkReader, stored_cells
-from rowtide.core.mutation import IGNORE, PUT, UPDATE, Change
-from rowtide.core.plainbuffer import put_cell
-from rowtide.stream.slots.slot import Slot
-from rowtide.stream.slots.standby_shard import StandbyShard
+from rowtide.core.cluster.catalog import TABLE, Catalog, Document, table_content, table_id
+from rowtide.core.protocol.plainbuffer import put_cell
+from rowtide.core.rows.chunk import row_key
+from rowtide.core.rows.fold import ChunkReader, stored_cells
+from rowtide.core.rows.mutation import IGNORE, PUT, UPDATE, Change
+from rowtide.core.values import key, variant
+from rowtide.stream.slot.slot import Slot
+from rowtide.stream.slot.standby.standby_shard import StandbyShard
 from tests.simulation.program import in_world
 from tests.simulation.row_model import MARK
 from tests.simulation.scene import Scene

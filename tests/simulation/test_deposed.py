@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 
-from rowtide.core.mutation import UPDATE
+from rowtide.core.rows.mutation import UPDATE
 from tests.simulation.program import in_world
 from tests.simulation.scene import SHARD, Scene, play
 from tests.simulation.simulated_worker import SimulatedWorker

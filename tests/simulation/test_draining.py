@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rowtide.core.errors import Rejected, Unavailable
+from rowtide.core.values.errors import Rejected, Unavailable
 from tests.simulation.program import in_world
 from tests.simulation.world import World
 

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from rowtide.core.index import PROGRESS, progress_of
-from rowtide.core.source_position import SOURCES, table_of
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.shard.index import PROGRESS, progress_of
+from rowtide.core.shard.source_position import SOURCES, table_of
 from tests.simulation.program import in_world
 from tests.simulation.simulated_worker import TOPICS, SimulatedWorker
 from tests.simulation.tables import ADMIN, INDEXED, PLACES, PLAIN

@@ -10,14 +10,14 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core.errors import Unavailable
-from rowtide.core.mutation import PUT, UPDATE
-from rowtide.stream.shards.row_store import RowStore, StoreDamaged, StoreFailed
-from rowtide.stream.slots.openings import PATIENCE_S
-from rowtide.stream.slots.slot import BACKOFF_S, BACKOFF_S_MAX, Slot
-from rowtide.stream.slots.standby import ROUND_S
-from rowtide.stream.slots.standby_shard import StandbyShard
-from rowtide.stream.workers.handover import ASK_S_MAX
+from rowtide.core.rows.mutation import PUT, UPDATE
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.cluster.handover import ASK_S_MAX
+from rowtide.stream.shard.row_store import RowStore, StoreDamaged, StoreFailed
+from rowtide.stream.slot.opening.openings import PATIENCE_S
+from rowtide.stream.slot.slot import BACKOFF_S, BACKOFF_S_MAX, Slot
+from rowtide.stream.slot.standby.standby import ROUND_S
+from rowtide.stream.slot.standby.standby_shard import StandbyShard
 from tests.simulation.memory_rows import Disk, MemoryRows
 from tests.simulation.scene import Scene, play
 from tests.simulation.simulated_worker import LEASE_S

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from rowtide.core import record
-from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
-from rowtide.core.chunk import header, table_prefix
-from rowtide.core.mutation import UPDATE
-from rowtide.core.schema import LOCAL, Index
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.shards.row_store import RowStore
+from rowtide.core.cluster.catalog import TABLE, Catalog, Document, table_content, table_id
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records import record
+from rowtide.core.rows.chunk import header, table_prefix
+from rowtide.core.rows.mutation import UPDATE
+from rowtide.core.values.schema import LOCAL, Index
+from rowtide.stream.shard.row_store import RowStore
 from tests.simulation.network import Fate
 from tests.simulation.program import in_world
 from tests.simulation.scene import ROW, SHARD, Scene

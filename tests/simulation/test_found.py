@@ -9,21 +9,21 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core import key, variant
-from rowtide.core.chunk import row_key
-from rowtide.core.errors import Unavailable
-from rowtide.core.mark import mark_key, mark_position
-from rowtide.core.mutation import DELETE, IGNORE, PUT, UPDATE
-from rowtide.core.mutation import Change as Mutation
-from rowtide.core.plainbuffer import put_cell
-from rowtide.core.schema import ShardRange, Table
-from rowtide.stream.logs.changelog import Change, ChangelogEntry
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.shards.copy import row_ranges
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.slots import reshapes as slot_reshapes
-from rowtide.stream.slots.intakes import SlotIntakes
-from rowtide.stream.slots.tasks import LifeTasks
+from rowtide.core.protocol.plainbuffer import put_cell
+from rowtide.core.rows.chunk import row_key
+from rowtide.core.rows.mutation import DELETE, IGNORE, PUT, UPDATE
+from rowtide.core.rows.mutation import Change as Mutation
+from rowtide.core.shard.mark import mark_key, mark_position
+from rowtide.core.values import key, variant
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.log.changelog import Change, ChangelogEntry
+from rowtide.stream.log.log import Entry
+from rowtide.stream.shard.copy import row_ranges
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.reshape import reshapes as slot_reshapes
+from rowtide.stream.slot.reshape.intakes import SlotIntakes
+from rowtide.stream.slot.tasks import LifeTasks
 from tests.simulation.memory_cluster import MemoryReader, SimulatedLog
 from tests.simulation.memory_rows import Disk
 from tests.simulation.network import Fate

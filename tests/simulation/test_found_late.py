@@ -7,9 +7,9 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from rowtide.stream.measures.counts import Counts
-from rowtide.stream.slots.changelog import SlotChangelog
-from rowtide.stream.slots.changelog_flush import ChangelogFlush
-from rowtide.stream.slots.flush_scope import FlushScope
+from rowtide.stream.slot.changelog.changelog import SlotChangelog
+from rowtide.stream.slot.changelog.flush import ChangelogFlush
+from rowtide.stream.slot.changelog.flush_scope import FlushScope
 from tests.simulation.program import simulate
 
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.stream.slots.failures import StoreBehind
+from rowtide.stream.slot.failures import StoreBehind
 from tests.simulation.program import in_world
 from tests.simulation.scene import SHARD, Scene, play
 from tests.simulation.simulated_worker import SimulatedSlot, SimulatedWorker

@@ -10,8 +10,8 @@ import asyncio
 
 import pytest
 
-from rowtide.core.errors import Rejected, Unavailable
-from rowtide.core.mutation import DELETE, EXPECT_ABSENT, EXPECT_PRESENT, PUT, UPDATE
+from rowtide.core.rows.mutation import DELETE, EXPECT_ABSENT, EXPECT_PRESENT, PUT, UPDATE
+from rowtide.core.values.errors import Rejected, Unavailable
 from tests.simulation.network import FAULTS, Fate
 from tests.simulation.scene import Scene, play
 

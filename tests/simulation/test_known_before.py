@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 from unittest.mock import patch
 
-from rowtide.core import key, variant
-from rowtide.core.chunk import row_key
-from rowtide.core.mutation import DELETE
-from rowtide.stream.shards.copy import ShardCopy
-from rowtide.stream.slots.reshapes import SlotReshapes
+from rowtide.core.rows.chunk import row_key
+from rowtide.core.rows.mutation import DELETE
+from rowtide.core.values import key, variant
+from rowtide.stream.shard.copy import ShardCopy
+from rowtide.stream.slot.reshape.reshapes import SlotReshapes
 from tests.simulation.program import in_world
 from tests.simulation.scene import Scene
 from tests.simulation.tables import PLAIN, Place

@@ -14,14 +14,15 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core import record, variant
-from rowtide.core.errors import Rejected, StoreError, Unavailable
-from rowtide.core.lease import CLAIM, Lease, encode_lease
-from rowtide.core.mutation import PUT, UPDATE, Change, Outcome
-from rowtide.core.plainbuffer import put_cell
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.shards.appender import LogShortened
-from rowtide.stream.slots.slot import LOOK_AGAIN_S, WATCH_S, Slot
+from rowtide.core.cluster.lease import CLAIM, Lease, encode_lease
+from rowtide.core.protocol.plainbuffer import put_cell
+from rowtide.core.records import record
+from rowtide.core.rows.mutation import PUT, UPDATE, Change, Outcome
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Rejected, StoreError, Unavailable
+from rowtide.stream.log.log import Entry
+from rowtide.stream.shard.appender import LogShortened
+from rowtide.stream.slot.slot import LOOK_AGAIN_S, WATCH_S, Slot
 from tests.simulation.broker import Partition
 from tests.simulation.clients import row_in
 from tests.simulation.memory_cluster import SimulatedLog

@@ -10,10 +10,10 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core.errors import Unavailable
-from rowtide.core.reshape import Sealed
-from rowtide.stream.shards.copy import ShardCopy
-from rowtide.stream.shards.owner import ShardOwner
+from rowtide.core.shard.reshape import Sealed
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.shard.copy import ShardCopy
+from rowtide.stream.shard.owner import ShardOwner
 from tests.simulation.network import Fate
 from tests.simulation.program import in_world
 from tests.simulation.world import World

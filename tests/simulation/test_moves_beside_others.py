@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable
 from unittest.mock import PropertyMock, patch
 
-from rowtide.core import variant
-from rowtide.core.errors import Unavailable
-from rowtide.core.mutation import IGNORE, PUT, Change
-from rowtide.core.plainbuffer import put_cell
-from rowtide.stream.shards.copy import ShardCopy
-from rowtide.stream.shards.open_transactions import OpenTransactions
-from rowtide.stream.slots import reshapes
-from rowtide.stream.slots.failures import StoreBehind
-from rowtide.stream.slots.reshapes import LEFT_ENTRIES
-from rowtide.stream.slots.slot import Slot
+from rowtide.core.protocol.plainbuffer import put_cell
+from rowtide.core.rows.mutation import IGNORE, PUT, Change
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.shard.copy import ShardCopy
+from rowtide.stream.shard.open_transactions import OpenTransactions
+from rowtide.stream.slot.failures import StoreBehind
+from rowtide.stream.slot.reshape import reshapes
+from rowtide.stream.slot.reshape.reshapes import LEFT_ENTRIES
+from rowtide.stream.slot.slot import Slot
 from tests.simulation.program import in_world
 from tests.simulation.row_model import MARK
 from tests.simulation.simulated_worker import SimulatedSlot

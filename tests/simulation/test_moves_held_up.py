@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from unittest.mock import patch
 
-from rowtide.core.errors import Unavailable
-from rowtide.stream.shards import copy as copying
-from rowtide.stream.shards.copy import ShardCopy
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.slots.slot import Slot
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.shard import copy as copying
+from rowtide.stream.shard.copy import ShardCopy
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.slot import Slot
 from tests.simulation.program import in_world
 from tests.simulation.tables import INSTANCE, PLAIN
 from tests.simulation.test_reshaping import CATALOG, PARENTS, begin, until

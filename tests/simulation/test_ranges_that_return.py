@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from unittest.mock import patch
 
-from rowtide.core import variant
-from rowtide.core.mutation import DELETE, IGNORE, PUT, Change
-from rowtide.core.plainbuffer import put_cell
-from rowtide.stream.slots.slot import Slot
+from rowtide.core.protocol.plainbuffer import put_cell
+from rowtide.core.rows.mutation import DELETE, IGNORE, PUT, Change
+from rowtide.core.values import variant
+from rowtide.stream.slot.slot import Slot
 from tests.simulation.program import in_world
 from tests.simulation.row_model import MARK
 from tests.simulation.tables import PLAIN, Place

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core.reshape import Sealed
-from rowtide.stream.shards.owner import ShardOwner
+from rowtide.core.shard.reshape import Sealed
+from rowtide.stream.shard.owner import ShardOwner
 from tests.simulation.program import in_world
 from tests.simulation.scene import Scene
 from tests.simulation.unanswering import unanswering

@@ -12,16 +12,16 @@ from dataclasses import replace
 
 import pytest
 
-from rowtide.core import variant
-from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.core.mutation import PUT, Change, Outcome
-from rowtide.core.plainbuffer import put_cell
-from rowtide.core.record import NoOp
-from rowtide.core.schema import ShardRange
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.slots.opening_shards import MISSING_S
-from rowtide.stream.slots.slot import Slot
+from rowtide.core.cluster.catalog import TABLE, Catalog, Document, table_content, table_id
+from rowtide.core.protocol.plainbuffer import put_cell
+from rowtide.core.records.record import NoOp
+from rowtide.core.rows.mutation import PUT, Change, Outcome
+from rowtide.core.values import variant
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.values.schema import ShardRange
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.slot.opening.opening_shards import MISSING_S
+from rowtide.stream.slot.slot import Slot
 from tests.simulation.program import in_world
 from tests.simulation.row_model import MARK
 from tests.simulation.scene import ROW, SHARD, Scene

@@ -11,15 +11,16 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core import record, variant
-from rowtide.core.catalog import TABLE, Catalog, Document, table_content, table_id
-from rowtide.core.errors import Unavailable
-from rowtide.core.lease import CLAIM, Lease, encode_lease
-from rowtide.core.mutation import PUT, Change
-from rowtide.core.schema import ShardRange, Table
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.slots.shard_opening import ShardOpener
-from rowtide.stream.slots.slot import WATCH_S, Slot
+from rowtide.core.cluster.catalog import TABLE, Catalog, Document, table_content, table_id
+from rowtide.core.cluster.lease import CLAIM, Lease, encode_lease
+from rowtide.core.records import record
+from rowtide.core.rows.mutation import PUT, Change
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.slot.opening.shard_opening import ShardOpener
+from rowtide.stream.slot.slot import WATCH_S, Slot
 from tests.simulation.program import in_world
 from tests.simulation.simulated_worker import TOPICS
 from tests.simulation.tables import PLAIN

@@ -10,12 +10,12 @@ import asyncio
 import random
 from dataclasses import dataclass, field
 
-from rowtide.core import variant
-from rowtide.core.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
-from rowtide.core.mutation import IGNORE, PUT, UPDATE, Change, Outcome
-from rowtide.core.plainbuffer import put_cell
-from rowtide.core.transaction_id import session_missing
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.plainbuffer import put_cell
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.rows.mutation import IGNORE, PUT, UPDATE, Change, Outcome
+from rowtide.core.shard.transaction_id import session_missing
+from rowtide.core.values import variant
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from tests.simulation.clients import Attempt, Clients, some_cells
 from tests.simulation.requests import Message, Told, Workers, ask, request_of, rows_of, wire_key
 from tests.simulation.row_model import MARK

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from tests.simulation.memory_cluster import MemoryCluster, SimulatedLog
 
 __all__ = ["Unanswering", "unanswering"]

@@ -13,11 +13,11 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from rowtide.core import record
-from rowtide.core.catalog import Catalog
-from rowtide.core.schema import Index, ShardRange
-from rowtide.stream.logs.topics import TopicSpec
-from rowtide.stream.shards.owner import ShardOwner
+from rowtide.core.cluster.catalog import Catalog
+from rowtide.core.records import record
+from rowtide.core.values.schema import Index, ShardRange
+from rowtide.stream.log.topics import TopicSpec
+from rowtide.stream.shard.owner import ShardOwner
 from tests.simulation import errands
 from tests.simulation.broker import Broker, Pairs
 from tests.simulation.broker import Place as LogPlace

@@ -10,7 +10,7 @@ import asyncio
 import json
 import sys
 
-from rowtide.stream.workers.faust_membership import Membership, MembershipConfig
+from rowtide.stream.worker.faust_membership import Membership, MembershipConfig
 
 
 def report(word: str, slots: frozenset[int]) -> None:

@@ -7,17 +7,17 @@ from typing import cast
 
 import pytest
 
-from rowtide.core.authentication import Identity
-from rowtide.core.catalog import Catalog
-from rowtide.core.errors import Rejected
-from rowtide.core.limits import Limits
-from rowtide.stream.catalog.owner import CatalogOwner
-from rowtide.stream.operations.admin_request import json_fields
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.operations.index import IndexOperations
-from rowtide.stream.operations.table_throttle import TableThrottle
-from rowtide.stream.peers.placement import Placement
-from rowtide.stream.shards.logs import ShardLogs
+from rowtide.core.cluster.catalog import Catalog
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.limits import Limits
+from rowtide.stream.api.admin_request import json_fields
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.index import IndexOperations
+from rowtide.stream.api.table_throttle import TableThrottle
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
+from rowtide.stream.cluster.placement import Placement
+from rowtide.stream.shard.logs import ShardLogs
 
 ANN = Identity("key-of-ann", "shop", b"")
 BAD = {

@@ -6,10 +6,10 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core.errors import Unavailable
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.shards import appender
-from rowtide.stream.shards.appender import Appender, LogShortened, read_known
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.log.log import Entry
+from rowtide.stream.shard import appender
+from rowtide.stream.shard.appender import Appender, LogShortened, read_known
 from tests.contract.memory_log import MemoryLog
 
 BATCH = [(b"", b"one"), (b"", b"two"), (b"", b"three")]

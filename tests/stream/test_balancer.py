@@ -10,15 +10,15 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core.balance import BalanceSettings
-from rowtide.core.catalog import TABLE, Document, table_content, table_id
-from rowtide.core.schema import ShardRange
-from rowtide.stream.catalog.owner import CatalogOwner
-from rowtide.stream.operations.reshape import ReshapeOperations
-from rowtide.stream.operations.split_point import SplitPointOperations
-from rowtide.stream.shards.row_store import StoreDamaged
-from rowtide.stream.workers import balancer as module
-from rowtide.stream.workers.balancer import Balancer
+from rowtide.core.cluster.balance import BalanceSettings
+from rowtide.core.cluster.catalog import TABLE, Document, table_content, table_id
+from rowtide.core.values.schema import ShardRange
+from rowtide.stream.api.reshape import ReshapeOperations
+from rowtide.stream.api.split_point import SplitPointOperations
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
+from rowtide.stream.shard.row_store import StoreDamaged
+from rowtide.stream.worker import balancer as module
+from rowtide.stream.worker.balancer import Balancer
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import table
 

@@ -8,18 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.authentication import Identity
-from rowtide.core.catalog import TABLE, Document, table_content, table_id
-from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable
-from rowtide.core.limits import Limits
-from rowtide.core.schema import INTEGER, STRING, KeyColumn, ShardRange, Table, TableOptions
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.core.cluster.catalog import TABLE, Document, table_content, table_id
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn, ShardRange, Table, TableOptions
+from rowtide.stream.api.batch_parts import Told, divide, joined, part_bodies, row_fields
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.row import RowOperations
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.http.tally import UnknownWithin
-from rowtide.stream.operations.batch_parts import Told, divide, joined, part_bodies, row_fields
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.operations.row import RowOperations
 from rowtide.stream.routing.fan_out import HERE, FanOut
 from tests.contract.memory_log import MemoryLog
 

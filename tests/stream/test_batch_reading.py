@@ -8,19 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.authentication import Identity
-from rowtide.core.catalog import Catalog
-from rowtide.core.errors import StoreError
-from rowtide.core.limits import Limits
-from rowtide.core.plainbuffer import HEADER, put_cell
-from rowtide.core.row_form import FORMS, Place
-from rowtide.core.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.operations.batch_reading import BatchReader
-from rowtide.stream.operations.batch_write import BatchRow
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.operations.like_rows import TOGETHER_MIN, LikeRows
+from rowtide.core.cluster.catalog import Catalog
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.plainbuffer import HEADER, put_cell
+from rowtide.core.protocol.row_form import FORMS, Place
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.errors import StoreError
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
+from rowtide.stream.api.batch_reading import BatchReader
+from rowtide.stream.api.batch_write import BatchRow
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.like_rows import TOGETHER_MIN, LikeRows
 
 # What is known of rows serves Python alone: kernels read each row by itself.
 pytestmark = pytest.mark.usefixtures("pure")

@@ -9,15 +9,15 @@ from typing import Self, cast
 
 import pytest
 
-from rowtide.core.catalog import TABLE, Document, table_content, table_id
-from rowtide.core.errors import Elsewhere, Unavailable
-from rowtide.core.limits import Limits
-from rowtide.core.schema import LOCAL, Index, ShardRange
-from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.core.cluster.catalog import TABLE, Document, table_content, table_id
+from rowtide.core.values.errors import Elsewhere, Unavailable
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import LOCAL, Index, ShardRange
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.measures.counts import Counts
-from rowtide.stream.operations.directory import Directory
 from rowtide.stream.routing.bounded_reads import OPERATIONS, BoundedReads, Copies
-from rowtide.stream.slots.standby import Standby
+from rowtide.stream.slot.standby.standby import Standby
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import table
 from tests.stream.test_routing import ANN

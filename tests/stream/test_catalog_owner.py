@@ -9,12 +9,12 @@ from functools import cached_property
 
 import pytest
 
-from rowtide.core.authentication import KNOWN_S_MAX
-from rowtide.core.catalog import Catalog, Document, Instance
-from rowtide.core.errors import Elsewhere, OutcomeUnknown, Unavailable
-from rowtide.stream.catalog.owner import SNAPSHOT_EVERY, CatalogOwner
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.operations.admin import instance_document
+from rowtide.core.cluster.catalog import Catalog, Document, Instance
+from rowtide.core.protocol.authentication import KNOWN_S_MAX
+from rowtide.core.values.errors import Elsewhere, OutcomeUnknown, Unavailable
+from rowtide.stream.api.admin import instance_document
+from rowtide.stream.cluster.catalog_owner import SNAPSHOT_EVERY, CatalogOwner
+from rowtide.stream.log.log import Entry
 from tests.contract.memory_log import Fault, MemoryLog, Pairs
 from tests.simulation.virtual_time import in_virtual_time
 
@@ -120,8 +120,8 @@ class AwayLog(MemoryLog):
 async def test_a_follower_goes_on_behind_a_trimmed_log_once_a_broker_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rowtide.stream.catalog.owner.BACKOFF_S", 0.0)
-    monkeypatch.setattr("rowtide.stream.catalog.owner.TOLD_S", math.inf)
+    monkeypatch.setattr("rowtide.stream.cluster.catalog_owner.BACKOFF_S", 0.0)
+    monkeypatch.setattr("rowtide.stream.cluster.catalog_owner.TOLD_S", math.inf)
     log = AwayLog()
     tail = log.twin()
     first = catalog_of(log, b"ownerid1")

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from rowtide.core import chunk
-from rowtide.core.cell import Cell
-from rowtide.core.errors import Unavailable
-from rowtide.core.fold import stored_cells
-from rowtide.core.limits import Limits
-from rowtide.core.mark import decode_mark, mark_key
-from rowtide.core.mutation import DELETE, PUT, UPDATE, Change
-from rowtide.core.read import read_range
-from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState
-from rowtide.stream.logs.changelog import Changes
-from rowtide.stream.shards.owner import ShardOwner, ShardSettings
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.shards.waiting import Reply
-from rowtide.stream.slots.changelog_flush import ChangelogFlush, tombstone_stamp
-from rowtide.stream.slots.reclaimer import Reclaimer, ReclaimSettings
+from rowtide.core.rows import chunk
+from rowtide.core.rows.fold import stored_cells
+from rowtide.core.rows.mutation import DELETE, PUT, UPDATE, Change
+from rowtide.core.rows.read import read_range
+from rowtide.core.shard.mark import decode_mark, mark_key
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.limits import Limits
+from rowtide.stream.log.changelog import Changes
+from rowtide.stream.shard.owner import ShardOwner, ShardSettings
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.shard.waiting import Reply
+from rowtide.stream.slot.changelog.flush import ChangelogFlush, tombstone_stamp
+from rowtide.stream.slot.upkeep.reclaimer import Reclaimer, ReclaimSettings
 from tests.contract.memory_log import MemoryLog
 from tests.core.chunk_dictionary import put
 from tests.core.shard_model import NOW_US, address, table

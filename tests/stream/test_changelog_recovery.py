@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.core import key, variant
-from rowtide.core.chunk import row_key
-from rowtide.core.chunk_merge import deleted_row
-from rowtide.core.fold import RowAddress, put_row, row_exists
-from rowtide.core.mark import encode_mark, mark_key
-from rowtide.core.plainbuffer import key_piece
-from rowtide.core.schema import ShardRange
-from rowtide.core.shard_state import ShardState
-from rowtide.stream.logs.changelog import ChangelogEntry
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.slots.changelog_recovery import StartPassed, recover_rows
+from rowtide.core.protocol.plainbuffer import key_piece
+from rowtide.core.rows.chunk import row_key
+from rowtide.core.rows.chunk_merge import deleted_row
+from rowtide.core.rows.fold import RowAddress, put_row, row_exists
+from rowtide.core.shard.mark import encode_mark, mark_key
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values import key, variant
+from rowtide.core.values.schema import ShardRange
+from rowtide.stream.log.changelog import ChangelogEntry
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.changelog.recovery import StartPassed, recover_rows
 from tests.core.shard_model import address, table
 from tests.stream.test_changelog_flush import columns
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.core.record import CorruptRecord
-from rowtide.stream.shards.appender import LogShortened
-from rowtide.stream.slots.closed_shards import ClosedShards
+from rowtide.core.records.record import CorruptRecord
+from rowtide.stream.shard.appender import LogShortened
+from rowtide.stream.slot.reshape.closed_shards import ClosedShards
 
 SHORT, CORRUPT = LogShortened("s ends at 3"), CorruptRecord("s, offset 3")
 

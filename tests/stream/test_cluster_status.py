@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from rowtide.stream.peers.peers import Peers
-from rowtide.stream.workers.worker_status import ClusterStatus, WorkerStatus
+from rowtide.stream.cluster.peers import Peers
+from rowtide.stream.worker.worker_status import ClusterStatus, WorkerStatus
 
 
 async def test_all_tell_of_the_moment_of_the_question_however_long_one_is_silent() -> None:

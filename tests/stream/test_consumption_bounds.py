@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from rowtide.core.authentication import Identity
-from rowtide.core.errors import Rejected
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import Rejected
 from rowtide.stream.measures.consumption import Consumption
 from rowtide.stream.measures.consumption_file import ConsumptionFile
-from rowtide.stream.workers.cluster_operations import ClusterOperations
+from rowtide.stream.worker.cluster_operations import ClusterOperations
 
 
 @pytest.mark.parametrize("bound", ["from", "to"])

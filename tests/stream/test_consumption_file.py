@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.core.metering import HourOf, Taken, Use
+from rowtide.core.cluster.metering import HourOf, Taken, Use
 from rowtide.stream.measures.consumption_file import KEPT_S, ConsumptionFile
 
 HOUR = 1_469_030_400

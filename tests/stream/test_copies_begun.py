@@ -11,15 +11,15 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core.catalog import TABLE, Document, reshape_document, table_content, table_id
-from rowtide.core.errors import Unavailable
-from rowtide.core.reshape import Reshape
-from rowtide.core.schema import ShardRange
-from rowtide.stream.catalog.owner import CatalogOwner
-from rowtide.stream.operations.reshape import ReshapeOperations
-from rowtide.stream.peers.hop import NOBODY
-from rowtide.stream.shards.copy import ShardCopy
-from rowtide.stream.slots import reshapes as slot_reshapes
+from rowtide.core.cluster.catalog import TABLE, Document, reshape_document, table_content, table_id
+from rowtide.core.shard.reshape import Reshape
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.schema import ShardRange
+from rowtide.stream.api.reshape import ReshapeOperations
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
+from rowtide.stream.cluster.hop import NOBODY
+from rowtide.stream.shard.copy import ShardCopy
+from rowtide.stream.slot.reshape import reshapes as slot_reshapes
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import table
 from tests.stream.test_slot_reshapes import MOVED, Around, reshapes

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.core import plainbuffer, record, variant
-from rowtide.core.authentication import Identity
-from rowtide.core.catalog import (
+from rowtide.core.cluster.catalog import (
     TABLE,
     Catalog,
     Document,
@@ -17,12 +15,16 @@ from rowtide.core.catalog import (
     table_content,
     table_id,
 )
-from rowtide.core.limits import Limits
-from rowtide.core.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.operations.directory import Directory
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records import record
+from rowtide.core.values import variant
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
+from rowtide.stream.api.directory import Directory
 from rowtide.stream.routing.destinations import destinations
-from rowtide.stream.slots.slot import Slot
+from rowtide.stream.slot.slot import Slot
 
 ANN = Identity("key-of-ann", "shop", b"")
 HERE, THERE = 1, 2

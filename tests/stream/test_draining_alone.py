@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from rowtide.core.errors import Rejected, Unavailable
-from rowtide.stream.peers.peers import Answers, Peers
-from rowtide.stream.workers.handover import Handover
+from rowtide.core.values.errors import Rejected, Unavailable
+from rowtide.stream.cluster.handover import Handover
+from rowtide.stream.cluster.peers import Answers, Peers
 
 
 class Told:

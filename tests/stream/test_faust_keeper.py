@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from rowtide.stream.workers import faust_membership
-from rowtide.stream.workers.faust_app import SlotApp
-from rowtide.stream.workers.faust_config import MembershipConfig
-from rowtide.stream.workers.faust_membership import Membership, _Keeper
+from rowtide.stream.worker import faust_membership
+from rowtide.stream.worker.faust_app import SlotApp
+from rowtide.stream.worker.faust_config import MembershipConfig
+from rowtide.stream.worker.faust_membership import Membership, _Keeper
 
 CONFIG = MembershipConfig(
     bootstrap="127.0.0.1:1",

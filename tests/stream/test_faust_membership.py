@@ -23,10 +23,10 @@ from aiokafka import AIOKafkaProducer
 
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from rowtide.stream.kafka.cluster import Cluster, KafkaConfig
-from rowtide.stream.logs.topics import TopicSpec
-from rowtide.stream.workers import faust_app
-from rowtide.stream.workers.faust_membership import (
+from rowtide.stream.log.kafka.cluster import Cluster, KafkaConfig
+from rowtide.stream.log.topics import TopicSpec
+from rowtide.stream.worker import faust_app
+from rowtide.stream.worker.faust_membership import (
     Membership,
     MembershipConfig,
     SlotCountMismatch,

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from rowtide.core import chunk
-from rowtide.core.schema import LOCAL, Index, ShardRange, Table
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.slots.flush_scope import SAMPLE, FlushScope, flush_scope
+from rowtide.core.rows import chunk
+from rowtide.core.values.schema import LOCAL, Index, ShardRange, Table
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.slot.changelog.flush_scope import SAMPLE, FlushScope, flush_scope
 from tests.core.shard_model import table
 
 INDEX = Index("by_n", 2, LOCAL, ("n", "pk"), (), 0)

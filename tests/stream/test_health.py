@@ -10,16 +10,16 @@ from typing import cast
 
 import pytest
 
-from rowtide.core.authentication import KNOWN_S_MAX, Authenticator
-from rowtide.core.errors import Unavailable
+from rowtide.core.protocol.authentication import KNOWN_S_MAX, Authenticator
+from rowtide.core.values.errors import Unavailable
 from rowtide.stream.http.edge import Edge
-from rowtide.stream.logs.cluster import TopicCluster
+from rowtide.stream.log.cluster import TopicCluster
 from rowtide.stream.measures.counts import Counts
-from rowtide.stream.shards.row_store import StoreFailed
-from rowtide.stream.slots.failures import StoreBehind
-from rowtide.stream.slots.openings import Openings
-from rowtide.stream.slots.slot import Slot
-from rowtide.stream.workers.health import Health
+from rowtide.stream.shard.row_store import StoreFailed
+from rowtide.stream.slot.failures import StoreBehind
+from rowtide.stream.slot.opening.openings import Openings
+from rowtide.stream.slot.slot import Slot
+from rowtide.stream.worker.health import Health
 
 
 def reasons_of(

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.authentication import Identity
-from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable, invalid
-from rowtide.stream.http.tally import UnknownWithin
-from rowtide.stream.peers import hop
-from rowtide.stream.peers.hop import (
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable, invalid
+from rowtide.stream.cluster import hop
+from rowtide.stream.cluster.hop import (
     Call,
     HopClient,
     HopServer,
@@ -26,6 +25,7 @@ from rowtide.stream.peers.hop import (
     encode_answer,
     encode_call,
 )
+from rowtide.stream.http.tally import UnknownWithin
 
 SECRET = bytes(range(32))
 ANN = Identity("key-of-ann", "shop", b"")

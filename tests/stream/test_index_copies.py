@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rowtide.core import variant
-from rowtide.core.cell import Cell
-from rowtide.core.record import IndexFeed, IndexWrite
+from rowtide.core.records.record import IndexFeed, IndexWrite
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
 from tests.core.chunk_dictionary import put
 from tests.stream.test_changelog_flush import Shop, canonical, opened
 from tests.stream.test_standby_shard import copied

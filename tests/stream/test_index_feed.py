@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.core.errors import Elsewhere, LogTrimmed, Unavailable
-from rowtide.core.limits import Limits
-from rowtide.core.record import (
+from rowtide.core.records.record import (
     SINGLE,
     Body,
     Envelope,
@@ -21,12 +19,14 @@ from rowtide.core.record import (
     encode_body,
     encode_record,
 )
-from rowtide.core.schema import GLOBAL, Index, ShardRange
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.operations.index import IndexOperations, State
-from rowtide.stream.shards import index_feed
-from rowtide.stream.shards.index_feed import Followed, IndexFeeder
-from rowtide.stream.shards.owner import ShardOwner
+from rowtide.core.values.errors import Elsewhere, LogTrimmed, Unavailable
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import GLOBAL, Index, ShardRange
+from rowtide.stream.api.index import IndexOperations, State
+from rowtide.stream.log.log import Entry
+from rowtide.stream.shard import index_feed
+from rowtide.stream.shard.index_feed import Followed, IndexFeeder
+from rowtide.stream.shard.owner import ShardOwner
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
 from tests.stream.test_owned_transactions import running

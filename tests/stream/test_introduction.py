@@ -10,18 +10,18 @@ from typing import Any, cast
 
 import pytest
 
-from rowtide.core.authentication import Identity
-from rowtide.core.errors import Rejected, Unavailable
-from rowtide.core.limits import Limits
-from rowtide.stream.catalog.owner import SNAPSHOT_EVERY, CatalogOwner
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import Rejected, Unavailable
+from rowtide.core.values.limits import Limits
+from rowtide.stream.api.admin import AdminOperations
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.cluster.catalog_owner import SNAPSHOT_EVERY, CatalogOwner
+from rowtide.stream.cluster.peers import Answers, Peers
+from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.measures.clock import Clock
-from rowtide.stream.operations.admin import AdminOperations
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.peers.peers import Answers, Peers
-from rowtide.stream.peers.placement import Placement
 from rowtide.stream.routing import introduction
 from rowtide.stream.routing.introduction import Credentials, Introduction
-from rowtide.stream.workers.cluster_operations import ClusterOperations
+from rowtide.stream.worker.cluster_operations import ClusterOperations
 from tests.contract.memory_log import MemoryLog
 
 FIRST = Credentials("key-of-first", "secret", "demo")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from rowtide.core.errors import Unavailable
-from rowtide.stream.kafka.brokers import Brokers
-from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.kafka.connection import Address
-from rowtide.stream.kafka.log import KafkaLog
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.log.kafka.brokers import Brokers
+from rowtide.stream.log.kafka.config import KafkaConfig
+from rowtide.stream.log.kafka.connection import Address
+from rowtide.stream.log.kafka.log import KafkaLog
 
 
 class Silent(Brokers):

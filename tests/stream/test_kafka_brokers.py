@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rowtide.stream.kafka.brokers import UNKNOWN_TOPIC, Brokers
-from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.kafka.connection import Address, NotConnected
-from rowtide.stream.kafka.errors import BrokerError
-from rowtide.stream.kafka.metadata import Metadata, PartitionFound, TopicFound
+from rowtide.stream.log.kafka.brokers import UNKNOWN_TOPIC, Brokers
+from rowtide.stream.log.kafka.config import KafkaConfig
+from rowtide.stream.log.kafka.connection import Address, NotConnected
+from rowtide.stream.log.kafka.errors import BrokerError
+from rowtide.stream.log.kafka.metadata import Metadata, PartitionFound, TopicFound
 
 LOG = ("log", 0)
 HOSTS = {1: ("one", 9092), 2: ("two", 9092), 3: ("three", 9092)}
@@ -180,7 +180,7 @@ async def test_the_only_broker_is_believed_also_where_it_lost_its_disk() -> None
 
 
 async def test_one_of_several_brokers_is_asked_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowtide.stream.kafka.brokers.WATCH_S", 0.0)
+    monkeypatch.setattr("rowtide.stream.log.kafka.brokers.WATCH_S", 0.0)
     brokers = Told()
     await looked(brokers, 1)
     brokers.says |= {THREE: (3, 7)}

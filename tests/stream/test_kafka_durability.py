@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from rowtide.stream.kafka.brokers import UNKNOWN_TOPIC, Brokers
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig, topic_settings
-from rowtide.stream.kafka.errors import NotDurable
-from rowtide.stream.kafka.metadata import PartitionFound, TopicFound
-from rowtide.stream.logs.topics import TopicSpec
+from rowtide.stream.log.kafka.brokers import UNKNOWN_TOPIC, Brokers
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig, topic_settings
+from rowtide.stream.log.kafka.errors import NotDurable
+from rowtide.stream.log.kafka.metadata import PartitionFound, TopicFound
+from rowtide.stream.log.topics import TopicSpec
 
 CONFIG = KafkaConfig("one:9092", durability="replicated", replication_factor=3, min_insync=2)
 LEASES = TopicSpec("leases")

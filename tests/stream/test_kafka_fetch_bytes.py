@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from aiokafka.protocol import fetch
 
-from rowtide.stream.kafka import fetch_bytes
-from rowtide.stream.kafka.fetch_bytes import Told, Wanted
+from rowtide.stream.log.kafka import fetch_bytes
+from rowtide.stream.log.kafka.fetch_bytes import Told, Wanted
 
 CLIENT = "rowtide"
 VERSION = fetch_bytes.VERSIONS[1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from aiokafka.protocol import metadata, types
 
-from rowtide.stream.kafka import metadata as kafka_metadata
-from rowtide.stream.kafka import offsets as kafka_offsets
-from rowtide.stream.kafka.metadata import Metadata, PartitionFound, TopicFound
+from rowtide.stream.log.kafka import metadata as kafka_metadata
+from rowtide.stream.log.kafka import offsets as kafka_offsets
+from rowtide.stream.log.kafka.metadata import Metadata, PartitionFound, TopicFound
 
 CLIENT = b"rowtide"
 TEXT, INT16, INT32, INT64 = types.String("utf-8"), types.Int16, types.Int32, types.Int64

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from aiokafka.protocol import produce
 
-from rowtide.stream.kafka import produce as kafka_produce
-from rowtide.stream.kafka.produce import Appended
+from rowtide.stream.log.kafka import produce as kafka_produce
+from rowtide.stream.log.kafka.produce import Appended
 
 CLIENT = "rowtide"
 BATCHES = {("a", 0): b"first", ("b-\u00fc", 7): b"", ("a", 3): b"third" * 99}

@@ -6,9 +6,10 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from rowtide.core import key, record, variant
-from rowtide.core.schema import ShardRange
-from rowtide.core.source_batch import SourceBatch
+from rowtide.core.records import record
+from rowtide.core.shard.source_batch import SourceBatch
+from rowtide.core.values import key, variant
+from rowtide.core.values.schema import ShardRange
 from tests.core.shard_model import change, table
 from tests.stream.test_owned_transactions import P, Q, running
 

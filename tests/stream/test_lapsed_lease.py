@@ -14,19 +14,19 @@ from typing import cast
 
 import pytest
 
-from rowtide.core.authentication import Identity
-from rowtide.core.errors import Elsewhere, OutcomeUnknown, StoreError, Unavailable
-from rowtide.core.limits import Limits
-from rowtide.core.mutation import Outcome
-from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState
-from rowtide.stream.logs.cluster import LogCluster
-from rowtide.stream.shards.lapsed_lease import TRIES_MAX, LeaseLapsed, trying_again
-from rowtide.stream.shards.owner import ShardOwner, ShardSettings
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.shards.waiting import Reply
-from rowtide.stream.slots.held_leases import LAPSE_S
-from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.rows.mutation import Outcome
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values.errors import Elsewhere, OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.values.limits import Limits
+from rowtide.stream.log.cluster import LogCluster
+from rowtide.stream.shard.lapsed_lease import TRIES_MAX, LeaseLapsed, trying_again
+from rowtide.stream.shard.owner import ShardOwner, ShardSettings
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.shard.waiting import Reply
+from rowtide.stream.slot.lease.held_leases import LAPSE_S
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US, change, table
 from tests.simulation.virtual_time import in_virtual_time

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
-from rowtide.core.errors import OutcomeUnknown, StoreError
-from rowtide.core.lease import RENEW, decode_lease
-from rowtide.stream.logs.cluster import Appends, LogCluster, Reads
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.core.cluster.lease import RENEW, decode_lease
+from rowtide.core.values.errors import OutcomeUnknown, StoreError
+from rowtide.stream.log.cluster import Appends, LogCluster, Reads
+from rowtide.stream.log.log import Entry
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings
 from tests.contract.memory_log import MemoryLog, Pairs
 from tests.simulation.virtual_time import in_virtual_time
 

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from rowtide.core.errors import Unavailable
-from rowtide.core.lease import CLAIM, RENEW
-from rowtide.stream.logs.cluster import Appends, LogCluster
-from rowtide.stream.logs.log import Log
-from rowtide.stream.slots.held_leases import UNREAD, Watched
-from rowtide.stream.slots.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.core.cluster.lease import CLAIM, RENEW
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.log.cluster import Appends, LogCluster
+from rowtide.stream.log.log import Log
+from rowtide.stream.slot.lease.held_leases import UNREAD, Watched
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.simulation.virtual_time import in_virtual_time
 

@@ -13,13 +13,13 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core.mark import encode_mark, mark_key
-from rowtide.core.schema import ShardRange
-from rowtide.core.shard_state import ShardState
-from rowtide.stream.logs.changelog import ChangelogEntry, ChangelogReader
-from rowtide.stream.shards.row_store import RowStore, StoreFailed, destroy
-from rowtide.stream.slots.changelog_recovery import recover_rows
-from rowtide.stream.slots.local_rows import known_shards, local_rows, remove_old, unseen
+from rowtide.core.shard.mark import encode_mark, mark_key
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values.schema import ShardRange
+from rowtide.stream.log.changelog import ChangelogEntry, ChangelogReader
+from rowtide.stream.shard.row_store import RowStore, StoreFailed, destroy
+from rowtide.stream.slot.changelog.recovery import recover_rows
+from rowtide.stream.slot.local_rows import known_shards, local_rows, remove_old, unseen
 from tests.core.shard_model import table
 
 KEPT_S = 12 * 3600.0
@@ -81,7 +81,7 @@ age s       kept   why
 @pytest.mark.parametrize("line", AGES.strip().splitlines()[1:])
 def test_rows_are_as_old_as_the_time_noted_in_them(tmp_path: Path, line: str) -> None:
     age, expected, _ = line.split(maxsplit=2)
-    with patch("rowtide.stream.slots.local_rows.time.time", lambda: 1_700_000_000.0):
+    with patch("rowtide.stream.slot.local_rows.time.time", lambda: 1_700_000_000.0):
         filled(tmp_path / "rows", read_s=1_700_000_000.0 - float(age))
         assert kept(tmp_path / "rows") == (expected == "yes")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.stream.slots.long_ago import LongAgo
+from rowtide.stream.slot.upkeep.long_ago import LongAgo
 
 KEPT_S = 60
 HOUR_S = 3600

@@ -9,18 +9,18 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core import variant
-from rowtide.core.errors import OutcomeUnknown, StoreError
-from rowtide.core.group import AtomicBatch
-from rowtide.core.limits import Limits
-from rowtide.core.record import SINGLE, Envelope, encode_body, encode_record
-from rowtide.core.schema import Table
-from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState, options_body
-from rowtide.core.transaction_id import TransactionId
-from rowtide.stream.shards.owner import ShardOwner, ShardSettings
-from rowtide.stream.shards.row_store import RowStore, StoreFailed
-from rowtide.stream.shards.waiting import Reply, Tell
+from rowtide.core.records.record import SINGLE, Envelope, encode_body, encode_record
+from rowtide.core.shard.group import AtomicBatch
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState, options_body
+from rowtide.core.shard.transaction_id import TransactionId
+from rowtide.core.values import variant
+from rowtide.core.values.errors import OutcomeUnknown, StoreError
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import Table
+from rowtide.stream.shard.owner import ShardOwner, ShardSettings
+from rowtide.stream.shard.row_store import RowStore, StoreFailed
+from rowtide.stream.shard.waiting import Reply, Tell
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US, change, shown_rows, table
 

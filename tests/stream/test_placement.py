@@ -9,13 +9,13 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core.authentication import Identity
-from rowtide.core.errors import LogTrimmed, OutcomeUnknown, Unavailable
-from rowtide.stream.catalog.owner import CatalogOwner
-from rowtide.stream.peers import placement as placing
-from rowtide.stream.peers.hop import HopClient
-from rowtide.stream.peers.peers import Peers
-from rowtide.stream.peers.placement import SETTLE, Placement
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, Unavailable
+from rowtide.stream.cluster import placement as placing
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
+from rowtide.stream.cluster.hop import HopClient
+from rowtide.stream.cluster.peers import Peers
+from rowtide.stream.cluster.placement import SETTLE, Placement
 from tests.contract.memory_log import MemoryLog
 
 DEAD, HEIR = "dead:1", "heir:1"

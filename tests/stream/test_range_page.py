@@ -5,17 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from rowtide.core import fold
-from rowtide.core.chunk import table_prefix
-from rowtide.core.limits import Limits
-from rowtide.core.plainbuffer import HEADER, decode_row
-from rowtide.core.read import Selection, StoredRow, read_range
-from rowtide.core.schema import TableOptions
-from rowtide.core.variant import decode
-from rowtide.core.version import Window
-from rowtide.stream.operations import range_page
-from rowtide.stream.operations.range_page import PageMaker, Scan, Source
-from rowtide.stream.operations.range_scan import RangePage
+from rowtide.core.protocol.plainbuffer import HEADER, decode_row
+from rowtide.core.rows import fold
+from rowtide.core.rows.chunk import table_prefix
+from rowtide.core.rows.read import Selection, StoredRow, read_range
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import TableOptions
+from rowtide.core.values.variant import decode
+from rowtide.core.values.version import Window
+from rowtide.stream.api import range_page
+from rowtide.stream.api.range_page import PageMaker, Scan, Source
+from rowtide.stream.api.range_scan import RangePage
 from tests.core.chunk_dictionary import TABLE_ID, ChunkDictionary, address, put
 
 ROWS = 40

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.core import plainbuffer, variant
-from rowtide.core.errors import Unavailable
-from rowtide.core.plainbuffer import HEADER
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.operations.row import RowOperations
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import HEADER
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.api.row import RowOperations
 from tests.stream.test_source_writes import ANN, Worker, running
 
 Asked = Callable[[Worker, frozenset[str]], bytes | Awaitable[bytes]]

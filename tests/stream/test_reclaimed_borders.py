@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rowtide.core import key, variant
-from rowtide.core.chunk import row_end, row_key, table_prefix
-from rowtide.core.fold import RowAddress, put_row
-from rowtide.core.limits import Limits
-from rowtide.core.plainbuffer import key_piece
-from rowtide.core.record import Reclaim
-from rowtide.core.schema import ShardRange
-from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.slots.reclaimer import chunk_ranges
+from rowtide.core.protocol.plainbuffer import key_piece
+from rowtide.core.records.record import Reclaim
+from rowtide.core.rows.chunk import row_end, row_key, table_prefix
+from rowtide.core.rows.fold import RowAddress, put_row
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values import key, variant
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import ShardRange
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.upkeep.reclaimer import chunk_ranges
 from tests.core.shard_model import address, table
 from tests.stream.test_changelog_flush import columns
 from tests.stream.test_owned_transactions import running

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.core import key, plainbuffer, variant
-from rowtide.core.cell import Cell
-from rowtide.core.chunk import row_end, row_key
-from rowtide.core.fold import stored_cells
-from rowtide.core.mutation import IGNORE, UPDATE, Change
-from rowtide.core.record import Reclaim
-from rowtide.core.shard_state import options_body
-from rowtide.stream.slots.reclaimer import Reclaimer, ReclaimSettings
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.records.record import Reclaim
+from rowtide.core.rows.chunk import row_end, row_key
+from rowtide.core.rows.fold import stored_cells
+from rowtide.core.rows.mutation import IGNORE, UPDATE, Change
+from rowtide.core.shard.shard_state import options_body
+from rowtide.core.values import key, variant
+from rowtide.core.values.cell import Cell
+from rowtide.stream.slot.upkeep.reclaimer import Reclaimer, ReclaimSettings
 from tests.core.chunk_dictionary import put
 from tests.core.shard_model import NOW_US, address, table
 from tests.stream.test_owned_transactions import Owned, P, Q, name, running

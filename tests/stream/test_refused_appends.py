@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.core.errors import Rejected, Unavailable
-from rowtide.core.shard_state import options_body
+from rowtide.core.shard.shard_state import options_body
+from rowtide.core.values.errors import Rejected, Unavailable
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.stream.test_owned_transactions import Owned, running
 

@@ -9,20 +9,20 @@ from typing import cast
 
 import pytest
 
-from rowtide.core.authentication import Identity
-from rowtide.core.catalog import TABLE, Document, table_content, table_id
-from rowtide.core.limits import Limits
-from rowtide.core.schema import ShardRange
-from rowtide.core.transaction_id import TransactionId
-from rowtide.stream.catalog.owner import CatalogOwner
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.operations.transaction import find_session
-from rowtide.stream.shards.index_links import IndexLinks
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.slots.long_ago import LongAgo
-from rowtide.stream.slots.reshape_links import ReshapeLinks
-from rowtide.stream.slots.slot import Slot
-from rowtide.stream.slots.trim import SlotTrim
+from rowtide.core.cluster.catalog import TABLE, Document, table_content, table_id
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.shard.transaction_id import TransactionId
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import ShardRange
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.transaction import find_session
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
+from rowtide.stream.shard.index_links import IndexLinks
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.slot.reshape.reshape_links import ReshapeLinks
+from rowtide.stream.slot.slot import Slot
+from rowtide.stream.slot.upkeep.long_ago import LongAgo
+from rowtide.stream.slot.upkeep.trim import SlotTrim
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
 from tests.stream.test_owned_transactions import running

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from google.protobuf.message import Message
 
-from rowtide.core.errors import Rejected
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.operations.request_text import PARTS_MAX, require_text
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.errors import Rejected
+from rowtide.stream.api.request_text import PARTS_MAX, require_text
 
 MANY = {
     "strings": pb.GetRowRequest(columns_to_get=["c"] * (PARTS_MAX + 1)),

@@ -9,13 +9,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from rowtide.core import key
-from rowtide.core.catalog import TABLE, Document, reshape_document, table_content, table_id
-from rowtide.core.errors import StoreError, no_table
-from rowtide.core.schema import ShardRange
-from rowtide.stream.catalog.owner import CatalogOwner
-from rowtide.stream.operations.reshape import ReshapeOperations
-from rowtide.stream.peers.hop import NOBODY
+from rowtide.core.cluster.catalog import TABLE, Document, reshape_document, table_content, table_id
+from rowtide.core.values import key
+from rowtide.core.values.errors import StoreError, no_table
+from rowtide.core.values.schema import ShardRange
+from rowtide.stream.api.reshape import ReshapeOperations
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
+from rowtide.stream.cluster.hop import NOBODY
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import table
 

@@ -10,12 +10,12 @@ from typing import ClassVar, cast
 
 import pytest
 
-from rowtide.core.errors import Unavailable
-from rowtide.stream.slots.openings import Openings
-from rowtide.stream.slots.slot import Slot
-from rowtide.stream.slots.standby import Standby
-from rowtide.stream.workers import roster as roster_module
-from rowtide.stream.workers.roster import Roster
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.cluster import roster as roster_module
+from rowtide.stream.cluster.roster import Roster
+from rowtide.stream.slot.opening.openings import Openings
+from rowtide.stream.slot.slot import Slot
+from rowtide.stream.slot.standby.standby import Standby
 
 
 class Counted:

@@ -8,18 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from rowtide.core.authentication import Identity
-from rowtide.core.catalog import (
+from rowtide.core.cluster.catalog import (
     TABLE,
     Document,
     revoked_document,
     table_content,
     table_id,
 )
-from rowtide.core.errors import Elsewhere, LogTrimmed, Rejected, no_table
-from rowtide.core.limits import Limits
-from rowtide.core.position import Position, encode_position
-from rowtide.core.schema import (
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records.position import Position, encode_position
+from rowtide.core.shard.transaction_id import session_missing
+from rowtide.core.values.errors import Elsewhere, LogTrimmed, Rejected, no_table
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import (
     LOCAL,
     Index,
     KeyColumn,
@@ -28,16 +30,14 @@ from rowtide.core.schema import (
     Table,
     TableOptions,
 )
-from rowtide.core.transaction_id import session_missing
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.catalog.owner import CatalogOwner
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.stream import StreamOperations
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
+from rowtide.stream.cluster.hop import HopClient
 from rowtide.stream.http.edge import Handler
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.operations.stream import StreamOperations
-from rowtide.stream.peers.hop import HopClient
 from rowtide.stream.routing.fan_out import HERE, PART_OF_RANGE, FanOut, part_handler
 from rowtide.stream.routing.routing import Awaited, Divided, Router
-from rowtide.stream.shards.lapsed_lease import LeaseLapsed
+from rowtide.stream.shard.lapsed_lease import LeaseLapsed
 from tests.contract.memory_log import MemoryLog
 
 ANN = Identity("key-of-ann", "shop", b"")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.plainbuffer import HEADER
-from rowtide.core.record_wire import StreamRow
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.operations.row_answers import (
+from rowtide.core.protocol.plainbuffer import HEADER
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records.record_wire import StreamRow
+from rowtide.stream.api.row_answers import (
     range_answer,
     row_answer,
     stream_answer,

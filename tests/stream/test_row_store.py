@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.core.errors import Unavailable
-from rowtide.stream.shards.row_store import RowStore, StoreDamaged
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.shard.row_store import RowStore, StoreDamaged
 
 
 def test_a_snapshot_keeps_to_its_moment_and_knows_what_is_absent(tmp_path: Path) -> None:

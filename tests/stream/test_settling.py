@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from rowtide.core.reshape import Sealed
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.slots.opening_shards import OpeningShards
-from rowtide.stream.slots.settling import ShardSettling
+from rowtide.core.shard.reshape import Sealed
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.slot.opening.opening_shards import OpeningShards
+from rowtide.stream.slot.opening.settling import ShardSettling
 from tests.stream.test_owned_transactions import running
 
 

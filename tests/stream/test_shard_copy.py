@@ -9,13 +9,13 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core import record
-from rowtide.core.errors import Unavailable
-from rowtide.core.mutation import PUT
-from rowtide.core.schema import ShardRange
+from rowtide.core.records import record
+from rowtide.core.rows.mutation import PUT
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.schema import ShardRange
 from rowtide.stream.measures.counts import Counts
-from rowtide.stream.shards import copy as module
-from rowtide.stream.shards.copy import CopyLost, ShardCopy, is_complete, row_ranges
+from rowtide.stream.shard import copy as module
+from rowtide.stream.shard.copy import CopyLost, ShardCopy, is_complete, row_ranges
 from tests.contract.memory_log import Fault, MemoryLog, Pairs
 from tests.core.shard_model import NOW_US, table
 from tests.stream.test_changelog_flush import columns, opened

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from rowtide.core.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable, no_table
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.logs.topics import TopicNames
-from rowtide.stream.shards.logs import ShardLogs
+from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable, no_table
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.topics import TopicNames
+from rowtide.stream.shard.logs import ShardLogs
 
 TOPICS = TopicNames("p", "changelog")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rowtide.core import record
-from rowtide.core.index import build_key, feed_key
-from rowtide.core.mutation import PUT
-from rowtide.core.source_position import positions_of
-from rowtide.core.transaction_id import TransactionId, commit_key
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.slots.shard_repair import Loss, hold_rows
+from rowtide.core.records import record
+from rowtide.core.rows.mutation import PUT
+from rowtide.core.shard.index import build_key, feed_key
+from rowtide.core.shard.source_position import positions_of
+from rowtide.core.shard.transaction_id import TransactionId, commit_key
+from rowtide.stream.log.log import Entry
+from rowtide.stream.slot.opening.shard_repair import Loss, hold_rows
 from tests.core.shard_model import table
 from tests.stream.test_changelog_flush import Shop, columns, opened
 

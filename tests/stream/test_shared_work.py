@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from rowtide.core.errors import Unavailable
-from rowtide.stream.logs.shared_work import SharedWork
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.log.shared_work import SharedWork
 
 
 class Work:

@@ -10,13 +10,13 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core.errors import OutcomeUnknown, Unavailable
-from rowtide.stream.logs.changelog import Changes
+from rowtide.core.values.errors import OutcomeUnknown, Unavailable
+from rowtide.stream.log.changelog import Changes
 from rowtide.stream.measures.counts import Counts
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.slots.changelog import TOUCH_S, SlotChangelog
-from rowtide.stream.slots.flush_scope import FlushScope
-from rowtide.stream.slots.local_rows import local_rows
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.changelog.changelog import TOUCH_S, SlotChangelog
+from rowtide.stream.slot.changelog.flush_scope import FlushScope
+from rowtide.stream.slot.local_rows import local_rows
 
 KEPT_S = 12 * 3600.0
 BEGAN_S = 1_700_000_000.0

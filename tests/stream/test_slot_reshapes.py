@@ -11,19 +11,19 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.core.errors import Unavailable
-from rowtide.core.record import CorruptRecord
-from rowtide.core.reshape import Reshape, Sealed
-from rowtide.core.schema import ShardRange, Table
+from rowtide.core.records.record import CorruptRecord
+from rowtide.core.shard.reshape import Reshape, Sealed
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.measures.counts import Counts
-from rowtide.stream.shards.copy import ShardCopy
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.slots import reshapes as slot_reshapes
-from rowtide.stream.slots.closed_shards import ClosedShards
-from rowtide.stream.slots.reshape_links import ReshapeLinks
-from rowtide.stream.slots.reshapes import SlotReshapes
-from rowtide.stream.slots.shard_opening import ShardOpener
+from rowtide.stream.shard.copy import ShardCopy
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.opening.shard_opening import ShardOpener
+from rowtide.stream.slot.reshape import reshapes as slot_reshapes
+from rowtide.stream.slot.reshape.closed_shards import ClosedShards
+from rowtide.stream.slot.reshape.reshape_links import ReshapeLinks
+from rowtide.stream.slot.reshape.reshapes import SlotReshapes
 from tests.core.shard_model import table
 
 ROWS = cast(RowStore, None)

@@ -11,25 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.core import plainbuffer, record, variant
-from rowtide.core.authentication import Identity
-from rowtide.core.catalog import TABLE, Document, table_content, table_id
-from rowtide.core.errors import Rejected
-from rowtide.core.limits import Limits
-from rowtide.core.plainbuffer import HEADER, increment_cell, put_cell
-from rowtide.core.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
-from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState
-from rowtide.core.source_position import positions_of
-from rowtide.core.transaction_id import TransactionId
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.catalog.owner import CatalogOwner
-from rowtide.stream.operations.bulk import BulkOperations
-from rowtide.stream.operations.directory import Directory
+from rowtide.core.cluster.catalog import TABLE, Document, table_content, table_id
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.plainbuffer import HEADER, increment_cell, put_cell
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records import record
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.shard.source_position import positions_of
+from rowtide.core.shard.transaction_id import TransactionId
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
+from rowtide.stream.api.bulk import BulkOperations
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.routing.fan_out import FanOut
-from rowtide.stream.shards.owner import ShardOwner, ShardSettings
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.shards.waiting import Reply
+from rowtide.stream.shard.owner import ShardOwner, ShardSettings
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.shard.waiting import Reply
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US
 

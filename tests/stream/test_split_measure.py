@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from rowtide.core import key, plainbuffer, variant
-from rowtide.core.chunk import row_key, table_prefix
-from rowtide.core.fold import RowAddress, Writes, delete_row, put_row
-from rowtide.core.schema import ShardRange
-from rowtide.core.split_points import Piece
-from rowtide.stream.operations.split_point import Measure, SplitPointOperations, files_within
-from rowtide.stream.shards.row_store import RowStore
+from rowtide.core.cluster.split_points import Piece
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.rows.chunk import row_key, table_prefix
+from rowtide.core.rows.fold import RowAddress, Writes, delete_row, put_row
+from rowtide.core.values import key, variant
+from rowtide.core.values.schema import ShardRange
+from rowtide.stream.api.split_point import Measure, SplitPointOperations, files_within
+from rowtide.stream.shard.row_store import RowStore
 from tests.core.shard_model import table
 
 TABLE = 7

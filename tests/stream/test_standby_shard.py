@@ -13,21 +13,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rowtide.core import record
-from rowtide.core.cell import Cell
-from rowtide.core.errors import Unavailable
-from rowtide.core.group import AtomicBatch
-from rowtide.core.limits import Limits
-from rowtide.core.mark import mark_key
-from rowtide.core.mutation import DELETE, PUT, UPDATE
-from rowtide.core.schema import LOCAL, Index, ShardRange, Table
-from rowtide.core.shard_state import options_body
-from rowtide.stream.kafka.brokers import Brokers
-from rowtide.stream.kafka.tails import LogTails
-from rowtide.stream.logs.log import Entry
-from rowtide.stream.shards.row_store import RowStore
-from rowtide.stream.shards.waiting import Reply
-from rowtide.stream.slots.standby_shard import StandbyShard, Unflushed
+from rowtide.core.records import record
+from rowtide.core.rows.mutation import DELETE, PUT, UPDATE
+from rowtide.core.shard.group import AtomicBatch
+from rowtide.core.shard.mark import mark_key
+from rowtide.core.shard.shard_state import options_body
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import LOCAL, Index, ShardRange, Table
+from rowtide.stream.log.kafka.brokers import Brokers
+from rowtide.stream.log.kafka.tails import LogTails
+from rowtide.stream.log.log import Entry
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.shard.waiting import Reply
+from rowtide.stream.slot.standby.standby_shard import StandbyShard, Unflushed
 from tests.core.chunk_dictionary import put
 from tests.core.shard_model import change, shown_rows, table
 from tests.stream.test_changelog_flush import Shop, canonical, columns, opened

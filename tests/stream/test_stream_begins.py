@@ -11,19 +11,19 @@ from typing import cast
 
 import pytest
 
-from rowtide.core.authentication import Identity
-from rowtide.core.catalog import TABLE, Document, table_content, table_id
-from rowtide.core.errors import LogTrimmed, Unavailable
-from rowtide.core.limits import Limits
-from rowtide.core.reshape import Sealed
-from rowtide.core.schema import ShardRange, StreamSettings, Table
-from rowtide.core.shard_state import options_body
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.catalog.owner import CatalogOwner
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.operations.stream import StreamOperations
-from rowtide.stream.shards.owner import ShardOwner
-from rowtide.stream.slots.slot import Slot
+from rowtide.core.cluster.catalog import TABLE, Document, table_content, table_id
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.shard.reshape import Sealed
+from rowtide.core.shard.shard_state import options_body
+from rowtide.core.values.errors import LogTrimmed, Unavailable
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import ShardRange, StreamSettings, Table
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.stream import StreamOperations
+from rowtide.stream.cluster.catalog_owner import CatalogOwner
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.slot.slot import Slot
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
 from tests.stream.test_owned_transactions import Owned, running

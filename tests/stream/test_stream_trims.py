@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rowtide.core.schema import StreamSettings
-from rowtide.core.shard_state import options_body
-from rowtide.stream.shards.recent_entries import RecentEntries
-from rowtide.stream.shards.stream_reader import find_stamp, horizon
+from rowtide.core.shard.shard_state import options_body
+from rowtide.core.values.schema import StreamSettings
+from rowtide.stream.shard.recent_entries import RecentEntries
+from rowtide.stream.shard.stream_reader import find_stamp, horizon
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
 from tests.stream.test_owned_transactions import Owned, running

@@ -7,22 +7,22 @@ from typing import cast
 
 import pytest
 
-from rowtide.core.authentication import Identity
-from rowtide.core.catalog import INSTANCE, Document, Instance
-from rowtide.core.errors import OutcomeUnknown, Rejected, Unavailable
-from rowtide.core.limits import Limits
-from rowtide.core.schema import ShardRange
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.catalog.owner import CatalogOwner, Decide
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.logs.topics import TopicNames, TopicSpec
-from rowtide.stream.operations.admin import instance_document
-from rowtide.stream.operations.directory import Directory
-from rowtide.stream.operations.index import IndexOperations
-from rowtide.stream.operations.table import TableOperations
-from rowtide.stream.operations.table_throttle import TableThrottle
-from rowtide.stream.peers.placement import Placement
-from rowtide.stream.shards.logs import ShardLogs
+from rowtide.core.cluster.catalog import INSTANCE, Document, Instance
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import ShardRange
+from rowtide.stream.api.admin import instance_document
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.index import IndexOperations
+from rowtide.stream.api.table import TableOperations
+from rowtide.stream.api.table_throttle import TableThrottle
+from rowtide.stream.cluster.catalog_owner import CatalogOwner, Decide
+from rowtide.stream.cluster.placement import Placement
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.topics import TopicNames, TopicSpec
+from rowtide.stream.shard.logs import ShardLogs
 from tests.contract.memory_log import MemoryLog
 
 ANN = Identity("key-of-ann", "shop", b"")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rowtide.stream.workers.takeover import order
+from rowtide.stream.cluster.takeover import order
 
 
 def test_everybody_who_knows_the_same_makes_the_same_order() -> None:

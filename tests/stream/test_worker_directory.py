@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 import pytest
 
-from rowtide.stream.workers import worker_directory
-from rowtide.stream.workers.worker_directory import DirectoryBusy, OtherCluster, WorkerDirectory
+from rowtide.stream.cluster import worker_directory
+from rowtide.stream.cluster.worker_directory import DirectoryBusy, OtherCluster, WorkerDirectory
 
 STARTS = 100
 

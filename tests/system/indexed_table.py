@@ -14,11 +14,11 @@ from typing import Any
 
 from rowtide.cli.client import Client, NoAnswer, ServerError
 from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put, Special
-from rowtide.core.index import PROGRESS, progress_of
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.kafka.changelog import KafkaChangelogReader
-from rowtide.stream.kafka.cluster import Cluster, KafkaConfig
-from rowtide.stream.shards.row_store import RowStore
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.shard.index import PROGRESS, progress_of
+from rowtide.stream.log.kafka.changelog import KafkaChangelogReader
+from rowtide.stream.log.kafka.cluster import Cluster, KafkaConfig
+from rowtide.stream.shard.row_store import RowStore
 from tests.api.calls import ask, batch_write, delete, put, update
 from tests.system.server import Server
 from tests.system.writing import Writing

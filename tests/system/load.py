@@ -16,8 +16,8 @@ from enum import Enum
 
 from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError, Write
 from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.system.server import Server
 from tests.system.writing import Writing
 

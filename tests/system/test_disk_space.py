@@ -13,7 +13,7 @@ import pytest
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.wire_row import Put
-from rowtide.stream.shards.row_store import RowStore, StoreFailed
+from rowtide.stream.shard.row_store import RowStore, StoreFailed
 from tests.system.conftest import MakeServer
 from tests.system.history import check_all
 from tests.system.load import TABLE, Load, create_table, key_of

@@ -17,11 +17,11 @@ import pytest
 
 from rowtide.cli.client import ServerError
 from rowtide.cli.wire_row import Key, encoded
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.operations.unbuilt import UnbuiltOperations
-from rowtide.stream.workers.worker_operations import WorkerOperations
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.stream.api.unbuilt import UnbuiltOperations
+from rowtide.stream.worker.worker_operations import WorkerOperations
 from tests.api.calls import (
     INF_MAX,
     INF_MIN,

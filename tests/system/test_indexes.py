@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rowtide.cli.client import NoAnswer, ServerError
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import ask
 from tests.system.conftest import MakeServer
 from tests.system.indexed_table import (

@@ -20,13 +20,13 @@ import pytest
 
 from rowtide.cli.client import Client, StreamRecord, Write
 from rowtide.cli.wire_row import Put, Special
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.logs.topics import TopicNames
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
+from rowtide.stream.log.topics import TopicNames
 from tests.system import indexed_table
 from tests.system.conftest import MakeServer
 from tests.system.history import check_all

@@ -12,7 +12,7 @@ import pytest
 
 from rowtide.cli.client import Client, StreamRecord
 from rowtide.cli.wire_row import Put, encoded
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import OK, ask, put, puts, refusal, shown, stored
 from tests.system.conftest import MakeServer
 from tests.system.server import Server, wait_until

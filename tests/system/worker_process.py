@@ -18,21 +18,21 @@ from pathlib import Path
 
 import uvloop
 
-from rowtide.core.limits import Limits
+from rowtide.core.values.limits import Limits
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.supervision import BrokerEvent, supervise
-from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.cluster.backing import Backing
+from rowtide.stream.cluster.worker_directory import WorkerDirectory
+from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.measures.clock import Clock, StillClock
 from rowtide.stream.routing.introduction import Credentials
-from rowtide.stream.slots.lease_keeper import LeaseSettings
-from rowtide.stream.slots.settings import SlotSettings
-from rowtide.stream.workers.backing import Backing
-from rowtide.stream.workers.kafka_backing import KafkaBacking
-from rowtide.stream.workers.local_backing import LocalBacking
-from rowtide.stream.workers.worker import Worker
-from rowtide.stream.workers.worker_config import WorkerConfig
-from rowtide.stream.workers.worker_directory import WorkerDirectory
+from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
+from rowtide.stream.slot.settings import SlotSettings
+from rowtide.stream.worker.kafka_backing import KafkaBacking
+from rowtide.stream.worker.local_backing import LocalBacking
+from rowtide.stream.worker.worker import Worker
+from rowtide.stream.worker.worker_config import WorkerConfig
 
 CREDENTIALS = Credentials("system-test-key", "system-test-secret", "system")
 

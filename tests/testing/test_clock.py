@@ -10,8 +10,8 @@ import pytest
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.wire_row import Put, encoded
-from rowtide.core.schema import STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.testing.clock import Clock
 from rowtide.testing.instance import Instance
 from rowtide.testing.server import Server

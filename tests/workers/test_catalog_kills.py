@@ -19,9 +19,9 @@ from functools import partial
 import pytest
 
 from rowtide.cli.client import Access, Client, NoAnswer, ServerError
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.logs.topics import TopicNames
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
+from rowtide.stream.log.topics import TopicNames
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.support.waiting import until
 from tests.workers.conftest import UNAVAILABLE, Retrying, Workers, repeated

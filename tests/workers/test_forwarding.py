@@ -11,7 +11,7 @@ import pytest
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.wire_row import Put
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
     INF_MAX,
     INF_MIN,

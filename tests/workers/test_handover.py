@@ -29,7 +29,7 @@ SESSION_MS = 4000 * int(SERVED_S_MAX)
 OF_LONG_SESSIONS = f"""\
 from functools import partial
 from rowtide.cli.main import main
-from rowtide.stream.workers import kafka_backing
+from rowtide.stream.worker import kafka_backing
 kafka_backing.MembershipConfig = partial(
     kafka_backing.MembershipConfig, session_timeout_ms={SESSION_MS}
 )

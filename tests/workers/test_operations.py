@@ -12,8 +12,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.deploy.up import NotReady
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.changed_topics import change_topic
 from tests.support.waiting import until

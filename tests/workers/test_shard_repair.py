@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.main import main
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.logs.topics import TopicNames, TopicSpec
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
+from rowtide.stream.log.topics import TopicNames, TopicSpec
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.support.waiting import until
 from tests.workers.conftest import SLOTS, Workers, repeated

@@ -17,7 +17,7 @@ import pytest
 
 from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.core.errors import OutcomeUnknown, Unavailable
+from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from rowtide.stream.changes.endpoint import Endpoint
 from tests.api.calls import ask
 from tests.api.test_reshape import all_rows, followed, numbers_of

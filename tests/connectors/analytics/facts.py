@@ -16,12 +16,12 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from rowtide.connectors.rows import Key, SinkBatch, SinkRow, TableShape
-from rowtide.connectors.sink import HeldRow
-from rowtide.core import key as key_order
-from rowtide.core import schema, variant
-from rowtide.core.change import DELETE, PUT_ROW
-from rowtide.core.schema import KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sinks.sink import HeldRow
+from rowtide.core.records.change import DELETE, PUT_ROW
+from rowtide.core.values import key as key_order
+from rowtide.core.values import schema, variant
+from rowtide.core.values.schema import KeyColumn
+from rowtide.core.values.variant import Scalar
 
 __all__ = [
     "KEYS",

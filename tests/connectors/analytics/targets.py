@@ -12,11 +12,11 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from demo.servers.clickhouse import Clickhouse
-from rowtide.connectors.clickhouse.sink import ClickhouseSettings, ClickhouseSink
-from rowtide.connectors.duckdb.sink import DuckdbSettings, DuckdbSink
-from rowtide.connectors.lake.delta_sink import DeltaSettings, DeltaSink
-from rowtide.connectors.lake.parquet_sink import ParquetSettings, ParquetSink
-from rowtide.connectors.sink import Comparable, Sink
+from rowtide.connectors.sinks.clickhouse.sink import ClickhouseSettings, ClickhouseSink
+from rowtide.connectors.sinks.duckdb.sink import DuckdbSettings, DuckdbSink
+from rowtide.connectors.sinks.lake.delta_sink import DeltaSettings, DeltaSink
+from rowtide.connectors.sinks.lake.parquet_sink import ParquetSettings, ParquetSink
+from rowtide.connectors.sinks.sink import Comparable, Sink
 
 __all__ = ["MAKERS", "AnySink", "Target", "clickhouse_target", "duckdb_target", "query_duckdb"]
 

@@ -19,7 +19,7 @@ from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import SinkBatch
 from rowtide.connectors.verify.comparison import row_bytes
-from rowtide.core.variant import Scalar
+from rowtide.core.values.variant import Scalar
 from tests.connectors.analytics.facts import KEYS, SHAPE, STAMP_FIRST, State, batch_of, row_of
 from tests.connectors.analytics.targets import AnySink
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.connectors.sink import HeldRow
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sinks.sink import HeldRow
+from rowtide.core.values.variant import Scalar
 from tests.connectors.analytics.facts import (
     SHAPE,
     STAMP_FIRST,

@@ -10,9 +10,9 @@ import pytest
 
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.rows import Key, SinkBatch, TableShape
-from rowtide.core import schema
-from rowtide.core.schema import KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.values import schema
+from rowtide.core.values.schema import KeyColumn
+from rowtide.core.values.variant import Scalar
 from tests.connectors.analytics.facts import (
     KEYS,
     SHAPE,

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from rowtide.connectors.rows import SinkBatch
-from rowtide.core.variant import Scalar
+from rowtide.core.values.variant import Scalar
 from tests.connectors.analytics.facts import SHAPE, STAMP_FIRST, State, batch_of
 from tests.connectors.analytics.targets import MAKERS
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rowtide.connectors.clickhouse.sink import ClickhouseSettings, ClickhouseSink
-from rowtide.connectors.columnar.layout import Cells
 from rowtide.connectors.floors import Floor
 from rowtide.connectors.rows import SinkBatch, SinkRow
-from rowtide.core.errors import Unavailable
+from rowtide.connectors.sinks.clickhouse.sink import ClickhouseSettings, ClickhouseSink
+from rowtide.connectors.sinks.columnar.layout import Cells
+from rowtide.core.values.errors import Unavailable
 from tests.connectors.row_histories import put
 
 

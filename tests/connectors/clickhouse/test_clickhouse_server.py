@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from demo.servers.clickhouse import Clickhouse
-from rowtide.connectors.clickhouse.sink import ClickhouseSettings, ClickhouseSink
-from rowtide.connectors.columnar.layout import Cells
 from rowtide.connectors.rows import SinkBatch, SinkRow
-from rowtide.core.errors import Unavailable
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sinks.clickhouse.sink import ClickhouseSettings, ClickhouseSink
+from rowtide.connectors.sinks.columnar.layout import Cells
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.variant import Scalar
 from tests.connectors.analytics.facts import (
     KEYS,
     SHAPE,

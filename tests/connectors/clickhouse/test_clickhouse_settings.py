@@ -6,7 +6,7 @@ import pytest
 
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink
-from rowtide.core.errors import Unavailable
+from rowtide.core.values.errors import Unavailable
 from tests.connectors.analytics.facts import SHAPE
 
 PLACE = Surroundings("x", "/nowhere")

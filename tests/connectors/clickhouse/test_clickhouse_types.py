@@ -8,15 +8,15 @@ from collections.abc import Mapping
 import pytest
 
 from demo.servers.clickhouse import Clickhouse
-from rowtide.connectors.clickhouse.sink import ClickhouseSink
-from rowtide.connectors.clickhouse.stored_types import held_value, stored_values
-from rowtide.connectors.columnar.layout import Column
 from rowtide.connectors.declared_types import LogicalType, type_of_kind
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import SinkBatch
+from rowtide.connectors.sinks.clickhouse.sink import ClickhouseSink
+from rowtide.connectors.sinks.clickhouse.stored_types import held_value, stored_values
+from rowtide.connectors.sinks.columnar.layout import Column
 from rowtide.connectors.verify.comparison import row_bytes
-from rowtide.core.variant import Scalar
+from rowtide.core.values.variant import Scalar
 from tests.connectors.analytics.facts import KEYS, SHAPE, STAMP_FIRST, State, batch_of, row_of
 
 Columns = Mapping[str, Scalar]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.connectors.clickhouse.native_format import NativeColumn, decoded, encoded
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sinks.clickhouse.native_format import NativeColumn, decoded, encoded
+from rowtide.core.values.variant import Scalar
 
 GOLDEN = (
     "02 02"  # Two columns, two rows.

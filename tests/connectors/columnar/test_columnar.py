@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.connectors.columnar.gathering import Gathering, Pace
-from rowtide.connectors.columnar.layout import Layout, first_come
-from rowtide.connectors.columnar.presentation import EXACT_MAX, inexact, mixed_numbers, shown
-from rowtide.connectors.columnar.settling import told
 from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
-from rowtide.core import schema
-from rowtide.core.schema import KeyColumn
+from rowtide.connectors.sinks.columnar.gathering import Gathering, Pace
+from rowtide.connectors.sinks.columnar.layout import Layout, first_come
+from rowtide.connectors.sinks.columnar.presentation import EXACT_MAX, inexact, mixed_numbers, shown
+from rowtide.connectors.sinks.columnar.settling import told
+from rowtide.core.values import schema
+from rowtide.core.values.schema import KeyColumn
 
 SHAPE = TableShape("t", (KeyColumn("Id", schema.STRING),))
 BORDERS = [bytes([number]) for number in range(1, 8)]

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.connectors.duckdb.sink import RELEASE_S, DuckdbSettings, DuckdbSink
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import SinkBatch
-from rowtide.core.errors import Unavailable
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sinks.duckdb.sink import RELEASE_S, DuckdbSettings, DuckdbSink
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.variant import Scalar
 from tests.connectors.analytics.facts import KEYS, SHAPE, State, batch_of, encoded
 from tests.connectors.analytics.targets import query_duckdb
 

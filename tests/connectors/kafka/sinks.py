@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.kafka.sink import KafkaSink
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import TableShape
-from rowtide.stream.kafka.changelog import KafkaChangelogReader
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
-from rowtide.stream.kafka.fetch import Partition
+from rowtide.connectors.sinks.kafka.sink import KafkaSink
+from rowtide.stream.log.kafka.changelog import KafkaChangelogReader
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
+from rowtide.stream.log.kafka.fetch import Partition
 
 __all__ = ["Told", "kafka_sink", "opened", "records", "told"]
 

@@ -11,9 +11,9 @@ import pytest
 
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.rows import SinkBatch, SinkRow
-from rowtide.core.errors import Unavailable
-from rowtide.core.schema import INTEGER, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.schema import INTEGER, KeyColumn
+from rowtide.core.values.variant import Scalar
 from tests.connectors.kafka.registry import registry
 from tests.connectors.kafka.sinks import kafka_sink, opened, records
 from tests.connectors.row_histories import MIXED, deleted, put, shape

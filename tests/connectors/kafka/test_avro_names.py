@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.connectors.kafka.avro_form import avro_name, column_name
+from rowtide.connectors.sinks.kafka.avro_form import avro_name, column_name
 
 NAMES = st.one_of(
     st.text(min_size=1, max_size=12),

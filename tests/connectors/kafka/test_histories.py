@@ -12,12 +12,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from rowtide.connectors.kafka.sink import KafkaSink
 from rowtide.connectors.rows import SinkBatch, TableShape
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.errors import Unavailable
-from rowtide.core.schema import KeyColumn
+from rowtide.connectors.sinks.kafka.sink import KafkaSink
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.schema import KeyColumn
 from tests.connectors.kafka.sinks import opened, records
 from tests.connectors.row_histories import MIXED, Model, histories, put
 

@@ -9,13 +9,13 @@ from base64 import b64encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.connectors.kafka.columns import Columns
-from rowtide.connectors.kafka.envelope import Names, RowColumns, envelope
-from rowtide.connectors.kafka.json_form import JsonForm
 from rowtide.connectors.rows import SinkRow, TableShape
-from rowtide.core.change import DELETE, PUT_ROW, ROW, UPDATE
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sinks.kafka.columns import Columns
+from rowtide.connectors.sinks.kafka.envelope import Names, RowColumns, envelope
+from rowtide.connectors.sinks.kafka.json_form import JsonForm
+from rowtide.core.records.change import DELETE, PUT_ROW, ROW, UPDATE
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
 
 KEY = (KeyColumn('na"me', STRING), KeyColumn("n", INTEGER))
 TABLE = TableShape("t", KEY)

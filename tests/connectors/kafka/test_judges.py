@@ -21,9 +21,9 @@ from demo.servers.mariadb import HOST, QUICK, MariaDB, NotToBeHad, find_programs
 from demo.servers.server import Answered, fetched
 from rowtide.connectors.rows import SinkBatch, SinkRow
 from rowtide.connectors.verify.comparison import row_bytes
-from rowtide.core.change import ROW, UPDATE
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.records.change import ROW, UPDATE
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
 from tests.connectors.kafka.sinks import opened, records
 from tests.connectors.row_histories import Model, deleted, put, row_key, shape
 

@@ -17,19 +17,19 @@ import pytest
 
 from rowtide.connectors.declared_types import LogicalType, plain_value
 from rowtide.connectors.fields import SettingsRefused
-from rowtide.connectors.kafka.logical_schemas import (
+from rowtide.connectors.rows import SinkBatch, SinkRow
+from rowtide.connectors.sinks.kafka.logical_schemas import (
     avro_branch,
     avro_kind,
     connect_payload,
     connect_schema,
     connect_value,
 )
-from rowtide.connectors.kafka.sink import KafkaSink
-from rowtide.connectors.rows import SinkBatch, SinkRow
+from rowtide.connectors.sinks.kafka.sink import KafkaSink
 from rowtide.connectors.verify.comparison import row_bytes
-from rowtide.core.change import ROW
-from rowtide.core.schema import INTEGER, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.records.change import ROW
+from rowtide.core.values.schema import INTEGER, KeyColumn
+from rowtide.core.values.variant import Scalar
 from tests.connectors.kafka.registry import Registry, registry
 from tests.connectors.kafka.sinks import kafka_sink, opened, records
 from tests.connectors.row_histories import deleted, put, shape

@@ -13,7 +13,7 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Put
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.api.calls import key
 from tests.api.conftest import MakeTable

@@ -9,11 +9,11 @@ import math
 import pytest
 
 from rowtide.connectors.rows import SinkBatch, SinkRow
-from rowtide.core.change import DELETE, ROW, UPDATE
-from rowtide.core.schema import BINARY, INTEGER, STRING, KeyColumn
-from rowtide.core.variant import Scalar
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.core.records.change import DELETE, ROW, UPDATE
+from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
 from tests.connectors.kafka.sinks import opened, told
 from tests.connectors.row_histories import MIXED, deleted, put, row_key, shape
 

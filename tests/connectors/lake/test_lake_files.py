@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from rowtide.connectors.columnar.layout import Seen
-from rowtide.connectors.lake.delta_sink import DeltaSettings, DeltaSink
-from rowtide.connectors.lake.delta_table import DeltaRows
-from rowtide.connectors.lake.parquet_sink import ParquetSettings, ParquetSink
 from rowtide.connectors.rows import SinkBatch
+from rowtide.connectors.sinks.columnar.layout import Seen
+from rowtide.connectors.sinks.lake.delta_sink import DeltaSettings, DeltaSink
+from rowtide.connectors.sinks.lake.delta_table import DeltaRows
+from rowtide.connectors.sinks.lake.parquet_sink import ParquetSettings, ParquetSink
 from tests.connectors.analytics.facts import KEYS, SHAPE, STAMP_FIRST, State, batch_of, row_of
 from tests.connectors.analytics.targets import query_duckdb
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 from demo.servers.sql_server import HOST, SqlServer
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.mysql.sink import MysqlSink
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import TableShape
+from rowtide.connectors.sinks.mysql.sink import MysqlSink
 
 __all__ = ["mysql_sink", "opened"]
 

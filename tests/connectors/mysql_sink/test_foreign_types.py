@@ -9,13 +9,13 @@ import pytest
 
 from demo.servers.sql_server import SqlServer
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.mysql.sink import MysqlSink
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import SinkBatch
+from rowtide.connectors.sinks.mysql.sink import MysqlSink
 from rowtide.connectors.verify.comparison import row_bytes, row_checksum, unequal
-from rowtide.core.errors import Rejected
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
 from tests.connectors.mysql_sink.sinks import opened
 from tests.connectors.row_histories import put, row_key, shape
 

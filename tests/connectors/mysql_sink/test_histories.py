@@ -11,10 +11,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from demo.servers.sql_server import SqlServer
-from rowtide.connectors.mysql.sink import MysqlSink
 from rowtide.connectors.rows import SinkBatch, TableShape
-from rowtide.core.errors import Unavailable
-from rowtide.core.schema import INTEGER, KeyColumn
+from rowtide.connectors.sinks.mysql.sink import MysqlSink
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.schema import INTEGER, KeyColumn
 from tests.connectors.mysql_sink.conftest import MakeServer
 from tests.connectors.mysql_sink.sinks import mysql_sink, opened
 from tests.connectors.row_histories import Model, deleted, histories, put, shape

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from demo.servers.sql_server import SqlServer
-from rowtide.connectors.mysql.sink import MysqlSink
-from rowtide.connectors.mysql.sink_batch import BatchWriter
 from rowtide.connectors.rows import SinkBatch
-from rowtide.core.schema import INTEGER, KeyColumn
+from rowtide.connectors.sinks.mysql.batch import BatchWriter
+from rowtide.connectors.sinks.mysql.sink import MysqlSink
+from rowtide.core.values.schema import INTEGER, KeyColumn
 from tests.connectors.mysql_sink.sinks import opened
 from tests.connectors.row_histories import deleted, put, shape
 

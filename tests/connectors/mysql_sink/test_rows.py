@@ -14,10 +14,10 @@ import pytest
 from demo.servers.sql_server import SqlServer
 from rowtide.connectors.rows import SinkBatch, SinkRow
 from rowtide.connectors.verify.comparison import row_bytes
-from rowtide.core.change import ROW
-from rowtide.core.errors import Rejected
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.records.change import ROW
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
 from tests.connectors.mysql_sink.sinks import opened
 from tests.connectors.row_histories import MIXED, TRICKY, deleted, put, row_key, shape
 

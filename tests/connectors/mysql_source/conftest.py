@@ -16,7 +16,7 @@ from demo.servers.debian import NotToBeHad
 from demo.servers.mariadb import MariaDB
 from demo.servers.mysql import MySQL
 from demo.servers.sql_server import QUICK, SqlServer
-from rowtide.connectors.mysql import source_copy
+from rowtide.connectors.sources.mysql import copy as source_copy
 from tests.connectors.runtime.conftest import connector, processes, rows
 
 __all__ = ["connector", "processes", "rows"]

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from demo.servers.connect import Connect
 from demo.servers.sql_server import HOST, SqlServer
-from rowtide.core import key, variant
-from rowtide.core.variant import Scalar
+from rowtide.core.values import key, variant
+from rowtide.core.values.variant import Scalar
 from tests.connectors.kafka.sinks import Told
 
 __all__ = [

@@ -9,11 +9,11 @@ from typing import Any
 
 from demo.servers.sql_server import SqlServer
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.mysql.source import MySqlSource, make_source
-from rowtide.connectors.mysql.source_gtids import parsed_gtids
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Key
-from rowtide.connectors.source import TableReporting, TableState
+from rowtide.connectors.sources.mysql.gtids import parsed_gtids
+from rowtide.connectors.sources.mysql.source import MySqlSource, make_source
+from rowtide.connectors.sources.source import TableReporting, TableState
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.running_source import RunningSource, beside
 

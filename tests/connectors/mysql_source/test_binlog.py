@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from demo.servers.sql_server import SqlServer, numbers
-from rowtide.connectors.mysql import source_held
+from rowtide.connectors.sources.mysql import held as source_held
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain

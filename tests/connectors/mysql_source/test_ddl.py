@@ -6,7 +6,7 @@ import pytest
 
 from demo.servers.mariadb import MariaDB
 from demo.servers.sql_server import SqlServer
-from rowtide.connectors.mysql.source_ddl import meanings
+from rowtide.connectors.sources.mysql.ddl import meanings
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.following import following, plain
 

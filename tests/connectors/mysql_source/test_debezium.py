@@ -15,15 +15,15 @@ import pymysql
 import pytest
 
 from demo.servers.sql_server import SqlServer
-from rowtide.connectors.mysql.source_position import Checkpoint
 from rowtide.connectors.runtime.table_target import TableTarget
+from rowtide.connectors.sources.mysql.position import Checkpoint
 from rowtide.connectors.verify.table_rows import TableSide
-from rowtide.core import change
+from rowtide.core.records import change
 from rowtide.deploy.up import Ready
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.kafka.cluster import Cluster
-from rowtide.stream.kafka.config import KafkaConfig
+from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.config import KafkaConfig
 from tests.connectors.kafka import sinks
 from tests.connectors.mysql_source import debezium
 from tests.connectors.mysql_source.debezium import COLUMNS, KEY, Change, Shown, key_bytes, shown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.connectors.mysql import source_held
-from rowtide.connectors.mysql.source_held import Held
+from rowtide.connectors.sources.mysql import held as source_held
+from rowtide.connectors.sources.mysql.held import Held
 
 
 @pytest.mark.parametrize("in_memory", [1000, 12, 1])

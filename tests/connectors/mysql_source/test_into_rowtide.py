@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from demo.servers.sql_server import SqlServer
-from rowtide.connectors.mysql.source import MySqlSource
-from rowtide.connectors.mysql.source_gtids import parsed_gtids
-from rowtide.connectors.mysql.source_position import Checkpoint
 from rowtide.connectors.runtime.table_target import TableTarget
+from rowtide.connectors.sources.mysql.gtids import parsed_gtids
+from rowtide.connectors.sources.mysql.position import Checkpoint
+from rowtide.connectors.sources.mysql.source import MySqlSource
 from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors.mysql_source.following import source_of
 from tests.connectors.mysql_source.shop_writer import ShopWriter, make_shop

@@ -11,7 +11,7 @@ import pytest
 
 from demo.servers.sql_server import SqlServer
 from rowtide.cli.client import Client
-from rowtide.core.limits import Limits
+from rowtide.core.values.limits import Limits
 from rowtide.deploy.up import Ready, Up
 from tests.connectors.processes import ConnectorProcesses, declare, yaml_of
 from tests.connectors.runtime.conftest import Run

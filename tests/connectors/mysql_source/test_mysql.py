@@ -9,9 +9,9 @@ import pytest
 
 from demo.servers.sql_server import SqlServer, numbers
 from rowtide.connectors.fields import SettingsRefused
-from rowtide.connectors.mysql.source_gtids import IntervalGtids
-from rowtide.connectors.mysql.source_log_mysql import MySqlLog
-from rowtide.connectors.mysql.source_window import Window
+from rowtide.connectors.sources.mysql.gtids import IntervalGtids
+from rowtide.connectors.sources.mysql.log_mysql import MySqlLog
+from rowtide.connectors.sources.mysql.window import Window
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain, source_of

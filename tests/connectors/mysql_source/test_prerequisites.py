@@ -11,11 +11,11 @@ import yaml
 
 from demo.servers.sql_server import SqlServer
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.mysql.source import make_source
-from rowtide.connectors.mysql.source_grants import missing_grants
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.registry import make_source as make_registered_source
-from rowtide.core.errors import Unavailable
+from rowtide.connectors.sources.mysql.grants import missing_grants
+from rowtide.connectors.sources.mysql.source import make_source
+from rowtide.core.values.errors import Unavailable
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain, source_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.connectors.mysql import source_table_map as binlog
-from rowtide.connectors.mysql.source_row_image import Reader, reader_of
-from rowtide.connectors.mysql.source_row_layout import Row, RowImages
-from rowtide.connectors.mysql.source_table_map import BinlogColumn
+from rowtide.connectors.sources.mysql import table_map as binlog
+from rowtide.connectors.sources.mysql.row_image import Reader, reader_of
+from rowtide.connectors.sources.mysql.row_layout import Row, RowImages
+from rowtide.connectors.sources.mysql.table_map import BinlogColumn
 
 
 def text(value: bytes) -> str:

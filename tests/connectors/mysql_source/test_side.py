@@ -6,9 +6,9 @@ import pytest
 
 from demo.servers.sql_server import SqlServer, numbers
 from rowtide.connectors.fields import SettingsRefused
-from rowtide.connectors.source import Repeatable
-from rowtide.core import key, variant
-from rowtide.core.errors import Rejected
+from rowtide.connectors.sources.source import Repeatable
+from rowtide.core.values import key, variant
+from rowtide.core.values.errors import Rejected
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.following import following, plain, source_of
 

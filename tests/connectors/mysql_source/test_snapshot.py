@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from demo.servers.sql_server import SqlServer, numbers
-from rowtide.connectors import chunk_size
-from rowtide.connectors.mysql.source_copy import Copy
-from rowtide.connectors.mysql.source_gtids import Gtids
-from rowtide.connectors.mysql.source_position import Place
-from rowtide.connectors.mysql.source_schema import SourceTable
-from rowtide.connectors.mysql.source_snapshot import Chunk, Snapshots
-from rowtide.connectors.mysql.source_window import Window
 from rowtide.connectors.rows import SourceRow
-from rowtide.core.errors import OutcomeUnknown, Rejected
+from rowtide.connectors.sources import chunk_size
+from rowtide.connectors.sources.mysql.copy import Copy
+from rowtide.connectors.sources.mysql.gtids import Gtids
+from rowtide.connectors.sources.mysql.position import Place
+from rowtide.connectors.sources.mysql.schema import SourceTable
+from rowtide.connectors.sources.mysql.snapshot import Chunk, Snapshots
+from rowtide.connectors.sources.mysql.window import Window
+from rowtide.core.values.errors import OutcomeUnknown, Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain

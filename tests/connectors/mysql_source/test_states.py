@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.connectors.mysql.source_schema import SourceTable
-from rowtide.connectors.mysql.source_states import TableStates
-from rowtide.connectors.mysql.source_tables import Tables
+from rowtide.connectors.sources.mysql.schema import SourceTable
+from rowtide.connectors.sources.mysql.states import TableStates
+from rowtide.connectors.sources.mysql.tables import Tables
 from tests.connectors.memory_target import MemoryTarget
 
 TABLE = SourceTable("shop", "a", (), (), "PRIMARY", "a", ())

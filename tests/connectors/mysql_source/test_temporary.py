@@ -6,7 +6,7 @@ import pytest
 
 from demo.servers.mariadb import MariaDB
 from demo.servers.sql_server import SqlServer
-from rowtide.connectors.mysql.source_query import parsed_query
+from rowtide.connectors.sources.mysql.query import parsed_query
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.following import following, log_statements, plain
 

@@ -9,9 +9,9 @@ import pytest
 
 from demo.servers.mysql import MySQL
 from demo.servers.sql_server import SqlServer
-from rowtide.connectors.mysql import source_states
 from rowtide.connectors.rows import TableShape
-from rowtide.core.errors import Rejected
+from rowtide.connectors.sources.mysql import states as source_states
+from rowtide.core.values.errors import Rejected
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.following import following, plain
 

@@ -12,16 +12,16 @@ import pytest
 from aiohttp import web
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.opensearch.bulk import Bulk, Item
-from rowtide.connectors.opensearch.cluster import (
+from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.sinks.opensearch.bulk import Bulk, Item
+from rowtide.connectors.sinks.opensearch.cluster import (
     Cluster,
     ClusterRefused,
     ClusterSettings,
     TooLarge,
 )
-from rowtide.connectors.opensearch.sink import OpenSearchSink
-from rowtide.connectors.registry import Surroundings, make_sink
-from rowtide.core.errors import Unavailable
+from rowtide.connectors.sinks.opensearch.sink import OpenSearchSink
+from rowtide.core.values.errors import Unavailable
 
 HERE = Path(__file__).parent
 CERTIFICATE = HERE / "loopback_certificate.pem"  # For 127.0.0.1, signed by itself.

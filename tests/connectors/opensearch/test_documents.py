@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.connectors.opensearch.documents import FieldPlan, id_of, tombstone
 from rowtide.connectors.rows import SinkRow
+from rowtide.connectors.sinks.opensearch.documents import FieldPlan, id_of, tombstone
 from tests.connectors.sink_histories import VALUES, Columns, row
 
 OWN = ("_rowtide", "@rest", "id")

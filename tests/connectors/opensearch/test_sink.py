@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 
 from demo.servers.search_server import SearchServer
 from demo.servers.server import Answered
-from rowtide.connectors.opensearch.cluster import ClusterRefused, ClusterSettings
-from rowtide.connectors.opensearch.generation import IndexSettings
-from rowtide.connectors.opensearch.sink import OpenSearchSink
 from rowtide.connectors.rows import SinkBatch, SinkRow, TableShape
-from rowtide.core.errors import Rejected, Unavailable
-from rowtide.core.key_ranges import Range
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sinks.opensearch.cluster import ClusterRefused, ClusterSettings
+from rowtide.connectors.sinks.opensearch.generation import IndexSettings
+from rowtide.connectors.sinks.opensearch.sink import OpenSearchSink
+from rowtide.core.values.errors import Rejected, Unavailable
+from rowtide.core.values.key_ranges import Range
+from rowtide.core.values.variant import Scalar
 from tests.connectors.opensearch.busy_proxy import busy_proxy
 from tests.connectors.opensearch.conftest import LONG
 from tests.connectors.sink_histories import TABLE, Columns, History, histories, key_bytes, row

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from demo.servers.postgres import PostgreSQL
-from rowtide.connectors.postgres import copier
+from rowtide.connectors.sources.postgres import copier
 from tests.connectors.runtime.conftest import connector, processes, rows
 
 __all__ = ["connector", "processes", "rows"]

@@ -10,10 +10,10 @@ from typing import Any
 
 from demo.servers.postgres import HOST, PostgreSQL
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.postgres.position import parsed_lsn
-from rowtide.connectors.postgres.source import PostgresSource, make_source
 from rowtide.connectors.registry import Surroundings
-from rowtide.connectors.source import TableReporting, TableState
+from rowtide.connectors.sources.postgres.position import parsed_lsn
+from rowtide.connectors.sources.postgres.source import PostgresSource, make_source
+from rowtide.connectors.sources.source import TableReporting, TableState
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.running_source import RunningSource, beside
 

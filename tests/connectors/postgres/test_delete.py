@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from demo.servers.postgres import HOST, PostgreSQL
-from rowtide.connectors.postgres import traces
+from rowtide.connectors.sources.postgres import traces
 from rowtide.deploy.up import Ready
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.following import following, source_of

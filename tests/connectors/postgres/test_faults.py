@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from demo.servers.postgres import PostgreSQL
-from rowtide.connectors.postgres import copier
-from rowtide.connectors.postgres.chunks import Required
-from rowtide.connectors.postgres.position import parsed_lsn
-from rowtide.connectors.postgres.visibility import Visible
 from rowtide.connectors.rows import SourceRow
-from rowtide.core.errors import Rejected
+from rowtide.connectors.sources.postgres import copier
+from rowtide.connectors.sources.postgres.chunks import Required
+from rowtide.connectors.sources.postgres.position import parsed_lsn
+from rowtide.connectors.sources.postgres.visibility import Visible
+from rowtide.core.values.errors import Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
 from tests.connectors.postgres.following import Running, following, plain, source_of

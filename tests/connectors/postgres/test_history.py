@@ -19,9 +19,9 @@ import psycopg2
 import pytest
 
 from demo.servers.postgres import PostgreSQL
-from rowtide.connectors.postgres.chunks import Chunk, Chunks
 from rowtide.connectors.rows import SourceRow
-from rowtide.core.errors import Rejected
+from rowtide.connectors.sources.postgres.chunks import Chunk, Chunks
+from rowtide.core.values.errors import Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
 from tests.connectors.postgres.following import following, plain

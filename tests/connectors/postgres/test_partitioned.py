@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from demo.servers.postgres import PostgreSQL
-from rowtide.connectors.postgres import copier
 from rowtide.connectors.rows import SourceRow
+from rowtide.connectors.sources.postgres import copier
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.following import Running, following, plain, source_of
 

@@ -10,9 +10,9 @@ import pytest
 
 from demo.servers.postgres import HOST, PostgreSQL
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.postgres.settings import SourceSettings, parsed_settings
 from rowtide.connectors.registry import SOURCES, Surroundings, make_source
-from rowtide.core.errors import Unavailable
+from rowtide.connectors.sources.postgres.settings import SourceSettings, parsed_settings
+from rowtide.core.values.errors import Unavailable
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
 from tests.connectors.postgres.following import following, source_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from demo.servers.postgres import PostgreSQL
-from rowtide.core.variant import Scalar
+from rowtide.core.values.variant import Scalar
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.following import following, named, plain
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from demo.servers.postgres import PostgreSQL
-from rowtide.connectors.postgres.values import copied_fields
-from rowtide.core.schema import BINARY, INTEGER, STRING
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sources.postgres.values import copied_fields
+from rowtide.core.values.schema import BINARY, INTEGER, STRING
+from rowtide.core.values.variant import Scalar
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.following import following, plain
 

@@ -10,7 +10,7 @@ import pytest
 from demo.servers.postgres import PostgreSQL
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.rows import TableShape
-from rowtide.core.errors import Rejected
+from rowtide.core.values.errors import Rejected
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.following import following, plain, source_of
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from demo.servers.postgres import PostgreSQL
-from rowtide.connectors.postgres import publication, tables
-from rowtide.connectors.postgres import waiting as waiting_module
-from rowtide.connectors.postgres.server import Server
-from rowtide.connectors.source import TableState
+from rowtide.connectors.sources.postgres import publication, tables
+from rowtide.connectors.sources.postgres import waiting as waiting_module
+from rowtide.connectors.sources.postgres.server import Server
+from rowtide.connectors.sources.source import TableState
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
 from tests.connectors.postgres.following import Running, following, plain

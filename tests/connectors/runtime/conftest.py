@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from rowtide.cli.client import Client
 from rowtide.cli.main import main
-from rowtide.core.schema import STRING, KeyColumn
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.deploy.up import Ready
 from tests.api.conftest import MakeTable
 from tests.connectors.processes import ConnectorProcesses, environment

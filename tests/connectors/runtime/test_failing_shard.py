@@ -12,7 +12,7 @@ from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.sink_run import SinkRun
-from rowtide.core.errors import Unavailable
+from rowtide.core.values.errors import Unavailable
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.shard_follower import Handle, Unfinished
 from rowtide.stream.changes.worker import Batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from rowtide.connectors.runtime.lag import measured
-from rowtide.core.position import Position, encode_position
+from rowtide.core.records.position import Position, encode_position
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.leases import START, Lease, MemoryLeases
 from rowtide.stream.changes.source import SourceShard

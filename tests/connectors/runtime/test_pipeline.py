@@ -13,11 +13,11 @@ from rowtide.connectors.runtime.parking import Entry, ParkedRows
 from rowtide.connectors.runtime.pipeline import Pipeline, Target
 from rowtide.connectors.runtime.progress import Progress
 from rowtide.connectors.runtime.transforms import Transforms
-from rowtide.core import key, variant
-from rowtide.core.cell import PUT, Cell
-from rowtide.core.change import UPDATE, Change, ChangeTable, Parts
-from rowtide.core.errors import Unavailable
-from rowtide.core.variant import Scalar
+from rowtide.core.records.change import UPDATE, Change, ChangeTable, Parts
+from rowtide.core.values import key, variant
+from rowtide.core.values.cell import PUT, Cell
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.variant import Scalar
 from rowtide.stream.changes.api import ApiSource, CurrentRow
 from rowtide.stream.changes.worker import Batch
 

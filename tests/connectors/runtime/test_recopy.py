@@ -9,8 +9,8 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Put, Special
-from rowtide.connectors.source_progress import TableProgress
-from rowtide.core.errors import Rejected
+from rowtide.connectors.sources.progress import TableProgress
+from rowtide.core.values.errors import Rejected
 from rowtide.deploy.up import Ready
 from tests.connectors import folder_source
 from tests.connectors.folder_source import Checkpoint, FolderSource

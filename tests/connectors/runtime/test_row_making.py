@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import pytest
 
 from rowtide.connectors.runtime.row_making import RowMaker
-from rowtide.core import variant
-from rowtide.core.change import PUT_ROW, UPDATE, Change, ChangeTable, Kind, Parts
-from rowtide.core.errors import Unavailable
+from rowtide.core.records.change import PUT_ROW, UPDATE, Change, ChangeTable, Kind, Parts
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Unavailable
 from rowtide.stream.changes.api import ApiSource, CurrentRow
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.worker import Batch

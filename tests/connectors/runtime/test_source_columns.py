@@ -18,8 +18,8 @@ from rowtide.connectors.runtime.declarations import Declared
 from rowtide.connectors.runtime.masking import ROWS_UNTIL_WARNING, Masking, MaskingTarget
 from rowtide.connectors.runtime.planning import planned
 from rowtide.connectors.runtime.source_columns import hash_value, parse_columns
-from rowtide.core.errors import Rejected
-from rowtide.core.schema import INTEGER, KeyColumn
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.schema import INTEGER, KeyColumn
 from tests.connectors.memory_target import MemoryTarget
 
 SECRET = "0123456789abcdef"

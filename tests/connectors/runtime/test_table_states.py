@@ -14,7 +14,7 @@ from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.source_run import SourceRun
 from rowtide.connectors.runtime.status_board import STATUS_TABLE, StatusBoard, report_of
 from rowtide.connectors.runtime.table_states import fit_states
-from rowtide.connectors.source import TableState
+from rowtide.connectors.sources.source import TableState
 from rowtide.deploy.up import Ready
 from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors import folder_source

@@ -11,9 +11,9 @@ from rowtide.connectors.rows import SinkRow, TableShape
 from rowtide.connectors.runtime.row_filter import parse_test
 from rowtide.connectors.runtime.row_text import read_row, row_text
 from rowtide.connectors.runtime.transforms import Transforms
-from rowtide.core.change import PUT_ROW, UPDATE
-from rowtide.core.schema import STRING, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.core.records.change import PUT_ROW, UPDATE
+from rowtide.core.values.schema import STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
 
 ROW: Mapping[str, Scalar] = {
     "id": "a",

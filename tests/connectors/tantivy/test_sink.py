@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import SinkBatch, SinkRow, TableShape
-from rowtide.connectors.sink import HeldRow
-from rowtide.connectors.tantivy.folder import SearchFolder, WritableFolder
-from rowtide.connectors.tantivy.held_rows import HeldRows
-from rowtide.connectors.tantivy.sink import TantivySink
-from rowtide.connectors.tantivy.text_index import LANGUAGES
-from rowtide.core.errors import Rejected, Unavailable
-from rowtide.core.key_ranges import Range, holds
-from rowtide.core.schema import STRING, KeyColumn
+from rowtide.connectors.sinks.sink import HeldRow
+from rowtide.connectors.sinks.tantivy.folder import SearchFolder, WritableFolder
+from rowtide.connectors.sinks.tantivy.held_rows import HeldRows
+from rowtide.connectors.sinks.tantivy.sink import TantivySink
+from rowtide.connectors.sinks.tantivy.text_index import LANGUAGES
+from rowtide.core.values.errors import Rejected, Unavailable
+from rowtide.core.values.key_ranges import Range, holds
+from rowtide.core.values.schema import STRING, KeyColumn
 from tests.connectors.sink_histories import (
     TABLE,
     Columns,
@@ -324,8 +324,8 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from rowtide.connectors.rows import SinkBatch
-from rowtide.connectors.tantivy.sink import TantivySink
-from rowtide.connectors.tantivy.text_index import LANGUAGES
+from rowtide.connectors.sinks.tantivy.sink import TantivySink
+from rowtide.connectors.sinks.tantivy.text_index import LANGUAGES
 from tests.connectors.sink_histories import TABLE, row
 
 async def main():

@@ -14,9 +14,9 @@ from rowtide.connectors.runtime.parking import RETRY, SKIP, ParkedRows, TooManyP
 from rowtide.connectors.runtime.progress import Progress
 from rowtide.connectors.runtime.source_parking import ParkingTarget
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.source import RowRefused
-from rowtide.core.errors import Rejected, Unavailable, invalid
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sources.source import RowRefused
+from rowtide.core.values.errors import Rejected, Unavailable, invalid
+from rowtide.core.values.variant import Scalar
 from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors.target.test_table_target import row, shape, stored
 

@@ -14,11 +14,12 @@ from rowtide.connectors.runtime.source_rows import (
     encoded_row,
     requests,
 )
-from rowtide.connectors.source import RowRefused
-from rowtide.core import plainbuffer, variant
-from rowtide.core.source_form import first_key_value, numbered
-from rowtide.core.variant import Scalar
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.connectors.sources.source import RowRefused
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.rows.source_form import first_key_value, numbered
+from rowtide.core.values import variant
+from rowtide.core.values.variant import Scalar
 
 texts = st.text() | st.sampled_from(["x" * size for size in (255, 256, 70_000)])
 integers = st.integers(-(2**63), 2**63 - 1)

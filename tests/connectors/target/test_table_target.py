@@ -13,12 +13,13 @@ from rowtide.connectors.rows import SourceRow, TableShape
 from rowtide.connectors.runtime.place import table_shape
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.source import RowRefused
-from rowtide.core import plainbuffer, variant
-from rowtide.core.errors import Rejected
-from rowtide.core.schema import INTEGER, STRING, KeyColumn
-from rowtide.core.variant import Scalar
-from rowtide.core.wire import ots_pb2 as pb
+from rowtide.connectors.sources.source import RowRefused
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Rejected
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.leases import TableLeases

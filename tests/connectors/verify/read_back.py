@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings
-from rowtide.connectors.sink import HeldRow, Sink
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sinks.sink import HeldRow, Sink
+from rowtide.core.values.variant import Scalar
 from tests.connectors.sqlite_sink import SqliteSink
 
 __all__ = ["KIND", "make_sink"]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.connectors.sink import HeldRow
+from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.connectors.verify.comparison import (
     PAGE_ROWS,
     Difference,
@@ -20,8 +20,8 @@ from rowtide.connectors.verify.comparison import (
     Verdict,
     compare,
 )
-from rowtide.core.key_ranges import Range
-from rowtide.core.variant import Scalar
+from rowtide.core.values.key_ranges import Range
+from rowtide.core.values.variant import Scalar
 
 Columns = Mapping[str, Scalar]
 

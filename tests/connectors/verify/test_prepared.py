@@ -10,7 +10,7 @@ from rowtide.connectors.fields import Fields
 from rowtide.connectors.rows import SinkRow
 from rowtide.connectors.runtime.transforms import Transforms
 from rowtide.connectors.verify.pairs import preparing
-from rowtide.core.errors import Rejected
+from rowtide.core.values.errors import Rejected
 from tests.connectors.row_histories import MIXED, put, row_key
 
 ROW = put(5, [1], {"n": 1, "m": 2})

@@ -9,7 +9,7 @@ import pytest
 
 from rowtide.connectors.verify.comparison import Difference, Verdict
 from rowtide.connectors.verify.scan import compare_scans
-from rowtide.core.variant import Scalar
+from rowtide.core.values.variant import Scalar
 
 Columns = Mapping[str, Scalar]
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.connectors.sink import HeldRow
+from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.connectors.verify.comparison import compare
 from rowtide.connectors.verify.table_pages import TablePages
 from rowtide.connectors.verify.table_rows import TableSide
-from rowtide.core import key as key_order
-from rowtide.core import variant
-from rowtide.core.errors import Unavailable
-from rowtide.core.variant import Scalar
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.variant import Scalar
 from rowtide.stream.changes.api import ApiSource
 from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.changes.leases import TableLeases

@@ -17,8 +17,8 @@ import yaml
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Put
-from rowtide.core import key as key_order
-from rowtide.core import variant
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
 from rowtide.deploy.up import Ready
 from tests.api.calls import key
 from tests.changes.conftest import admin, client, make_table, server, table

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rowtide.core.key_ranges import Range, holds
+from rowtide.core.values.key_ranges import Range, holds
 from tests.connectors.webhook.receiver import Answer, receiving
 
 __all__ = ["RowKeeper", "keeping"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.core.variant import Scalar
+from rowtide.core.values.variant import Scalar
 from rowtide.deploy.up import Ready
 from tests.connectors.histories import Columns, check_history
 from tests.connectors.webhook.receiver import SECRET

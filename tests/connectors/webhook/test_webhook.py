@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import SinkBatch, SinkRow
-from rowtide.connectors.webhook.message import secret_bytes, signatures
-from rowtide.connectors.webhook.sink import WebhookSink
-from rowtide.core.change import ROW
-from rowtide.core.errors import Rejected, Unavailable
-from rowtide.core.schema import INTEGER, KeyColumn
-from rowtide.core.variant import Scalar
+from rowtide.connectors.sinks.webhook.message import secret_bytes, signatures
+from rowtide.connectors.sinks.webhook.sink import WebhookSink
+from rowtide.core.records.change import ROW
+from rowtide.core.values.errors import Rejected, Unavailable
+from rowtide.core.values.schema import INTEGER, KeyColumn
+from rowtide.core.values.variant import Scalar
 from tests.connectors.row_histories import Model, deleted, histories, put, row_key, shape
 from tests.connectors.webhook.receiver import SECRET, Answer, Receiver, receiving
 

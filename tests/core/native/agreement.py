@@ -9,23 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from rowtide.core import chunk, plainbuffer, record, variant
-from rowtide.core.cell import Cell
-from rowtide.core.limits import Limits
-from rowtide.core.mutation import PUT, UPDATE
-from rowtide.core.plain_write import decoded
-from rowtide.core.plainbuffer import HEADER, KeyColumns, RowChange
-from rowtide.core.read import Selection, StoredRow
-from rowtide.core.record_avro import write_cells
-from rowtide.core.record_wire import stream_row
-from rowtide.core.row_form import FORMS
-from rowtide.core.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
-from rowtide.core.shard import Shard
-from rowtide.core.shard_state import ShardState
-from rowtide.core.version import Window
-from rowtide.core.wire import ots_pb2 as pb
-from rowtide.stream.operations.range_page import PageMaker, Scan, Source
-from rowtide.stream.operations.row_requests import change_of, row_change
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import HEADER, KeyColumns, RowChange
+from rowtide.core.protocol.row_form import FORMS
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records import record
+from rowtide.core.records.avro import write_cells
+from rowtide.core.records.record_wire import stream_row
+from rowtide.core.rows import chunk
+from rowtide.core.rows.mutation import PUT, UPDATE
+from rowtide.core.rows.read import Selection, StoredRow
+from rowtide.core.shard.plain_write import decoded
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
+from rowtide.core.values.version import Window
+from rowtide.stream.api.range_page import PageMaker, Scan, Source
+from rowtide.stream.api.row_requests import change_of, row_change
 from tests.core.native.inputs import NAMES, OFFSET, VERSION_MS, Inputs
 from tests.core.native.ways import KERNELS, outcome, python
 from tests.core.shard_model import NOW_US, Store

@@ -10,9 +10,11 @@ import struct
 from collections.abc import Sequence
 from random import Random
 
-from rowtide.core import plainbuffer, record, variant
-from rowtide.core.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
-from rowtide.core.crc8 import crc8
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.records import record
+from rowtide.core.values import variant
+from rowtide.core.values.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
+from rowtide.core.values.crc8 import crc8
 
 __all__ = ["NAMES", "OFFSET", "STAMP", "VERSION_MS", "Inputs"]
 

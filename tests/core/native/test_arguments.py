@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rowtide.core import chunk, plainbuffer, record, variant
-from rowtide.core.cell import Cell
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.records import record
+from rowtide.core.rows import chunk
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
 from tests.core.native.inputs import NAMES
 from tests.core.native.ways import KERNELS, needs_kernels
 

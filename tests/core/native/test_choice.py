@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from hatch_build import sources
 
-from rowtide.core import native, plain_write
-from rowtide.core.limits import Limits
+from rowtide.core import native
+from rowtide.core.shard import plain_write
+from rowtide.core.values.limits import Limits
 from tests.core.native.test_arguments import ROW
 from tests.core.native.ways import KERNELS, needs_kernels
 

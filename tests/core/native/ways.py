@@ -10,9 +10,9 @@ from typing import TypeVar, cast
 import pytest
 
 from rowtide.core import native
-from rowtide.core.errors import StoreError
 from rowtide.core.native import Kernels
-from rowtide.core.record import CorruptRecord
+from rowtide.core.records.record import CorruptRecord
+from rowtide.core.values.errors import StoreError
 
 __all__ = ["KERNELS", "needs_kernels", "outcome", "python"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rowtide.core.authentication import Authenticator, Credential
-from rowtide.core.signature import content_md5, request_signature_v2, string_to_sign
-from rowtide.core.wire import ots_pb2 as wire
+from rowtide.core.protocol.authentication import Authenticator, Credential
+from rowtide.core.protocol.signature import content_md5, request_signature_v2, string_to_sign
+from rowtide.core.protocol.wire import ots_pb2 as wire
 from rowtide.stream.http.edge import Edge, Handler
 from rowtide.stream.http.limits import HttpLimits
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rowtide.core.errors import OutcomeUnknown, StoreError, Unavailable, condition_failed
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable, condition_failed
 from rowtide.stream.http.answer import RequestIds
 from rowtide.stream.http.limits import HttpLimits
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rowtide.core.errors import StoreError
+from rowtide.core.values.errors import StoreError
 from rowtide.stream.http.limits import HttpLimits
 from rowtide.stream.http.request import BodyBudget, Request, RequestReader
 

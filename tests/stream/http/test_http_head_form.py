@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rowtide.core.authentication import Identity
-from rowtide.core.errors import Rejected
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import Rejected
 from rowtide.stream.http.head_form import learned
 from rowtide.stream.http.limits import HttpLimits
 from rowtide.stream.http.request import LESSONS_MAX, BodyBudget, Request, RequestReader

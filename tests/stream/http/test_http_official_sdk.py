@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rowtide.core.errors import condition_failed, invalid, no_table
-from rowtide.core.wire import ots_pb2 as wire
+from rowtide.core.protocol.wire import ots_pb2 as wire
+from rowtide.core.values.errors import condition_failed, invalid, no_table
 
 if TYPE_CHECKING:
-    from rowtide.core.errors import StoreError
+    from rowtide.core.values.errors import StoreError
     from tests.stream.http.conftest import Running
 
 REGIONS = pytest.mark.parametrize("region", [None, "cn-hangzhou"], ids=["v2", "v4"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.core.authentication import Authenticator, Credential
+from rowtide.core.protocol.authentication import Authenticator, Credential
 from rowtide.stream.http.connection import UNSENT_BYTES_MAX, Connection
 from rowtide.stream.http.edge import Edge
 from tests.stream.http.conftest import NOW_S, SECRET, Running, echo

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rowtide.core.errors import (
+from rowtide.core.protocol.wire import ots_pb2 as wire
+from rowtide.core.values.errors import (
     OutcomeUnknown,
     StoreError,
     Unavailable,
     condition_failed,
 )
-from rowtide.core.wire import ots_pb2 as wire
 from rowtide.stream.http.request import Request
 from rowtide.stream.http.request_log import RequestLog, tables_named
 from rowtide.stream.http.tally import OUTCOMES, UnknownWithin, kind_of

@@ -1,0 +1,415 @@
+"""A table's rows in ClickHouse.
+
+Behind the view with the table's name stands NAME__rows, a ReplacingMergeTree by stamp: each insert
+adds, and of the rows of a key the one with the highest stamp counts, deleted ones being marked. So
+an insert that is repeated, late, or of unknown outcome changes nothing.
+
+NAME__covers has the floors (``connectors/floors.py``). No transaction joins the two tables, so the
+order makes it safe, whoever stands still for however long: a floor is written before the rows
+below it are looked for; rows are written before floors are asked for. Of two processes one sees
+the other.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from rowtide.connectors.declared_types import (
+    DeclaredTypes,
+    declared_types,
+    normal_columns,
+    refuse_key_columns,
+)
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.floors import Floor, Floors
+from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
+from rowtide.connectors.sinks.clickhouse import statements
+from rowtide.connectors.sinks.clickhouse.native_format import NativeColumn, encoded
+from rowtide.connectors.sinks.clickhouse.server import ClickhouseRefused, Server
+from rowtide.connectors.sinks.clickhouse.stored_types import (
+    WORDS,
+    held_value,
+    server_type,
+    stored_values,
+)
+from rowtide.connectors.sinks.columnar import presentation
+from rowtide.connectors.sinks.columnar.gathering import Gathering
+from rowtide.connectors.sinks.columnar.layout import (
+    Cells,
+    Column,
+    Layout,
+    Seen,
+    is_kind,
+    writable_rows,
+)
+from rowtide.connectors.sinks.columnar.settling import floors_of, settled
+from rowtide.connectors.sinks.sink import HeldRow
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.variant import Scalar
+
+__all__ = ["ClickhouseSettings", "ClickhouseSink", "make_sink"]
+
+_OWN = (statements.KEY, statements.STAMP, statements.DELETED)
+# Another process was faster: the same table, view or column is there, or is gone.
+_TAKEN = {15, 44, 57, 60}
+ATTEMPTS = 10
+_FSYNC_SINCE = (20, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class ClickhouseSettings:
+    """Where the rows go. An empty ``view`` is called like the table."""
+
+    url: str
+    database: str = "default"
+    user: str = "default"
+    password: str = field(default="", repr=False)
+    view: str = ""
+    time_s: int = 60
+    """For one query. An insert that takes longer is made again."""
+    columns_max: int = 1000
+    """Rows that bring more are refused: each column is files of its own in every part."""
+    columns: DeclaredTypes = field(default_factory=dict)
+    """In which attributes are written; others as what they are."""
+
+
+def make_sink(fields: Fields, surroundings: Surroundings) -> ClickhouseSink:
+    """Return the sink that settings describe."""
+    del surroundings  # It keeps nothing on this machine.
+    names = {"database": fields.text("database", "default"), "view": fields.text("view", "")}
+    for setting, name in names.items():
+        if not re.fullmatch(r"\w*", name):
+            raise SettingsRefused(
+                f"{fields.where}.{setting} must consist of letters, digits and underscores, "
+                f"but is {name!r}."
+            )
+    return ClickhouseSink(
+        ClickhouseSettings(
+            url=fields.url("url"),
+            **names,
+            user=fields.text("user", "default"),
+            password=fields.text("password", ""),
+            time_s=fields.integer("time_s", 60, least=1, most=3600),
+            columns_max=fields.integer("columns_max", 1000, least=1, most=10000),
+            columns=declared_types(fields.inner("columns"), WORDS),
+        )
+    )
+
+
+class ClickhouseSink:
+    """One table in one database of a server. Several processes may write it at the same time."""
+
+    def __init__(self, settings: ClickhouseSettings) -> None:
+        self._settings = settings
+        self._table = TableShape("", ())
+        self._view = ""
+        self._layout = self._new_layout()
+        self._floors = Floors()
+        self._floors_count = 0
+        self._large: set[str] = set()
+        self._gathering = Gathering(self._commit)
+        self._server: Server | None = None
+
+    async def open(self, table: TableShape) -> None:
+        """Make database, tables and view where they are missing."""
+        await self.close()
+        settings = self._settings
+        refuse_key_columns(settings.columns, table)
+        self._table, self._view = table, settings.view or table.name
+        self._server = Server(
+            settings.url,
+            settings.database,
+            user=settings.user,
+            password=settings.password,
+            time_s=settings.time_s,
+        )
+        await self._make_database()
+        await self._check_types()
+        layout = self._new_layout()
+        for statement in statements.create(
+            self._view, layout, table, settings=await self._table_settings()
+        ):
+            await self._server.run(statement)
+        await self._know_table()
+        await self._read_columns()
+        self._floors_count = -1
+        await self._read_floors()
+        await self._show()
+
+    async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
+        """Insert a batch, with those that wait beside it."""
+        return await self._gathering.apply(batch)
+
+    def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        """Return the columns as they are, with declared types in one form of each value."""
+        return normal_columns(self._settings.columns, columns)
+
+    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+        """Return living rows in order."""
+        await self._read_columns()
+        layout = self._layout
+        found = await self._asked().rows(
+            statements.held(self._view, layout, self._table, begin, end, limit=limit)
+        )
+        if not found:
+            return []
+        columns = [
+            (column.name, [held_value(column, value) for value in found[column.place]])
+            for column in layout
+        ]
+        every = zip(found[statements.KEY], found[statements.STAMP], strict=True)
+        rows = []
+        for at, (key, stamp) in enumerate(every):
+            assert isinstance(key, bytes), "a String column"
+            assert isinstance(stamp, int), "an UInt64 column"
+            # An attribute may have several columns; a row has a value in one of them at most.
+            values = {n: value for n, held in columns if (value := held[at]) is not None}
+            # Values from before the setting are those of other kinds, and in any form.
+            normal = normal_columns(self._settings.columns, values)
+            rows.append(HeldRow(key, stamp, normal))
+        return rows
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.close()
+
+    async def _commit(self, batches: Sequence[SinkBatch]) -> Sequence[Refused]:
+        new = floors_of(batches)
+        floors = self._floors.raised(new) if new else self._floors
+        rows: Sequence[SinkRow] = settled(batches, floors)
+        rows, cells, refused = writable_rows(
+            rows, self._layout, self._settings.columns_max, self._settings.columns
+        )
+        await self._make_columns(cells)
+        if new:
+            await self._insert_floors(new)
+        try:
+            if rows:
+                await self._insert(rows, cells)
+        except BaseException:
+            # It may have inserted all the same; so may a process that stood still, and is cancelled
+            # for it. What it is told is that, whether the server is there for the look or not.
+            with suppress(Unavailable, ClickhouseRefused):
+                await self._look_for_floors(rows, new)
+            raise
+        await self._look_for_floors(rows, new)
+        for floor in new:
+            query = statements.end_rows(self._view, self._layout, self._table, floor)
+            await self._asked().run(query)
+        return refused
+
+    async def _look_for_floors(self, rows: Sequence[SinkRow], new: Sequence[Floor]) -> None:
+        """Mark those of the rows just inserted that another process's floors say are old."""
+        if not await self._read_floors(new):
+            return
+        # Just below the floor, for the page may have a row of this key, which is as of the floor.
+        # Where that is the row's own stamp, the later insert counts.
+        ended = [
+            SinkRow(row.key, row.key_bytes, self._floors.at(row.key_bytes) - 1, None, "delete")
+            for row in rows
+            if row.stamp < self._floors.at(row.key_bytes)
+        ]
+        if ended:
+            await self._insert(ended, {})
+
+    async def _insert(self, rows: Sequence[SinkRow], cells: Cells) -> None:
+        block = [
+            NativeColumn(statements.KEY, "String", [row.key_bytes for row in rows]),
+            NativeColumn(statements.STAMP, "UInt64", [row.stamp for row in rows]),
+            NativeColumn(statements.DELETED, "UInt8", [row.columns is None for row in rows]),
+        ]
+        for at, (place, column) in enumerate(zip(self._layout.keys, self._table.key, strict=True)):
+            values = [row.key[at][1] for row in rows]
+            block.append(NativeColumn(place, statements.key_type(column.type), values))
+        for seen, cell_values in cells.items():
+            found = self._layout.find(seen)
+            assert found is not None, "columns are made before they are written"
+            stored = stored_values(seen, cell_values)
+            block.append(NativeColumn(found.place, statements.column_type(found.kind), stored))
+        await self._insert_block(statements.rows(self._view), block)
+
+    async def _insert_floors(self, floors: Sequence[Floor]) -> None:
+        block = [
+            NativeColumn("begin", "String", [floor.begin for floor in floors]),
+            NativeColumn("until", "String", [floor.end for floor in floors]),
+            NativeColumn("stamp", "UInt64", [floor.stamp for floor in floors]),
+        ]
+        await self._insert_block(statements.covers(self._view), block)
+
+    async def _insert_block(self, table: str, block: Sequence[NativeColumn]) -> None:
+        columns = ", ".join(statements.quoted(column.name) for column in block)
+        await self._asked().insert(f"INSERT INTO {table} ({columns})", encoded(block))
+
+    async def _read_floors(self, own: Sequence[Floor] = ()) -> bool:
+        """Read the floors if others have added some. True if so. ``own`` were added just now."""
+        covers = statements.covers(self._view)
+        counted = await self._asked().rows(f"SELECT count() AS count FROM {covers}")
+        count = int(counted["count"][0] or 0)
+        if count == self._floors_count + len(own):
+            self._floors = self._floors.raised(own) if own else self._floors
+            self._floors_count = count
+            return False
+        found = await self._asked().rows(f"SELECT begin, until, stamp FROM {covers}")
+        every = zip(*(found.get(name, []) for name in ("begin", "until", "stamp")), strict=True)
+        self._floors = Floors([Floor(*floor) for floor in every])
+        # What was added between the two queries is read once more.
+        self._floors_count = count
+        return True
+
+    async def _read_columns(self) -> None:
+        """Take the columns that there are, in the server's order, and what is noted of them."""
+        notes = _texts(await self._asked().rows(statements.noted(self._view)))
+        there = _texts(await self._asked().rows(statements.columns(self._view)))["name"]
+        layout = self._new_layout()
+        noted = {
+            place: (kind, name)
+            for place, kind, name in zip(notes["place"], notes["kind"], notes["name"], strict=True)
+        }
+        for place in there:
+            kind, name = noted.get(place, ("", ""))
+            if is_kind(kind):
+                layout.hold(Column(name, kind, place))
+        self._layout = layout
+
+    async def _know_table(self) -> None:
+        """Note the key; refuse tables that are behind another table's view."""
+        notes = _texts(await self._asked().rows(statements.noted(self._view)))
+        every = zip(
+            notes.get("place", ()), notes.get("kind", ()), notes.get("name", ()), strict=True
+        )
+        keys = sorted(note for note in every if note[1].startswith("key "))
+        wanted = statements.key_notes(self._new_layout(), self._table)
+        if not keys:
+            await self._note(wanted)
+        elif keys != sorted(wanted):
+            raise SettingsRefused(
+                f"{self._settings.database}.{self._view}__rows is another table: its key is "
+                f"{[(name, kind) for _, kind, name in keys]}."
+            )
+
+    async def _note(self, notes: Sequence[tuple[str, str, str]]) -> None:
+        places, kinds, names = zip(*notes, strict=True)
+        block = [
+            NativeColumn("place", "String", places),
+            NativeColumn("kind", "String", kinds),
+            NativeColumn("name", "String", names),
+        ]
+        await self._insert_block(statements.notes(self._view), block)
+
+    def _new_layout(self) -> Layout:
+        return Layout(self._table, _OWN, statements.NAMING, fold=str)
+
+    async def _make_columns(self, cells: Cells) -> None:
+        mixed = [column.name for column in presentation.mixed_numbers(self._layout)]
+        if self._missing(cells):
+            await self._add_columns(cells)
+            await self._show()
+            if self._missing(cells):
+                raise Unavailable(f"{self._view}: columns that were just added are not there.")
+        elif mixed and presentation.inexact(cells, mixed) - self._large:
+            await self._show(presentation.inexact(cells, mixed))
+
+    def _missing(self, cells: Cells) -> list[Seen]:
+        return [seen for seen in cells if self._layout.find(seen) is None]
+
+    async def _add_columns(self, cells: Cells) -> None:
+        added = [self._layout.add(seen) for seen in self._missing(cells)]
+        await self._note([(column.place, column.kind, column.name) for column in added])
+        for column in added:
+            with _suppressed(_TAKEN):  # Another process was faster with the same.
+                await self._asked().run(statements.add_column(self._view, column))
+
+    async def _show(self, larger: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+        """Make the view anew, until it has every column there is."""
+        for _ in range(ATTEMPTS):
+            await self._read_columns()
+            layout = self._layout
+            self._large = set(larger)
+            for column in presentation.mixed_numbers(layout):
+                found = await self._asked().rows(statements.large(self._view, column))
+                if found["found"][0]:
+                    self._large.add(column.name)
+            try:
+                await self._replace_view(layout)
+            except ClickhouseRefused as error:
+                if error.code not in _TAKEN:
+                    raise
+                continue
+            await self._read_columns()
+            if list(layout) == list(self._layout):
+                return
+        raise Unavailable(f"{self._view}: other processes make its view all the time.")
+
+    async def _replace_view(self, layout: Layout) -> None:
+        """Exchange the view; nobody who asks meanwhile finds none, in versions without REPLACE."""
+        mark = secrets.token_hex(4)
+        new, old = f"{self._view}__new_{mark}", f"{self._view}__old_{mark}"
+        attributes = presentation.shown(layout, self._large)
+        server, quoted = self._asked(), statements.quoted
+        await server.run(statements.view(new, self._view, layout, self._table, attributes))
+        try:
+            exists = await server.run(f"EXISTS TABLE {quoted(self._view)}")
+            away = f"{quoted(self._view)} TO {quoted(old)}, " if exists.strip() == b"1" else ""
+            await server.run(f"RENAME TABLE {away}{quoted(new)} TO {quoted(self._view)}")
+        except ClickhouseRefused:
+            with suppress(ClickhouseRefused):
+                await server.run(f"DROP TABLE IF EXISTS {quoted(new)}")
+            raise
+        await server.run(f"DROP TABLE IF EXISTS {quoted(old)}")
+
+    async def _make_database(self) -> None:
+        # A query that names a database which is missing is refused, so this one names another.
+        elsewhere = {"database": "system"}
+        name = self._settings.database
+        found = await self._asked().run(
+            f"SELECT count() FROM system.databases WHERE name = '{name}'", settings=elsewhere
+        )
+        if found.strip() == b"0":
+            await self._asked().run(
+                f"CREATE DATABASE IF NOT EXISTS {statements.quoted(name)}", settings=elsewhere
+            )
+
+    async def _check_types(self) -> None:
+        """Refuse declared types that the server does not have, before anything is made of them."""
+        for name, declared in self._settings.columns.items():
+            try:
+                await self._asked().run(statements.knows_type(declared))
+            except ClickhouseRefused as error:
+                raise SettingsRefused(
+                    f"`columns` declares {server_type(declared)} for {name!r}, and the server "
+                    f"does not have it: {error}"
+                ) from error
+
+    async def _table_settings(self) -> str:
+        """Return the settings that make an insert durable, where the server knows them."""
+        text = (await self._asked().run("SELECT version()")).decode()
+        version = tuple(int(part) for part in text.strip().split(".")[:2])
+        return " SETTINGS fsync_after_insert = 1" if version >= _FSYNC_SINCE else ""
+
+    def _asked(self) -> Server:
+        assert self._server is not None, "open comes first"
+        return self._server
+
+
+@contextmanager
+def _suppressed(codes: Set[int]) -> Iterator[None]:
+    """Take refusals with one of these codes for success."""
+    try:
+        yield
+    except ClickhouseRefused as error:
+        if error.code not in codes:
+            raise
+
+
+def _texts(found: Mapping[str, Sequence[Scalar | None]]) -> dict[str, list[str]]:
+    return {
+        name: [value.decode() for value in values if isinstance(value, bytes)]
+        for name, values in found.items()
+    }

@@ -1,0 +1,74 @@
+"""How people see an attribute: one column each, whatever kinds of values it was seen with.
+
+An attribute of one kind is that column. Integers and doubles together are doubles, as long as
+every integer is one exactly; with a larger one among them, and in every other mixture, values
+are texts: no view shows a number that is not the one that was written. The columns behind a view
+keep every value as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from typing import Literal, NamedTuple
+
+from rowtide.connectors.sinks.columnar.layout import Cells, Column, Layout
+
+__all__ = ["EXACT_MAX", "Form", "Shown", "inexact", "mixed_numbers", "shown"]
+
+EXACT_MAX = 2**53
+"""Integers up to here, of either sign, are doubles exactly."""
+
+Form = Literal["plain", "double", "text"]
+_NUMBERS = {"integer", "double"}
+
+
+class Shown(NamedTuple):
+    """An attribute in a view: the first value there is of its ``columns``."""
+
+    name: str
+    form: Form
+    columns: Sequence[Column]
+
+
+def shown(layout: Layout, large: Set[str]) -> list[Shown]:
+    """Return the attributes as they are shown; ``large`` names those with inexact integers."""
+    return [
+        Shown(columns[0].name, _form(columns, columns[0].name in large), columns)
+        for columns in _by_name(layout)
+    ]
+
+
+def mixed_numbers(layout: Layout) -> list[Column]:
+    """Return the integers' column of each attribute that has integers and doubles only."""
+    return [
+        column
+        for columns in _by_name(layout)
+        if {column.kind for column in columns} == _NUMBERS
+        for column in columns
+        if column.kind == "integer"
+    ]
+
+
+def inexact(cells: Cells, names: Iterable[str]) -> set[str]:
+    """Return which of the attributes have an integer among the cells that is no double exactly."""
+    found = set()
+    for name in names:
+        for value in cells.get((name, int), ()):
+            if value is not None and not -EXACT_MAX <= value <= EXACT_MAX:  # type: ignore[operator]
+                found.add(name)
+    return found
+
+
+def _by_name(layout: Layout) -> Iterable[list[Column]]:
+    found: dict[str, list[Column]] = {}
+    for column in layout:
+        found.setdefault(column.name, []).append(column)
+    return found.values()
+
+
+def _form(columns: Sequence[Column], large: bool) -> Form:
+    if len(columns) == 1:
+        return "plain"
+    if {column.kind for column in columns} == _NUMBERS and not large:
+        return "double"
+    return "text"

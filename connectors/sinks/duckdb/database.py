@@ -1,0 +1,298 @@
+"""One table's rows in a DuckDB file: everything here blocks, and belongs to one thread.
+
+Behind the view with the table's name stands NAME__rows: a row for each key ever seen, deleted ones
+marked, so that a late update cannot bring one back. NAME__covers has the floors
+(``connectors/floors.py``). A batch is one transaction of both; new columns come before it.
+
+DuckDB lets one process hold a file. ``close`` may be called at any time: the next call opens it
+again. Whoever wants to read meanwhile asks a copy (``copy``), which has the living rows alone, as a
+plain table.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.floors import Floor, Floors
+from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
+from rowtide.connectors.sinks.columnar import presentation
+from rowtide.connectors.sinks.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows
+from rowtide.connectors.sinks.columnar.layout import (
+    Cells,
+    Column,
+    Layout,
+    Seen,
+    kind_of,
+    writable_rows,
+)
+from rowtide.connectors.sinks.columnar.settling import floors_of, settled
+from rowtide.connectors.sinks.duckdb import statements
+from rowtide.connectors.sinks.sink import HeldRow
+from rowtide.core.values import schema
+from rowtide.core.values.errors import Unavailable
+
+__all__ = ["Database"]
+
+_OWN = (KEY, STAMP, DELETED)
+_STAGED = "_rowtide_batch"
+_BUSY = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.TransactionException)
+"""The file is held elsewhere, the disk or memory is full, another connection was faster."""
+_BROKEN = (duckdb.FatalException, duckdb.InternalException, duckdb.ConnectionException)
+"""The file must be opened anew; what was committed is in it."""
+_KEY_KINDS = {schema.INTEGER: "key integer", schema.STRING: "key text", schema.BINARY: "key binary"}
+
+
+class Database:
+    """The rows of ``table`` in ``file``, shown as ``view``, with at most so many columns."""
+
+    def __init__(
+        self,
+        file: Path,
+        table: TableShape,
+        view: str,
+        *,
+        columns_max: int,
+        types: Mapping[str, str],
+        read_only: bool = False,
+    ) -> None:
+        self.file = file
+        self._types = types
+        self._read_only = read_only
+        self._table = table
+        self._view = view
+        self._columns_max = columns_max
+        self._connection: Any = None
+        self._layout = Layout(table, _OWN, statements.NAMING)
+        self._floors = Floors()
+        self._large: set[str] = set()
+        """Attributes of integers and doubles that have an integer which is no double."""
+
+    def open(self) -> None:
+        """Open the file, make what is missing. Raises Unavailable where another one holds it."""
+        with self._opened():
+            pass
+
+    def close(self) -> None:
+        """Let go of the file."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def commit(self, batches: Sequence[SinkBatch]) -> list[Refused]:
+        """Apply batches in one transaction; when this returns it is on disk."""
+        with self._opened():
+            new = floors_of(batches)
+            floors = self._floors.raised(new) if new else self._floors
+            rows: Sequence[SinkRow] = settled(batches, floors)
+            rows, cells, refused = writable_rows(rows, self._layout, self._columns_max)
+            self._write(rows, cells, new, floors)
+            self._floors = floors
+        return refused
+
+    def held(self, begin: bytes, end: bytes, limit: int) -> list[HeldRow]:
+        """Return living rows in order."""
+        with self._opened():
+            bounds = [begin, end] if end else [begin]
+            query = statements.held(self._view, self._layout, bounded=bool(end))
+            found = self._connection.execute(query, [*bounds, limit]).fetchall()
+            names = [column.name for column in self._layout]
+        return [
+            HeldRow(key, stamp, {n: v for n, v in zip(names, values, strict=True) if v is not None})
+            for key, stamp, *values in found
+        ]
+
+    def copy(self, target: Path) -> None:
+        """Write the living rows as a table to a file of its own, which is replaced as a whole."""
+        staging = target.with_name(f".{target.name}.{secrets.token_hex(8)}.incoming")
+        with self._opened():
+            staging.unlink(missing_ok=True)
+            path = str(staging).replace("'", "''")
+            self._connection.execute(f"ATTACH '{path}' AS _rowtide_copy")
+            try:
+                self._connection.execute(statements.living(self._view, "_rowtide_copy"))
+            finally:
+                self._connection.execute("DETACH _rowtide_copy")
+            os.replace(staging, target)
+
+    def _connect(self) -> None:
+        if not self._read_only:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = duckdb.connect(str(self.file), read_only=self._read_only)
+        with self._transaction():
+            layout = Layout(self._table, _OWN, statements.NAMING)
+            if not self._read_only:
+                for statement in statements.create(self._view, layout, self._table):
+                    self._connection.execute(statement)
+            self._read_columns(layout)
+            self._layout = layout
+            if not self._read_only:
+                self._read_rest()
+
+    def _read_rest(self) -> None:
+        """Read what a writer needs to know besides, and show the columns there are."""
+        self._floors = Floors(self._stored_floors())
+        self._large = set()
+        for column in presentation.mixed_numbers(self._layout):
+            self._judge(column)
+        self._show()
+
+    def _read_columns(self, layout: Layout) -> None:
+        """Take over the columns there are; refuse a file that has another table by this name."""
+        rows = statements.names(self._view)[0]
+        known = self._connection.execute(
+            f"SELECT rows_table, name, kind, place FROM {statements.COLUMNS}"
+            " WHERE lower(rows_table) = lower(?) ORDER BY rowid",
+            [rows],
+        ).fetchall()
+        wanted = [
+            (rows, column.name, _KEY_KINDS[column.type], place)
+            for column, place in zip(self._table.key, layout.keys, strict=True)
+        ]
+        keys = [found for found in known if found[2].startswith("key ")]
+        if not known:
+            self._remember(wanted)
+        elif keys != wanted:
+            raise SettingsRefused(
+                f"{self.file} holds another table as {self._view}: its key is "
+                f"{[(name, kind) for _, name, kind, _ in keys]} in {known[0][0]}."
+            )
+        for _, name, kind, place in known:
+            if not kind.startswith("key "):
+                layout.hold(Column(name, kind, place))
+
+    def _remember(self, columns: Sequence[tuple[str, str, str, str]]) -> None:
+        for column in columns:
+            self._connection.execute(
+                f"INSERT INTO {statements.COLUMNS} VALUES (?, ?, ?, ?)", column
+            )
+
+    def _write(
+        self, rows: Sequence[SinkRow], cells: Cells, new: Sequence[Floor], floors: Floors
+    ) -> None:
+        missing = [seen for seen in cells if self._layout.find(seen) is None]
+        if missing:
+            self._widen(missing)
+        mixed = [column.name for column in presentation.mixed_numbers(self._layout)]
+        larger = presentation.inexact(cells, mixed) - self._large
+        with self._transaction():
+            if larger:
+                self._large |= larger
+                self._show()
+            if rows:
+                self._upsert(rows, cells)
+            for floor in new:
+                self._end_rows(floor)
+            if new:
+                self._keep_floors(new, floors)
+
+    def _widen(self, missing: Sequence[Seen]) -> None:
+        """Add columns where DuckDB's own log has nothing before them and nothing after.
+
+        A log with both rows and a new column is read wrongly after a kill: 2.0.0 loses a text that
+        was set where none was, releases before 1.5.6 end the process (duckdb/duckdb issue 25928).
+        """
+        self._connection.execute("CHECKPOINT")
+        with self._transaction():
+            self._add_columns(missing)
+            self._show()
+        self._connection.execute("CHECKPOINT")
+
+    def _add_columns(self, missing: Sequence[Seen]) -> None:
+        rows = statements.names(self._view)[0]
+        for seen in missing:
+            column = self._layout.add(seen)
+            self._connection.execute(statements.add_column(self._view, column))
+            self._remember([(rows, *column)])
+        added = {seen[0] for seen in missing if kind_of(seen) in ("integer", "double")}
+        for column in presentation.mixed_numbers(self._layout):
+            if column.name in added:
+                self._judge(column)
+
+    def _judge(self, column: Column) -> None:
+        """See whether an attribute of integers and doubles has an integer that is no double."""
+        rows, place = statements.names(self._view)[0], statements.quoted(column.place)
+        limit = presentation.EXACT_MAX
+        found = self._connection.execute(
+            f"SELECT 1 FROM {statements.quoted(rows)}"
+            f" WHERE {place} > {limit} OR {place} < -{limit} LIMIT 1"
+        ).fetchall()
+        if found:
+            self._large.add(column.name)
+
+    def _show(self) -> None:
+        attributes = presentation.shown(self._layout, self._large)
+        self._connection.execute(statements.view(self._view, self._layout, attributes, self._types))
+
+    def _upsert(self, rows: Sequence[SinkRow], cells: Cells) -> None:
+        staged = arrow_rows(rows, cells, self._layout, self._table)
+        self._connection.register(_STAGED, staged)
+        try:
+            self._connection.execute(
+                statements.upsert(self._view, _STAGED, staged.column_names, self._layout)
+            )
+        finally:
+            self._connection.unregister(_STAGED)
+
+    def _end_rows(self, floor: Floor) -> None:
+        query = statements.end_rows(self._view, self._layout, bounded=bool(floor.end))
+        bounds = [floor.begin, floor.end] if floor.end else [floor.begin]
+        self._connection.execute(query, [floor.stamp, floor.stamp, *bounds])
+
+    def _keep_floors(self, new: Sequence[Floor], floors: Floors) -> None:
+        covers = statements.quoted(statements.names(self._view)[1])
+        for floor in new:
+            self._connection.execute(f"INSERT INTO {covers} VALUES (?, ?, ?)", list(floor))
+            for old in self._stored_floors(below=floor):
+                if floors.hides(old):
+                    self._connection.execute(
+                        f"DELETE FROM {covers} WHERE begin = ? AND until = ? AND stamp = ?",
+                        list(old),
+                    )
+
+    def _stored_floors(self, *, below: Floor | None = None) -> list[Floor]:
+        """Return the floors there are, or those lower ones that overlap another."""
+        covers = statements.quoted(statements.names(self._view)[1])
+        query = f"SELECT begin, until, stamp FROM {covers}"
+        bounds: list[int | bytes] = []
+        if below is not None:
+            query += " WHERE stamp < ? AND (until > ? OR until = ''::BLOB)"
+            bounds = [below.stamp, below.begin]
+            if below.end:
+                query += " AND begin < ?"
+                bounds.append(below.end)
+        found = self._connection.execute(query, bounds).fetchall()
+        return [Floor(*floor) for floor in found]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            # What is kept of columns in memory may be ahead of the file now: it is read anew.
+            with suppress(duckdb.Error):
+                self._connection.execute("ROLLBACK")
+            self.close()
+            raise
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        """Hold the file open, also after a failure that closed it; translate what DuckDB raises."""
+        try:
+            if self._connection is None:
+                self._connect()
+            yield
+        except _BROKEN as error:
+            self.close()
+            raise Unavailable(f"{self.file}: {error}") from error
+        except _BUSY as error:
+            raise Unavailable(f"{self.file}: {error}") from error

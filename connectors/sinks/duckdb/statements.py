@@ -1,0 +1,150 @@
+"""The SQL that the DuckDB sink says. Pure text; names are quoted here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rowtide.connectors.rows import TableShape
+from rowtide.connectors.sinks.columnar.arrow_rows import DELETED, KEY, STAMP
+from rowtide.connectors.sinks.columnar.layout import Column, Kind, Layout, first_come
+from rowtide.connectors.sinks.columnar.presentation import Shown
+from rowtide.core.values import schema
+
+__all__ = [
+    "COLUMNS",
+    "NAMING",
+    "add_column",
+    "create",
+    "end_rows",
+    "held",
+    "living",
+    "names",
+    "quoted",
+    "upsert",
+    "view",
+]
+
+COLUMNS = "_rowtide_columns"
+"""Which column holds what, of every table in the file."""
+
+_TYPES: Mapping[Kind, str] = {
+    "integer": "BIGINT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "text": "VARCHAR",
+    "binary": "BLOB",
+}
+_KEY_TYPES = {schema.INTEGER: "BIGINT", schema.STRING: "VARCHAR", schema.BINARY: "BLOB"}
+
+
+def quoted(name: str) -> str:
+    """Return a name as an identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def names(table: str) -> tuple[str, str]:
+    """Return the names of the tables with the rows, and with the floors, behind a view."""
+    return f"{table}__rows", f"{table}__covers"
+
+
+NAMING = first_come(lambda name: name.replace("\0", "_"))
+"""Every other character may stand between quotes."""
+
+
+def create(view: str, layout: Layout, table: TableShape) -> list[str]:
+    """Return what makes the tables of one of ours, where they are missing."""
+    rows, covers = names(view)
+    keys = "".join(
+        f", {quoted(place)} {_KEY_TYPES[column.type]} NOT NULL"
+        for place, column in zip(layout.keys, table.key, strict=True)
+    )
+    return [
+        f"CREATE TABLE IF NOT EXISTS {quoted(rows)} ({KEY} BLOB PRIMARY KEY,"
+        f" {STAMP} BIGINT NOT NULL, {DELETED} BOOLEAN NOT NULL{keys})",
+        f"CREATE TABLE IF NOT EXISTS {quoted(covers)}"
+        " (begin BLOB NOT NULL, until BLOB NOT NULL, stamp BIGINT NOT NULL)",
+        f"CREATE TABLE IF NOT EXISTS {COLUMNS}"
+        " (rows_table VARCHAR, name VARCHAR, kind VARCHAR, place VARCHAR)",
+    ]
+
+
+def add_column(view: str, column: Column) -> str:
+    """Return what adds a column of an attribute."""
+    table = quoted(names(view)[0])
+    return f"ALTER TABLE {table} ADD COLUMN {quoted(column.place)} {_TYPES[column.kind]}"
+
+
+def upsert(view: str, staged: str, places: Sequence[str], layout: Layout) -> str:
+    """Return what sets the staged rows, which have the columns ``places``, unless newer are held.
+
+    A row is whole: an attribute that it does not have has no value afterwards.
+    """
+    table = quoted(names(view)[0])
+    changing = [STAMP, DELETED, *(column.place for column in layout)]
+    given = set(places)
+    new = ", ".join(
+        f"{quoted(place)} = " + (f"excluded.{quoted(place)}" if place in given else "NULL")
+        for place in changing
+    )
+    columns = ", ".join(map(quoted, places))
+    return (
+        f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {staged}"
+        f" ON CONFLICT ({KEY}) DO UPDATE SET {new} WHERE excluded.{STAMP} >= {table}.{STAMP}"
+    )
+
+
+def end_rows(view: str, layout: Layout, *, bounded: bool) -> str:
+    """Return what marks rows below a stamp as deleted: parameters stamp, stamp, begin, end."""
+    nothing = "".join(f", {quoted(column.place)} = NULL" for column in layout)
+    until = f" AND {KEY} < ?" if bounded else ""
+    return (
+        f"UPDATE {quoted(names(view)[0])} SET {STAMP} = ?, {DELETED} = true{nothing}"
+        f" WHERE {STAMP} < ? AND {KEY} >= ?{until}"
+    )
+
+
+def held(view: str, layout: Layout, *, bounded: bool) -> str:
+    """Return what reads living rows in order: parameters begin, then end where it is bounded."""
+    columns = ", ".join(quoted(place) for place in (KEY, STAMP, *(c.place for c in layout)))
+    until = f" AND {KEY} < ?" if bounded else ""
+    return (
+        f"SELECT {columns} FROM {quoted(names(view)[0])}"
+        f" WHERE NOT {DELETED} AND {KEY} >= ?{until} ORDER BY {KEY} LIMIT ?"
+    )
+
+
+def view(name: str, layout: Layout, attributes: Iterable[Shown], types: Mapping[str, str]) -> str:
+    """Return what makes the view of the living rows; ``types`` are those of some attributes."""
+    shown = [_shown(attribute, types.get(attribute.name)) for attribute in attributes]
+    columns = [*map(quoted, layout.keys), *shown]
+    table = quoted(names(name)[0])
+    return (
+        f"CREATE OR REPLACE VIEW {quoted(name)} AS"
+        f" SELECT {', '.join(columns)} FROM {table} WHERE NOT {DELETED}"
+    )
+
+
+def living(name: str, target: str) -> str:
+    """Return what copies the view, as it is now, into a table of the same name elsewhere."""
+    return f"CREATE TABLE {target}.{quoted(name)} AS SELECT * FROM {quoted(name)}"
+
+
+def _shown(attribute: Shown, of_type: str | None) -> str:
+    name = quoted(attribute.columns[0].place)
+    if attribute.form == "plain":
+        return name if of_type is None else f"TRY_CAST({name} AS {of_type}) AS {name}"
+    # A mixture is cast from its digits, which are exact; a double may not be.
+    double = attribute.form == "double" and of_type is None
+    values = ", ".join(map(_as_double if double else _as_text, attribute.columns))
+    value = f"coalesce({values})"
+    return f"{value if of_type is None else f'TRY_CAST({value} AS {of_type})'} AS {name}"
+
+
+def _as_double(column: Column) -> str:
+    return f"CAST({quoted(column.place)} AS DOUBLE)"
+
+
+def _as_text(column: Column) -> str:
+    if column.kind == "binary":
+        return f"'\\x' || lower(hex({quoted(column.place)}))"
+    return f"CAST({quoted(column.place)} AS VARCHAR)"

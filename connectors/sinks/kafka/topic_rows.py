@@ -1,0 +1,78 @@
+"""The rows that a topic says there are: of each key the record of the highest stamp.
+
+Read from the beginning once, then on from where the last reading ended. All of the table is in
+memory: this is for comparing, not for serving.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rowtide.connectors.sinks.kafka.envelope import RowColumns
+from rowtide.connectors.sinks.sink import HeldRow
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.stream.log.changelog import ChangelogEntry
+from rowtide.stream.log.kafka.brokers import Brokers
+from rowtide.stream.log.kafka.changelog import KafkaChangelogReader
+from rowtide.stream.log.kafka.fetch import Partition
+
+__all__ = ["STAMP", "TopicRows"]
+
+STAMP = "rowtide.stamp"
+"""The header that has a record's stamp, in decimal digits."""
+
+
+class _Form(Protocol):
+    async def row_read(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]: ...
+
+    def expected(self, columns: RowColumns) -> RowColumns: ...
+
+
+class TopicRows:
+    """What a topic's records amount to."""
+
+    def __init__(self, brokers: Brokers, topic: str, partitions: int, form: _Form) -> None:
+        self._form = form
+        self._parts = [
+            (Partition(brokers, topic, at), KafkaChangelogReader(brokers, topic, at))
+            for at in range(partitions)
+        ]
+        self._begun = False
+        self._rows: dict[bytes, tuple[int, RowColumns | None]] = {}
+
+    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+        """Return living rows of a range in keys' order."""
+        await self._catch_up()
+        keys = sorted(key for key in self._rows if begin <= key and (not end or key < end))
+        found: list[HeldRow] = []
+        for key in keys:
+            stamp, columns = self._rows[key]
+            if columns is not None and len(found) < limit:
+                found.append(HeldRow(key, stamp, self._form.expected(columns)))
+        return found
+
+    async def living(self) -> dict[bytes, int]:
+        """Return the stamps of the rows that there are."""
+        await self._catch_up()
+        return {key: stamp for key, (stamp, columns) in self._rows.items() if columns is not None}
+
+    async def _catch_up(self) -> None:
+        for partition, reader in self._parts:
+            start = reader.position if self._begun else await reader.start()
+            async for entries in reader.read(start, await partition.decided_end()):
+                for entry in entries:
+                    await self._fold(entry)
+        self._begun = True
+
+    async def _fold(self, entry: ChangelogEntry) -> None:
+        if entry.value is None:
+            return  # A tombstone stands behind the record that says the same.
+        stamp = next((int(value) for name, value in entry.headers if name == STAMP), None)
+        if stamp is None:
+            return  # Not of rowtide's.
+        key, columns = await self._form.row_read(entry.key, entry.value)
+        key_bytes = key_order.encode([variant.encode(value) for value in key.values()])
+        held = self._rows.get(key_bytes)
+        if held is None or held[0] < stamp:
+            self._rows[key_bytes] = (stamp, columns)

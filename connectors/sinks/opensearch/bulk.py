@@ -1,0 +1,124 @@
+"""Documents on their way into an index: many in one request, each for itself.
+
+A cluster answers for each document: taken; refused by its version, because it has a newer one; not
+now, it is too busy; or never, with a reason. Only those of "not now" are sent again, after a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from rowtide.connectors.sinks.opensearch.cluster import Cluster, ClusterRefused, TooLarge
+from rowtide.core.values.errors import Unavailable
+
+__all__ = ["Bulk", "Item", "RefusedItem"]
+
+PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Before the next attempt; after the last one the cluster counts as unavailable."""
+
+DOCUMENTS_MAX = 1000
+_ANSWER = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
+_BLOCKED = "cluster_block_exception"
+"""The cluster takes no writes, on a full disk for one."""
+
+
+class Item(NamedTuple):
+    """A document to be put under an id, unless a higher version is there."""
+
+    id: str
+    version: int
+    document: str
+
+    def lines(self) -> bytes:
+        """Return it as a bulk request has it. An id has no character that JSON escapes."""
+        return (
+            f'{{"index":{{"_id":"{self.id}","version":{self.version},"version_type":"external_gte"}}}}\n'
+            f"{self.document}\n"
+        ).encode()
+
+
+class RefusedItem(NamedTuple):
+    """A document that the cluster will never take, by its place among those sent."""
+
+    place: int
+    reason: str
+
+
+class _Sending(NamedTuple):
+    place: int
+    lines: bytes
+
+
+class Bulk:
+    """Sends documents to ``alias``, never to an index of that name made by the sending itself."""
+
+    def __init__(self, cluster: Cluster, alias: str, *, request_bytes: int) -> None:
+        self._cluster = cluster
+        self._path = f"/{alias}/_bulk?require_alias=true&{_ANSWER}"
+        self._request_bytes = request_bytes
+
+    async def put(self, items: Sequence[Item]) -> list[RefusedItem]:
+        """Put documents; return those that are refused for good. Raises ``Unavailable``."""
+        refused: list[RefusedItem] = []
+        sending = [_Sending(place, item.lines()) for place, item in enumerate(items)]
+        for pause_s in (*PAUSES_S, None):
+            again: list[_Sending] = []
+            for part in self._parts(sending):
+                again += await self._send(part, refused)
+            if not again:
+                return refused
+            if pause_s is not None:
+                await asyncio.sleep(pause_s)
+            sending = again
+        raise Unavailable(f"The cluster was too busy for {len(sending)} documents, time and again.")
+
+    def _parts(self, sending: Sequence[_Sending]) -> Iterator[list[_Sending]]:
+        """Cut into requests that are no larger than wanted, unless one document is."""
+        part: list[_Sending] = []
+        size = 0
+        for one in sending:
+            full = size + len(one.lines) > self._request_bytes or len(part) == DOCUMENTS_MAX
+            if part and full:
+                yield part
+                part, size = [], 0
+            part.append(one)
+            size += len(one.lines)
+        if part:
+            yield part
+
+    async def _send(self, part: list[_Sending], refused: list[RefusedItem]) -> list[_Sending]:
+        """Send one request; return what is to be sent again, add what is refused."""
+        body = b"".join(one.lines for one in part)
+        try:
+            answer = await self._cluster.send("POST", self._path, body, kind="application/x-ndjson")
+        except TooLarge as error:
+            if len(part) == 1:
+                refused.append(RefusedItem(part[0].place, str(error)))
+                return []
+            half = len(part) // 2
+            again = await self._send(part[:half], refused)
+            return again + await self._send(part[half:], refused)
+        if not answer.get("errors"):
+            return []
+        return [
+            one
+            for one, told in zip(part, answer["items"], strict=True)
+            if _again(one, told["index"], refused)
+        ]
+
+
+def _again(one: _Sending, told: dict[str, Any], refused: list[RefusedItem]) -> bool:
+    """True if a document must be sent again; add it where it is refused."""
+    status = told["status"]
+    if status < 300 or status == 409:  # 409: it is there as of a later stamp.
+        return False
+    kind, reason = told["error"]["type"], told["error"]["reason"]
+    if status == 429 or status >= 500 or kind == _BLOCKED:
+        return True
+    if status not in (400, 413):
+        # The index is gone, or writing it is forbidden: no document's own fault.
+        raise ClusterRefused(status, kind, reason)
+    refused.append(RefusedItem(one.place, f"{kind}: {reason}"))
+    return False

@@ -1,0 +1,211 @@
+"""The folder of an embedded search index: its rows, the index made of them, and who may write.
+
+    rows.sqlite    the rows with their stamps (``held_rows.py``)
+    index/         tantivy's files (``text_index.py``), made anew from the rows where they don't fit
+    writer.lock    locked by the one process that writes; the kernel lets go when it dies
+
+Blocking calls throughout: a sink makes them in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from rowtide.connectors.rows import SinkBatch, TableShape
+from rowtide.connectors.sinks.tantivy.held_rows import FILE, HeldRows, StoredRow
+from rowtide.connectors.sinks.tantivy.text_index import TextIndex
+from rowtide.core.values.errors import Rejected, Unavailable
+from rowtide.core.values.key_ranges import Range
+from rowtide.core.values.variant import Scalar
+
+__all__ = ["FoundRow", "FoundRows", "SearchFolder", "WritableFolder"]
+
+FORMAT = 1
+"""Of the index's files: a change of what is indexed, or how, raises it."""
+
+INDEX_ROWS = 5000
+"""Rows that are indexed between two commits where the index is made anew."""
+
+
+class FoundRow(NamedTuple):
+    """A row that a query found."""
+
+    key: Mapping[str, Scalar]
+    columns: Mapping[str, Scalar]
+    score: float
+
+
+class FoundRows(NamedTuple):
+    """The best rows of a query, and how many there are in all."""
+
+    rows: list[FoundRow]
+    total: int
+
+
+class SearchFolder:
+    """An index to search, whoever writes it. Raises ``Unavailable`` where there is none."""
+
+    def __init__(self, path: Path) -> None:
+        if not (path / FILE).exists():
+            raise Unavailable(f"{path} has no search index yet.")
+        try:
+            self._rows = HeldRows(path, writes=False)
+            self.table = self._rows.fact("table")
+            self._index = TextIndex(path / "index", _language(self._rows), writes=False)
+        except (sqlite3.OperationalError, ValueError) as error:  # ValueError is tantivy's.
+            raise Unavailable(f"The search index in {path} can't be read: {error}.") from error
+
+    def search(self, query: str, *, limit: int) -> FoundRows:
+        """Return the rows that are found and still there. Raises ``QueryRefused``."""
+        found = self._index.search(query, limit=limit)
+        rows = {row.key_bytes: row for row in self._rows.rows_of(h.key_bytes for h in found.hits)}
+        told = []
+        for hit in found.hits:
+            row = rows.get(hit.key_bytes)
+            if row is not None and row.document is not None:
+                told.append(FoundRow(row.document.key, row.document.columns, hit.score))
+        return FoundRows(told, found.total)
+
+    def searched(self, covered: Range, *, limit: int) -> list[StoredRow]:
+        """Return the first living rows of a range, without those that the index lacks for good."""
+        return _searched(self._rows, self._index, covered, limit)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._rows.close()
+
+
+class WritableFolder:
+    """An index that this process alone writes. Raises ``Unavailable`` where another one does."""
+
+    def __init__(self, path: Path, table: TableShape, language: str) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._pending: list[bytes] = []
+        with ExitStack() as undone:
+            self._lock = _locked(path)
+            undone.callback(os.close, self._lock)
+            self.rows = HeldRows(path, writes=True)
+            undone.callback(self.rows.close)
+            self._require_table(table)
+            self._index = self._fitting_index(language)
+            self._index_marked()
+            undone.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pending(self) -> int:
+        """Return how many rows searches don't see yet."""
+        return len(self._pending)
+
+    def apply(self, batches: Iterable[SinkBatch]) -> None:
+        """Apply batches; when it returns they are on disk, and seen after the next ``refresh``."""
+        for row in self.rows.apply(batches):
+            self._index.put(row)
+            self._pending.append(row.key_bytes)
+
+    def refresh(self) -> None:
+        """Let searches see what was applied."""
+        if self._pending:
+            self._index.commit()
+            self.rows.indexed(self._pending)
+            self._pending = []
+
+    def searched(self, covered: Range, *, limit: int) -> list[StoredRow]:
+        """Return the first living rows of a range that searches find, once and as they are."""
+        self.refresh()
+        return _searched(self.rows, self._index, covered, limit)
+
+    def close(self) -> None:
+        """Let searches see everything, and another process write."""
+        try:
+            self.refresh()
+        finally:
+            self._index.close()
+            self.rows.close()
+            os.close(self._lock)
+
+    def _require_table(self, table: TableShape) -> None:
+        named = json.dumps([table.name, [column.name for column in table.key]])
+        held = self.rows.fact("table_and_key")
+        if held and held != named:
+            raise Rejected(
+                "OTSParameterInvalid",
+                f"{self._path} is the search index of {held}, not of {named}: give this one another"
+                f" folder.",
+            )
+        self.rows.note("table_and_key", named)
+        self.rows.note("table", table.name)
+
+    def _fitting_index(self, language: str) -> TextIndex:
+        """Return the index, an empty one where it was made otherwise or is damaged."""
+        made = json.dumps([FORMAT, language])
+        folder = self._path / "index"
+        if self.rows.fact("index") == made:
+            try:
+                return TextIndex(folder, language, writes=True)
+            except ValueError:  # tantivy's, of whatever it can't read.
+                pass
+        TextIndex.remove(folder)
+        self.rows.index_anew()
+        self.rows.note("language", language)
+        self.rows.note("index", made)
+        return TextIndex(folder, language, writes=True)
+
+    def _index_marked(self) -> None:
+        """Index what a process had not when it ended."""
+        while keys := self.rows.unindexed(limit=INDEX_ROWS):
+            held = {row.key_bytes: row for row in self.rows.rows_of(keys)}
+            for key in keys:
+                self._index.put(held.get(key, StoredRow(key, 0, None)))
+            self._pending = list(keys)
+            self.refresh()
+
+
+def _searched(rows: HeldRows, index: TextIndex, covered: Range, limit: int) -> list[StoredRow]:
+    """Return rows that the index has once and as they are, or is still to get."""
+    begin, end = covered
+    found: list[StoredRow] = []
+    while len(found) < limit and (held := rows.living((begin, end), limit=limit)):
+        following = held[-1].key_bytes + b"\x00"
+        stamps = index.within((begin, following))
+        found += [
+            row
+            for row in held
+            if stamps.get(row.key_bytes) == [row.stamp] or rows.is_unindexed(row.key_bytes)
+        ]
+        begin = following
+    return found[:limit]
+
+
+def _language(rows: HeldRows) -> str:
+    return rows.fact("language") or "none"
+
+
+def _locked(path: Path) -> int:
+    """Lock the folder for this process, and write into the lock who that is."""
+    lock = os.open(path / "writer.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        writer = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+        os.close(lock)
+        raise Unavailable(
+            f"The search index in {path} is written by process {writer or 'unknown'}: one writes "
+            f"at a time."
+        ) from error
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    return lock

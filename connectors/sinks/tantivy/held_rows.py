@@ -1,0 +1,214 @@
+"""The rows that an index was made of, in one SQLite file: what is held of each key, as of when.
+
+This is the authority; the index beside it is derived. A row is here, synced to disk, before
+``apply`` is over, with a mark that the index has not got it; a crash between the two leaves the
+mark. Deleted rows stay, without a document, so that a late one can't come back.
+
+    rows        key, stamp, document; document is NULL where the row is gone
+    unindexed   keys whose rows the index may not have as they are
+    floors      ranges of keys that a snapshot told as of a stamp (``connectors/floors.py``)
+    facts       the table, its key, how the index was made
+
+One thread uses an object of this module. Readers in other processes open the file read-only.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rowtide.connectors.floors import Floor, Floors
+from rowtide.connectors.rows import SinkBatch
+from rowtide.core.values.key_ranges import Range
+from rowtide.core.values.variant import Scalar
+
+__all__ = ["FILE", "Document", "HeldRows", "StoredRow"]
+
+FILE = "rows.sqlite"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS rows (key BLOB NOT NULL UNIQUE, stamp INTEGER NOT NULL, document TEXT);
+CREATE TABLE IF NOT EXISTS unindexed (key BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS floors (low BLOB, high BLOB, stamp INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, fact TEXT NOT NULL);
+"""
+
+_SET = """
+INSERT INTO rows (key, stamp, document) VALUES (?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET stamp = excluded.stamp, document = excluded.document
+WHERE excluded.stamp >= rows.stamp
+RETURNING 1
+"""
+
+_OLDER = """
+SELECT key FROM rows
+WHERE key >= :low AND (:high = x'' OR key < :high) AND stamp < :stamp AND document IS NOT NULL
+"""
+
+
+class Document(NamedTuple):
+    """What a row has: its key's columns and the others."""
+
+    key: Mapping[str, Scalar]
+    columns: Mapping[str, Scalar]
+
+
+class StoredRow(NamedTuple):
+    """A row as it is held; without a document it is gone."""
+
+    key_bytes: bytes
+    stamp: int
+    document: Document | None
+
+
+class HeldRows:
+    """The rows in ``folder``. With ``writes`` the file is made where it is missing."""
+
+    def __init__(self, folder: Path, *, writes: bool) -> None:
+        path = (folder / FILE).resolve()
+        mode = "rwc" if writes else "ro"
+        where = f"{path.as_uri()}?mode={mode}"
+        self._file = sqlite3.connect(where, uri=True, isolation_level=None)
+        self._floors = Floors()
+        if writes:
+            # FULL: what is committed is synced. WAL: readers see the last commit meanwhile.
+            self._file.execute("PRAGMA journal_mode = WAL")
+            self._file.execute("PRAGMA synchronous = FULL")
+            self._file.executescript(_SCHEMA)
+            self._load_floors()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def fact(self, name: str) -> str:
+        """Return a fact; empty where it was never noted."""
+        found = self._file.execute("SELECT fact FROM facts WHERE name = ?", (name,)).fetchone()
+        return found[0] if found else ""
+
+    def note(self, name: str, fact: str) -> None:
+        """Keep a fact."""
+        self._file.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, fact))
+
+    def apply(self, batches: Iterable[SinkBatch]) -> list[StoredRow]:
+        """Apply batches in one transaction; return the rows that are others now.
+
+        What is below the stamp held for its key, or of before a snapshot's page, is dropped.
+        """
+        self._file.execute("BEGIN IMMEDIATE")
+        try:
+            changed = [row for batch in batches for row in self._apply_one(batch)]
+            self._mark(row.key_bytes for row in changed)
+            self._file.execute("COMMIT")
+        except BaseException:
+            self._file.execute("ROLLBACK")
+            self._load_floors()
+            raise
+        return changed
+
+    def _apply_one(self, batch: SinkBatch) -> Iterator[StoredRow]:
+        if batch.covers is not None:
+            yield from self._cover(batch, batch.covers)
+        floor = self._floors.at
+        for row in batch.rows:
+            key, stamp = row.key_bytes, row.stamp
+            if stamp < floor(key):
+                continue
+            document = None if row.columns is None else Document(dict(row.key), row.columns)
+            if self._file.execute(_SET, (key, stamp, _text(document))).fetchone():
+                yield StoredRow(key, stamp, document)
+
+    def _cover(self, batch: SinkBatch, covers: Range) -> Iterator[StoredRow]:
+        """Delete what a page of a snapshot has not; a later one may have been here before."""
+        low, high = covers
+        told = {row.key_bytes for row in batch.rows}
+        bounds = {"low": low, "high": high, "stamp": batch.stamp}
+        older = [key for (key,) in self._file.execute(_OLDER, bounds) if key not in told]
+        self._file.executemany(
+            "UPDATE rows SET stamp = ?, document = NULL WHERE key = ?",
+            ((batch.stamp, key) for key in older),
+        )
+        yield from (StoredRow(key, batch.stamp, None) for key in older)
+        floor = Floor(low, high, batch.stamp)
+        self._floors.add(floor)
+        self._file.execute("INSERT INTO floors VALUES (?, ?, ?)", floor)
+
+    def _mark(self, keys: Iterable[bytes]) -> None:
+        self._file.executemany(
+            "INSERT OR IGNORE INTO unindexed VALUES (?)", ((key,) for key in keys)
+        )
+
+    def rows_of(self, keys: Iterable[bytes]) -> Iterator[StoredRow]:
+        """Yield what is held of each of the keys."""
+        for key in keys:
+            found = self._file.execute("SELECT stamp, document FROM rows WHERE key = ?", (key,))
+            for stamp, text in found:
+                yield StoredRow(key, stamp, _document(text))
+
+    def living(self, covered: Range, *, limit: int) -> list[StoredRow]:
+        """Return up to ``limit`` rows of a range that are not gone, in keys' order."""
+        found = self._file.execute(
+            "SELECT key, stamp, document FROM rows WHERE key >= ? AND (? = x'' OR key < ?)"
+            " AND document IS NOT NULL ORDER BY key LIMIT ?",
+            (covered[0], covered[1], covered[1], limit),
+        )
+        return [StoredRow(key, stamp, _document(text)) for key, stamp, text in found]
+
+    def unindexed(self, *, limit: int) -> list[bytes]:
+        """Return keys whose rows the index may not have."""
+        found = self._file.execute("SELECT key FROM unindexed LIMIT ?", (limit,))
+        return [key for (key,) in found]
+
+    def is_unindexed(self, key: bytes) -> bool:
+        """True if the index may lack the row of a key."""
+        found = self._file.execute("SELECT 1 FROM unindexed WHERE key = ?", (key,))
+        return found.fetchone() is not None
+
+    def indexed(self, keys: Iterable[bytes]) -> None:
+        """Note that the index has the rows of these keys, on disk."""
+        self._file.execute("BEGIN IMMEDIATE")
+        self._file.executemany("DELETE FROM unindexed WHERE key = ?", ((key,) for key in keys))
+        self._file.execute("COMMIT")
+
+    def index_anew(self) -> None:
+        """Mark every row that is not gone: the index is empty."""
+        self._file.execute("BEGIN IMMEDIATE")
+        self._file.execute("DELETE FROM unindexed")
+        self._file.execute("INSERT INTO unindexed SELECT key FROM rows WHERE document IS NOT NULL")
+        self._file.execute("COMMIT")
+
+    def _load_floors(self) -> None:
+        """Read the floors, and keep them as few as they are by now."""
+        kept = self._file.execute("SELECT low, high, stamp FROM floors")
+        self._floors = Floors(Floor(*floor) for floor in kept)
+        self._file.execute("BEGIN IMMEDIATE")
+        self._file.execute("DELETE FROM floors")
+        self._file.executemany("INSERT INTO floors VALUES (?, ?, ?)", self._floors.fewest())
+        self._file.execute("COMMIT")
+
+
+def _text(document: Document | None) -> str | None:
+    return None if document is None else _encode(document)
+
+
+def _document(text: str | None) -> Document | None:
+    return None if text is None else Document(*json.loads(text, object_hook=_from_base64))
+
+
+# A column's name can't begin with '#', so no row is taken for a binary value.
+_BINARY = "#base64"
+
+
+def _as_base64(value: bytes) -> dict[str, str]:
+    return {_BINARY: base64.b64encode(value).decode()}
+
+
+def _from_base64(found: dict[str, Any]) -> Any:
+    return base64.b64decode(found[_BINARY]) if _BINARY in found else found
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, default=_as_base64).encode

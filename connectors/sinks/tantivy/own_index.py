@@ -1,0 +1,163 @@
+"""An index that a search brings up to date itself, just before it is asked.
+
+The first time it reads the rows of the table, later only what changed. It needs no connector and
+writes nothing to the server: how far it is stands beside it in the folder (``FolderLeases``). So
+whoever may read a table may search it, on any machine, each with an index of his own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rowtide.connectors.rows import Refused, SinkBatch
+from rowtide.connectors.runtime.place import table_shape
+from rowtide.connectors.runtime.row_making import RowMaker
+from rowtide.connectors.sinks.tantivy.sink import TantivySink
+from rowtide.connectors.verify.table_pages import TablePages
+from rowtide.core.values.errors import LogTrimmed, StoreError, Unavailable, first_failure
+from rowtide.core.values.key_ranges import Ranges
+from rowtide.stream.changes.api import ApiSource
+from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.stream.changes.leases import Lease, MemoryLeases
+from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
+
+__all__ = ["FolderLeases", "OwnIndex"]
+
+LOCK_LOOK_S = 0.1
+FOR_EVER_S = 1e9
+
+
+class FolderLeases(MemoryLeases):
+    """How far a folder's index is, in a file beside it. The folder's lock lets one process use it.
+
+    A file that can't be read counts as none: the index begins with the rows again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("search")
+        self._path = path
+        try:
+            kept = [_lease(*fields) for fields in json.loads(path.read_text(encoding="utf-8"))]
+        except (OSError, ValueError, TypeError):
+            kept = []
+        self._rows = {lease.shard_id: lease for lease in kept}
+
+    async def create(self, lease: Lease) -> Lease:
+        """Make a row, see ``Leases.create``."""
+        made = await super().create(lease)
+        self._keep()
+        return made
+
+    async def change(self, old: Lease, new: Lease) -> Lease:
+        """Replace a row, see ``Leases.change``."""
+        now = await super().change(old, new)
+        self._keep()
+        return now
+
+    async def remove(self, lease: Lease) -> None:
+        """Remove a row, see ``Leases.remove``."""
+        await super().remove(lease)
+        self._keep()
+
+    def _keep(self) -> None:
+        draft = self._path.with_suffix(".draft")
+        rows = [
+            [
+                lease.shard_id,
+                lease.position,
+                [[a.hex(), b.hex()] for a, b in lease.pending],
+                lease.ended,
+            ]
+            for lease in self._rows.values()
+        ]
+        draft.write_text(json.dumps(rows), encoding="utf-8")
+        os.replace(draft, self._path)
+
+
+def _lease(shard_id: str, position: str, pending: Sequence[Sequence[str]], ended: object) -> Lease:
+    """Return a row as it was kept, but for its owner, who is gone."""
+    ranges: Ranges = tuple((bytes.fromhex(a), bytes.fromhex(b)) for a, b in pending)
+    return Lease(shard_id, position=position, pending=ranges, ended=bool(ended))
+
+
+class OwnIndex:
+    """The index of ``table`` in ``folder``. ``told`` gets the rows that went in since the start."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        table: str,
+        folder: Path,
+        language: str,
+        told: Callable[[int], None],
+    ) -> None:
+        self.refused: list[Refused] = []
+        """Rows that could not be read: they are not found."""
+        self._api = ApiSource(endpoint, table)
+        self._endpoint = endpoint
+        self._table = table
+        self._folder = folder
+        self._language = language
+        self._told = told
+        self._rows = 0
+        self._makers: dict[str, RowMaker] = {}
+
+    async def update(self, *, wait_s: float) -> None:
+        """Bring it to where the table is now; wait so long for another process that does.
+
+        What was written before the call is found after it. Raises ``StoreError``.
+        """
+        await self._api.stream()
+        shape = await table_shape(self._endpoint, self._table)
+        async with asyncio.timeout(wait_s) as waiting:
+            while True:
+                sink = TantivySink(self._folder, language=self._language, refresh_s=60)
+                try:
+                    await sink.open(shape)
+                    break
+                except Unavailable:
+                    await sink.close()
+                    await asyncio.sleep(LOCK_LOOK_S)
+            waiting.reschedule(None)
+        try:
+            await self._catch_up(sink)
+        finally:
+            await sink.close()
+
+    async def _catch_up(self, sink: TantivySink) -> None:
+        positions = self._folder / "positions.json"
+        try:
+            await self._follow(sink, FolderLeases(positions))
+        except LogTrimmed:
+            # The changes since are kept no more. Pages of rows tell what is gone, too.
+            positions.unlink()
+            self._makers.clear()
+            await self._follow(sink, FolderLeases(positions))
+
+    async def _follow(self, sink: TantivySink, leases: FolderLeases) -> None:
+        async def handle(batch: Batch) -> None:
+            maker = self._makers.setdefault(batch.shard_id, RowMaker(self._api, every_change=False))
+            async with maker.telling(batch) as made:
+                await sink.apply(
+                    SinkBatch(batch.table, batch.shard_id, made.rows, batch.covers, batch.stamp)
+                )
+            self.refused += made.refused
+            self._rows += len(made.rows)
+            self._told(self._rows)
+
+        settings = FollowerSettings(checkpoint_s=0.0)
+        worker = ChangeWorker(self._api, leases, handle, begin="rows", settings=settings)
+        pages = TablePages(self._api, leases, wait_s=FOR_EVER_S)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(worker.run(), name="follow")
+                await pages.open()
+                # What it has in hand now comes again with the next search.
+                following.cancel()
+        except BaseExceptionGroup as group:
+            failure = first_failure(group)
+            raise failure from (None if isinstance(failure, StoreError) else group)

@@ -1,0 +1,255 @@
+"""Rows posted to a URL: what a receiver acknowledges with 2xx is delivered.
+
+One batch's messages go one after the other, so a key's rows arrive in order; batches of several
+shards go at once. A receiver drops a row whose stamp is below the one it has for the key.
+Nothing of the secret, the headers or the URL's query is ever put into a failure's text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.rows import Refused, SinkBatch, TableShape
+from rowtide.connectors.sinks.webhook.message import (
+    Message,
+    message_id,
+    messages,
+    secret_bytes,
+    signatures,
+)
+from rowtide.core.values.errors import Rejected, Unavailable
+
+__all__ = ["Settings", "WebhookSink", "make_sink"]
+
+BUSY = frozenset({408, 425, 429})
+NOT_THE_ROWS = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 411, 415, 421, 426, 431, 451})
+"""Statuses that are about the endpoint or the right to use it: no row is to blame."""
+TOO_LARGE = 413
+SAME_AGAIN = frozenset({307, 308})
+"""Redirections that keep method and body."""
+REDIRECTIONS_MAX = 3
+BACKOFF_S = 0.2
+BACKOFF_S_MAX = 10.0
+RETRY_AFTER_S_MAX = 3600.0
+ANSWER_BYTES_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where rows go. ``attempts`` are made before the connector is told that it must wait."""
+
+    url: str = field(repr=False)
+    secrets: tuple[bytes, ...] = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    rows_max: int = 500
+    bytes_max: int = 1 << 20
+    timeout_s: float = 30.0
+    attempts: int = 4
+
+
+class WebhookSink:
+    """One endpoint."""
+
+    every_change = True
+    """A receiver gets each row of a key, not the last one of a batch alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._session: aiohttp.ClientSession | None = None
+        self._not_before_s = 0.0
+        self._url = settings.url
+        parts = urlsplit(settings.url)
+        self._origin = (parts.scheme, parts.hostname, parts.port)
+        self._shown = f"{parts.scheme}://{parts.hostname}{parts.path}"
+
+    async def open(self, table: TableShape) -> None:
+        """Make ready; nothing is sent yet."""
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=self._settings.timeout_s)
+            # A proxy of the environment, or a cookie, would be somebody else's setting.
+            jar = aiohttp.DummyCookieJar()
+            self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=jar, trust_env=False)
+
+    async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
+        """Post a batch; return the rows that the receiver, asked for them alone, refuses."""
+        settings = self._settings
+        refused: list[Refused] = []
+        for message in messages(batch, rows_max=settings.rows_max, bytes_max=settings.bytes_max):
+            await self._deliver(message, refused)
+        return refused
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _deliver(self, message: Message, refused: list[Refused]) -> None:
+        """Post a message; one that is refused is tried again by halves, in order."""
+        message = _without(message, refused)
+        if not message.rows and message.covers is None:
+            return
+        body = message.body
+        if len(body) > self._settings.bytes_max:
+            why = f"{len(body)} bytes, the limit is {self._settings.bytes_max}"
+        else:
+            why = await self._posted(body)
+        if not why:
+            return
+        if len(message.rows) > 1:
+            for half in message.halves():
+                await self._deliver(half, refused)
+        elif message.rows:
+            refused.append(Refused(message.rows[0], why))
+        else:
+            raise Rejected("OTSParameterInvalid", f"{self._shown} refuses an empty page: {why}")
+
+    async def _posted(self, body: bytes) -> str:
+        """Post until it is answered; return why the rows are refused, or nothing."""
+        pause_s = BACKOFF_S
+        for attempt in range(1, self._settings.attempts + 1):
+            await self._wait()
+            try:
+                return await self._once(message_id(body), body)
+            except Unavailable:
+                if attempt == self._settings.attempts:
+                    raise
+            # Many senders that failed together shall not come back together.
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(pause_s * 2, BACKOFF_S_MAX)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _wait(self) -> None:
+        """Wait for as long as the receiver asked for, or say that it takes too long."""
+        left_s = self._not_before_s - time.monotonic()
+        if left_s > BACKOFF_S_MAX:
+            raise Unavailable(f"{self._shown} asked for {left_s:.0f} s without requests")
+        if left_s > 0:
+            await asyncio.sleep(left_s)
+
+    async def _once(self, name: str, body: bytes) -> str:
+        assert self._session is not None, "opened before"
+        time_s = int(time.time())
+        headers = {
+            **self._settings.headers,
+            "Content-Type": "application/json",
+            "User-Agent": "rowtide",
+            "webhook-id": name,
+            "webhook-timestamp": str(time_s),
+        }
+        if self._settings.secrets:
+            proof = signatures(self._settings.secrets, name, time_s, body)
+            headers["webhook-signature"] = proof
+        url = self._url
+        for _ in range(REDIRECTIONS_MAX + 1):
+            try:
+                async with self._session.post(
+                    url, data=body, headers=headers, allow_redirects=False
+                ) as response:
+                    text = await _text(response)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                # The error's own text may name the whole URL.
+                raise Unavailable(f"{self._shown}: {type(error).__name__}") from None
+            if response.status not in SAME_AGAIN:
+                return self._answer(response.status, response.headers, text)
+            url = self._elsewhere(url, response.headers.get("Location", ""))
+        raise Rejected("OTSParameterInvalid", f"{self._shown} redirects too often")
+
+    def _answer(self, status: int, headers: Mapping[str, str], text: bytes) -> str:
+        """Return why rows are refused, nothing where they are taken, or raise what it means."""
+        if 200 <= status < 300:
+            return ""
+        told = f"{self._shown} answered {status} {text.decode(errors='replace')}".rstrip()
+        if status in BUSY or status >= 500:
+            self._note_pause(headers.get("Retry-After", ""))
+            raise Unavailable(told)
+        if status in NOT_THE_ROWS or status < 400:
+            raise Rejected("OTSParameterInvalid", told)
+        return told
+
+    def _note_pause(self, retry_after: str) -> None:
+        """Take over a Retry-After: seconds or a date."""
+        try:
+            pause_s = float(retry_after)
+        except ValueError:
+            try:
+                pause_s = parsedate_to_datetime(retry_after).timestamp() - time.time()
+            except (TypeError, ValueError):
+                return
+        until_s = time.monotonic() + min(max(pause_s, 0.0), RETRY_AFTER_S_MAX)
+        self._not_before_s = max(self._not_before_s, until_s)
+
+    def _elsewhere(self, url: str, location: str) -> str:
+        """Return where a redirection leads; only the receiver itself may be there."""
+        target = urljoin(url, location)
+        parts = urlsplit(target)
+        if not location or (parts.scheme, parts.hostname, parts.port) != self._origin:
+            shown = f"{parts.scheme}://{parts.hostname}"
+            raise Rejected("OTSParameterInvalid", f"{self._shown} redirects to {shown}")
+        return target
+
+
+async def _text(response: aiohttp.ClientResponse) -> bytes:
+    """Return how an answer's body begins. With 2xx nobody needs it, and it may break off."""
+    try:
+        return await response.content.read(ANSWER_BYTES_MAX)
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        if 200 <= response.status < 300:
+            return b""
+        raise
+
+
+def _without(message: Message, refused: list[Refused]) -> Message:
+    """Leave out rows behind a refused row of their key: they are refused, too, to stay in order."""
+    if not refused:
+        return message
+    keys = {told.row.key_bytes: told.reason for told in refused}
+    kept = [
+        (row, body)
+        for row, body in zip(message.rows, message.bodies, strict=True)
+        if row.key_bytes not in keys
+    ]
+    if len(kept) == len(message.rows):
+        return message
+    refused += [
+        Refused(row, f"behind a refused row of its key: {keys[row.key_bytes]}")
+        for row in message.rows
+        if row.key_bytes in keys
+    ]
+    return message._replace(rows=[row for row, _ in kept], bodies=[body for _, body in kept])
+
+
+def make_sink(fields: Fields, surroundings: Surroundings) -> WebhookSink:
+    """Return the sink that settings describe."""
+    url = fields.url("url")
+    given = fields.text("secret", "").split()
+    try:
+        secrets = tuple(secret_bytes(text) for text in given)
+    except ValueError as error:
+        raise SettingsRefused(f"{fields.where}.secret: no base64 behind whsec_.") from error
+    headers = fields.inner("headers")
+    named = {name: headers.text(name) for name in headers.names()}
+    for name, text in named.items():
+        if not name.isprintable() or not text.isprintable():
+            raise SettingsRefused(f"{headers.where}: {name!r} has more than one line.")
+    return WebhookSink(
+        Settings(
+            url,
+            secrets,
+            named,
+            rows_max=fields.integer("rows", 500, least=1, most=10_000),
+            bytes_max=fields.integer("bytes", 1 << 20, least=4096, most=64 << 20),
+            timeout_s=float(fields.integer("timeout_s", 30, least=1, most=600)),
+            attempts=fields.integer("attempts", 4, least=1, most=20),
+        )
+    )

@@ -1,0 +1,220 @@
+"""Tables of MySQL and MariaDB as a source needs them, and what their values become in rowtide.
+
+    TINYINT .. BIGINT, YEAR     integer; BIGINT UNSIGNED above 2^63 - 1: its digits as a string
+    DECIMAL                     string, with as many digits behind the point as the column has
+    FLOAT, DOUBLE               double; a FLOAT is exactly the value that the server keeps
+    BIT(1), BIT(n)              boolean; integer, as BIGINT UNSIGNED
+    CHAR, VARCHAR, TEXT, JSON   string
+    ENUM, SET                   string; a set's members in the column's order, with commas
+    DATE, TIME, DATETIME        string as the server shows it, zero dates too
+    TIMESTAMP                   the same, in UTC
+    UUID, INET4, INET6          string
+    BINARY, VARBINARY, BLOB     binary; BINARY(n) has n bytes
+    VECTOR                      binary: its floats of 4 bytes
+    GEOMETRY and its kinds      binary: WKB, without the SRID
+
+NULL is no column at all. In a key: integers are INTEGER, binaries BINARY, all else STRING.
+
+This is one mapping for two forms of values, the texts of a query (``text_reader``) and the bytes of
+the binlog (``rowtide.connectors.sources.mysql.row_image``); tests hold them to one another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rowtide.connectors.rows import TableShape
+from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
+
+__all__ = [
+    "Column",
+    "SourceTable",
+    "above_64_bits",
+    "cursor_literal",
+    "fits_key",
+    "key_part",
+    "quoted",
+    "select_term",
+    "text_reader",
+]
+
+INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint", "year"}
+BINARIES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"}
+FLOATS = {"float", "double"}
+GEOMETRIES = {
+    *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"),
+    *("multipolygon", "geometrycollection", "geomcollection"),
+}
+TEXTS = {
+    *("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json", "enum", "set"),
+}
+PLAIN = {"decimal", "date", "time", "datetime", "timestamp", "uuid", "inet4", "inet6"}
+KNOWN = INTEGERS | BINARIES | FLOATS | GEOMETRIES | TEXTS | PLAIN | {"bit"}
+
+_INTEGER_MAX = 2**63 - 1
+_DIGITS = re.compile(r"[0-9]+\Z")
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?\Z")
+_SRID_BYTES = 4
+
+
+class Column(NamedTuple):
+    """A column as the server's own schema tells it. ``default`` is its text, None for NULL.
+
+    ``computed``: its values are made of other columns', and kept.
+    """
+
+    name: str
+    type: str
+    declared: str
+    nullable: bool
+    default: str | None
+    charset: str
+    computed: bool = False
+
+    @property
+    def unsigned(self) -> bool:
+        return "unsigned" in self.declared
+
+    @property
+    def identity(self) -> list[str]:
+        """Name and type: while they stay, so do the values."""
+        return [self.name, f"{self.declared} {self.charset}".strip()]
+
+
+class SourceTable(NamedTuple):
+    """A table that is followed. ``key`` are its key columns in the order of an index of its own.
+
+    ``target`` is the name in rowtide, whose key has the same columns in ``target_key``'s order.
+    ``transactional``: a rollback undoes its rows. ``rows_estimate`` is the server's own.
+    """
+
+    database: str
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[Column, ...]
+    key_index: str
+    target: str
+    target_key: tuple[Column, ...]
+    transactional: bool = True
+    rows_estimate: int | None = None
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    @property
+    def shape(self) -> TableShape:
+        """Return the table as rowtide has it."""
+        parts = [KeyColumn(column.name, _key_type(column)) for column in self.target_key]
+        return TableShape(self.target, tuple(parts))
+
+
+def _key_type(column: Column) -> int:
+    if column.type in INTEGERS or column.type == "bit":
+        return INTEGER
+    return BINARY if column.type in BINARIES else STRING
+
+
+def key_part(column: Column) -> Callable[[Scalar], Scalar] | None:
+    """Return what makes a value a part of a key, None where it is one."""
+    return int if column.type == "bit" else None
+
+
+def above_64_bits(value: int) -> Scalar:
+    """Return an unsigned integer: as its digits where it is too large for an INTEGER."""
+    return value if value <= _INTEGER_MAX else str(value)
+
+
+def select_term(column: Column) -> str:
+    """Return how a column is asked for, so that nothing of its value is lost."""
+    name = quoted(column.name)
+    # As a FLOAT it would be shown with six digits.
+    return f"CAST({name} AS DOUBLE)" if column.type == "float" else name
+
+
+def text_reader(column: Column) -> Callable[[bytes], Scalar]:
+    """Return what makes a value of a query's answer ours."""
+    kind = column.type
+    if kind in INTEGERS:
+        return _wide_integer if kind == "bigint" and column.unsigned else int
+    if kind in FLOATS:
+        return float
+    if kind in BINARIES:
+        return bytes
+    if kind in GEOMETRIES:
+        return lambda text: text[_SRID_BYTES:]
+    if kind == "bit":
+        return _flag if column.declared == "bit(1)" else _bits
+    if kind == "decimal":
+        return _decimal if "zerofill" in column.declared else _plain
+    return _text
+
+
+def _wide_integer(text: bytes) -> Scalar:
+    return above_64_bits(int(text))
+
+
+def _flag(text: bytes) -> Scalar:
+    return text != b"\x00"
+
+
+def _bits(text: bytes) -> Scalar:
+    return above_64_bits(int.from_bytes(text, "big"))
+
+
+def _plain(text: bytes) -> Scalar:
+    return text.decode("ascii")
+
+
+def _decimal(text: bytes) -> Scalar:
+    whole, point, rest = text.decode("ascii").partition(".")
+    return (whole.lstrip("0") or "0") + point + rest
+
+
+def _text(text: bytes) -> Scalar:
+    return text.decode("utf-8", "replace")
+
+
+def quoted(name: str) -> str:
+    """Return a name for a statement."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def cursor_literal(column: Column, value: Scalar) -> str:
+    """Return a key's value for a statement, comparable as the column's index is.
+
+    No quotes and no escapes: they would rest on the session's sql_mode and charset.
+    """
+    kind = column.type
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    if kind in INTEGERS or kind in ("bit", "decimal"):
+        return str(int(value)) if isinstance(value, bool) else str(value)
+    return f"_utf8mb4 x'{str(value).encode().hex()}'"
+
+
+def fits_key(column: Column, value: Scalar) -> bool:
+    """True if a key value of rowtide can be a column's value, and stand in a statement.
+
+    Somebody may have written rows to rowtide's table that the source can't have.
+    """
+    kind = column.type
+    if kind in BINARIES:
+        return isinstance(value, bytes)
+    if kind in INTEGERS or kind == "bit":
+        return isinstance(value, int) or (isinstance(value, str) and bool(_DIGITS.match(value)))
+    if not isinstance(value, str):
+        return False
+    return kind != "decimal" or bool(_DECIMAL.match(value))
+
+
+def unfit_key(columns: Sequence[Column]) -> str:
+    """Say why columns can't be a key, in words for people; empty where they can.
+
+    An ENUM is sorted by number and compared as a text; a FLOAT is not equal to what it shows.
+    """
+    unfit = [c for c in columns if c.type in FLOATS | GEOMETRIES | {"enum", "set", "vector"}]
+    return ", ".join(f"{column.name} ({column.type})" for column in unfit)

@@ -1,0 +1,58 @@
+"""A table of the server as ``verify`` compares rowtide's with it: read as a snapshot reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.rows import Key, SourceRow
+from rowtide.connectors.sources.mysql.gtids import DomainGtids
+from rowtide.connectors.sources.mysql.schema import SourceTable
+from rowtide.connectors.sources.mysql.server import Server, translated
+from rowtide.connectors.sources.mysql.settings import SourceSettings
+from rowtide.connectors.sources.mysql.snapshot import Snapshots
+from rowtide.connectors.sources.mysql.tables import followed_tables
+from rowtide.connectors.sources.side import Found, ServerSide
+
+__all__ = ["MySqlSide"]
+
+
+class MySqlSide(ServerSide[Server, SourceTable]):
+    """See ``SourceSide``. Making one connects, and blocks. Raises SettingsRefused."""
+
+    def __init__(self, settings: SourceSettings, target: str) -> None:
+        super().__init__(
+            Server(settings),
+            partial(_fit, target),
+            target,
+            translated=partial(translated, settings),
+        )
+        self._nothing = self._server.log.gtids("") or DomainGtids()
+        self._snapshots = Snapshots(self._server, epoch=0, run=0)
+
+    def key_names(self) -> Sequence[str]:
+        """See ``ServerSide``."""
+        return [column.name for column in self._table.target_key]
+
+    def page(self, cursor: list[str] | None) -> tuple[Found, list[str] | None]:
+        """See ``ServerSide``."""
+        chunk = self._snapshots.chunk(self._table, cursor, self._nothing)
+        return _found(chunk.rows), chunk.cursor
+
+    def found(self, keys: Sequence[Key]) -> Found:
+        """See ``ServerSide``."""
+        return _found(self._snapshots.look_up(self._table, keys, self._nothing).rows)
+
+
+def _fit(target: str, server: Server) -> Mapping[str, SourceTable]:
+    """Return the tables that are followed. Raises SettingsRefused if this one can't be."""
+    found = followed_tables(server)
+    for table in found.unfit.values():
+        if table.target == target and all(fit.target != target for fit in found.fit.values()):
+            raise SettingsRefused(f"{table.full_name}: {table.reason}. {table.remedy}")
+    return found.fit
+
+
+def _found(rows: Iterable[SourceRow]) -> Found:
+    return [(row.key, row.columns or {}) for row in rows]

@@ -1,0 +1,262 @@
+"""MySQL as a source: its tables, or MariaDB's, first as they are, then as they change.
+
+See DESIGN.md beside this file for why it is done so, and docs/connector-mysql-source.md for what it
+promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
+from typing import NamedTuple
+
+from rowtide.connectors.fields import Fields
+from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.sources.life import ServerSource
+from rowtide.connectors.sources.mysql.binlog import Binlog, Piece, Purged
+from rowtide.connectors.sources.mysql.copy import Copy
+from rowtide.connectors.sources.mysql.log import Beginning, Standing
+from rowtide.connectors.sources.mysql.position import Checkpoint, Place, place_of
+from rowtide.connectors.sources.mysql.server import Server, translated
+from rowtide.connectors.sources.mysql.settings import SourceSettings, parsed_settings
+from rowtide.connectors.sources.mysql.side import MySqlSide
+from rowtide.connectors.sources.mysql.snapshot import Snapshots
+from rowtide.connectors.sources.mysql.states import TableStates
+from rowtide.connectors.sources.mysql.tables import Tables, followed_tables
+from rowtide.connectors.sources.pipe import Pipe
+from rowtide.connectors.sources.progress import TableProgress
+from rowtide.connectors.sources.source import SourceTarget, TableState
+from rowtide.connectors.sources.tables import warn_of_patterns
+from rowtide.core.values.errors import first_failure
+
+__all__ = ["MySqlSource", "make_source"]
+
+logger = logging.getLogger(__name__)
+
+AHEAD_BYTES = 16 * 1024 * 1024
+"""Of the binlog that may wait for rowtide."""
+PIECE_BYTES = 200
+"""What a piece weighs beside its rows."""
+
+
+def make_source(fields: Fields, surroundings: Surroundings) -> MySqlSource:
+    """Return the source that settings describe. Raises SettingsRefused; nothing is reached yet."""
+    return MySqlSource(
+        parsed_settings(fields, surroundings.connector), folder=surroundings.folder or None
+    )
+
+
+class _Sessions(NamedTuple):
+    """What is open at the server: for chunks, for schemas that the binlog needs, for the lag."""
+
+    chunks: Server
+    schemas: Server
+    gauge: Server
+    tables: Tables
+
+    def close(self) -> None:
+        self.chunks.close()
+        self.schemas.close()
+        self.gauge.close()
+
+
+class MySqlSource(ServerSource[Server]):
+    """See ``Source``. ``folder`` is where transactions too large for the memory wait."""
+
+    def __init__(self, settings: SourceSettings, *, folder: str | None = None) -> None:
+        super().__init__()
+        self._settings = settings
+        self._folder = folder
+        self._states = TableStates()
+        self._standing: Callable[[], Sequence[TableState]] = tuple
+
+    def table_states(self) -> Sequence[TableState]:
+        """See ``TableReporting``."""
+        return self._standing()
+
+    def translated(self) -> AbstractContextManager[None]:
+        """See ``ServerSource``."""
+        return translated(self._settings)
+
+    def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
+        """See ``Repeatable``: tables are copied again, and what is no more there is deleted."""
+        return Checkpoint.begun_again(checkpoint, tables, target=self._settings.target)
+
+    def target_of(self, table: str) -> str | None:
+        """See ``NamesTables``."""
+        return self._settings.target(table) if self._settings.wants_named(table) else None
+
+    async def side(self, table: str) -> MySqlSide:
+        """See ``ComparableSource``."""
+        with self.translated():
+            return await asyncio.to_thread(MySqlSide, self._settings, table)
+
+    async def run(self, target: SourceTarget) -> None:
+        """See ``Source.run``. Raises ``SettingsRefused`` where the server can't be followed."""
+        checkpoint = Checkpoint.parsed(await target.checkpoint())
+        missed = ""
+        while not self.stopping:
+            with self.translated():
+                sessions = await asyncio.to_thread(self._opened, checkpoint, missed)
+            try:
+                await self._live(target, checkpoint, sessions)
+            except Purged as error:
+                missed = str(error)
+                logger.warning("changes were missed, all tables are copied again: %s", missed)
+            finally:
+                sessions.close()
+
+    def _opened(self, checkpoint: Checkpoint, missed: str) -> _Sessions:
+        """Open sessions, and prepare the checkpoint; blocks."""
+        with ExitStack() as opened:
+            servers = []
+            for _ in range(3):
+                servers.append(Server(self._settings))
+                opened.callback(servers[-1].close)
+            tables = self._prepared(servers[0], checkpoint, missed)
+            opened.pop_all()
+            chunks, schemas, gauge = servers
+            return _Sessions(chunks, schemas, gauge, tables)
+
+    def _prepared(self, server: Server, checkpoint: Checkpoint, missed: str) -> Tables:
+        """Bring the checkpoint up to the server as it is; return the tables that are followed."""
+        server.check()
+        if (gtids := server.log.gtids(checkpoint.gtids.text())) is None:
+            missed = missed or "the server is of another kind"
+        else:
+            checkpoint.gtids = gtids
+        # Tables are read after it: one that is made in between is met in the binlog.
+        now = server.log.beginning()
+        tables = followed_tables(server)
+        warn_of_patterns(self._settings.tables, [*tables.fit.values(), *tables.unfit.values()])
+        if checkpoint.epoch and not missed:
+            missed = self._gone_on(server, checkpoint, now)
+        checkpoint.leave_out(
+            name for name in checkpoint.tables if not self._settings.wants(*name.split(".", 1))
+        )
+        # Their changes are not made while they can't be followed.
+        checkpoint.leave_out(tables.unfit)
+        for name, table in tables.fit.items():
+            known = checkpoint.tables.setdefault(name, TableProgress())
+            known.columns = known.columns or [column.identity for column in table.columns]
+        if checkpoint.epoch == 0 or missed:
+            checkpoint.begin_epoch(now.log, now.place, now.gtids, now.server)
+            checkpoint.leave_out(name for name in checkpoint.tables if name not in tables.fit)
+            checkpoint.restart(tables.fit, sweep=bool(missed))
+        checkpoint.run += 1
+        return tables
+
+    def _gone_on(self, server: Server, checkpoint: Checkpoint, now: Beginning) -> str:
+        """Let the checkpoint go on in the server's binlog; return why it can't, if so."""
+        if not checkpoint.log:
+            missed = "the source of this name was of another kind"
+            logger.warning("all tables are copied again: %s", missed)
+            return missed
+        standing = server.log.standing(checkpoint)
+        if standing is Standing.LOST:
+            missed = "the server does not have what was read of it: it was reset, or lost"
+            logger.warning("changes were missed, all tables are copied again: %s", missed)
+            return missed
+        if standing is Standing.ELSEWHERE:
+            # Another server's binlog, or one that began anew: what the GTIDs lead to is
+            # followed, but its places say nothing against those before.
+            logger.warning("the binlog is another one: going on by GTID")
+            # Until this server's end, looks at the other one may not have seen what is read.
+            looks = dict.fromkeys(checkpoint.looks, place_of(*server.log.end())[1])
+            checkpoint.begin_epoch(now.log, Place(0, 0), checkpoint.gtids, now.server)
+            checkpoint.looks = looks
+        return ""
+
+    async def _live(
+        self, target: SourceTarget, checkpoint: Checkpoint, sessions: _Sessions
+    ) -> None:
+        """Copy and follow until stopped, or until something fails."""
+        await self._ensure_tables(target, checkpoint, sessions.tables)
+        tables = sessions.tables.fit
+        for name, table in tables.items():
+            progress = checkpoint.tables[name]
+            if not await target.keys(table.target, None, limit=1):
+                if progress.begun:
+                    progress.restart(sweep=False)  # Rowtide's table was removed, and made anew.
+            elif not progress.copied:
+                progress.sweep = True  # Whoever left rows there may have left too many.
+        await target.keep(checkpoint.encoded())
+        copied = {
+            name
+            for name, progress in checkpoint.tables.items()
+            if progress.copied and not progress.sweep
+        }
+        pipe: Pipe[Piece] = Pipe(_weight, weight_max=AHEAD_BYTES)
+        snapshots = Snapshots(sessions.chunks, epoch=checkpoint.epoch, run=checkpoint.run)
+        copy = Copy(
+            target,
+            checkpoint,
+            followed := dict(tables),
+            pipe=pipe,
+            snapshots=snapshots,
+            copied=copied,
+            states=self._states,
+        )
+        self._standing = partial(self._states.states, checkpoint.tables, followed)
+        self.began(copy, sessions.gauge)
+        with self.translated():
+            reader = _Reader(sessions, checkpoint, copied, self._folder)
+            try:
+                await asyncio.to_thread(reader.open)
+                pipe.start(partial(reader.run, pipe.put), "mysql binlog")
+                await copy.run()
+            except BaseExceptionGroup as group:
+                raise first_failure(group) from group
+            finally:
+                self.ended()
+                self._standing = tuple
+                pipe.close()
+                reader.close()
+                sessions.close()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.to_thread(pipe.join)
+
+    async def _ensure_tables(
+        self, target: SourceTarget, checkpoint: Checkpoint, tables: Tables
+    ) -> None:
+        """Make the tables in rowtide. Those that it refuses fail, before anything is copied.
+
+        One whose rows could not be read stays failed until it is due.
+        """
+        for name, table in list(tables.fit.items()):
+            unfit = self._states.waiting(name) or await self._states.refusal(table, target)
+            if unfit is not None:
+                tables.unfit[name] = unfit
+                del tables.fit[name]
+        checkpoint.leave_out(tables.unfit)
+        self._states.fail_all(tables.unfit.values())
+
+
+class _Reader:
+    """The binlog of a life, opened and read in threads, closed from the loop."""
+
+    def __init__(
+        self, sessions: _Sessions, checkpoint: Checkpoint, copied: set[str], folder: str | None
+    ) -> None:
+        self._make: Callable[[], Binlog] = lambda: Binlog(
+            sessions.schemas, checkpoint, dict(sessions.tables.fit), copied, folder=folder
+        )
+        self._binlog: Binlog | None = None
+
+    def open(self) -> None:
+        self._binlog = self._make()
+
+    def run(self, emit: Callable[[list[Piece]], None]) -> None:
+        assert self._binlog is not None, "it was opened"
+        self._binlog.run(emit)
+
+    def close(self) -> None:
+        if self._binlog is not None:
+            self._binlog.close()
+
+
+def _weight(pieces: list[Piece]) -> int:
+    return sum([piece.size + PIECE_BYTES for piece in pieces])

@@ -1,0 +1,174 @@
+"""How each table of a source stands, and which tables failed.
+
+A table fails for itself alone. What was read of it before is no longer exact, so it is copied again
+once it can be followed. Tables that failed are looked at again every ``LOOK_S`` seconds, and when a
+statement changes them.
+
+A table whose rows can't be read looks fit until they are read. Each try begins a new life of the
+source, so tries of one table are further and further apart.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from rowtide.connectors.rows import SourceRow
+from rowtide.connectors.sources.mysql.schema import SourceTable
+from rowtide.connectors.sources.mysql.tables import Tables, Unfit
+from rowtide.connectors.sources.progress import TableProgress
+from rowtide.connectors.sources.source import SourceTarget, TableState
+from rowtide.core.values.errors import Rejected
+
+__all__ = ["TableStates"]
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 10.0
+PAUSE_S_MAX = 600.0
+"""The longest time between two tries to read a table's rows. The first is ``LOOK_S``."""
+_FOR_ALL = {"OTSAuthFailed", "OTSNoPermissionAccess"}
+"""Rowtide's refusals that say nothing of a table."""
+
+
+class _Pause(NamedTuple):
+    """When a table whose rows could not be read is tried again, in seconds of the clock."""
+
+    length_s: float
+    end_s: float
+
+
+class TableStates:
+    """The tables that failed, and how many rows of the others were copied.
+
+    ``clock`` tells seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failed: dict[str, Unfit] = {}
+        self._refused: dict[str, str] = {}
+        """Names in rowtide of tables that it refuses: the binlog's thread decodes their rows."""
+        self._rows_copied: dict[str, int] = {}
+        self._pauses: dict[str, _Pause] = {}
+        self._looked_s = clock()
+
+    def fail(self, unfit: Unfit) -> None:
+        """Note that a table can't be followed."""
+        if self._failed.get(unfit.full_name) != unfit:
+            logger.warning(
+                "%s is not followed: %s. %s", unfit.full_name, unfit.reason, unfit.remedy
+            )
+        self._failed[unfit.full_name] = unfit
+
+    def fail_all(self, unfit: Iterable[Unfit]) -> None:
+        """Note the tables that can't be followed as a life begins, instead of all before."""
+        former, self._failed = self._failed, {}
+        self._refused.clear()
+        self._rows_copied.clear()
+        for each in unfit:
+            if former.get(each.full_name) == each:
+                self._failed[each.full_name] = each
+            else:
+                self.fail(each)
+
+    def forget(self, name: str) -> None:
+        """Note that a table is gone, or can be followed."""
+        self._failed.pop(name, None)
+        self._refused.pop(name, None)
+        self._pauses.pop(name, None)
+
+    def note_whole(self, name: str) -> None:
+        """Note that every row of a table was read."""
+        self._pauses.pop(name, None)
+
+    def waiting(self, name: str) -> Unfit | None:
+        """Return why a table is not tried yet; None if it may be tried."""
+        pause = self._pauses.get(name)
+        return self._failed.get(name) if pause and self._clock() < pause.end_s else None
+
+    def unreadable(self, table: SourceTable, why: str) -> Unfit:
+        """Return what is wrong with a table whose rows the server does not let be read.
+
+        It is tried again after a pause, which is twice as long as the one before.
+        """
+        name, former = table.full_name, self._pauses.get(table.full_name)
+        length_s = min(former.length_s * 2, PAUSE_S_MAX) if former else LOOK_S
+        self._pauses[name] = _Pause(length_s, self._clock() + length_s)
+        remedy = "Do what the server's message asks for, or leave the table out under 'except'."
+        return Unfit(table.full_name, table.target, f"the server refuses to read it: {why}", remedy)
+
+    async def refusal(self, table: SourceTable, target: SourceTarget) -> Unfit | None:
+        """Make a table in rowtide; return why rowtide refuses it, None if it does not."""
+        try:
+            await target.ensure_table(table.shape)
+        except Rejected as error:
+            if error.code in _FOR_ALL:
+                raise
+            self._refused[table.full_name] = table.target
+            remedy = (
+                f"Do what rowtide's message asks for, or give the table another name under "
+                f"'names', by {table.full_name!r}."
+            )
+            reason = f"rowtide refuses the table {table.target}: {error.message}"
+            return Unfit(table.full_name, table.target, reason, remedy)
+        self._refused.pop(table.full_name, None)
+        return None
+
+    def kept(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+        """Return the rows whose tables rowtide has."""
+        if not self._refused:
+            return rows
+        refused = set(self._refused.values())
+        return [row for row in rows if row.table not in refused]
+
+    @property
+    def are_due(self) -> bool:
+        """True if tables failed, and it is time to look at them again."""
+        if self._clock() - self._looked_s < LOOK_S:
+            return False
+        return any(
+            not unfit.until_altered and self.waiting(name) is None
+            for name, unfit in self._failed.items()
+        )
+
+    async def is_one_fit(self, found: Tables, target: SourceTarget) -> bool:
+        """Compare tables that failed with how they are now; True if one can be followed."""
+        self._looked_s = self._clock()
+        for name in list(self._failed):
+            if name in found.fit and (self._failed[name].until_altered or self.waiting(name)):
+                continue
+            if name in found.fit:
+                refused = await self.refusal(found.fit[name], target)
+                if refused is None:
+                    return True
+                self.fail(refused)
+            elif name in found.unfit:
+                self.fail(found.unfit[name])
+            else:
+                self.forget(name)
+        for name, unfit in found.unfit.items():
+            if name not in self._failed:
+                self.fail(unfit)
+        return False
+
+    def note_copied(self, name: str, rows: int, *, first: bool) -> None:
+        """Count the rows of a chunk that was made."""
+        self._rows_copied[name] = rows + (0 if first else self._rows_copied.get(name, 0))
+
+    def states(
+        self, progress: Mapping[str, TableProgress], tables: Mapping[str, SourceTable]
+    ) -> list[TableState]:
+        """Return how each table stands."""
+        found = [
+            TableState(unfit.full_name, unfit.target, "failed", 0, None, unfit.reason, unfit.remedy)
+            for unfit in self._failed.values()
+        ]
+        for name, table in tables.items():
+            if name in progress and name not in self._failed:
+                state = "following" if progress[name].whole else "copying"
+                copied = self._rows_copied.get(name, 0)
+                found.append(TableState(name, table.target, state, copied, table.rows_estimate))
+        return sorted(found, key=lambda state: state.table)

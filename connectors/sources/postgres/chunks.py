@@ -1,0 +1,284 @@
+"""Parts of tables as of one moment: rows in their key's order, or which of some keys are there.
+
+Everything here blocks. A part says which transactions its moment sees; where it must see some, and
+does not yet, there is no part.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from rowtide.connectors.rows import Key
+from rowtide.connectors.sources.chunk_size import CHUNK_BYTES, ChunkSizes
+from rowtide.connectors.sources.postgres.partitions import read_partitions
+from rowtide.connectors.sources.postgres.rows import Cells, cells_reader, key_reader
+from rowtide.connectors.sources.postgres.server import (
+    CHANGED,
+    REFUSED,
+    UNREADABLE,
+    Lines,
+    Server,
+    quoted,
+    quoted_name,
+)
+from rowtide.connectors.sources.postgres.tables import SourceTable
+from rowtide.connectors.sources.postgres.values import copied_fields, key_text, reader_of
+from rowtide.connectors.sources.postgres.visibility import Visible
+
+__all__ = ["Chunk", "Chunks", "Existing", "Required", "TableChanged", "TableRefused"]
+
+
+class TableChanged(Exception):
+    """A table is not as it was when it was last looked at."""
+
+
+class TableRefused(TableChanged):
+    """The server does not let a table be read: a grant is gone, or a policy hides rows."""
+
+
+class Required(NamedTuple):
+    """What a moment must see: all transactions below ``floor``, and those of ``xids``."""
+
+    floor: int
+    xids: Collection[int]
+
+    def met(self, visible: Visible) -> bool:
+        """True if all of them are visible."""
+        return visible.xmin >= self.floor and all(map(visible.sees, self.xids))
+
+
+class Chunk(NamedTuple):
+    """Rows of a table. ``cursor`` is the key of the last one; None: there are no more."""
+
+    rows: Sequence[tuple[Key, Cells]]
+    cursor: list[str] | None
+    visible: Visible
+    time_ms: int
+
+
+class Existing(NamedTuple):
+    """Which of some keys a table has."""
+
+    keys: Collection[Key]
+    visible: Visible
+    time_ms: int
+
+
+class Chunks:
+    """Reads parts over a session of its own; one has ``CHUNK_BYTES`` and a row at most.
+
+    Behind each part that the stream is waited for it marks the stream.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        # Who no longer waits for a part does not end the thread that reads it.
+        self._one_at_a_time = threading.Lock()
+        self._sizes = ChunkSizes(server.settings.chunk_rows)
+
+    def read(
+        self, table: SourceTable, cursor: Sequence[str] | None, required: Required
+    ) -> Chunk | None:
+        """Return the rows after a key; None where the moment is too early."""
+        limit = self._sizes.rows(table.oid)
+        query = _chunk_query(table, cursor, limit)
+        found = self._as_of_one_moment(table, query, required, bytes_max=CHUNK_BYTES)
+        if found is None:
+            return None
+        lines, visible, time_ms = found
+        return Chunk(_rows(table, lines), self._end(table, lines, limit), visible, time_ms)
+
+    def again(self, table: SourceTable, key: Key, required: Required) -> Chunk | None:
+        """Return the row of a key, if it is there; None where the moment is too early."""
+        found = self._of_keys(table, _columns(table), [key], required)
+        if found is None:
+            return None
+        lines, visible, time_ms = found
+        return Chunk(_rows(table, lines), None, visible, time_ms)
+
+    def existing(
+        self, table: SourceTable, keys: Sequence[Key], required: Required
+    ) -> Existing | None:
+        """Return which keys the table has; None where the moment is too early."""
+        names = [column.name for column in table.key]
+        found = self._of_keys(table, _names(names), keys, required)
+        if found is None:
+            return None
+        lines, visible, time_ms = found
+        key_of = key_reader(table, names)
+        return Existing({key_of(copied_fields(line)) for line in lines}, visible, time_ms)
+
+    def page(
+        self, table: SourceTable, cursor: Sequence[str] | None
+    ) -> tuple[list[tuple[Key, Cells]], list[str] | None]:
+        """Return rows after a key as they are now, and the last one's key if there are more."""
+        limit = self._sizes.rows(table.oid)
+        lines = self._server.copied(_chunk_query(table, cursor, limit), bytes_max=CHUNK_BYTES)
+        return _rows(table, lines), self._end(table, lines, limit)
+
+    def look_up(self, table: SourceTable, keys: Sequence[Key]) -> list[tuple[Key, Cells]]:
+        """Return the rows of some keys as they are now."""
+        where = f"FROM {_name(table)} WHERE {_is_one_of(table, keys)}"
+        return _rows(table, self._server.copied(f"SELECT {_columns(table)} {where}"))
+
+    def _of_keys(
+        self, table: SourceTable, columns: str, keys: Sequence[Key], required: Required
+    ) -> tuple[Lines, Visible, int] | None:
+        """Return some columns' lines of the rows of keys, and their moment.
+
+        Somebody may have written rows to rowtide's table that the source can't have.
+        """
+
+        def found(keys: Sequence[Key]) -> tuple[Lines, Visible, int] | None:
+            where = f"FROM {_name(table)} WHERE {_is_one_of(table, keys)}"
+            return self._as_of_one_moment(table, f"SELECT {columns} {where}", required)
+
+        keys = [key for key in keys if all("\0" not in key_text(value) for _, value in key)]
+        try:
+            return found(keys)
+        except UNREADABLE:
+            return found(self._fit(table, keys))
+
+    def _fit(self, table: SourceTable, keys: Sequence[Key]) -> Sequence[Key]:
+        """Return the keys that the server takes for some of a table's."""
+        try:
+            with self._one_at_a_time:
+                # Constants are looked at before there is anything to compare them with.
+                self._server.rows(
+                    f"SELECT 1 FROM {_name(table)} WHERE {_is_one_of(table, keys)} LIMIT 0"
+                )
+        except CHANGED as error:
+            raise TableChanged(f"{table.full_name}: {error}") from error
+        except UNREADABLE:
+            middle = len(keys) // 2
+            if not middle:
+                return ()
+            return [*self._fit(table, keys[:middle]), *self._fit(table, keys[middle:])]
+        return keys
+
+    def _end(self, table: SourceTable, lines: Lines, limit: int) -> list[str] | None:
+        """Return the texts of the last line's key; None where it is the table's last."""
+        self._sizes.note(table.oid, len(lines), lines.size)
+        if len(lines) < limit and not lines.cut:
+            return None
+        names = [column.name for column in table.columns]
+        last = dict(zip(names, copied_fields(lines[-1]), strict=True))
+        return [(last[column.name] or b"").decode() for column in table.key]
+
+    def columns_of(
+        self, table: SourceTable, key: Key, names: Collection[str], required: Required
+    ) -> Cells | None:
+        """Return some columns of a row; nothing where it is gone, None where it is too early."""
+        wanted = [column for column in table.columns if column.name in names]
+        if not wanted:
+            return {}
+        columns = _names([column.name for column in wanted])
+        query = f"SELECT {columns} FROM {_name(table)} WHERE {_is_one_of(table, [key])}"
+        found = self._as_of_one_moment(table, query, required, copying=False)
+        if found is None:
+            return None
+        return {
+            column.name: reader_of(column.type_oid)(text)
+            for line in found[0]
+            for column, text in zip(wanted, copied_fields(line), strict=True)
+            if text is not None
+        }
+
+    def _as_of_one_moment(
+        self,
+        table: SourceTable,
+        query: str,
+        required: Required,
+        *,
+        copying: bool = True,
+        bytes_max: int | None = None,
+    ) -> tuple[Lines, Visible, int] | None:
+        """Return a query's lines and their moment.
+
+        ``copying``: the stream is marked behind it, and the table has the partitions of the last
+        look: rows that come or go with others are not in the stream.
+        """
+        with self._one_at_a_time:
+            found = self._seen(
+                table, query, required, bytes_max, parts=table.parts if copying else None
+            )
+            if found is not None and copying:
+                self._server.mark()
+            return found
+
+    def _seen(
+        self,
+        table: SourceTable,
+        query: str,
+        required: Required,
+        bytes_max: int | None,
+        *,
+        parts: Mapping[int, str] | None,
+    ) -> tuple[Lines, Visible, int] | None:
+        server = self._server
+        server.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            # Locked before the moment: a rewritten or emptied table would show no rows at one
+            # from before, though it had some.
+            server.run(f"LOCK TABLE {_name(table)} IN ACCESS SHARE MODE")
+            [(text, time_ms)] = server.rows(_MOMENT)
+            visible = Visible.parsed(text)
+            met = required.met(visible)
+            if met and parts is not None and _parts(server, table) != parts:
+                raise TableChanged(f"{table.full_name} has other partitions now")
+            lines = server.copied(query, bytes_max=bytes_max) if met else None
+        except CHANGED as error:
+            raise TableChanged(f"{table.full_name}: {error}") from error
+        except REFUSED as error:
+            raise TableRefused(" ".join(str(error).split())) from error
+        finally:
+            server.run("ROLLBACK")
+        return None if lines is None else (lines, visible, time_ms)
+
+
+def _parts(server: Server, table: SourceTable) -> dict[int, str]:
+    return {part.oid: part.state for part in read_partitions(server, [table.oid])[table.oid]}
+
+
+def _rows(table: SourceTable, lines: Sequence[bytes]) -> list[tuple[Key, Cells]]:
+    names = [column.name for column in table.columns]
+    key_of, cells_of = key_reader(table, names), cells_reader(table)
+    return [
+        (key_of(fields), cells_of(fields)) for line in lines for fields in [copied_fields(line)]
+    ]
+
+
+def _chunk_query(table: SourceTable, cursor: Sequence[str] | None, limit: int) -> str:
+    key = _names([column.name for column in table.key])
+    after = f" WHERE ({key}) > ({', '.join(map(quoted, cursor))})" if cursor else ""
+    query = f"SELECT {_columns(table)} FROM {_name(table)}{after}"
+    return f"{query} ORDER BY {key} LIMIT {limit}"
+
+
+def _is_one_of(table: SourceTable, keys: Sequence[Key]) -> str:
+    if not keys:
+        return "false"
+    wanted = ", ".join(
+        f"({', '.join(quoted(key_text(value)) for _, value in key)})" for key in keys
+    )
+    return f"({_names([column.name for column in table.key])}) IN ({wanted})"
+
+
+def _name(table: SourceTable) -> str:
+    """Return a table as statements name it: with its partitions, without tables that inherit."""
+    return ("ONLY " if table.parts is None else "") + quoted_name(table.schema, table.name)
+
+
+def _columns(table: SourceTable) -> str:
+    return _names([column.name for column in table.columns])
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(map(quoted_name, names))
+
+
+_MOMENT = """
+SELECT pg_current_snapshot(), (extract(epoch FROM transaction_timestamp()) * 1000)::int8
+"""

@@ -1,0 +1,150 @@
+"""A look at the server: which tables are followed, which can't be, and what each has missed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, MutableMapping
+from typing import NamedTuple
+
+from rowtide.connectors.sources.postgres.partitions import empty_partitions, same_rows
+from rowtide.connectors.sources.postgres.position import Checkpoint, TableProgress
+from rowtide.connectors.sources.postgres.publication import (
+    Publication,
+    Published,
+    ensured_publication,
+    ensured_roots,
+    publication_number,
+    publish,
+)
+from rowtide.connectors.sources.postgres.server import Server
+from rowtide.connectors.sources.postgres.tables import SourceTable, read_tables
+from rowtide.connectors.sources.postgres.type_parts import noted, same_values
+from rowtide.connectors.sources.postgres.unfit import Unfit
+from rowtide.connectors.sources.progress import kept_values
+from rowtide.connectors.sources.source import SourceTarget
+from rowtide.core.values.errors import Rejected, Unavailable
+
+__all__ = ["Look", "look", "make_targets", "note_tables"]
+
+logger = logging.getLogger(__name__)
+
+
+class Look(NamedTuple):
+    """Tables that are wanted, by full name: those that are published and fit, and the others.
+
+    ``empty`` has the new partitions that never had a row.
+    """
+
+    tables: dict[str, SourceTable]
+    unfit: dict[str, Unfit]
+    publication: Publication
+    published: dict[str, Published]
+    empty: Collection[int]
+
+    def refuse(self, fault: Unfit) -> None:
+        """Follow a table no more."""
+        self.tables.pop(fault.full_name, None)
+        self.unfit[fault.full_name] = fault
+
+
+def look(
+    server: Server,
+    owners: MutableMapping[str, str],
+    partitions: Collection[int],
+    *,
+    publication: int | None = None,
+) -> Look:
+    """Return the tables, published; blocks. For ``owners`` see ``read_tables``.
+
+    ``partitions`` are those that are known already.
+
+    Raises SettingsRefused where no table can be published, Unavailable where ``publication`` is
+    the number of one that is gone: what the log has since then can't be read.
+    """
+    if publication is not None and publication_number(server) != publication:
+        raise Unavailable(
+            f"The publication {server.settings.publication} was dropped: all tables are copied "
+            f"again."
+        )
+    made = ensured_publication(server)
+    found = read_tables(server, owners, generated=made.generated)
+    made, unrooted = ensured_roots(server, made, found.fit)
+    fit = {name: table for name, table in found.fit.items() if name not in unrooted}
+    published, unpublished = publish(server, made, fit)
+    tables = {name: table for name, table in fit.items() if name in published}
+    every = {oid for table in tables.values() for oid in table.parts or ()}
+    empty = empty_partitions(server, every.difference(partitions))
+    return Look(tables, {**found.unfit, **unrooted, **unpublished}, made, published, empty)
+
+
+async def make_targets(target: SourceTarget, found: Look) -> None:
+    """Make rowtide's tables; one that rowtide refuses is unfit."""
+    for table in list(found.tables.values()):
+        try:
+            await target.ensure_table(table.shape)
+        except Rejected as error:
+            found.refuse(Unfit(table.full_name, table.target, error.message, _remedy(error, table)))
+
+
+def note_tables(checkpoint: Checkpoint, found: Look, told: Collection[Unfit]) -> list[str]:
+    """Note the tables that there are; return those of which nothing that was begun may go on.
+
+    They are copied from the beginning, or not followed any more. ``told`` is what was logged.
+    """
+    for fault in found.unfit.values():
+        if fault not in told:
+            logger.warning("%s The other tables are followed", fault)
+    others = [name for name in checkpoint.tables if name not in found.tables]
+    for name in others:
+        if name not in found.unfit:
+            logger.warning("%s is not there any more; its rows in rowtide stay", name)
+        del checkpoint.tables[name]
+    changed = [
+        name
+        for name, table in found.tables.items()
+        if not _goes_on(checkpoint, table, found.published[name], found.empty)
+    ]
+    return others + changed
+
+
+def _goes_on(
+    checkpoint: Checkpoint, table: SourceTable, published: Published, empty: Collection[int]
+) -> bool:
+    """Note a table; return False where it is copied from the beginning."""
+    name = table.full_name
+    progress = checkpoint.tables.get(name)
+    parts = table.parts or {}
+    why = ""
+    if progress is None:
+        checkpoint.tables[name] = progress = TableProgress(sweep=True)
+    elif progress.oid != table.oid:
+        why = "is another table now"
+    elif progress.published and not set(progress.published) & set(published.numbers):
+        why = "was not wholly in the publication for a while, and changes are missed"
+    elif not same_rows(progress.parts, parts, empty):
+        why = "has other partitions, or some were emptied or rewritten"
+    elif not same_values(progress.types, table.types):
+        why = "uses a type whose values have other names now"
+    elif progress.file != table.file or not kept_values(
+        progress.columns, table.columns, lambda column: column.filled
+    ):
+        why = "has other columns or was rewritten"
+    if why:
+        logger.warning("%s %s: it is copied again", name, why)
+        # Keys may have other values now: rows of the former ones are looked for, and deleted.
+        progress.restart(sweep=True)
+    begun = bool(why) or not progress.oid
+    progress.oid, progress.file = table.oid, table.file
+    progress.columns = [column.identity for column in table.columns]
+    progress.types, progress.published = noted(table.types), published.numbers
+    progress.parts = {str(oid): state for oid, state in parts.items()}
+    return not begun
+
+
+def _remedy(error: Rejected, table: SourceTable) -> str:
+    if error.code == "OTSQuotaExhausted":
+        return "Delete tables of the instance that nobody needs, or leave some out with 'except'."
+    return (
+        f"Delete rowtide's table {table.target}, or give {table.full_name} another name under "
+        f"'names'."
+    )

@@ -1,0 +1,102 @@
+"""The settings of a PostgreSQL source, as its file gives them."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from rowtide.connectors.fields import Fields, SettingsRefused
+from rowtide.connectors.sources.tables import check_named
+
+__all__ = ["SourceSettings", "parsed_settings"]
+
+PORT = 5432
+CHUNK_ROWS, CHUNK_ROWS_MAX = 8000, 100_000
+"""Whole requests to rowtide, four of them: a rest would take an append's time for itself."""
+NAME_BYTES_MAX = 63
+TLS = ("disable", "prefer", "require", "verify-ca", "verify-full")
+_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """Which database is followed, and which of its tables: ``tables`` but those of ``without``.
+
+    ``keys`` are key columns by table, where they are not those of its primary key.
+    ``publication`` and ``slot`` are made where they are missing. A slot is for one reader: two
+    connectors with one slot take changes from one another. ``chunk_rows`` are read in one query of
+    a copy, fewer where rows are wide: few cost round trips.
+    """
+
+    host: str
+    port: int
+    user: str
+    password: str
+    database: str
+    tables: tuple[str, ...]
+    without: tuple[str, ...]
+    names: Mapping[str, str]
+    keys: Mapping[str, tuple[str, ...]]
+    publication: str
+    slot: str
+    chunk_rows: int = CHUNK_ROWS
+    tls: str = "prefer"
+
+    def wants(self, full_name: str) -> bool:
+        """True if a table, as schema.table, is followed."""
+        return any(fnmatchcase(full_name, pattern) for pattern in self.tables) and not any(
+            fnmatchcase(full_name, pattern) for pattern in self.without
+        )
+
+    def target(self, schema: str, table: str) -> str:
+        """Return what a table is called in rowtide: as ``names`` say, else without its schema."""
+        return self.names.get(f"{schema}.{table}", table)
+
+
+def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
+    """Return the settings of a connector. Raises SettingsRefused."""
+    tables = fields.texts("tables")
+    if not tables:
+        raise SettingsRefused(f"{fields.where}.tables must name tables, as schema.table.")
+    without = fields.texts("except")
+    for setting, pattern in [("tables", p) for p in tables] + [("except", p) for p in without]:
+        if "." not in pattern:
+            raise SettingsRefused(
+                f"{fields.where}.{setting} must name tables as schema.table, but has {pattern!r}."
+            )
+    names, keys = fields.inner("names"), fields.inner("keys")
+    own = _own_name(connector)
+    slot = fields.text("slot", own)
+    if not _SLOT_NAME.match(slot):
+        raise SettingsRefused(
+            f"{fields.where}.slot must have 1 to {NAME_BYTES_MAX} characters of a-z, 0-9 and _, "
+            f"but is {slot!r}."
+        )
+    settings = SourceSettings(
+        host=fields.text("host"),
+        port=fields.integer("port", PORT, least=1, most=65535),
+        user=fields.text("user"),
+        password=fields.text("password", ""),
+        database=fields.text("database"),
+        tables=tables,
+        without=without,
+        names={name: names.text(name) for name in names.names()},
+        keys={name: keys.texts(name) for name in keys.names()},
+        publication=fields.text("publication", own),
+        slot=slot,
+        chunk_rows=fields.integer("chunk_rows", CHUNK_ROWS, least=1, most=CHUNK_ROWS_MAX),
+        tls=fields.choice("tls", TLS, "prefer"),
+    )
+    check_named(fields, settings.wants, ("names", "keys"))
+    return settings
+
+
+def _own_name(connector: str) -> str:
+    """Return a name that a slot may have, and no other connector's has."""
+    plain = re.sub(r"[^a-z0-9_]", "_", connector)
+    if plain != connector or len(plain) > 50:
+        plain = f"{plain[:40]}_{zlib.crc32(connector.encode()):08x}"
+    return f"rowtide_{plain}"

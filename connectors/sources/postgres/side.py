@@ -1,0 +1,53 @@
+"""A table of PostgreSQL as ``verify`` compares rowtide's with it: read as it is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from rowtide.connectors.fields import SettingsRefused
+from rowtide.connectors.rows import Key
+from rowtide.connectors.sources.postgres.chunks import Chunks
+from rowtide.connectors.sources.postgres.publication import publication
+from rowtide.connectors.sources.postgres.server import Server, translated
+from rowtide.connectors.sources.postgres.settings import SourceSettings
+from rowtide.connectors.sources.postgres.tables import SourceTable, read_tables
+from rowtide.connectors.sources.side import Found, ServerSide
+
+__all__ = ["PostgresSide"]
+
+
+class PostgresSide(ServerSide[Server, SourceTable]):
+    """See ``SourceSide``. Making one connects, and blocks. Raises SettingsRefused."""
+
+    def __init__(self, settings: SourceSettings, target: str) -> None:
+        super().__init__(
+            Server(settings),
+            partial(_tables, target=target),
+            target,
+            translated=partial(translated, settings),
+        )
+        self._chunks = Chunks(self._server)
+
+    def key_names(self) -> Sequence[str]:
+        """See ``ServerSide``."""
+        return [column.name for column in self._table.key]
+
+    def page(self, cursor: list[str] | None) -> tuple[Found, list[str] | None]:
+        """See ``ServerSide``."""
+        return self._chunks.page(self._table, cursor)
+
+    def found(self, keys: Sequence[Key]) -> Found:
+        """See ``ServerSide``."""
+        return self._chunks.look_up(self._table, keys)
+
+
+def _tables(server: Server, *, target: str) -> dict[str, SourceTable]:
+    """Return the tables that can be followed. Raises SettingsRefused where ``target`` can't be."""
+    made = publication(server)
+    found = read_tables(server, {}, generated=made is not None and made.generated)
+    for fault in found.unfit.values():
+        # Which of two tables of one name is followed is not known here.
+        if fault.target == target:
+            raise SettingsRefused(str(fault))
+    return found.fit

@@ -1,0 +1,280 @@
+"""PostgreSQL as a source, by logical replication: tables first as they are, then as they change.
+
+See DESIGN.md beside this file for why it is done so, and docs/connector-postgres-source.md for what
+it promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from typing import NamedTuple
+
+from rowtide.connectors.fields import Fields
+from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.sources.life import ServerSource
+from rowtide.connectors.sources.pipe import Pipe
+from rowtide.connectors.sources.postgres.chunks import Chunks
+from rowtide.connectors.sources.postgres.copier import Copier, Parts
+from rowtide.connectors.sources.postgres.look import Look, look, make_targets, note_tables
+from rowtide.connectors.sources.postgres.position import Checkpoint, lsn_text
+from rowtide.connectors.sources.postgres.report import TableReport
+from rowtide.connectors.sources.postgres.requirements import check
+from rowtide.connectors.sources.postgres.server import LogUnreadable, Server, translated
+from rowtide.connectors.sources.postgres.settings import SourceSettings, parsed_settings
+from rowtide.connectors.sources.postgres.side import PostgresSide
+from rowtide.connectors.sources.postgres.stream import Piece, Shared, Stream, weight
+from rowtide.connectors.sources.postgres.traces import erased, publication_trace, slot_trace
+from rowtide.connectors.sources.postgres.waiting import Waiting
+from rowtide.connectors.sources.source import SourceTarget, TableState
+from rowtide.connectors.sources.tables import Followed, warn_of_patterns
+from rowtide.core.values.errors import Unavailable, first_failure
+
+__all__ = ["PostgresSource", "make_source"]
+
+logger = logging.getLogger(__name__)
+
+UNREADABLE_LOG = -1
+"""In place of the publication's number: the slot's log is older than the publication."""
+
+AHEAD_BYTES = 16 * 1024 * 1024
+"""Of the stream that may wait for rowtide."""
+
+
+def make_source(fields: Fields, surroundings: Surroundings) -> PostgresSource:
+    """Return the source that settings describe. Raises SettingsRefused; nothing is reached yet."""
+    return PostgresSource(parsed_settings(fields, surroundings.connector))
+
+
+class _Sessions(NamedTuple):
+    """What is open at the server, each for one thread: for chunks, stream, lag, and all else."""
+
+    chunks: Server
+    stream: Server
+    gauge: Server
+    server: Server
+
+    def interrupt(self) -> None:
+        for session in self:
+            session.interrupt()
+
+    def close(self) -> None:
+        self.interrupt()
+        for session in self:
+            session.close()
+
+
+class PostgresSource(ServerSource[Server]):
+    """See ``Source``."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        super().__init__()
+        self._settings = settings
+        self._report: TableReport | None = None
+
+    def translated(self) -> AbstractContextManager[None]:
+        """See ``ServerSource``."""
+        return translated(self._settings)
+
+    def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
+        """See ``Repeatable``: tables are copied again, and what is no more there is deleted."""
+        return Checkpoint.begun_again(checkpoint, tables, target=self._target)
+
+    def target_of(self, table: str) -> str | None:
+        """See ``NamesTables``."""
+        return self._target(table) if self._settings.wants(table) else None
+
+    def _target(self, full_name: str) -> str:
+        return self._settings.target(*full_name.split(".", 1))
+
+    def table_states(self) -> Sequence[TableState]:
+        """See ``TableReporting``."""
+        return self._report.states() if self._report is not None else ()
+
+    def traces(self) -> Sequence[str]:
+        """See ``LeavesTraces``."""
+        return slot_trace(self._settings), publication_trace(self._settings)
+
+    async def erase(self) -> Sequence[str]:
+        """See ``LeavesTraces``: the slot goes, and the publication if the source made it."""
+        with self.translated():
+            return await asyncio.to_thread(erased, self._settings)
+
+    async def side(self, table: str) -> PostgresSide:
+        """See ``ComparableSource``."""
+        with self.translated():
+            return await asyncio.to_thread(PostgresSide, self._settings, table)
+
+    async def run(self, target: SourceTarget) -> None:
+        """See ``Source.run``. Raises ``SettingsRefused`` where the server can't be followed."""
+        checkpoint = Checkpoint.parsed(await target.checkpoint())
+        with self.translated():
+            sessions = await asyncio.to_thread(self._opened)
+            report = self._report = TableReport(checkpoint)
+            try:
+                await self._one_life(target, checkpoint, sessions, report)
+            except LogUnreadable:
+                checkpoint.publication = UNREADABLE_LOG
+                await target.keep(checkpoint.encoded())
+                raise
+            finally:
+                self._report = None
+                await asyncio.shield(asyncio.to_thread(sessions.close))
+
+    async def _one_life(
+        self,
+        target: SourceTarget,
+        checkpoint: Checkpoint,
+        sessions: _Sessions,
+        report: TableReport,
+    ) -> None:
+        try:
+            shared = Shared(set(), _owners(self._settings, checkpoint))
+            found = await self._prepare(target, checkpoint, sessions, shared, report)
+            await self._live(target, checkpoint, sessions, found, shared, report)
+        except BaseExceptionGroup as group:
+            raise first_failure(group) from group
+
+    def _opened(self) -> _Sessions:
+        with ExitStack() as opened:
+            sessions = []
+            for _ in _Sessions._fields:
+                sessions.append(Server(self._settings))
+                opened.callback(sessions[-1].close)
+            opened.pop_all()
+            return _Sessions(*sessions)
+
+    async def _prepare(
+        self,
+        target: SourceTarget,
+        checkpoint: Checkpoint,
+        sessions: _Sessions,
+        shared: Shared,
+        report: TableReport,
+    ) -> Look:
+        """Bring publication, slot, tables and checkpoint up to the server as it is."""
+        server = sessions.server
+        await asyncio.to_thread(check, server)
+        found = await asyncio.to_thread(look, server, shared.owners, checkpoint.partitions)
+        known: list[Followed] = [*found.tables.values(), *found.unfit.values()]
+        warn_of_patterns(self._settings.tables, known)
+        # Before the slot is waited for: what has no room in the instance is known by then.
+        await make_targets(target, found)
+        report.note(found.tables, found.unfit)
+        system = await asyncio.to_thread(server.system)
+        missed = await asyncio.to_thread(_missed, server, checkpoint, system)
+        unreadable = checkpoint.publication not in (0, found.publication.oid)
+        if unreadable and not missed:
+            missed = f"the publication {self._settings.publication} was not there for a while"
+        if missed:
+            logger.warning("changes may be missing, all tables are copied again: %s", missed)
+        if missed or checkpoint.lsn == 0:
+            checkpoint.begin_epoch(system, self._settings.slot)
+            await target.keep(checkpoint.encoded())
+            checkpoint.lsn = await Waiting(sessions.gauge, report).during(
+                partial(_fresh_slot, server, unreadable=unreadable)
+            )
+        checkpoint.publication = found.publication.oid
+        note_tables(checkpoint, found, ())
+        checkpoint.run += 1
+        for name, table in found.tables.items():
+            progress = checkpoint.tables[name]
+            if progress.begun and not await target.keys(table.target, None, limit=1):
+                progress.restart(sweep=False)  # Rowtide's table was removed, and made anew.
+        await target.keep(checkpoint.encoded())
+        return found
+
+    async def _live(
+        self,
+        target: SourceTarget,
+        checkpoint: Checkpoint,
+        sessions: _Sessions,
+        found: Look,
+        shared: Shared,
+        report: TableReport,
+    ) -> None:
+        """Copy and follow until stopped, or until something fails."""
+        shared.copied |= {name for name, progress in checkpoint.tables.items() if progress.copied}
+        pipe: Pipe[Piece] = Pipe(weight, weight_max=AHEAD_BYTES)
+        stream = Stream(
+            sessions.stream,
+            pipe,
+            list(found.tables.values()),
+            shared,
+            epoch=checkpoint.epoch,
+            lsn=checkpoint.lsn,
+            generated=found.publication.generated,
+        )
+        waiting = Waiting(sessions.server, report)
+        chunks = Chunks(sessions.chunks)
+        parts = Parts(chunks, sessions.server, stream, pipe, shared, report, waiting)
+        begin = await asyncio.to_thread(sessions.server.mark)
+        copier = Copier(target, checkpoint, found, parts, begin=begin)
+        self.began(copier, sessions.gauge)
+        try:
+            await asyncio.to_thread(stream.open)
+            pipe.start(stream.run, "postgres stream")
+            await copier.run()
+        finally:
+            self.ended()
+            pipe.close()
+            stream.close()
+            await asyncio.shield(asyncio.to_thread(_ended, sessions, pipe, stream))
+
+
+def _ended(sessions: _Sessions, pipe: Pipe[Piece], stream: Stream) -> None:
+    sessions.interrupt()
+    pipe.join()
+    stream.release()
+
+
+def _missed(server: Server, checkpoint: Checkpoint, system: str) -> str:
+    """Say why the stream can't go on where the checkpoint is; nothing where it can."""
+    if checkpoint.epoch and not checkpoint.system:
+        return "the source of this name was of another kind"
+    if checkpoint.lsn == 0:
+        return ""
+    name = server.settings.slot
+    slot = server.slot(name)
+    if checkpoint.system != system:
+        return f"the server is {system} and was {checkpoint.system}"
+    if checkpoint.slot != name:
+        return f"the slot is {name} and was {checkpoint.slot}"
+    if slot is None:
+        return f"the slot {name} is gone"
+    if slot.lost:
+        return f"the server has thrown away what the slot {name} had not read"
+    if slot.confirmed > checkpoint.lsn:
+        return (
+            f"the slot {name} is at {lsn_text(slot.confirmed)}, where somebody else moved it, "
+            f"and the checkpoint at {lsn_text(checkpoint.lsn)}"
+        )
+    if server.end() < checkpoint.lsn:
+        return f"the log ends before the checkpoint, {lsn_text(checkpoint.lsn)}"
+    return ""
+
+
+def _owners(settings: SourceSettings, checkpoint: Checkpoint) -> dict[str, str]:
+    """Return which table has a name of rowtide's, of those that were followed."""
+    return {settings.target(*name.split(".", 1)): name for name in checkpoint.tables}
+
+
+def _fresh_slot(server: Server, *, unreadable: bool) -> int:
+    """Return where a slot begins from which an epoch can be read; make it where it is missing.
+
+    ``unreadable``: the log of the slot that is there can't be read with the publication.
+    """
+    name = server.settings.slot
+    slot = server.slot(name)
+    if slot is not None and (slot.lost or unreadable):
+        server.drop_slot(name)
+        slot = None
+    if slot is None:
+        server.make_slot(name)
+        slot = server.slot(name)
+    if slot is None:
+        raise Unavailable(f"The slot {name} went away as soon as it was made.")
+    return slot.confirmed

@@ -1,0 +1,379 @@
+"""The stream of a slot, read in a thread: messages become pieces of transactions.
+
+The server is told of an LSN only once everything up to it is durable in rowtide, and of no LSN that
+the checkpoint does not name. The library would tell more by itself: of every end of the log that an
+idle server mentions, once the last message has been confirmed. So a message's own LSN is never
+confirmed, only what lies before it; the slot says by that where rowtide is, and a slot that says
+more was moved by somebody else.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rowtide.connectors.rows import SourceRow
+from rowtide.connectors.sources.pipe import Pipe
+from rowtide.connectors.sources.postgres import messages
+from rowtide.connectors.sources.postgres.messages import Begin, Relation
+from rowtide.connectors.sources.postgres.position import AFTER_ALL_CHANGES, prefix
+from rowtide.connectors.sources.postgres.rows import KeyMissing, RowDecoder
+from rowtide.connectors.sources.postgres.server import Server, connected, decoding
+from rowtide.connectors.sources.postgres.tables import SourceTable, read_table
+from rowtide.connectors.sources.postgres.unfit import NOTHING, Unfit
+
+__all__ = [
+    "Altered",
+    "Emptied",
+    "Event",
+    "Incomplete",
+    "Joined",
+    "Lost",
+    "Piece",
+    "Shared",
+    "Stream",
+    "weight",
+]
+
+PIECE_ROWS, PIECE_BYTES = 500, 1024 * 1024
+LIST_MESSAGES = 1000
+ROW_BYTES = 200
+"""What a row, and a piece, weighs beside its values."""
+FEEDBACK_S = 1.0
+
+
+class Altered(NamedTuple):
+    """A table is not as it was known, or was not known."""
+
+    table: SourceTable
+
+
+class Lost(NamedTuple):
+    """Changes of a table are left out from here on: it is to be looked at, and copied again."""
+
+    full_name: str
+
+
+class Joined(NamedTuple):
+    """A table has a partition with changes, which the stream has not described before."""
+
+    full_name: str
+    partition: int
+
+
+class Emptied(NamedTuple):
+    """Tables were truncated. ``prefix`` is the statement's; a run and a number follow."""
+
+    tables: Sequence[SourceTable]
+    lsn: int
+    change: int
+    time_ms: int
+
+
+class Incomplete(NamedTuple):
+    """The last row of the piece lacks columns that the server did not send."""
+
+    table: SourceTable
+    missing: tuple[str, ...]
+
+
+Event = Altered | Lost | Joined | Emptied | Incomplete
+
+
+class Piece(NamedTuple):
+    """A part of a transaction: rows, then an event. ``end`` is 0 where the transaction goes on.
+
+    ``time_ms`` is when it was committed, ``size`` how many bytes the rows' messages had.
+    """
+
+    first: bool
+    xid: int
+    lsn: int
+    time_ms: int
+    rows: Sequence[SourceRow]
+    event: Event | None
+    end: int
+    size: int
+
+
+def weight(pieces: list[Piece]) -> int:
+    """Return about how many bytes pieces are."""
+    return sum([piece.size + (len(piece.rows) + 1) * ROW_BYTES for piece in pieces])
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the stream's thread and the copier both know of tables.
+
+    Updates of the tables ``copied`` are merges. ``owners`` has the full name of the table that is
+    followed under a name of rowtide's.
+    """
+
+    copied: set[str]
+    owners: dict[str, str]
+
+
+class Stream:
+    """Reads a slot from ``lsn`` on. ``generated``: stored generated columns are in the stream."""
+
+    def __init__(
+        self,
+        server: Server,
+        pipe: Pipe[Piece],
+        tables: Sequence[SourceTable],
+        shared: Shared,
+        *,
+        epoch: int,
+        lsn: int,
+        generated: bool,
+    ) -> None:
+        self._server = server
+        self._pipe = pipe
+        self._tables = {table.oid: table for table in tables}
+        self._epoch = epoch
+        self._lsn = lsn
+        self._shared = shared
+        self._generated = generated
+        self._decoders: dict[int, RowDecoder] = {}
+        self._set_aside: dict[int, Relation] = {}
+        """Descriptions of tables that can't be followed, until the copier finds that they can."""
+        self._root: SourceTable | None = None
+        """The partitioned table whose description came just before."""
+        self._closed = False
+        self._woken, self._waker = socket.socketpair()
+        self._connection: Any = None
+        self._cursor: Any = None
+        self._told_s = 0.0
+        self.passed = 0
+        """The LSN up to which the server has sent everything, which is in the pipe."""
+        self._pieces: list[Piece] = []
+        self._rows: list[SourceRow] = []
+        self._bytes = 0
+        """Of the messages of ``_rows``."""
+        self._listed = 0
+        """Bytes of ``_pieces``."""
+        self._begin = Begin(0, 0, 0)
+        self._first = False
+        self._change = 0
+
+    def open(self) -> None:
+        """Begin to read; blocks. Raises psycopg2's errors."""
+        settings = self._server.settings
+        self._connection = connected(settings, replication=True)
+        self._cursor = self._connection.cursor()
+        options = {
+            "proto_version": "1",
+            "publication_names": '"' + settings.publication.replace('"', '""') + '"',
+            "messages": "true",
+        }
+        self._cursor.start_replication(
+            slot_name=settings.slot, start_lsn=self._lsn, decode=False, options=options
+        )
+
+    def confirm(self, lsn: int) -> None:
+        """Let the server know, soon, that all before an LSN is durable; from any thread."""
+        self._lsn = lsn
+
+    def close(self) -> None:
+        """Let ``run`` end; from any thread."""
+        self._closed = True
+        self._waker.send(b".")
+
+    def release(self) -> None:
+        """Let go of what is open; after ``run``."""
+        if self._connection is not None:
+            self._connection.close()
+        self._woken.close()
+        self._waker.close()
+
+    def run(self) -> None:
+        """Read until ``close``. Raises ``LogUnreadable``."""
+        # The last reply fails, too, with the reason for which the stream has ended.
+        with decoding(self._server.settings):
+            try:
+                self._read_on()
+            finally:
+                self._tell(at_once=True)
+
+    def _read_on(self) -> None:
+        while not self._closed:
+            self._read_what_is_here()
+            self._hand_over()
+            self.passed = self._cursor.wal_end
+            self._tell()
+            select.select([self._connection, self._woken], [], [], FEEDBACK_S)
+
+    def _read_what_is_here(self) -> None:
+        read = self._cursor.read_message
+        count = 0
+        while not self._closed and (message := read()) is not None:
+            self._take(message.payload)
+            count += 1
+            if count % LIST_MESSAGES == 0 or self._listed >= PIECE_BYTES:
+                self._hand_over()
+                self._tell()
+
+    def _hand_over(self) -> None:
+        if self._rows:
+            self._add_piece(None, 0)
+        if self._pieces:
+            pieces, self._pieces, self._listed = self._pieces, [], 0
+            self._pipe.put(pieces, while_waiting=self._tell)
+
+    def _tell(self, *, at_once: bool = False) -> None:
+        now_s = time.monotonic()
+        if (at_once or now_s - self._told_s >= FEEDBACK_S) and not self._connection.closed:
+            self._told_s = now_s
+            lsn = self._lsn - 1
+            self._cursor.send_feedback(write_lsn=lsn, flush_lsn=lsn, apply_lsn=lsn, force=True)
+
+    def _take(self, message: bytes) -> None:
+        kind = message[0]
+        if kind == messages.BEGIN:
+            self._begin, self._first, self._change = messages.parsed_begin(message), True, 0
+        elif kind in (messages.INSERT, messages.UPDATE, messages.DELETE):
+            self._change += 1
+            self._take_row(kind, message)
+        elif kind == messages.COMMIT:
+            self._add_piece(None, messages.commit_end(message))
+        elif kind == messages.RELATION:
+            self._described(messages.parsed_relation(message))
+        elif kind == messages.TRUNCATE:
+            self._change += 1
+            self._truncate(message)
+
+    def _take_row(self, kind: int, message: bytes) -> None:
+        oid = messages.table_of(message)
+        decoder = self._decoders.get(oid) or self._set_aside_decoder(oid)
+        if decoder is None:
+            return
+        begin, table = self._begin, decoder.table
+        try:
+            decoded = decoder.decoded(
+                kind,
+                message,
+                prefix(self._epoch, begin.lsn, change=self._change),
+                begin.time_ms,
+                whole=table.full_name not in self._shared.copied,
+            )
+        except KeyMissing:
+            del self._decoders[oid]
+            self._lose(table.full_name, table.target, decoder.relation)
+            return
+        self._rows += decoded.rows
+        self._bytes += len(message)
+        if decoded.missing:
+            self._add_piece(Incomplete(decoder.table, decoded.missing), 0)
+        elif len(self._rows) >= PIECE_ROWS or self._bytes >= PIECE_BYTES:
+            self._add_piece(None, 0)
+
+    def _truncate(self, message: bytes) -> None:
+        assert self._change < AFTER_ALL_CHANGES, "a transaction has too many changes"
+        self._root = None
+        found = [self._decoders.get(oid) for oid in messages.truncated_tables(message)]
+        tables = [decoder.table for decoder in found if decoder is not None]
+        if tables:
+            begin = self._begin
+            self._add_piece(Emptied(tables, begin.lsn, self._change, begin.time_ms), 0)
+
+    def _add_piece(self, event: Event | None, end: int) -> None:
+        begin, rows, size = self._begin, self._rows, self._bytes
+        piece = Piece(self._first, begin.xid, begin.lsn, begin.time_ms, rows, event, end, size)
+        self._pieces.append(piece)
+        self._listed += size
+        self._first, self._rows, self._bytes = False, [], 0
+
+    def _described(self, relation: Relation) -> None:
+        """Take a description. That of a partition comes just behind its table's."""
+        root, self._root = self._root, None
+        if root is not None and relation.oid not in self._tables:
+            if relation.identity != root.identity:
+                self._add_piece(Lost(root.full_name), 0)
+            if relation.oid in (parts := root.parts or {}):
+                return
+            self._tables[root.oid] = root._replace(parts={**parts, relation.oid: ""})
+            self._add_piece(Joined(root.full_name, relation.oid), 0)
+        self._learn(relation)
+        table = self._tables.get(relation.oid)
+        if table is not None and table.parts is not None:
+            self._root = table
+
+    def _learn(self, relation: Relation) -> None:
+        """Take a table's description, which stands before its changes where it is another."""
+        self._decoders.pop(relation.oid, None)
+        self._set_aside.pop(relation.oid, None)
+        full_name = f"{relation.schema}.{relation.name}"
+        settings = self._server.settings
+        known = self._tables.get(relation.oid)
+        if known is not None and known.full_name != full_name:
+            # The table of the other name lacks the changes that are made under this one, and may
+            # get its name back before anybody looks at it.
+            del self._tables[relation.oid]
+            self._lose(known.full_name, known.target, None)
+        if not settings.wants(full_name):
+            return
+        table = self._tables.get(relation.oid)
+        if table is None or not _describes(relation, table):
+            found = read_table(self._server, relation.oid, generated=self._generated)
+            if found is None:
+                return  # It is gone by now, and what happened to it before with it.
+            if isinstance(found, Unfit):
+                self._lose(full_name, found.target, relation)
+                return
+            table = found._replace(
+                schema=relation.schema,
+                name=relation.name,
+                target=settings.target(relation.schema, relation.name),
+            )
+            self._tables[relation.oid] = table
+            self._add_piece(Altered(table), 0)
+        owner = self._shared.owners.setdefault(table.target, full_name)
+        if owner != full_name:
+            self._lose(full_name, table.target, relation)
+        elif relation.identity == NOTHING or not _has_key(relation, table):
+            # Another description comes before changes that can be followed.
+            self._lose(full_name, table.target, None)
+        else:
+            self._decoders[relation.oid] = RowDecoder(table, relation)
+
+    def _lose(self, full_name: str, target: str, relation: Relation | None) -> None:
+        """Leave out a table's changes; what is described stays so once it can be followed."""
+        if relation is not None:
+            self._set_aside[relation.oid] = relation
+        if self._shared.owners.get(target) == full_name:
+            self._shared.owners.pop(target, None)
+        self._add_piece(Lost(full_name), 0)
+
+    def _set_aside_decoder(self, oid: int) -> RowDecoder | None:
+        """Return the decoder of a table that the copier has found fit meanwhile."""
+        relation = self._set_aside.get(oid)
+        if relation is None:
+            return None
+        full_name = f"{relation.schema}.{relation.name}"
+        target = self._server.settings.target(relation.schema, relation.name)
+        if self._shared.owners.get(target) == full_name:
+            self._learn(relation)
+        return self._decoders.get(oid)
+
+
+def _has_key(relation: Relation, table: SourceTable) -> bool:
+    names = {column.name for column in relation.columns}
+    return all(column.name in names for column in table.key)
+
+
+def _describes(relation: Relation, table: SourceTable) -> bool:
+    if (relation.schema, relation.name, relation.identity, len(relation.columns)) != (
+        table.schema,
+        table.name,
+        table.identity,
+        len(table.columns),
+    ):
+        return False
+    return all(
+        told.name == known.name and (told.type_oid == known.type_oid or not told.is_built_in)
+        for told, known in zip(relation.columns, table.columns, strict=True)
+    )

@@ -1,0 +1,275 @@
+"""The tables of a database that a source follows, read from the server's own catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import NamedTuple
+
+from rowtide.connectors.rows import TableShape
+from rowtide.connectors.sources.postgres.partitions import (
+    Partition,
+    read_partitions,
+    unfit_partitions,
+)
+from rowtide.connectors.sources.postgres.server import Server
+from rowtide.connectors.sources.postgres.type_parts import TypeParts, read_type_parts
+from rowtide.connectors.sources.postgres.unfit import (
+    BY_INDEX,
+    FULL,
+    CatalogRow,
+    Index,
+    Unfit,
+    key_of,
+    unfit_columns,
+    unfit_rows,
+    unfit_target,
+)
+from rowtide.connectors.sources.postgres.values import key_type
+from rowtide.core.values.schema import KeyColumn
+
+__all__ = ["FULL", "Column", "SourceTable", "Tables", "read_table", "read_tables", "wanted_rows"]
+
+STRICT_VERSION = 180_000
+"""Since then an update fails whose replica identity has a column that is not published."""
+
+
+class Column(NamedTuple):
+    """A column. ``number`` is never given again; ``type_oid`` is a domain's own type.
+
+    ``filled``: rows that are older than the column may have a value there.
+    """
+
+    number: int
+    name: str
+    type: str
+    type_oid: int
+    filled: bool
+
+    @property
+    def identity(self) -> list[str]:
+        """Return what rests on: while it stays, and the table's file, so do the values."""
+        return [str(self.number), self.name, self.type]
+
+
+class SourceTable(NamedTuple):
+    """A table that is followed. ``key`` are the columns that the server names its rows by.
+
+    ``target`` is its name in rowtide. ``file`` is another one once the table was rewritten.
+    ``estimate`` is how many rows the server believes there are, -1 where it does not know.
+    ``within`` are the full names of the partitioned tables that it is a part of. ``parts`` has the
+    states of its partitions by their numbers; None where the table is not partitioned.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    file: int
+    identity: str
+    columns: tuple[Column, ...]
+    key: tuple[Column, ...]
+    target: str
+    types: Sequence[TypeParts]
+    estimate: int
+    within: Sequence[str]
+    parts: Mapping[int, str] | None
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def shape(self) -> TableShape:
+        """Return the table as rowtide has it."""
+        parts = [KeyColumn(column.name, key_type(column.type_oid)) for column in self.key]
+        return TableShape(self.target, tuple(parts))
+
+
+class Tables(NamedTuple):
+    """The tables that are wanted, by full name: those that can be followed, and the others."""
+
+    fit: dict[str, SourceTable]
+    unfit: dict[str, Unfit]
+
+
+def read_tables(server: Server, owners: MutableMapping[str, str], *, generated: bool) -> Tables:
+    """Return the tables that are wanted.
+
+    ``owners`` has the full name of the table that is followed under a name of rowtide's. It is
+    brought up to date: a table that has its name keeps it. ``generated``: the server streams
+    stored generated columns.
+    """
+    with server.one_moment():
+        rows = wanted_rows(server)
+        found = _tables(server, rows, generated=generated)
+    for target, owner in list(owners.items()):
+        if owner not in found.fit:
+            owners.pop(target, None)
+    by_name = {row.full_name: row for row in rows}
+    for name, table in list(found.fit.items()):
+        owner = owners.setdefault(table.target, name)
+        fault = unfit_target(by_name[name], table.target, owner)
+        if fault is not None:
+            found.unfit[name] = Unfit(name, table.target, *fault)
+            del found.fit[name]
+            if owner == name:
+                del owners[table.target]
+    return found
+
+
+def wanted_rows(server: Server) -> list[CatalogRow]:
+    """Return the tables that are wanted; a partition is a part of a wanted partitioned table."""
+    wants = server.settings.wants
+    rows = [CatalogRow(*row) for row in server.rows(_TABLES)]
+    return [row for row in rows if wants(row.full_name) and not any(map(wants, row.within))]
+
+
+def read_table(server: Server, oid: int, *, generated: bool) -> SourceTable | Unfit | None:
+    """Return a table as it is now; None where it is gone or not wanted."""
+    with server.one_moment():
+        rows = [row for row in wanted_rows(server) if row.oid == oid]
+        found = _tables(server, rows, generated=generated)
+    if not rows:
+        return None
+    return found.fit.get(rows[0].full_name) or found.unfit[rows[0].full_name]
+
+
+class _Columns(NamedTuple):
+    """The columns of one table; ``names`` says of each whether the server streams it."""
+
+    streamed: list[Column]
+    names: dict[str, bool]
+
+
+def _tables(server: Server, rows: Sequence[CatalogRow], *, generated: bool) -> Tables:
+    oids = [row.oid for row in rows]
+    columns = _columns(server, oids, generated=generated)
+    indexes: dict[int, list[Index]] = {}
+    for oid, *index in server.rows(_INDEXES, (oids,)):
+        indexes.setdefault(oid, []).append(Index(*index))
+    types = read_type_parts(server, oids)
+    partitions = read_partitions(server, [row.oid for row in rows if row.kind == "p"])
+    found = Tables({}, {})
+    for row in rows:
+        table = _table(
+            server,
+            row,
+            columns.get(row.oid, _Columns([], {})),
+            indexes.get(row.oid, []),
+            types.get(row.oid, []),
+            partitions.get(row.oid),
+        )
+        if isinstance(table, Unfit):
+            found.unfit[row.full_name] = table
+        else:
+            found.fit[row.full_name] = table
+    return found
+
+
+def _columns(server: Server, oids: Sequence[int], *, generated: bool) -> dict[int, _Columns]:
+    found: dict[int, _Columns] = {}
+    for oid, kind, *column in server.rows(_COLUMNS, (oids,)):
+        of_table = found.setdefault(oid, _Columns([], {}))
+        streamed = kind == "" or (generated and kind == "s")
+        of_table.names[column[1]] = streamed
+        if streamed:
+            of_table.streamed.append(Column(*column))
+    return found
+
+
+def _table(
+    server: Server,
+    row: CatalogRow,
+    columns: _Columns,
+    indexes: Sequence[Index],
+    types: Sequence[TypeParts],
+    partitions: Sequence[Partition] | None,
+) -> SourceTable | Unfit:
+    settings = server.settings
+    target = settings.target(row.schema, row.name)
+    names, fault = key_of(row, indexes, settings.keys.get(row.full_name))
+    identity = _identity(row, indexes)
+    fault = (
+        unfit_rows(row, settings.user)
+        or fault
+        or unfit_partitions(row, partitions or (), identity)
+        or unfit_columns(
+            row,
+            columns.names,
+            key=names,
+            identity=identity,
+            strict=server.version >= STRICT_VERSION,
+        )
+    )
+    if fault is not None:
+        return Unfit(row.full_name, target, *fault)
+    by_name = {column.name: column for column in columns.streamed}
+    return SourceTable(
+        row.oid,
+        row.schema,
+        row.name,
+        row.file,
+        row.identity,
+        tuple(columns.streamed),
+        tuple(by_name[name] for name in names),
+        target,
+        types,
+        row.estimate if partitions is None else _estimate(partitions),
+        row.within,
+        None if partitions is None else {part.oid: part.state for part in partitions},
+    )
+
+
+def _estimate(partitions: Sequence[Partition]) -> int:
+    known = [part.estimate for part in partitions if part.estimate >= 0]
+    return sum(known) if known else -1
+
+
+def _identity(row: CatalogRow, indexes: Iterable[Index]) -> Sequence[str]:
+    by_index = row.identity == BY_INDEX
+    of_index: Mapping[bool, Sequence[str]] = {
+        index.identity if by_index else index.primary: index.columns for index in indexes
+    }
+    return of_index.get(True, ())
+
+
+_TABLES = """
+SELECT c.oid::int8, n.nspname, c.relname, coalesce(pg_relation_filenode(c.oid)::int8, 0),
+       c.relreplident::text, CASE c.relpersistence WHEN 'p' THEN c.relkind::text ELSE 'u' END,
+       CASE WHEN NOT row_security_active(c.oid) THEN ''
+            WHEN pg_has_role(c.relowner, 'USAGE') THEN 'forced' ELSE 'active' END,
+       coalesce(has_schema_privilege(n.oid, 'USAGE'), true),
+       coalesce(has_table_privilege(c.oid, 'SELECT'), true), pg_has_role(c.relowner, 'USAGE'),
+       c.reltuples::int8,
+       ARRAY(SELECT an.nspname || '.' || a.relname
+               FROM pg_partition_ancestors(CASE WHEN c.relispartition THEN c.oid END) above (oid)
+               JOIN pg_class a ON a.oid = above.oid JOIN pg_namespace an ON an.oid = a.relnamespace
+              WHERE a.oid <> c.oid)
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
+   AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+ ORDER BY n.nspname, c.relname
+"""
+_COLUMNS = """
+WITH RECURSIVE base AS (
+    SELECT oid, oid AS type FROM pg_type WHERE typtype <> 'd'
+    UNION ALL
+    SELECT t.oid, base.type FROM pg_type t JOIN base ON t.typbasetype = base.oid
+)
+SELECT attrelid::int8, attgenerated::text, attnum, attname, format_type(atttypid, atttypmod),
+       base.type::int8, attnotnull OR atthasdef OR atthasmissing
+  FROM pg_attribute JOIN base ON base.oid = atttypid
+ WHERE attrelid = ANY (%s::oid[]) AND attnum > 0 AND NOT attisdropped
+ ORDER BY attrelid, attnum
+"""
+# Two rows may have one key of a deferred index for a while: the second would be taken for both.
+_INDEXES = """
+SELECT i.indrelid::int8, c.relname, i.indisprimary, i.indisreplident,
+       array_agg(a.attname::text ORDER BY k.place), bool_and(a.attnotnull)
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+ CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
+  JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+ WHERE i.indrelid = ANY (%s::oid[]) AND i.indisunique AND i.indisvalid AND i.indimmediate
+   AND i.indpred IS NULL AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
+ GROUP BY i.indexrelid, i.indrelid, c.relname, i.indisprimary, i.indisreplident
+ ORDER BY c.relname
+"""

@@ -1,0 +1,181 @@
+"""How far a source has copied its tables, as its checkpoint keeps it: JSON with a number of form.
+
+It names what is durable in rowtide, no more. Positions of every kind begin with the epoch, in four
+bytes: those of a higher one are above all before, also above those of another kind.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from rowtide.connectors.fields import SettingsRefused
+from rowtide.core.values.errors import invalid
+
+__all__ = [
+    "SourceProgress",
+    "TableProgress",
+    "kept_values",
+    "unfinished",
+]
+
+_FORM = 1
+
+
+@dataclass(slots=True)
+class TableProgress:
+    """How far one table is.
+
+    ``columns`` are what rests of each column: while they stay, so do the rows' values. ``cursor``
+    is where the last chunk ended, None before the first. ``copied``: the copy is done. ``sweep``:
+    rowtide may have rows that the source has no more; they are looked for, too.
+    """
+
+    columns: list[list[str]] = field(default_factory=list)
+    cursor: list[str] | None = None
+    copied: bool = False
+    sweep: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """True if nothing is left to copy."""
+        return self.copied and not self.sweep
+
+    @property
+    def begun(self) -> bool:
+        """True if rowtide has some of its rows, if there are any."""
+        return self.copied or self.cursor is not None
+
+    def restart(self, *, sweep: bool) -> None:
+        """Copy the table again from the beginning."""
+        self.cursor, self.copied = None, False
+        self.sweep = self.sweep or sweep
+
+
+Table = TypeVar("Table", bound=TableProgress)
+
+
+@dataclass(slots=True)
+class SourceProgress(ABC, Generic[Table]):
+    """What a source keeps of all its tables; each adds where it is in its server's log.
+
+    ``epoch`` and ``run`` stand in the positions of its rows. ``kind`` is the kind of source.
+    """
+
+    kind: ClassVar[str]
+
+    epoch: int = 0
+    run: int = 0
+    tables: dict[str, Table] = field(default_factory=dict)
+
+    @classmethod
+    def parsed(cls, text: bytes) -> Self:
+        """Return what ``encoded`` made bytes of; a new one for no bytes.
+
+        Of another kind of source: a new one of its epoch, to begin the next one. Raises
+        SettingsRefused for what is no checkpoint of ours.
+        """
+        if not text:
+            return cls()
+        found = _parsed(text)
+        if found.pop("kind", "") != cls.kind:
+            return cls(epoch=found["epoch"], run=found["run"])
+        return cls.of(found)
+
+    @classmethod
+    @abstractmethod
+    def of(cls, found: dict[str, Any]) -> Self:
+        """Return the checkpoint that ``parts`` gave these of."""
+
+    @abstractmethod
+    def parts(self) -> Mapping[str, Any]:
+        """Return what JSON can have of the checkpoint."""
+
+    def encoded(self) -> bytes:
+        """Return the checkpoint as bytes."""
+        whole = {**self.parts(), "kind": self.kind, "form": _FORM}
+        return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
+
+    def restart(self, tables: Iterable[str], *, sweep: bool) -> None:
+        """Copy these tables, which are known, again from the beginning."""
+        for name in tables:
+            self.tables[name].restart(sweep=sweep)
+
+    @classmethod
+    def begun_again(
+        cls, text: bytes, tables: Collection[str] = (), *, target: Callable[[str], str]
+    ) -> bytes:
+        """Return the checkpoint from which tables of this one are copied again and swept.
+
+        ``tables`` are full names, or those in rowtide as ``target`` makes them of full names;
+        without any all tables are copied. Raises ``Rejected`` for a table that is not known.
+        """
+        kept = cls.parsed(text)
+        named = [_find_table(table, kept.tables, target) for table in tables]
+        if not text:
+            return text
+        kept.restart(named or kept.tables, sweep=True)
+        return kept.encoded()
+
+
+def _find_table(table: str, known: Iterable[str], target: Callable[[str], str]) -> str:
+    """Return the full name of a table that is called so here or in rowtide."""
+    names = sorted(known)
+    if table in names:
+        return table
+    found = [name for name in names if target(name) == table]
+    if len(found) == 1:
+        return found[0]
+    if not names:
+        raise invalid(f"The source follows no table yet: it copies {table} once it does.")
+    if found:
+        raise invalid(f"Several tables become {table}: give one of {', '.join(found)}.")
+    raise invalid(f"The source follows no table {table}; it follows {', '.join(names)}.")
+
+
+def unfinished(progress: Mapping[str, TableProgress], tables: Container[str]) -> str | None:
+    """Return the first table that is not wholly there."""
+    for name, table in progress.items():
+        if name in tables and not table.whole:
+            return name
+    return None
+
+
+class Identified(Protocol):
+    """A column."""
+
+    @property
+    def identity(self) -> list[str]: ...
+
+
+C = TypeVar("C", bound=Identified)
+
+
+def kept_values(
+    former: Iterable[list[str]], columns: Iterable[C], filled: Callable[[C], bool]
+) -> bool:
+    """True if old rows keep their values with these columns.
+
+    ``filled`` says whether such rows may have a value in a column that was added.
+    """
+    present = {tuple(column.identity): column for column in columns}
+    known = [tuple(identity) for identity in former]
+    added = [column for identity, column in present.items() if identity not in known]
+    return all(identity in present for identity in known) and not any(map(filled, added))
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(text)
+        form = found.pop("form")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SettingsRefused(
+            f"A source of another kind had this connector's name, and where it was can't be read: "
+            f"give the connector another name. It kept {text[:100]!r}."
+        ) from error
+    if form != _FORM:
+        raise ValueError(f"The checkpoint was written by another version: {text!r}")
+    return found

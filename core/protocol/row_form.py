@@ -1,0 +1,413 @@
+"""Rows of one form: the same columns in the same order, their values of the same types and sizes.
+
+Rows of measurements mostly have one form, and then nothing about a row has to be found out again:
+one unpack takes it apart, one comparison proves that it has the form, and its cells stay apart as
+values and checksums. Whoever wants cells as such gets them from ``PackedCells`` as from a list.
+
+A form is learnt from a row that was read cell by cell, or given by a source (``source_form.py``);
+rows without a known form go on being read cell by cell. Nothing here changes what is accepted or
+stored: tests hold both ways to the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import isfinite
+from operator import itemgetter
+from struct import Struct
+from typing import Any, Generic, TypeVar
+
+from rowtide.core.values import variant
+from rowtide.core.values.cell import PUT, Cell
+from rowtide.core.values.crc8 import SHIFT8, crc8
+from rowtide.core.values.lazy_cells import LazyCells
+
+__all__ = [
+    "CELLS_MAX",
+    "FORMS",
+    "HEADS_KNOWN",
+    "PAYLOAD_BYTES_MAX",
+    "SIZES",
+    "Forms",
+    "PackedCells",
+    "Place",
+    "RowForm",
+    "are_finite",
+    "is_text",
+    "picker",
+    "seed",
+    "wire_head",
+]
+
+CELLS_MAX = 128
+PAYLOAD_BYTES_MAX = 512
+"""Wider rows and longer values are read cell by cell: there the bytes cost, not the steps."""
+
+HEADS_KNOWN = 8192
+"""Of columns with values of a size, what stands before these, and its checksum."""
+
+SIZES = {variant.INTEGER: 8, variant.DOUBLE: 8, variant.STRING: -1, variant.BLOB: -1}
+"""Types that forms have, with the size of their data; -1 where the value says it itself.
+
+A BOOLEAN is left out: half of its values are refused.
+"""
+
+_LENGTH = Struct("<I")
+_INT64 = Struct("<q")
+_END = 2
+"""Bytes behind a cell's value as it is sent: a tag and the checksum."""
+
+_ENDS = bytearray(b"\x0a\x00" * CELLS_MAX)
+_new = tuple.__new__
+
+F = TypeVar("F")
+
+_Unpack = Callable[[bytes, int], tuple[Any, ...]]
+
+
+class Place(Generic[F]):
+    """What is known of rows that are found by the same thing: their form, where that helps.
+
+    Learning costs some ten times what a form saves once. So it takes ``PAUSE_MIN`` rows to learn a
+    form, it is dropped when most rows do not have it, and it takes longer and longer to learn the
+    next: rows whose texts have any length cost hardly more than without forms.
+    """
+
+    __slots__ = ("_pause", "form", "hits", "left")
+
+    PAUSE_MIN = 8
+    PAUSE_MAX = 4096
+
+    def __init__(self) -> None:
+        self.form: F | None = None
+        self.hits = 0
+        """Rows that had the form since it was last judged."""
+        self._pause = self.left = self.PAUSE_MIN
+        """``left`` counts down the rows without the form, until the next is to be judged."""
+
+    def judge(self) -> bool:
+        """Keep the form or drop it. True if a new one should be learnt."""
+        if self.form is None:
+            return True
+        if self.hits >= self.PAUSE_MIN:
+            self._pause = self.left = self.PAUSE_MIN
+        else:
+            self.learn(None)
+        self.hits = 0
+        return False
+
+    def learn(self, form: F | None) -> None:
+        """Try a form from now on, or none for a while."""
+        self.form = form
+        self.left = self.PAUSE_MIN
+        if form is None:
+            self.left = self._pause = min(self._pause * 4, self.PAUSE_MAX)
+
+
+class Forms(Generic[F]):
+    """Known forms by whatever finds them; bounded."""
+
+    PLACES_MAX = 2048
+
+    def __init__(self) -> None:
+        self._places: dict[Any, Place[F]] = {}
+        self.find: Callable[[Any], Place[F] | None] = self._places.get
+
+    def place(self, found_by: Any) -> Place[F]:
+        """Return where a form found by this is kept, made where it is missing."""
+        place = self._places.get(found_by)
+        if place is None:
+            if len(self._places) >= self.PLACES_MAX:
+                self._places.clear()
+            place = self._places[found_by] = Place()
+        return place
+
+    def places(self) -> list[Place[F]]:
+        """Return every place."""
+        return list(self._places.values())
+
+    def forget(self) -> None:
+        """Forget every form."""
+        self._places.clear()
+
+
+class RowForm:
+    """What rows of one form have in common. Names are distinct and fit a table."""
+
+    __slots__ = (
+        "_split",
+        "_versions",
+        "data_bytes",
+        "doubles",
+        "heads",
+        "integers",
+        "kinds",
+        "like",
+        "logged",
+        "names",
+        "ordered",
+        "pick",
+        "seeds",
+        "sizes",
+        "stored",
+        "stored_bytes",
+        "texts",
+        "wire_bytes",
+    )
+
+    def __init__(
+        self, names: tuple[bytes, ...], kinds: tuple[int, ...], sizes: tuple[int, ...]
+    ) -> None:
+        self.names, self.kinds, self.sizes = names, kinds, sizes
+        columns = list(zip(names, kinds, sizes, strict=True))
+        self.heads = tuple(wire_head(*column) for column in columns)
+        self._split: _Unpack | None = None
+        self._versions: _Unpack | None = None
+        self.wire_bytes = sum(map(len, self.heads)) + sum(sizes) + _END * len(names)
+        self.data_bytes = sum(map(len, names)) + sum(sizes)
+        self.seeds = tuple(seed(*column) for column in columns)
+        """The checksum of each cell up to its data."""
+        self.texts = picker([i for i, kind in enumerate(kinds) if kind == variant.STRING])
+        doubles = [i for i, kind in enumerate(kinds) if kind == variant.DOUBLE]
+        self.doubles = picker(doubles) if doubles else None
+        """Takes the doubles out of a row's payloads; None where there are none to check."""
+        self.integers = [i for i, kind in enumerate(kinds) if kind == variant.INTEGER]
+        self.stored: list[bytes] = [b""] * (4 * len(names))
+        """The cells as they are stored, with gaps for data, version and checksum."""
+        self.stored[0::4] = self.heads
+        self.stored_bytes = self.wire_bytes + 9 * len(names)
+        self.logged: list[bytes] | None = None
+        """The cells as the log has them, with the same gaps; made by the codec of the log."""
+        self.like: tuple[RowForm, Sequence[int]] | None = None
+        """A form that differs in the sizes of the texts at these places, if it was made of one."""
+        self.ordered = self
+        self.pick: Callable[[Any], Any] = _everything
+        if list(names) != sorted(names):
+            order = sorted(range(len(names)), key=names.__getitem__)
+            self.pick = pick = itemgetter(*order)
+            self.ordered = RowForm(pick(names), pick(kinds), pick(sizes))
+
+    def resized(self, places: Sequence[int], sizes: Sequence[int]) -> RowForm:
+        """Return the form of rows that differ in the sizes of their texts at ``places``.
+
+        Both have the columns in the order of their names. It costs a fourth of a new form.
+        """
+        form = RowForm.__new__(RowForm)
+        form.names, form.kinds, form.integers = self.names, self.kinds, self.integers
+        form.texts, form.doubles = self.texts, self.doubles
+        form.pick, form.ordered = self.pick, form
+        form._split = form._versions = form.logged = None
+        form.like = self, places
+        all_sizes, heads, seeds = list(self.sizes), list(self.heads), list(self.seeds)
+        form.stored = self.stored.copy()
+        for place, size in zip(places, sizes, strict=True):
+            column = self.names[place], self.kinds[place], size
+            all_sizes[place] = size
+            heads[place] = form.stored[4 * place] = wire_head(*column)
+            seeds[place] = seed(*column)
+        form.sizes, form.heads, form.seeds = tuple(all_sizes), tuple(heads), tuple(seeds)
+        added = sum(form.sizes) - sum(self.sizes)
+        form.wire_bytes, form.data_bytes = self.wire_bytes + added, self.data_bytes + added
+        form.stored_bytes = self.stored_bytes + added
+        return form
+
+    @property
+    def split(self) -> _Unpack:
+        """Take a row's cells apart: of each its head, data and end, which is 0A and checksum."""
+        if self._split is None:
+            # Made when first asked for: rows whose texts have any length have many forms, and most
+            # of these are never read by.
+            columns = zip(self.heads, self.sizes, strict=True)
+            layout = "".join([f"{len(head)}s{size}s2s" for head, size in columns])
+            self._split = Struct("<" + layout).unpack_from
+        return self._split
+
+    @property
+    def versions(self) -> _Unpack:
+        """Take each cell's head and version out of a row's cells as they are stored."""
+        if self._versions is None:
+            columns = zip(self.heads, self.sizes, strict=True)
+            layout = "".join([f"{len(head)}s{size}xxq2x" for head, size in columns])
+            self._versions = Struct("<" + layout).unpack_from
+        return self._versions
+
+    @classmethod
+    def of(cls, cells: Sequence[Cell], wire_bytes: int | None = None) -> RowForm | None:
+        """Return the form of cells as they were sent, or None where they can have none.
+
+        With ``wire_bytes`` only where the cells take so much.
+        """
+        if not 0 < len(cells) <= CELLS_MAX:
+            return None
+        names = tuple(cell[0] for cell in cells)
+        if len(set(names)) < len(names) or not all(map(_fits, names)):
+            return None
+        if any(cell[1] != PUT or cell[3] is not None or cell[2][0] not in SIZES for cell in cells):
+            return None
+        sizes = tuple(variant.payload_size(cell[2]) for cell in cells)
+        if max(sizes) > PAYLOAD_BYTES_MAX:
+            return None
+        form = cls(names, tuple(cell[2][0] for cell in cells), sizes)
+        return form if wire_bytes in (None, form.wire_bytes) else None
+
+    def newest(self, buffer: bytes, at: int) -> int | None:
+        """Return the newest version in the stored cells at ``at``; None: they have another form."""
+        parts = self.versions(buffer, at)
+        return max(parts[1::2]) if parts[0::2] == self.heads else None
+
+    def read(self, buffer: bytes, at: int) -> PackedCells | None:
+        """Return the cells at ``at``, checked to the last byte, or None where they differ.
+
+        Cells with a double that is NaN or infinite are read one by one, which refuses a write.
+        """
+        parts = self.split(buffer, at)
+        if parts[0::3] != self.heads:
+            return None
+        payloads = parts[1::3]
+        checksums = bytes(map(crc8, payloads, self.seeds))
+        ends = _ENDS[: _END * len(payloads)]
+        ends[1::2] = checksums
+        if ends != b"".join(parts[2::3]) or not is_text(self.texts(payloads)):
+            return None
+        if self.doubles is not None and not are_finite(self.doubles(payloads)):
+            return None
+        return PackedCells(self, payloads, checksums)
+
+
+class PackedCells(LazyCells):
+    """Puts of one form, apart as data and checksums; otherwise like a list of cells.
+
+    Texts are UTF-8, doubles are finite.
+
+    ``version_ms`` is that of every cell. Order and number of ``payloads`` and ``checksums`` are
+    those of the form's columns. Never changed once made.
+    """
+
+    __slots__ = ("checksums", "form", "payloads", "version_ms")
+
+    def __init__(
+        self,
+        form: RowForm,
+        payloads: tuple[bytes, ...],
+        checksums: bytes,
+        version_ms: int | None = None,
+    ) -> None:
+        self.form = form
+        self.payloads = payloads
+        self.checksums = checksums
+        self.version_ms = version_ms
+        self._cells = None
+
+    def stamped(self, version_ms: int) -> PackedCells:
+        """Return the cells in the order of their names, each with a version."""
+        assert self.version_ms is None, "a version is given once"
+        form = self.form
+        checksums = self.checksums.translate(_stamping(version_ms))
+        if form.ordered is form:
+            return PackedCells(form, self.payloads, checksums, version_ms)
+        pick = form.pick
+        return PackedCells(form.ordered, pick(self.payloads), bytes(pick(checksums)), version_ms)
+
+    def filled(self, template: list[bytes], payloads: Sequence[bytes], tail: bytes) -> list[bytes]:
+        """Return a copy of a form's template with its gaps filled."""
+        parts = template.copy()
+        end = 4 * len(payloads)
+        parts[1:end:4] = payloads
+        parts[2:end:4] = [tail] * len(payloads)
+        parts[3:end:4] = singles(self.checksums)
+        return parts
+
+    def _made(self) -> list[Cell]:
+        form, version = self.form, self.version_ms
+        return [
+            _new(Cell, (name, PUT, _value_head(kind, len(payload)) + payload, version, check))
+            for name, kind, payload, check in zip(
+                form.names, form.kinds, self.payloads, self.checksums, strict=True
+            )
+        ]
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+
+FORMS: Forms[RowForm] = Forms()
+"""The forms of rows as they are sent, by the bytes from their cells' tag to the buffer's end."""
+
+
+@lru_cache(HEADS_KNOWN)
+def wire_head(name: bytes, kind: int, size: int) -> bytes:
+    """Return what stands before a value's data: tags, name, sizes and type."""
+    value_head = _value_head(kind, size)
+    value_size = _LENGTH.pack(len(value_head) + size)
+    return b"\x03\x04" + _LENGTH.pack(len(name)) + name + b"\x05" + value_size + value_head
+
+
+@lru_cache(HEADS_KNOWN)
+def seed(name: bytes, kind: int, size: int) -> int:
+    """Return the checksum of a cell up to its data."""
+    return crc8(_value_head(kind, size), crc8(name))
+
+
+def is_text(texts: Sequence[bytes]) -> bool:
+    """True if each value is UTF-8."""
+    if b"".join(texts).isascii():
+        return True
+    try:
+        for text in texts:
+            text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def are_finite(doubles: Sequence[bytes]) -> bool:
+    """Return True if no double is NaN or infinite."""
+    joined = b"".join(doubles)
+    highest = joined[7::8]
+    if 0x7F not in highest and 0xFF not in highest:
+        return True  # The sign and seven bits of the exponent: all are set in NaN and Infinity.
+    return all(map(isfinite, Struct(f"<{len(doubles)}d").unpack(joined)))
+
+
+def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Return what takes the items at ``places`` out of a sequence, as a tuple."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda items: tuple([items[place] for place in places])
+
+
+def singles(text: bytes) -> tuple[bytes, ...]:
+    """Return each byte of ``text`` by itself."""
+    return _singles(len(text))(text)
+
+
+@lru_cache(256)
+def _singles(count: int) -> Callable[[bytes], tuple[bytes, ...]]:
+    return Struct(f"{count}c").unpack
+
+
+@lru_cache(256)
+def _stamping(version_ms: int) -> bytes:
+    """Return the table for one version. Rows written in one millisecond share it."""
+    return _shifts(crc8(_INT64.pack(version_ms)))
+
+
+@lru_cache(256)
+def _shifts(crc_version: int) -> bytes:
+    """Return the table by which a version's eight bytes change a cell's checksum."""
+    return bytes(shifted ^ crc_version for shifted in SHIFT8)
+
+
+def _value_head(kind: int, size: int) -> bytes:
+    """Return a value's type, with its own length where it has one."""
+    return bytes((kind,)) + (_LENGTH.pack(size) if SIZES[kind] < 0 else b"")
+
+
+def _fits(name: bytes) -> bool:
+    """True if a column may have this name. Called once for each form."""
+    return 0 < len(name) <= 255 and name[:1] != b"#"
+
+
+def _everything(parts: Any) -> Any:
+    return parts

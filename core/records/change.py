@@ -1,0 +1,199 @@
+"""One change of a table as its readers get it, from the log or from the Stream API.
+
+What it says is taken apart when somebody asks: whoever only counts or passes on pays for nothing
+more. ``stamp`` is the commit stamp in microseconds. It rises along a key through splits, merges and
+moves of shards, so (key, stamp) names a change for good: a reader that meets one again drops it by
+that. ``sequence`` is the place in the shard's log, and compares within one shard only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.records import record
+from rowtide.core.values import key as key_order
+from rowtide.core.values import variant
+from rowtide.core.values.cell import DELETE_ALL, PUT, Cell
+from rowtide.core.values.variant import Scalar
+
+__all__ = [
+    "DELETE",
+    "PUT_ROW",
+    "ROW",
+    "UPDATE",
+    "Change",
+    "ChangeTable",
+    "Kind",
+    "LoggedChange",
+    "Parts",
+    "WireChange",
+]
+
+Kind = Literal["row", "put", "update", "delete"]
+ROW: Kind = "row"
+"""A snapshot's: the row as of ``stamp``, whole."""
+PUT_ROW: Kind = "put"
+"""The row becomes exactly the cells."""
+UPDATE: Kind = "update"
+"""The cells are merged into the row."""
+DELETE: Kind = "delete"
+
+
+class ChangeTable(NamedTuple):
+    """The table a change is of, and its key columns' names."""
+
+    name: str
+    key_names: tuple[bytes, ...]
+
+
+class Parts(NamedTuple):
+    """A change taken apart: values as variants. ``before`` are the original columns asked for."""
+
+    key: Sequence[bytes]
+    cells: Sequence[Cell]
+    before: Sequence[Cell] | None
+
+
+class Change:
+    """A change of one row."""
+
+    __slots__ = ("_parts", "kind", "sequence", "shard", "stamp", "table")
+
+    def __init__(
+        self, kind: Kind, table: ChangeTable, shard: str, sequence: int, stamp: int
+    ) -> None:
+        self.kind = kind
+        self.table = table
+        self.shard = shard
+        self.sequence = sequence
+        self.stamp = stamp
+        self._parts: Parts | None = None
+
+    @classmethod
+    def of(cls, kind: Kind, table: ChangeTable, shard: str, stamp: int, parts: Parts) -> Change:
+        """Return a change that was taken apart already and stands at no place of a log."""
+        change = Change(kind, table, shard, -1, stamp)
+        change._parts = parts
+        return change
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.table.name} {dict(self.key)} @{self.stamp}>"
+
+    @property
+    def parts(self) -> Parts:
+        """Return key and cells as they are stored."""
+        if self._parts is None:
+            self._parts = self._taken_apart()
+        return self._parts
+
+    @property
+    def key(self) -> tuple[tuple[str, Scalar], ...]:
+        """Return the primary key: (column, value) in the table's order."""
+        names = self.table.key_names
+        values = self.parts.key
+        return tuple([(n.decode(), variant.decode(v)) for n, v in zip(names, values, strict=True)])
+
+    @property
+    def key_bytes(self) -> bytes:
+        """Return the key as bytes in the keys' order: what a reader may file the row under."""
+        return key_order.encode(self.parts.key)
+
+    @property
+    def cells(self) -> Sequence[Cell]:
+        """Return the cells put or deleted, by name, as they are stored."""
+        return self.parts.cells
+
+    @property
+    def columns(self) -> dict[str, Scalar]:
+        """Return each column that is put with its newest value."""
+        newest: dict[bytes, Cell] = {}
+        for cell in self.parts.cells:
+            held = newest.get(cell.name)
+            if cell.op == PUT and (held is None or _version(held) < _version(cell)):
+                newest[cell.name] = cell
+        return {name.decode(): variant.decode(cell.variant) for name, cell in newest.items()}
+
+    @property
+    def removed(self) -> list[str]:
+        """Return the columns of which every version is deleted."""
+        return [cell.name.decode() for cell in self.parts.cells if cell.op == DELETE_ALL]
+
+    @property
+    def before(self) -> dict[str, Scalar] | None:
+        """Return the original columns, where the table's stream keeps them."""
+        before = self.parts.before
+        if before is None:
+            return None
+        return {cell.name.decode(): variant.decode(cell.variant) for cell in before}
+
+    def narrowed(self, cells: Sequence[Cell]) -> None:
+        """Keep of the cells only these."""
+        self._parts = self.parts._replace(cells=cells)
+
+    def _taken_apart(self) -> Parts:
+        raise NotImplementedError
+
+
+class LoggedChange(Change):
+    """A change out of a shard's log; ``value`` is the record, whose body begins at ``at``."""
+
+    __slots__ = ("_at", "_value")
+
+    def __init__(
+        self,
+        kind: Kind,
+        table: ChangeTable,
+        shard: str,
+        sequence: int,
+        stamp: int,
+        *,
+        value: bytes,
+        at: int,
+    ) -> None:
+        # Written out, as all is here that runs per record.
+        self.kind = kind
+        self.table = table
+        self.shard = shard
+        self.sequence = sequence
+        self.stamp = stamp
+        self._parts = None
+        self._value = value
+        self._at = at
+
+    def _taken_apart(self) -> Parts:
+        body = record.decode_body(self._value, self._at)
+        assert isinstance(body, record.Put | record.Update | record.Delete), "its kind was seen"
+        cells = () if isinstance(body, record.Delete) else body.cells
+        return Parts(body.key, cells, body.before)
+
+
+class WireChange(Change):
+    """A change, or a snapshot's row, as the protocol sends it: PlainBuffer."""
+
+    __slots__ = ("_before", "_row")
+
+    def __init__(
+        self,
+        kind: Kind,
+        table: ChangeTable,
+        shard: str,
+        sequence: int,
+        stamp: int,
+        *,
+        row: bytes,
+        before: bytes = b"",
+    ) -> None:
+        super().__init__(kind, table, shard, sequence, stamp)
+        self._row = row
+        self._before = before
+
+    def _taken_apart(self) -> Parts:
+        row = plainbuffer.decode_row(self._row)
+        before = plainbuffer.decode_row(self._before).cells if self._before else None
+        return Parts([value for _, value in row.key], row.cells, before)
+
+
+def _version(cell: Cell) -> int:
+    return cell.version_ms or 0

@@ -1,0 +1,108 @@
+"""A log record as the stream shows it: one wire row with its place in the shard.
+
+Most are joined from the log's bytes, by a kernel (``native``) or where they are of a known form
+(``record_form.py``). Others are decoded and encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rowtide.core import native
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.plainbuffer import SequenceInfo
+from rowtide.core.records import record
+from rowtide.core.records.change_selection import ChangeSelection
+from rowtide.core.records.record_form import FORMS, RecordForm
+from rowtide.core.values.cell import Cell
+
+__all__ = ["DELETE_ROW", "PUT_ROW", "UPDATE_ROW", "StreamRow", "selected_row", "stream_row"]
+
+PUT_ROW, UPDATE_ROW, DELETE_ROW = 1, 2, 3
+"""Numbers of the protocol's ActionType."""
+
+_ACTIONS = {2: PUT_ROW, 4: UPDATE_ROW, 6: DELETE_ROW}
+"""By the body's branch of the schema's union."""
+
+FINGERPRINT_END = 10
+"""A record begins with its schema's fingerprint, so a form is one schema's."""
+
+_new = tuple.__new__
+
+
+class StreamRow(NamedTuple):
+    """One stream record. ``before`` holds the original columns where the stream asks for them."""
+
+    action: int
+    stamp: int
+    row: bytes
+    before: bytes | None
+
+
+def selected_row(
+    value: bytes, offset: int, names: tuple[bytes, ...], selection: ChangeSelection
+) -> StreamRow | None:
+    """Return what a reader wants of the stream record in a log entry; None where it is nothing."""
+    envelope, at = record.read_envelope(value)
+    if envelope.at != offset:
+        return None
+    body = record.decode_body(value, at)
+    if not isinstance(body, record.Put | record.Update | record.Delete):
+        return None
+    cells = () if isinstance(body, record.Delete) else body.cells
+    key = list(zip(names, body.key, strict=True))
+    kept = selection.choose(key, cells, merges=isinstance(body, record.Update))
+    if kept is None:
+        return None
+    if not isinstance(body, record.Delete):
+        body.cells = kept
+    return _encoded(envelope.stamp, body, names)
+
+
+def stream_row(value: bytes, offset: int, names: tuple[bytes, ...]) -> StreamRow | None:
+    """Return the stream record in a log entry; None for a void or a hidden one.
+
+    ``names`` are the key columns'. Raises ``record.CorruptRecord``.
+    """
+    envelope, at = record.read_envelope(value)
+    if envelope.at != offset:
+        return None
+    action = _ACTIONS.get(value[at]) if at < len(value) else None
+    if action is not None:
+        indexed = record.knows_indexes(value)
+        row = native.kernels.stream_row(value, at, indexed, envelope.stamp, names)
+        if row is not None:
+            return _new(StreamRow, (action, envelope.stamp, row, None))
+    found_by = (names, value[at : at + 1], value[:FINGERPRINT_END], len(value) - at)
+    place = FORMS.find(found_by)
+    if place is not None and (form := place.form) is not None:
+        row = form.wire_row(value, at, envelope.stamp)
+        if row is not None:
+            place.hits += 1
+            return _new(StreamRow, (_ACTIONS[value[at]], envelope.stamp, row, None))
+    body = record.decode_body(value, at)
+    if not isinstance(body, record.Put | record.Update | record.Delete):
+        return None
+    if not isinstance(body, record.Delete):
+        place = place or FORMS.place(found_by)
+        place.left -= 1
+        if place.left <= 0 and place.judge():
+            place.learn(RecordForm.of(names, body, value[at:]))
+    return _encoded(envelope.stamp, body, names)
+
+
+def _encoded(
+    stamp: int, body: record.Put | record.Update | record.Delete, names: Sequence[bytes]
+) -> StreamRow:
+    cells: Sequence[Cell] = ()
+    action = DELETE_ROW
+    if not isinstance(body, record.Delete):
+        action, cells = PUT_ROW if isinstance(body, record.Put) else UPDATE_ROW, body.cells
+    key = list(zip(names, body.key, strict=True))
+    sequence = SequenceInfo(0, stamp, 0)
+    row = plainbuffer.HEADER + plainbuffer.encode_row(key, cells, sequence=sequence)
+    before = None
+    if body.before is not None:
+        before = plainbuffer.HEADER + plainbuffer.encode_row(key, body.before, sequence=sequence)
+    return StreamRow(action, stamp, row, before)

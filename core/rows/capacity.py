@@ -1,0 +1,38 @@
+"""What an operation costs in capacity units.
+
+One unit is a started 4096 bytes, at least one per operation. A row's size is the sum over its key
+columns and its returned or written cells of name and value bytes (INTEGER and DOUBLE 8, BOOLEAN 1;
+a delete counts its name).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rowtide.core.protocol.row_form import PackedCells
+from rowtide.core.values import variant
+from rowtide.core.values.cell import Cell
+
+__all__ = ["UNIT_BYTES", "cells_bytes", "key_bytes", "units"]
+
+UNIT_BYTES = 4096
+
+
+def units(size_bytes: int) -> int:
+    """Return the capacity units of ``size_bytes``; an empty answer still costs one."""
+    return max(1, -(-size_bytes // UNIT_BYTES))
+
+
+def key_bytes(key: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return the bytes of a primary key: names and values."""
+    return sum(len(name) + variant.payload_size(value) for name, value in key)
+
+
+def cells_bytes(cells: Sequence[Cell]) -> int:
+    """Return the bytes of cells: names and values; a delete has no value."""
+    if type(cells) is PackedCells:
+        return cells.form.data_bytes
+    return sum(
+        len(cell.name) + (variant.payload_size(cell.variant) if cell.variant else 0)
+        for cell in cells
+    )

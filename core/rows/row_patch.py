@@ -1,0 +1,209 @@
+"""An update of a narrow row by exchanging cells in its stored bytes.
+
+Most updates replace values of columns that the row has, and the row is stored like the one before:
+the same columns, with values of the same types and sizes. Then it is known where each cell stands,
+one unpack and one comparison prove that it does, and the new chunk is the old one with a few slices
+exchanged. No cell is made, sorted or encoded again.
+
+Rows of other forms, and those that lack a column, are walked (``row_walk.py``). What neither does
+is left to the fold (``fold.py``), which does everything: several versions of a column, a version
+older than the one stored, a row that grows beyond one chunk. Tests hold all to the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.row_form import Forms, PackedCells, Place, RowForm, picker, singles
+from rowtide.core.rows.chunk import CHUNK_BYTES, HEADER_BYTES, cells_of, header
+from rowtide.core.rows.row_walk import ROW_END, STORED_END, Walked, rejoined, walk
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.crc8 import crc8
+
+__all__ = ["Patch", "newest_version", "patched", "updated"]
+
+
+class Patch:
+    """Puts of one form, for stored rows of one form that have all of their columns."""
+
+    __slots__ = (
+        "_added",
+        "_checksums",
+        "_data_added",
+        "_heads",
+        "_indexes",
+        "_kept",
+        "_last",
+        "_row_bytes",
+        "_template",
+        "_versions",
+    )
+
+    def __init__(self, changes: RowForm, row: RowForm) -> None:
+        sizes = [len(h) + s + STORED_END for h, s in zip(row.heads, row.sizes, strict=True)]
+        ends = [sum(sizes[: index + 1]) for index in range(len(sizes))]
+        indexes = [row.names.index(name) for name in changes.names]
+        begins = [ends[index] - sizes[index] for index in indexes]
+        behind = [0, *(ends[index] for index in indexes)]
+        self._indexes = indexes
+        """Of the changed columns in the row."""
+        self._kept = list(zip(behind, begins, strict=False))
+        """What stays before each changed cell: its begin and end, counted from the first cell."""
+        self._last = behind[-1]
+        self._row_bytes = row.stored_bytes
+        self._heads, self._versions = row.heads, row.versions
+        self._checksums = picker([end - 1 for end in ends])
+        self._data_added = sum(changes.sizes) - sum(row.sizes[index] for index in indexes)
+        self._added = changes.stored_bytes - sum(sizes[index] for index in indexes)
+        self._template = [part for head in changes.heads for part in (b"", head, b"", b"", b"")]
+
+    @classmethod
+    def of(cls, changes: RowForm, cells: Sequence[Cell]) -> Patch | None:
+        """Return the patch for rows that are stored as these cells are, or None."""
+        if changes.ordered is not changes:
+            return None
+        row = RowForm.of([cell._replace(version_ms=None) for cell in cells])
+        if row is None or row.ordered is not row or not set(changes.names) <= set(row.names):
+            return None
+        return cls(changes, row)
+
+    def newest(self, first: bytes, start: int) -> int | None:
+        """Return the newest version of the columns, or None where the row has another form."""
+        versions = self._stored_versions(first, start)
+        return None if versions is None else max([versions[index] for index in self._indexes])
+
+    def patched(
+        self, first: bytes, start: int, state: int, cells: PackedCells, stamp: int
+    ) -> bytes | None:
+        """Return the row with ``cells`` in place of theirs, or None where the fold has to do it.
+
+        Its cells begin at ``start``; ``state`` is the row's checksum after its key.
+        """
+        versions = self._stored_versions(first, start)
+        if versions is None or len(first) + self._added > CHUNK_BYTES:
+            return None
+        version = cells.version_ms
+        assert version is not None, "cells have their version when they are folded"
+        if max([versions[index] for index in self._indexes]) > version:
+            return None  # The newest stays, not the last that was written.
+        return self._exchanged(first, start, state, versions, cells, version, stamp)
+
+    def updated(
+        self, first: bytes, start: int, state: int, cells: PackedCells, time_ms: int, stamp: int
+    ) -> tuple[bytes, PackedCells] | None:
+        """Return the row with ``cells`` of a version above theirs, and these; see ``patched``."""
+        versions = self._stored_versions(first, start)
+        if versions is None or len(first) + self._added > CHUNK_BYTES:
+            return None
+        version = max(max([versions[index] for index in self._indexes]) + 1, time_ms)
+        stamped = cells.stamped(version)
+        return self._exchanged(first, start, state, versions, stamped, version, stamp), stamped
+
+    def _exchanged(
+        self,
+        first: bytes,
+        start: int,
+        state: int,
+        versions: tuple[int, ...],
+        cells: PackedCells,
+        version: int,
+        stamp: int,
+    ) -> bytes:
+        kept = list(versions)
+        checksums = bytearray(self._checksums(first[start:]))
+        for index, checksum in zip(self._indexes, cells.checksums, strict=True):
+            kept[index] = version
+            checksums[index] = checksum
+        count = len(cells)
+        parts = self._template.copy()
+        parts[0::5] = [first[start + begin : start + end] for begin, end in self._kept]
+        parts[2::5] = cells.payloads
+        parts[3::5] = [plainbuffer.version_tail(version)] * count
+        parts[4::5] = singles(cells.checksums)
+        parts.append(first[start + self._last : -ROW_END])
+        state = crc8(bytes(checksums), state)
+        return rejoined(first, start, parts, state, min(kept), stamp, self._data_added)
+
+    def _stored_versions(self, first: bytes, start: int) -> tuple[int, ...] | None:
+        """Return each cell's version, or None where the row has another form."""
+        parts = self._versions(first, start)
+        return parts[1::2] if parts[0::2] == self._heads else None
+
+
+PATCHES: Forms[Patch] = Forms()
+"""Known patches by the form of the changes and the bytes that the row's cells take."""
+
+
+def newest_version(first: bytes, cells: PackedCells) -> int | None:
+    """Return the newest version that a narrow row has of the columns, -1 where it has none of them.
+
+    None where the fold has to look: a column has several versions, or there are no cells.
+    """
+    start, place = _place(first, cells.form.ordered)
+    if place is not None and place.form is not None:
+        newest = place.form.newest(first, start)
+        if newest is not None:
+            return newest
+    walked = walk(first)
+    return None if walked is None else walked.newest(cells.form.names)
+
+
+def patched(first: bytes, state: int, cells: PackedCells, stamp: int) -> bytes | None:
+    """Return what a narrow row becomes, or None where the fold has to do it.
+
+    The columns keep one version each.
+    """
+    start, place = _place(first, cells.form)
+    if place is not None and place.form is not None:
+        made = place.form.patched(first, start, state, cells, stamp)
+        if made is not None:
+            place.hits += 1
+            return made
+    walked = _walked(first, cells.form, place)
+    return None if walked is None else walked.exchanged(state, cells, stamp)
+
+
+def updated(
+    first: bytes, state: int, cells: PackedCells, time_ms: int, stamp: int
+) -> tuple[bytes, PackedCells] | None:
+    """Return what a narrow row becomes by cells without a version, and these with theirs.
+
+    It is ``newest_version`` and ``patched`` in one; None where the fold has to do it. The cells are
+    in the order of their names.
+    """
+    start, place = _place(first, cells.form)
+    if place is not None and place.form is not None:
+        found = place.form.updated(first, start, state, cells, time_ms, stamp)
+        if found is not None:
+            place.hits += 1
+            return found
+    walked = _walked(first, cells.form, place)
+    if walked is None:
+        return None
+    stamped = cells.stamped(max(walked.newest(cells.form.names) + 1, time_ms))
+    made = walked.exchanged(state, stamped, stamp)
+    return None if made is None else (made, stamped)
+
+
+def _walked(first: bytes, changes: RowForm, place: Place[Patch] | None) -> Walked | None:
+    """Walk a narrow row that no patch changed; learn one of it, now and then."""
+    if place is None:
+        place = PATCHES.place((changes, _cells_bytes(first)[1]))
+    place.left -= 1
+    if place.left <= 0 and place.judge():
+        place.learn(Patch.of(changes, cells_of(first)))
+    return walk(first)
+
+
+def _place(first: bytes, changes: RowForm) -> tuple[int, Place[Patch] | None]:
+    """Return where a row's cells begin, and what is known of changing such rows."""
+    start, size = _cells_bytes(first)
+    return start, PATCHES.find((changes, size))
+
+
+def _cells_bytes(first: bytes) -> tuple[int, int]:
+    """Return where the cells of a narrow row begin, and how many bytes they take."""
+    key_bytes: int = header(first)[3]
+    start = HEADER_BYTES + key_bytes + 1
+    return start, len(first) - start - ROW_END

@@ -1,0 +1,129 @@
+"""A plain write, from its bytes to the chunk and the log's record, by kernels.
+
+A put or an update is plain where every cell is a value alone, named like no other and like no
+column of the key. Such a row is checked once, as it comes (``decoded``), and its cells stay the
+bytes they are. When it is evaluated they become the chunk that is stored and the body of the log's
+record (``stored``), if nothing but the row itself decides that.
+
+Everything else goes the way of all rows, for which a function here returns None: ``WireCells`` are
+cells like any others. Without kernels no write is plain.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rowtide.core import native
+from rowtide.core.protocol.plainbuffer import KeyColumns, RowChange, parse_cells
+from rowtide.core.rows import capacity
+from rowtide.core.rows.chunk import CHUNK_BYTES, DELETED, header
+from rowtide.core.rows.fold import ChunkReader, Writes
+from rowtide.core.rows.mutation import EXPECT_PRESENT, IGNORE, PUT, UPDATE, Change, Outcome
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.key_ranges import Range
+from rowtide.core.values.lazy_cells import LazyCells
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import Table
+
+__all__ = ["Stored", "WireCells", "decoded", "stored"]
+
+_KINDS = (PUT, UPDATE)
+
+_new = tuple.__new__
+
+
+class WireCells(LazyCells):
+    """Cells of a plain write as they were sent, in the order of their names.
+
+    Their names fit a table and differ, doubles are finite, checksums are right. ``size`` is their
+    number, ``data_bytes`` what capacity units count of them. Never changed once made.
+    """
+
+    __slots__ = ("data_bytes", "size", "wire")
+
+    def __init__(self, wire: bytes, size: int, data_bytes: int) -> None:
+        self.wire, self.size, self.data_bytes = wire, size, data_bytes
+        self._cells = None
+
+    def _made(self) -> list[Cell]:
+        return parse_cells(self.wire)
+
+    def __len__(self) -> int:
+        return self.size
+
+
+class Stored(NamedTuple):
+    """What a plain write becomes: the log's key and body, the writes, what the client is told."""
+
+    log_key: bytes
+    body: bytes
+    writes: Writes
+    outcome: Outcome
+
+
+def decoded(buffer: bytes, limits: Limits) -> RowChange | None:
+    """Return the row of ``buffer`` if it is a plain write, whose cells need no other check."""
+    found = native.kernels.read_plain(buffer, CHUNK_BYTES, limits.attribute_bytes_max)
+    if found is None:
+        return None
+    columns, piece, state, wire, size, data_bytes = found
+    key = KeyColumns(columns)
+    key.piece, key.state = piece, state
+    return _new(RowChange, (key, WireCells(wire, size, data_bytes), False, None))
+
+
+def stored(
+    change: Change, table: Table, held: Range, state: ShardState, rows: ChunkReader, stamp: int
+) -> Stored | None:
+    """Return what ``change`` becomes over ``rows``, or None where the shard has to decide.
+
+    ``held`` is the range of keys of the shard, which has no index. A refusal is the shard's, too.
+    """
+    cells, key = change.cells, change.key
+    if type(cells) is not WireCells or type(key) is not KeyColumns or not _is_alone(change, table):
+        return None
+    if state.stream is not None and state.stream.columns:
+        return None
+    piece = key.piece
+    keys = native.kernels.row_keys(table.table_id, piece)
+    if keys is None or keys[1] < held[0] or (held[1] and keys[1] >= held[1]):
+        return None
+    first = rows.get(keys[0])
+    if first is not None:
+        _, flags, end_bytes, _, _, _, _, _, _ = header(first)
+        if end_bytes:
+            return None
+        if flags & DELETED:
+            first = None
+    expected = change.expectation
+    if expected != IGNORE and (expected == EXPECT_PRESENT) != (first is not None):
+        return None
+    made = native.kernels.stored_write(
+        change.kind == PUT,
+        piece,
+        key.state,
+        cells.wire,
+        cells.size,
+        stamp // 1000,
+        stamp,
+        None if change.kind == PUT else first,
+        state.options.max_versions,
+        CHUNK_BYTES,
+    )
+    if made is None:
+        return None
+    size = len(piece) - table.key_overhead + cells.data_bytes
+    outcome = _new(Outcome, (b"", int(expected != IGNORE), capacity.units(size)))
+    return _new(Stored, (keys[1], made[1], [(keys[0], made[0])], outcome))
+
+
+def _is_alone(change: Change, table: Table) -> bool:
+    """Return True if a change depends on nothing but the row, and returns nothing of it."""
+    return (
+        change.kind in _KINDS
+        and change.condition is None
+        and not change.return_type
+        and change.time_ms is None
+        and table.auto_increment_index is None
+    )

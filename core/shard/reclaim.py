@@ -1,0 +1,251 @@
+"""What the reclaimer removes: versions that no reader sees any more, and rows emptied by that.
+
+A hidden record of the log says where and what (``record.Reclaim``); its owner and every rebuild
+fold it with ``reclaim``, so they keep the same cells. What is removed depends on the record and on
+the cells alone, not on where chunks were cut.
+
+A *place* is an encoded primary key, with a border behind it for a column of that row. A record
+covers the columns that begin at a place from ``first`` to ``last``, each with all of its versions.
+A row that loses its last cell here is gone, as its data has expired; one that was written without
+cells, or lost them by deletes, stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rowtide.core.records.record import Reclaim
+from rowtide.core.rows import chunk as chunks
+from rowtide.core.rows import fold
+from rowtide.core.rows.chunk import CHUNK_BYTES, DELETED, HEADER_BYTES, Chunk, header
+from rowtide.core.rows.fold import ChunkReader, RowAddress, Writes
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.limits import INT64_MAX
+from rowtide.core.values.schema import ShardRange
+
+__all__ = ["first_place", "last_place", "needs_reclaim", "reclaim", "reclaimed_range"]
+
+Pair = tuple[bytes, bytes]
+
+_JOINED_BYTES = CHUNK_BYTES // fold.PIECES * 3 // 4
+"""Chunks that have lost cells are joined to the one before up to this size."""
+
+
+def needs_reclaim(value: bytes, cutoff_ms: int, max_versions: int) -> bool:
+    """True if a stored chunk may hold something to remove. False is certain, True is not."""
+    _, flags, _, _, _, version_min, versions_max, _, _ = header(value)
+    if flags & DELETED:
+        return False
+    return bool(
+        version_min < cutoff_ms or versions_max > max_versions or _within_column(_end(value))
+    )
+
+
+def first_place(chunk_key: bytes, value: bytes) -> bytes:
+    """Return the lowest place of a chunk's columns, one that began in an earlier chunk too."""
+    at = len(chunk_key) - header(value)[8]
+    begin = chunk_key[at:]
+    if _within_column(begin):
+        begin = chunks.border(chunks.decode_border(begin)[0])
+    return chunk_key[_PREFIX_BYTES:at] + begin
+
+
+def last_place(chunk_key: bytes, value: bytes) -> bytes:
+    """Return a place behind those of a chunk's columns and before any other's."""
+    row = chunk_key[_PREFIX_BYTES : len(chunk_key) - header(value)[8]]
+    end = _end(value)
+    if not end:
+        return chunks.row_end(row)
+    if _within_column(end):
+        return row + chunks.border(chunks.decode_border(end)[0])
+    return (row + end)[:-1]
+
+
+def reclaimed_range(
+    rows: ChunkReader, table_id: int, body: Reclaim, place: ShardRange
+) -> tuple[bytes, bytes]:
+    """Return the chunk keys (low <= key < high) of every row that a record may have changed.
+
+    Its shard holds the keys of ``place``: the row before them is another's, which flushes it.
+    """
+    prefix = chunks.table_prefix(table_id)
+    low, high = prefix + body.first, prefix + body.last
+    before = rows.floor(low, prefix)
+    if before is not None:
+        low = min(low, _row_key(*before))
+    behind = rows.floor(high, prefix)
+    if behind is not None:
+        high = max(high, chunks.row_end(_row_key(*behind)))
+    if place.end:
+        high = min(high, prefix + place.end)
+    return max(low, prefix + place.begin), high
+
+
+def reclaim(rows: ChunkReader, table_id: int, body: Reclaim, stamp: int) -> Writes:
+    """Return what a record changes in the rows, as of ``stamp``."""
+    prefix = chunks.table_prefix(table_id)
+    low, high = prefix + body.first, prefix + body.last
+    writes: Writes = []
+    row: _Row | None = None
+    for key, value in _covered(rows, prefix, low, high):
+        row_key = _row_key(key, value)
+        if row is None or row.row_key != row_key:
+            writes += row.writes(rows) if row is not None else []
+            row = _Row(row_key, low, high, body, stamp)
+        row.take(key, value)
+    if row is None:
+        return writes
+    while (following := row.continued(rows)) is not None:
+        row.take(*following)
+    return writes + row.writes(rows)
+
+
+_PREFIX_BYTES = len(chunks.table_prefix(0))
+
+
+def _covered(rows: ChunkReader, prefix: bytes, low: bytes, high: bytes) -> Iterator[Pair]:
+    """Yield the chunks with a place between ``low`` and ``high``, in order."""
+    before = rows.floor(low, prefix)
+    if before is not None and low.startswith(_row_key(*before)):
+        yield before
+    yield from rows.scan(low if before is None or before[0] != low else low + b"\0", high + b"\0")
+
+
+def _row_key(key: bytes, value: bytes) -> bytes:
+    return key[: len(key) - header(value)[8]]
+
+
+def _end(value: bytes) -> bytes:
+    return value[HEADER_BYTES : HEADER_BYTES + header(value)[2]]
+
+
+def _within_column(edge: bytes) -> bool:
+    """True if a border has versions of one column on both sides."""
+    return bool(edge) and chunks.decode_border(edge)[1] != INT64_MAX
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A chunk as it will be. ``cells`` is None where it stays as it is and was not decoded."""
+
+    key: bytes
+    value: bytes
+    end: bytes
+    cells: list[Cell] | None
+    changed: bool
+    opaque: bool
+
+
+@dataclass(slots=True)
+class _Row:
+    """One row while its chunks are gone through in order."""
+
+    row_key: bytes
+    low: bytes
+    high: bytes
+    body: Reclaim
+    stamp: int
+    removed: int = 0
+    kept: bool = False
+    _seen: set[bytes] = field(default_factory=set)
+    _writes: Writes = field(default_factory=list)
+    _last: _Piece | None = None
+    _name: bytes | None = None
+    _rank: int = 0
+    _inside: bool = False
+
+    def take(self, key: bytes, value: bytes) -> None:
+        """Go through the next chunk."""
+        _, flags, _, _, stamp, _, versions_max, _, _ = header(value)
+        self._seen.add(key)
+        begin, end = key[len(self.row_key) :], _end(value)
+        # A chunk from after the record has it already, and more.
+        opaque = bool(flags & DELETED) or stamp > self.stamp
+        if not needs_reclaim(value, self.body.version_cutoff_ms, self.body.max_versions) and not (
+            _within_column(begin) or (begin and not versions_max)
+        ):
+            self.kept = self.kept or versions_max > 0
+            self._push(_Piece(key, value, end, None, changed=False, opaque=opaque))
+            return
+        cells = chunks.cells_of(value)
+        left = [cell for cell in cells if self._stays(cell)]
+        if opaque:
+            left = cells
+        self.removed += len(cells) - len(left)
+        self.kept = self.kept or bool(left) or opaque
+        changed = len(left) != len(cells)
+        self._push(_Piece(key, value, end, left, changed, opaque))
+
+    def _stays(self, cell: Cell) -> bool:
+        name, _, _, version, _ = cell
+        assert version is not None, "a stored cell has a version"
+        if name != self._name:
+            self._name, self._rank = name, 0
+            self._inside = self.low <= self.row_key + chunks.border(name) <= self.high
+        self._rank += 1
+        if not self._inside:
+            return True
+        return self._rank <= self.body.max_versions and version >= self.body.version_cutoff_ms
+
+    def _push(self, piece: _Piece) -> None:
+        """Join a piece that has lost cells, or has none, to the one before, or put it behind."""
+        last = self._last
+        if last is not None and self._joins(last, piece):
+            cells = chunks.cells_of(last.value) if last.cells is None else last.cells
+            last.cells = [*cells, *(piece.cells or ())]
+            last.end, last.changed = piece.end, True
+            self._writes.append((piece.key, None))
+            return
+        self._settle()
+        self._last = piece
+
+    def _joins(self, last: _Piece, piece: _Piece) -> bool:
+        if piece.cells is None or last.opaque or piece.opaque:
+            return False
+        if not piece.cells:
+            return True
+        if not piece.changed:
+            return False
+        before = len(last.value) if last.cells is None else _bytes_of(last.cells)
+        return before + _bytes_of(piece.cells) <= _JOINED_BYTES
+
+    def _settle(self) -> None:
+        last, self._last = self._last, None
+        if last is None or not last.changed:
+            return
+        whole = chunks.decode(last.key, last.value)
+        whole.stamp, whole.end = self.stamp, last.end
+        whole.cells = last.cells or []
+        self._writes.append((last.key, chunks.encode(whole)))
+
+    def continued(self, rows: ChunkReader) -> Pair | None:
+        """Return the next chunk where it goes on with a column that the record covers."""
+        last = self._last
+        if last is None or not self._inside or not _within_column(last.end):
+            return None
+        if chunks.decode_border(last.end)[0] != self._name:
+            return None
+        key = self.row_key + last.end
+        value = rows.get(key)
+        return None if value is None else (key, value)
+
+    def writes(self, rows: ChunkReader) -> Writes:
+        """Return what becomes of the row."""
+        self._settle()
+        if self.removed and not self.kept and not self._has_others(rows):
+            first = rows.get(self.row_key)
+            assert first is not None, "a row has a first chunk"
+            whole: Chunk = chunks.decode(self.row_key, first)
+            at = RowAddress(self.row_key, whole.key_piece, whole.key_state)
+            return fold.delete_row(rows, at, self.stamp)
+        return self._writes
+
+    def _has_others(self, rows: ChunkReader) -> bool:
+        """True if a chunk that was not visited has cells."""
+        everything = rows.scan(self.row_key, chunks.row_end(self.row_key))
+        return any(header(value)[6] for key, value in everything if key not in self._seen)
+
+
+def _bytes_of(cells: list[Cell]) -> int:
+    return sum(len(cell.name) + len(cell.variant) + fold.CELL_OVERHEAD for cell in cells)

@@ -1,0 +1,239 @@
+"""How a table's shards change: one is split, two are merged, one moves to another slot.
+
+A change is planned first (``Reshape``) and stands in the catalog until it is done, so that whoever
+owns the parents can carry it on after a crash. Then the parents' logs are sealed, one after
+another, and last the catalog's table gets the children in their place (``reshaped``).
+
+The order between them is that of commit stamps: a child's begin above its parents' seals. Nothing
+here touches a log or a row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from rowtide.core.values import key
+from rowtide.core.values.errors import Rejected, invalid
+from rowtide.core.values.schema import ShardRange, Table
+
+__all__ = [
+    "KINDS",
+    "MERGE",
+    "MOVE",
+    "SPLIT",
+    "Reshape",
+    "Sealed",
+    "begun",
+    "ended_in_order",
+    "forgotten",
+    "heirs_of",
+    "merge",
+    "move",
+    "plan_of",
+    "reshape_content",
+    "reshape_of",
+    "reshaped",
+    "split",
+]
+
+SPLIT, MERGE, MOVE = "split", "merge", "move"
+KINDS = (SPLIT, MERGE, MOVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """A planned change: ``parents`` end, ``children`` take their keys over.
+
+    All parents are of one slot. ``copier`` is the claim under which a move's rows are copied, -1
+    before that has begun: another owner begins again, into a child of another id.
+    """
+
+    kind: str
+    table_id: int
+    parents: tuple[str, ...]
+    children: tuple[ShardRange, ...]
+    since_us: int
+    copier: int = -1
+
+    @property
+    def id(self) -> str:
+        """Return its name: a shard is in one change at a time."""
+        return self.parents[0]
+
+
+class Sealed(NamedTuple):
+    """A log's seal: its offset and its commit stamp."""
+
+    offset: int
+    stamp: int
+
+
+# Planning.
+
+
+def split(table: Table, shard: ShardRange, at: bytes, ids: Sequence[str], now_us: int) -> Reshape:
+    """Plan to split a shard at an encoded partition key: the second child's first.
+
+    Raises OTSParameterInvalid where the key is not inside of the shard.
+    """
+    _require_own(table)
+    if not (shard.begin < at and (not shard.end or at < shard.end)):
+        raise invalid(
+            f"Shard {shard.shard_id} can't be split there: the key must be above its first and "
+            f"below its end."
+        )
+    parents = (shard.shard_id,)
+    left = ShardRange(ids[0], shard.slot, shard.begin, at, parents, came=shard.came)
+    right = ShardRange(ids[1], shard.slot, at, shard.end, parents, came=shard.came)
+    return Reshape(SPLIT, table.table_id, parents, (left, right), now_us)
+
+
+def merge(
+    table: Table, left: ShardRange, right: ShardRange, ids: Sequence[str], now_us: int
+) -> Reshape:
+    """Plan to merge two adjacent shards of one slot. Raises OTSParameterInvalid."""
+    _require_own(table)
+    if right.begin < left.begin:
+        left, right = right, left
+    if not left.end or left.end != right.begin:
+        raise invalid(f"Shards {left.shard_id} and {right.shard_id} are not adjacent.")
+    if left.slot != right.slot:
+        raise invalid(
+            f"Shard {left.shard_id} is in slot {left.slot}, {right.shard_id} in slot {right.slot}: "
+            f"move one of them first."
+        )
+    parents = (left.shard_id, right.shard_id)
+    came = left.came or right.came
+    child = ShardRange(ids[0], left.slot, left.begin, right.end, parents, came=came)
+    return Reshape(MERGE, table.table_id, parents, (child,), now_us)
+
+
+def move(table: Table, shard: ShardRange, slot: int, ids: Sequence[str], now_us: int) -> Reshape:
+    """Plan to move a shard to another slot. Raises OTSParameterInvalid."""
+    _require_own(table)
+    if slot == shard.slot:
+        raise invalid(f"Shard {shard.shard_id} is in slot {slot} already.")
+    parents = (shard.shard_id,)
+    child = ShardRange(ids[0], slot, shard.begin, shard.end, parents, copied=True, came=True)
+    return Reshape(MOVE, table.table_id, parents, (child,), now_us)
+
+
+def begun(change: Reshape, claim: int, shard_id: str) -> Reshape:
+    """Return a move that is being copied under a claim, into a shard of that id."""
+    [child] = change.children
+    return replace(change, copier=claim, children=(replace(child, shard_id=shard_id),))
+
+
+def _require_own(table: Table) -> None:
+    """Raise where the shards are not the table's own, or all must stay until an index is built."""
+    if table.main:
+        raise invalid(f"'{table.name}' is an index: its shards can't be split, merged or moved.")
+    building = next((index.name for index in table.indexes if index.building), None)
+    if building is not None:
+        raise Rejected(
+            "OTSObjectAlreadyExist",
+            f"Index '{building}' of table '{table.name}' is being built: its shards can't be "
+            f"split, merged or moved before.",
+        )
+
+
+# Doing.
+
+
+def reshaped(table: Table, reshape: Reshape, seals: Mapping[str, Sealed]) -> Table:
+    """Return the table with the children in the place of the parents, whose ``seals`` stand."""
+    ended = [
+        replace(
+            shard, sealed_us=seals[shard.shard_id].stamp, sealed_at=seals[shard.shard_id].offset
+        )
+        for shard in table.shards
+        if shard.shard_id in reshape.parents
+    ]
+    assert len(ended) == len(reshape.parents), "the parents live until now"
+    floor = max(seal.stamp for seal in seals.values())
+    children = [replace(child, floor_us=floor) for child in reshape.children]
+    left = [shard for shard in table.shards if shard.shard_id not in reshape.parents]
+    return _resharded(table, [*left, *children], (*table.ended, *ended))
+
+
+def forgotten(table: Table, shard_id: str) -> Table:
+    """Return the table without an ended shard."""
+    kept = tuple(shard for shard in table.ended if shard.shard_id != shard_id)
+    return replace(table, ended=kept)
+
+
+def _resharded(table: Table, shards: Sequence[ShardRange], ended: Sequence[ShardRange]) -> Table:
+    ordered = tuple(sorted(shards, key=lambda shard: shard.begin))
+    points = tuple(key.decode(shard.begin)[0] for shard in ordered[1:])
+    return replace(table, shards=ordered, ended=tuple(ended), split_points=points)
+
+
+def ended_in_order(ended: Sequence[ShardRange]) -> list[ShardRange]:
+    """Return ended shards, parents before children."""
+    return sorted(ended, key=lambda shard: (shard.sealed_us, shard.shard_id))
+
+
+def heirs_of(table: Table, shard_id: str) -> list[ShardRange]:
+    """Return the living shards that have a part of an ended one's keys."""
+    line = {shard_id}
+    for shard in ended_in_order(table.ended):
+        if line.intersection(shard.parents):
+            line.add(shard.shard_id)
+    return [shard for shard in table.shards if line.intersection(shard.parents)]
+
+
+# As kept.
+
+
+def plan_of(reshape: Reshape) -> str:
+    """Return what the parents' seals say of it."""
+    return json.dumps(reshape_content(reshape), separators=(",", ":"), sort_keys=True)
+
+
+def reshape_content(reshape: Reshape) -> dict[str, Any]:
+    """Return its document in the catalog."""
+    return {
+        "kind": reshape.kind,
+        "table": reshape.table_id,
+        "parents": list(reshape.parents),
+        "children": [
+            {
+                "shard": child.shard_id,
+                "slot": child.slot,
+                "begin": child.begin.hex(),
+                "end": child.end.hex(),
+                "came": child.came,
+            }
+            for child in reshape.children
+        ],
+        "since_us": reshape.since_us,
+        "copier": reshape.copier,
+    }
+
+
+def reshape_of(content: dict[str, Any]) -> Reshape:
+    """Take a document of the catalog, or a seal's plan, apart."""
+    parents = tuple(content["parents"])
+    children = tuple(
+        ShardRange(
+            child["shard"],
+            child["slot"],
+            bytes.fromhex(child["begin"]),
+            bytes.fromhex(child["end"]),
+            parents,
+            copied=content["kind"] == MOVE,
+            came=child["came"],
+        )
+        for child in content["children"]
+    )
+    return Reshape(
+        content["kind"],
+        content["table"],
+        parents,
+        children,
+        content["since_us"],
+        content["copier"],
+    )

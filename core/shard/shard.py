@@ -1,0 +1,598 @@
+"""One shard's state machine: evaluate, append, apply, without doing any of the I/O.
+
+The driver (``stream/shard/owner.py``) hands in changes, the time, and what the log answered; this
+module decides. It keeps the append rule: every record names the offset at which it must stand, and
+only there is it valid. Between evaluation and the log's answer a change lives in an overlay, so the
+next change sees it; readers never do.
+
+Invariants: commit stamps (microseconds) strictly increase; evaluated changes name consecutive
+offsets from ``next_offset``; nothing reaches the store but what stands valid in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import NamedTuple
+
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.row_form import PackedCells
+from rowtide.core.records import record
+from rowtide.core.records.record import IndexWrite
+from rowtide.core.rows import capacity, fold
+from rowtide.core.rows.chunk import header, row_end, row_key
+from rowtide.core.rows.chunk_merge import merge
+from rowtide.core.rows.fold import RowAddress, Writes, written_bytes
+from rowtide.core.rows.increment import incremented
+from rowtide.core.rows.mutation import (
+    DELETE,
+    EXPECT_ABSENT,
+    EXPECT_PRESENT,
+    IGNORE,
+    PUT,
+    RETURN_AFTER_MODIFY,
+    RETURN_KEY,
+    UPDATE,
+    Change,
+    Outcome,
+)
+from rowtide.core.rows.overlay import Overlay, RangeReader
+from rowtide.core.shard import plain_write
+from rowtide.core.shard.reclaim import reclaim, reclaimed_range
+from rowtide.core.shard.reshape import Sealed
+from rowtide.core.shard.shard_index import ShardIndexes
+from rowtide.core.shard.shard_state import ShardState, stream_settings
+from rowtide.core.shard.source_position import SOURCES, SourcePositions, further
+from rowtide.core.shard.transaction_id import commit_key, commit_write, parse_id
+from rowtide.core.values import key, key_ranges, variant
+from rowtide.core.values.cell import DELETE_ONE, INCREMENT, Cell
+from rowtide.core.values.errors import condition_failed, invalid
+from rowtide.core.values.limits import INT64_MAX, Limits
+from rowtide.core.values.schema import Table
+from rowtide.core.values.version import Window, check_version, expiry_floor_ms, visible_cells
+
+__all__ = [
+    "ROWS",
+    "Evaluated",
+    "Replayed",
+    "Resolved",
+    "Shard",
+]
+
+ROWS = b"r"
+"""First byte of the keys of rows' chunks."""
+
+_new = tuple.__new__
+_NEWEST = Window()
+_EVERY = Window(max_versions=INT64_MAX)
+_KIND_OF: dict[type, int] = {record.Put: PUT, record.Update: UPDATE, record.Delete: DELETE}
+
+
+@dataclass(slots=True)
+class Resolved:
+    """A change with nothing left to decide: key, versions and values are final.
+
+    It can be folded and logged whenever its turn comes, with the same result for its row as long
+    as nobody else has written that row.
+    """
+
+    kind: int
+    key: list[bytes]
+    encoded_key: bytes
+    at: RowAddress
+    cells: Sequence[Cell]
+    read_units: int
+    returned: bytes
+    """The answer's row: wire bytes without header."""
+
+
+@dataclass(slots=True)
+class Evaluated:
+    """A change after evaluation. ``body`` is None where the log has nothing to learn."""
+
+    outcome: Outcome
+    stamp: int
+    log_key: bytes = b""
+    body: bytes | None = None
+    writes: Writes = field(default_factory=list)
+    state: ShardState | None = None
+    """Options that take effect with this record."""
+    group: int = record.SINGLE
+
+
+class Replayed(NamedTuple):
+    """What an entry of the log does to the rows. ``valid`` is False for a void entry."""
+
+    valid: bool
+    writes: Writes
+    log_key: bytes
+
+
+class Shard:
+    """Evaluates and replays for one shard."""
+
+    def __init__(
+        self,
+        shard_id: str,
+        table: Table,
+        rows: RangeReader,
+        state: ShardState,
+        *,
+        limits: Limits,
+    ) -> None:
+        self.shard_id = shard_id
+        self.table = table
+        self.keys = table.keys_of(shard_id)
+        self.state = state
+        self.view = Overlay(rows)
+        self.next_offset = state.applied + 1
+        self.claim = -1
+        self.owner = bytes(8)
+        self._stamp = state.stamp
+        self.limits = limits
+        self._in_group = False
+        self._group: Writes = []
+        """What the replayed records of a group write whose last record has not come yet."""
+        self.names = tuple(name for name, _ in table.key_wire)
+        self.indexes = ShardIndexes(shard_id, table, limits)
+        self.sources = SourcePositions(shard_id, table, rows)
+
+    def retable(self, table: Table) -> None:
+        """Take over what of a table does not pass through the log: all but its options there."""
+        before, self.keys = self.keys, table.keys_of(self.shard_id)
+        if table.indexes != self.table.indexes or self.keys != before:  # It was moved here.
+            self.indexes = ShardIndexes(self.shard_id, table, self.limits)
+        self.table = self.sources.table = table
+        self.state.options = replace(
+            self.state.options,
+            deviation_s=table.options.deviation_s,
+            allow_update=table.options.allow_update,
+        )
+
+    def claimed(self, claim: int, owner: bytes) -> None:
+        """Write under this claim from now on."""
+        self.claim, self.owner = claim, owner
+
+    # Evaluation.
+
+    def evaluate(self, change: Change, now_us: int) -> Evaluated:
+        """Decide a change against the newest evaluated state.
+
+        Raises what refuses it (``resolve``); then nothing has changed. An answer without a body
+        changed nothing either, and like a refusal holds only once all evaluated before is valid.
+        """
+        stamp = now_us if now_us > self._stamp else self._stamp + 1
+        evaluated = None if self.indexes else self._plain(change, stamp)
+        if evaluated is None:
+            resolved = self.resolve(change, self.view, stamp, now_us)
+            evaluated = self.logged(resolved, self.view, stamp, now_us)
+        if evaluated.body is None:
+            evaluated.stamp = self._stamp
+        else:
+            self._stamp = stamp
+            self.view.add(evaluated.writes)
+        return evaluated
+
+    def _plain(self, change: Change, stamp: int) -> Evaluated | None:
+        """Return what a plain write becomes, or None for any other change."""
+        stored = plain_write.stored(change, self.table, self.keys, self.state, self.view, stamp)
+        if stored is None or len(stored.body) > self.limits.record_bytes_max:
+            return None
+        log_key, body, writes, outcome = stored
+        return Evaluated(outcome, stamp, log_key, body, writes)
+
+    def take_stamp(self, now_us: int) -> int:
+        """Return a stamp above every one before, which no record will have."""
+        self._stamp = max(now_us, self._stamp + 1)
+        return self._stamp
+
+    def resolve(
+        self,
+        change: Change,
+        view: RangeReader,
+        stamp: int,
+        now_us: int,
+        encoded: bytes | None = None,
+    ) -> Resolved:
+        """Decide a change against ``view``; changes nothing.
+
+        Raises ``Rejected``, and ``Unavailable`` where the shard does not hold the key.
+        ``encoded`` is the key, for who has it already; nothing is left to assign in it then.
+        """
+        now_ms = now_us // 1000
+        auto = self.table.auto_increment_index is not None
+        change_key = self._assigned_key(change, stamp) if auto else change.key
+        key_values = [value for _, value in change_key]
+        if encoded is None:
+            encoded = key.encode(key_values)
+        key_ranges.require(self.keys, encoded)
+        piece, state = plainbuffer.key_piece(change_key)
+        at = RowAddress(row_key(self.table.table_id, encoded), piece, state)
+        read_units = 0
+        if change.expectation != IGNORE or change.condition is not None or auto:
+            read_units = self._check_condition(change, view, at, now_ms)
+        cells: Sequence[Cell] = []
+        if change.kind != DELETE:
+            version_ms = stamp // 1000
+            if change.time_ms is not None:
+                version_ms = fold.version_after(view, at, change.cells, change.time_ms)
+            cells = self._resolved_cells(change, view, at, version_ms, now_ms)
+            if self.indexes:
+                self.indexes.check(cells)
+        returned = self._returned(change, at, cells) if change.return_type else b""
+        return Resolved(change.kind, key_values, encoded, at, cells, read_units, returned)
+
+    def logged(self, resolved: Resolved, view: RangeReader, stamp: int, now_us: int) -> Evaluated:
+        """Return a resolved change as it is to be logged over ``view``; changes nothing.
+
+        Raises ``Rejected`` where the record would be too large, pre-image included.
+        """
+        before = self._before(view, resolved.at, now_us // 1000)
+        writes = self.folded(resolved, view, stamp)
+        outcome = self.outcome(resolved, writes)
+        if not writes:
+            return Evaluated(outcome, stamp)
+        indexes: Sequence[IndexWrite] = ()
+        if self.indexes:
+            options, row = self.state.options, resolved.at.row_key
+            indexes = self.indexes.changes(view, row, resolved.key, writes, options, now_us)
+            writes += self.indexes.local_writes(view, indexes, stamp)
+        body = record.encode_body(_body(resolved, before, indexes))
+        if len(body) > self.limits.record_bytes_max:
+            raise invalid(
+                f"The size of the row change exceeds the limit, limit size: "
+                f"{self.limits.record_bytes_max}, data size: {len(body)}."
+            )
+        return Evaluated(outcome, stamp, resolved.encoded_key, body, writes)
+
+    def folded(self, resolved: Resolved, view: RangeReader, stamp: int) -> Writes:
+        """Return what a resolved change writes over ``view``."""
+        return self._folded(resolved.kind, resolved.at, resolved.cells, view, stamp)
+
+    def outcome(self, resolved: Resolved, writes: Writes) -> Outcome:
+        """Return what the client is told."""
+        size = len(resolved.at.key_piece) - self.table.key_overhead
+        size += written_bytes(resolved.cells, writes, whole=resolved.kind == PUT)
+        return Outcome(resolved.returned, resolved.read_units, capacity.units(size))
+
+    def take_group(self, group: Sequence[Evaluated]) -> None:
+        """Take a group evaluated over a view of its own as evaluated: the next change sees it."""
+        self.view.add([write for evaluated in group for write in evaluated.writes])
+        if group:
+            self._stamp = max(self._stamp, group[-1].stamp)
+
+    def control(self, body: record.Body, now_us: int) -> Evaluated:
+        """Evaluate a hidden record: a no-op, new options, a seal, a reclaim."""
+        outcome = Outcome(b"", 0, 0)
+        stamp = max(now_us, self._stamp + 1)
+        if isinstance(body, record.Options) and body.stream is not None:
+            # By another clock, perhaps: which shards a stream has is told by their last stamps.
+            stamp = max(stamp, body.stream.enabled_at_us)
+        writes: Writes = []
+        if isinstance(body, record.Reclaim):
+            body = self.reclaim_body(body.first, body.last, now_us)  # By the options of now.
+            writes = reclaim(self.view, self.table.table_id, body, stamp)
+            if not writes:
+                return Evaluated(outcome, self._stamp)
+            self.view.add(writes)
+        elif isinstance(body, record.IndexBuild):
+            body = self.indexes.built(self.view, body, self.state.options, now_us)
+        elif isinstance(body, record.IndexFeed):
+            body = self.indexes.fed(self.view, body)
+        if isinstance(body, record.IndexBuild | record.IndexFeed):
+            writes = self.indexes.learned(self.view, body, stamp)
+            self.view.add(writes)
+        self._stamp = stamp
+        encoded = record.encode_body(body)
+        return Evaluated(outcome, stamp, b"", encoded, writes, self._after(body, -1, stamp))
+
+    def reclaim_body(self, first: bytes, last: bytes, now_us: int) -> record.Reclaim:
+        """Return the record that removes, between two places, what the options now hide."""
+        options = self.state.options
+        cutoff_ms = expiry_floor_ms(options, now_us // 1000)
+        return record.Reclaim(first, last, cutoff_ms, options.max_versions)
+
+    def encoded(self, evaluated: Evaluated, offset: int) -> bytes:
+        """Return the record that makes ``evaluated`` stand at ``offset``."""
+        assert evaluated.body is not None, "nothing to log"
+        place = offset, self.claim, self.owner, evaluated.stamp, evaluated.group
+        return record.encode_record(_new(record.Envelope, place), evaluated.body)
+
+    def confirm(self, batch: Sequence[Evaluated], base: int) -> Writes:
+        """The log has ``batch`` from ``base`` on: return what the store must now take."""
+        writes: Writes = []
+        state = self.state
+        for index, evaluated in enumerate(batch):
+            writes += evaluated.writes
+            if evaluated.state is not None:
+                self._adopt(evaluated.state, base + index)
+            state.stamp = evaluated.stamp
+        state.applied, state.entry = base + len(batch) - 1, None
+        return writes
+
+    def applied(self, writes: Writes) -> None:
+        """The store holds ``writes``: evaluation no longer needs its own copy."""
+        self.view.settle(writes)
+
+    def discard(self) -> None:
+        """Forget all that is evaluated but not valid; the next change sees the store alone."""
+        self.view.clear()
+        self._in_group, self._group = False, []
+        self.next_offset = self.state.applied + 1
+        self._stamp = max(self._stamp, self.state.stamp)
+
+    # Replay.
+
+    def replay(self, offset: int, value: bytes) -> Replayed:
+        """Fold one entry of the log that this shard did not itself just append.
+
+        The caller writes what comes back and then says so with ``applied``; until then the next
+        entry sees it in the overlay. Nothing evaluated may be pending. Raises
+        ``record.CorruptRecord`` where the bytes are no record of ours.
+        """
+        envelope, body = record.decode_record(value)
+        state = self.state
+        self.next_offset = offset + 1
+        valid = envelope.at == offset
+        self._check_group(offset, envelope.group if valid else record.SINGLE)
+        # Nothing follows a seal but a no-op of somebody who has not read it yet.
+        if not valid or state.seal is not None:
+            state.applied, state.entry = offset, None
+            return Replayed(False, [], b"")
+        state.stamp = max(state.stamp, envelope.stamp)
+        self._stamp = max(self._stamp, state.stamp)  # Open transactions may have taken more.
+        log_key, writes = self._refolded(body, offset, envelope.stamp)
+        self._group += writes
+        if not envelope.group & record.LAST:
+            return Replayed(True, [], log_key)
+        whole, self._group = self._group, []
+        state.applied, state.entry = offset, None
+        return Replayed(True, whole, log_key)
+
+    def _check_group(self, offset: int, group: int) -> None:
+        """Hold the log to what writers promise: a group is whole, and void only as a whole.
+
+        Its records came in one batch, so anything else is damage: passing over it would show one
+        half of a transaction to some readers of the log and not to others.
+        """
+        if bool(group & record.FIRST) == self._in_group:
+            raise record.CorruptRecord(f"the group before offset {offset} has no end, or no begin")
+        self._in_group = not group & record.LAST
+
+    def _refolded(self, body: record.Body, offset: int, stamp: int) -> tuple[bytes, Writes]:
+        """Return the log key of a replayed record and what it writes, which evaluation sees."""
+        after = self._after(body, offset, stamp)
+        if after is not None:
+            self._adopt(after, offset)
+        if isinstance(body, record.Commit):
+            return b"", self._seen([commit_write(body.id, stamp)])
+        if isinstance(body, record.Reclaim):
+            writes = reclaim(self.view, self.table.table_id, body, stamp)
+            return b"", self._merged(writes)
+        if isinstance(body, record.IndexBuild | record.IndexFeed):
+            return b"", self._merged(self.indexes.learned(self.view, body, stamp))
+        if isinstance(body, record.SourcePosition):
+            return b"", self._seen(further(self.view, *self.sources.write_of(body)))
+        if isinstance(body, record.Copy):
+            if body.complete:
+                self.state.stream_start = offset + 1
+            self.sources.forget()
+            return b"", self._seen(self.copied(body.entries))
+        if not isinstance(body, record.Put | record.Update | record.Delete):
+            return b"", []
+        log_key = key.encode(body.key)
+        piece, key_state = plainbuffer.key_piece(list(zip(self.names, body.key, strict=True)))
+        at = RowAddress(row_key(self.table.table_id, log_key), piece, key_state)
+        cells = [] if isinstance(body, record.Delete) else body.cells
+        folded = self._folded(_KIND_OF[type(body)], at, cells, self.view, stamp)
+        writes = self._merged(folded)
+        local = self.indexes.local_writes(self.view, body.indexes, stamp)
+        return log_key, writes + self._merged(local)
+
+    def _folded(
+        self, kind: int, at: RowAddress, cells: Sequence[Cell], view: RangeReader, stamp: int
+    ) -> Writes:
+        if kind == PUT:
+            return fold.put_row(view, at, cells, stamp, self.state.options.max_versions)
+        if kind == DELETE:
+            return fold.delete_row(view, at, stamp)
+        return fold.update_row(view, at, cells, stamp, self.state.options.max_versions)
+
+    def _seen(self, writes: Writes) -> Writes:
+        """Let evaluation see ``writes``, once: who counts a removal twice holds it for ever."""
+        self.view.add(writes)
+        return writes
+
+    def _merged(self, folded: Writes) -> Writes:
+        """Let evaluation see what of ``folded`` is newer than the rows; return that.
+
+        The rows may be ahead of the log's mark. A removal needs no look: it makes room for a chunk
+        that is written with it.
+        """
+        writes: Writes = []
+        for chunk_key, value in folded:
+            if value is not None and chunk_key[:1] != ROWS:
+                writes += self._seen([(chunk_key, value)])
+            elif value is not None:
+                writes += self._seen(merge(self.view, chunk_key, value))
+        return writes
+
+    def copied(self, entries: Iterable[record.CopyEntry]) -> Writes:
+        """Return what rows become that were copied from the shard whose place this one takes."""
+        view = Overlay(self.view)
+        writes: Writes = []
+        for chunk_key, value in entries:
+            taken: Writes = [(chunk_key, value)]
+            if chunk_key[:1] == ROWS:
+                taken = merge(view, chunk_key, value)
+            elif chunk_key[:1] == SOURCES:
+                taken = further(view, chunk_key, value)
+            view.add(taken)
+            writes += taken
+        return writes
+
+    def written_ranges(self, log_key: bytes, body: record.Body) -> list[tuple[bytes, bytes]]:
+        """Return the keys (low <= key < high) among which a record wrote."""
+        if isinstance(body, record.Reclaim):
+            return [reclaimed_range(self.view, self.table.table_id, body, self.indexes.place())]
+        if isinstance(body, record.Copy):
+            return [_place_of(entry) for entry in body.entries]
+        found = self.indexes.written_ranges(body)
+        if isinstance(body, record.Put | record.Update | record.Delete):
+            first = row_key(self.table.table_id, log_key)
+            found.append((first, row_end(first)))
+        return found
+
+    def noted_key(self, body: record.Body) -> bytes | None:
+        """Return the key of what a record notes beside the rows, or None."""
+        if isinstance(body, record.Commit):
+            return commit_key(parse_id(body.id))
+        if isinstance(body, record.IndexBuild | record.IndexFeed):
+            return self.indexes.progress(body)[0]
+        if isinstance(body, record.SourcePosition):
+            return self.sources.write_of(body)[0]
+        return None
+
+    # The parts of an evaluation.
+
+    def _assigned_key(self, change: Change, stamp: int) -> list[tuple[bytes, bytes]]:
+        """Return the key with AUTO_INCREMENT replaced: stamps increase, so the values do."""
+        auto = self.table.auto_increment_index
+        if auto is None or change.key[auto][1] != variant.V_AUTO_INCREMENT:
+            return change.key
+        assigned = list(change.key)
+        assigned[auto] = (assigned[auto][0], variant.encode(stamp))
+        return assigned
+
+    def _check_condition(
+        self, change: Change, view: RangeReader, at: RowAddress, now_ms: int
+    ) -> int:
+        """Raise OTSConditionCheckFail unless the change may happen; return the read units."""
+        expectation = change.expectation
+        named = self._names_auto_value(change)
+        if expectation == IGNORE and change.condition is None and not named:
+            return 0
+        present = fold.row_exists(view, at.row_key)
+        if (
+            (expectation == EXPECT_PRESENT and not present)
+            or (expectation == EXPECT_ABSENT and present)
+            or (named and change.kind != DELETE and not present)
+        ):
+            raise condition_failed()
+        if change.condition is not None:
+            names = change.condition.columns
+            cells = self._visible(view, at, names, now_ms, _EVERY) if present else None
+            if not change.condition.holds(at.key_piece, cells):
+                raise condition_failed()
+        return 1 if expectation != IGNORE or change.condition is not None else 0
+
+    def _names_auto_value(self, change: Change) -> bool:
+        """True if the client gave a value for an AUTO_INCREMENT column."""
+        auto = self.table.auto_increment_index
+        return auto is not None and change.key[auto][1] != variant.V_AUTO_INCREMENT
+
+    def _visible(
+        self,
+        view: RangeReader,
+        at: RowAddress,
+        names: Collection[bytes],
+        now_ms: int,
+        window: Window = _NEWEST,
+    ) -> list[Cell]:
+        """Return the visible cells of the named columns, and perhaps of others."""
+        stored = fold.stored_cells(view, at.row_key, names) or []
+        return visible_cells(stored, self.state.options, window, now_ms)
+
+    def _before(self, view: RangeReader, at: RowAddress, now_ms: int) -> list[Cell] | None:
+        """Return the original columns, where the stream asks for them."""
+        stream = self.state.stream
+        if stream is None or not stream.columns:
+            return None
+        names = {name.encode() for name in stream.columns}
+        return [cell for cell in self._visible(view, at, names, now_ms) if cell.name in names]
+
+    def _resolved_cells(
+        self, change: Change, view: RangeReader, at: RowAddress, version_ms: int, now_ms: int
+    ) -> Sequence[Cell]:
+        """Give every cell its version and every increment its value, in name order."""
+        options = self.state.options
+        if type(change.cells) is PackedCells:
+            return plainbuffer.stamped_cells(change.cells, version_ms)
+        increments = False
+        for _, op, _, version, _ in change.cells:
+            if op == INCREMENT:
+                increments = True
+            elif version is not None and op != DELETE_ONE:
+                check_version(version, options, now_ms)
+        cells: Sequence[Cell] = change.cells
+        if increments:
+            names = {cell.name for cell in cells if cell.op == INCREMENT}
+            newest = {cell.name: cell for cell in self._visible(view, at, names, now_ms)}
+            cells = [
+                incremented(cell, newest.get(cell.name), version_ms)
+                if cell.op == INCREMENT
+                else cell
+                for cell in cells
+            ]
+        return sorted(plainbuffer.stamped_cells(cells, version_ms), key=itemgetter(0))
+
+    def _returned(self, change: Change, at: RowAddress, cells: Sequence[Cell]) -> bytes:
+        """Return the answer's row: nothing, the key, or the named modified cells alone."""
+        if change.return_type not in (RETURN_KEY, RETURN_AFTER_MODIFY):
+            return b""
+        if change.return_type == RETURN_AFTER_MODIFY and change.return_columns:
+            named = [cell for cell in cells if cell.name in change.return_columns]
+            return plainbuffer.encode_row((), named)
+        checksum = plainbuffer.row_checksum(at.key_state, b"")
+        return at.key_piece + bytes((0x09, checksum))
+
+    # Options.
+
+    def _after(self, body: record.Body, offset: int, stamp: int) -> ShardState | None:
+        """Return the state that a control record brings, or None where it brings none."""
+        state = self.state
+        if isinstance(body, record.Options):
+            options = replace(
+                state.options,
+                time_to_live_s=body.time_to_live,
+                max_versions=body.max_versions,
+            )
+            return ShardState(options, stream=stream_settings(body.stream), seal=state.seal)
+        if isinstance(body, record.Seal):
+            return ShardState(state.options, stream=state.stream, seal=Sealed(offset, stamp))
+        return None
+
+    def _adopt(self, after: ShardState, offset: int) -> None:
+        state = self.state
+        # The others do not pass through the log: they may have changed since the evaluation.
+        state.options = replace(
+            state.options,
+            time_to_live_s=after.options.time_to_live_s,
+            max_versions=after.options.max_versions,
+        )
+        # Where it stands is known only now.
+        state.seal = after.seal and Sealed(offset, after.seal.stamp)
+        old, new = state.stream, after.stream
+        if new is not None and (old is None or old.stream_id != new.stream_id):
+            state.stream_start = offset
+        state.stream = new
+
+
+def _place_of(entry: record.CopyEntry) -> tuple[bytes, bytes]:
+    """Return the keys (low <= key < high) of the row that a copied entry is of."""
+    chunk_key, value = entry
+    if chunk_key[:1] != ROWS:
+        return chunk_key, chunk_key + b"\0"
+    first = chunk_key[: len(chunk_key) - header(value)[8]]
+    return first, row_end(first)
+
+
+def _body(
+    resolved: Resolved, before: list[Cell] | None, indexes: Sequence[IndexWrite]
+) -> record.Body:
+    if resolved.kind == PUT:
+        return record.Put(resolved.key, resolved.cells, before, indexes)
+    if resolved.kind == DELETE:
+        return record.Delete(resolved.key, before, indexes)
+    return record.Update(resolved.key, resolved.cells, before, indexes)

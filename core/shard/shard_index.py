@@ -1,0 +1,191 @@
+"""What secondary indexes add to one shard: what it logs for them, and the rows it keeps for them.
+
+A shard of a table logs, with each mutation, what every index learns of it, and folds what belongs
+to the local ones. It goes through its older rows for a new index in slices, each a hidden record.
+A shard of a global index folds what its own log says that it learned from the logs of its table.
+
+How far an index is stands beside the rows, written with them: a crash neither skips nor repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rowtide.core.records.record import Body, Delete, IndexBuild, IndexFeed, IndexWrite, Put, Update
+from rowtide.core.rows import fold
+from rowtide.core.rows.chunk import row_end, row_key, table_prefix
+from rowtide.core.rows.fold import Writes
+from rowtide.core.rows.overlay import Overlay, RangeReader
+from rowtide.core.rows.read import read_range
+from rowtide.core.shard.index import (
+    Fed,
+    TableIndexes,
+    build_key,
+    build_value,
+    feed_key,
+    index_writes,
+)
+from rowtide.core.values import key
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import invalid
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import ShardRange, Table, TableOptions
+from rowtide.core.values.version import Window, visible_cells
+
+__all__ = ["ShardIndexes"]
+
+BUILD_ROWS = 200
+"""Rows of which an index learns at once. Nothing else is evaluated meanwhile: some 10 ms."""
+
+BUILD_BYTES = 1024 * 1024
+"""Of the rows looked at, or of what the index learns of them, after which a slice ends."""
+
+_NEWEST = Window()
+
+
+class ShardIndexes:
+    """The indexes of a shard's table, or of the index that the shard is of."""
+
+    def __init__(self, shard_id: str, table: Table, limits: Limits) -> None:
+        self._shard_id = shard_id
+        self._table = table
+        self._plan = TableIndexes(table, limits)
+        # A slice has up to BUILD_BYTES of other rows, and as much again for what frames them.
+        self._row_bytes_max = limits.record_bytes_max - 2 * BUILD_BYTES
+        self.passed_over: set[int] = set()
+        """Local indexes of which records were met that the table does not have: dropped since, or
+        not heard of yet by who follows the log from afar."""
+
+    def __bool__(self) -> bool:
+        return bool(self._plan)
+
+    def check(self, cells: Iterable[Cell]) -> None:
+        """Raise OTSParameterInvalid where a value can't be in one of the indexes."""
+        self._plan.check(cells)
+
+    def changes(
+        self,
+        view: RangeReader,
+        at: bytes,
+        row: Sequence[bytes],
+        writes: Writes,
+        options: TableOptions,
+        now_us: int,
+    ) -> list[IndexWrite]:
+        """Return what the indexes learn of ``row``, stored at ``at``, when ``writes`` are made."""
+        after = Overlay(view)
+        after.add(writes)
+        before = self._visible(view, at, options, now_us)
+        return self._plan.changes(row, before, self._visible(after, at, options, now_us))
+
+    def local_writes(self, view: RangeReader, indexes: Iterable[IndexWrite], stamp: int) -> Writes:
+        """Return what the shard's own indexes become; those dropped since are passed over."""
+        writes: Writes = []
+        for write in indexes:
+            if not write.local:
+                continue
+            table = self._plan.tables.get(write.table)
+            if table is not None:
+                writes += index_writes(view, table, write, stamp)
+            else:
+                self.passed_over.add(write.table)
+        return writes
+
+    def built(
+        self, view: RangeReader, asked: IndexBuild, options: TableOptions, now_us: int
+    ) -> IndexBuild:
+        """Return the record by which an index learns of the next rows, from ``following`` on.
+
+        They are as evaluated so far: a mutation evaluated later brings its own difference. Raises
+        OTSParameterInvalid where a row is too large for any record.
+        """
+        number = asked.table
+        if number not in self._plan.tables:
+            return IndexBuild(number, None, ())
+        place, table_id = self.place(), self._table.table_id
+        low = row_key(table_id, max(place.begin, asked.following or b""))
+        high = row_key(table_id, place.end) if place.end else table_prefix(table_id + 1)
+        writes: list[IndexWrite] = []
+        size = 0
+        for count, stored in enumerate(read_range(view, low, high, backward=False)):
+            encoded = stored.row_key[len(table_prefix(0)) :]
+            if count == BUILD_ROWS or size > BUILD_BYTES:
+                return IndexBuild(number, encoded, writes)
+            cells = self._visible(view, stored.row_key, options, now_us)
+            found = self._plan.changes(key.decode(encoded), None, cells, only=number)
+            writes += found
+            # The rest of a wide row is in other chunks than its first.
+            size += max(len(stored.first), self._held_bytes(found))
+        return IndexBuild(number, None, writes)
+
+    def _held_bytes(self, found: Iterable[IndexWrite]) -> int:
+        """Return the bytes that a row's place in an index takes, unless no record can hold them."""
+        held = sum(len(c.name) + len(c.variant) for write in found for c in write.cells or ())
+        if held > self._row_bytes_max:
+            raise invalid(
+                f"A row of {held} bytes in table '{self._table.name}' is too large for its index, "
+                f"limit size: {self._row_bytes_max}."
+            )
+        return held
+
+    def learned(self, view: RangeReader, body: IndexBuild | IndexFeed, stamp: int) -> Writes:
+        """Return what an index's record writes: rows of this shard, and how far the index is."""
+        place, value = self.progress(body)
+        before = view.get(place) or b""
+        if isinstance(body, IndexBuild):
+            if body.table not in self._plan.tables:
+                self.passed_over.add(body.table)
+                return []  # It was dropped since, and what it had is swept.
+            writes = self.local_writes(view, body.indexes, stamp)
+            return [*writes, (place, value)] if value >= before else writes
+        # Of a rebuild the changelog may have told already that it is further; rows take what is
+        # newer by their stamps.
+        writes = [(place, value)] if value >= before else []
+        for write in body.indexes:
+            writes += index_writes(view, self._table, write, stamp)
+        return writes
+
+    def fed(self, view: RangeReader, asked: IndexFeed) -> IndexFeed:
+        """Return the record of what was learned: of nothing where it is said again, and less.
+
+        The rows have gone on since.
+        """
+        place, value = self.progress(asked)
+        if value < (view.get(place) or b""):
+            return IndexFeed(asked.source, asked.following, asked.stamp, ())
+        return asked
+
+    def progress(self, body: IndexBuild | IndexFeed) -> tuple[bytes, bytes]:
+        """Return the key and the value that say how far an index is after its record."""
+        if isinstance(body, IndexBuild):
+            return build_key(body.table, self._shard_id), build_value(body.following)
+        fed = Fed(body.following, body.stamp)
+        return feed_key(self._table.table_id, body.source), fed.encoded()
+
+    def written_ranges(self, body: Body) -> list[tuple[bytes, bytes]]:
+        """Return the keys (low <= key < high) of the indexes' rows that a record wrote."""
+        if isinstance(body, IndexFeed):
+            return [_row_range(self._table.table_id, write) for write in body.indexes]
+        if isinstance(body, Put | Update | Delete | IndexBuild):
+            return [_row_range(write.table, write) for write in body.indexes if write.local]
+        return []
+
+    def _visible(
+        self, view: RangeReader, at: bytes, options: TableOptions, now_us: int
+    ) -> dict[bytes, Cell] | None:
+        """Return a row's visible cells that indexes look at, or None where the row is absent."""
+        stored = fold.stored_cells(view, at, self._plan.columns)
+        if stored is None:
+            return None
+        return {c.name: c for c in visible_cells(stored, options, _NEWEST, now_us // 1000)}
+
+    def place(self) -> ShardRange:
+        """Return the keys that this shard holds, or held until it ended."""
+        known = (*self._table.shards, *self._table.ended)
+        own = (shard for shard in known if shard.shard_id == self._shard_id)
+        return next(own, ShardRange(self._shard_id, 0))
+
+
+def _row_range(table_id: int, write: IndexWrite) -> tuple[bytes, bytes]:
+    first = row_key(table_id, key.encode(write.key))
+    return first, row_end(first)

@@ -1,0 +1,163 @@
+"""Rows of one source for one shard, logged as one group together with the position they reach.
+
+Rows come in the order of their positions. Those that the shard has are skipped. Where one is
+refused, or the group has become as large as it may be, the rows before it are the group: so the
+position never passes a row that is not in the log, and what is left may be sent again.
+
+A request may come as several batches, each of which follows those before it: nothing of a batch is
+written unless the shard has the last of its rows among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rowtide.core.records import record
+from rowtide.core.rows.chunk import table_prefix
+from rowtide.core.rows.fold import Writes
+from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.rows.overlay import Overlay
+from rowtide.core.shard import source_row
+from rowtide.core.shard.group import ENVELOPE_BYTES, grouped
+from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.source_position import Reached
+from rowtide.core.values import key, key_ranges
+from rowtide.core.values.errors import Rejected, StoreError, Unavailable, invalid
+from rowtide.core.values.key_ranges import Range, holds
+
+__all__ = ["Earlier", "SourceBatch", "not_reached"]
+
+SKIPPED = Outcome(b"", 0, 0)
+"""The outcome of a row that the shard has already."""
+
+GROUP_BYTES_MAX = 8 * 1024 * 1024
+"""Of the records of one group. A row beyond it is left for the next request, unless it is alone."""
+
+
+POSITION_BYTES = 8192
+"""What the record of a position takes in a group, at most: a name, two keys, a position."""
+
+
+class Earlier(NamedTuple):
+    """What a source gave in a request before a batch: ``changes`` and their ``positions``."""
+
+    changes: Sequence[Change]
+    positions: Sequence[bytes]
+
+    def is_held(self, keys: Range, reached: Reached) -> bool:
+        """True if a shard of these keys has all rows that belong to it."""
+        for change, position in zip(reversed(self.changes), reversed(self.positions), strict=True):
+            encoded = _encoded(change)
+            if holds((keys,), encoded):
+                return reached.holds(encoded, position)
+        return True
+
+
+NOTHING = Earlier((), ())
+
+
+class SourceBatch:
+    """Changes that ``source`` gave, in the order of their ``positions``, after ``earlier`` ones.
+
+    After ``evaluate`` there is an outcome per row, or the reason why it is not written.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        changes: Sequence[Change],
+        positions: Sequence[bytes],
+        earlier: Earlier = NOTHING,
+    ) -> None:
+        self.source = source
+        self.earlier = earlier
+        self.changes = changes
+        self.positions = positions
+        self.outcomes: list[Outcome | StoreError] = []
+
+    def evaluate(self, shard: Shard, now_us: int) -> list[Evaluated]:
+        """Return the records: the rows', then that of the position.
+
+        Raises ``Unavailable`` where the shard does not hold one of the keys.
+        """
+        self.outcomes = []
+        reached = shard.sources.reached(shard.view, self.source)
+        if not self.earlier.is_held(shard.sources.keys(), reached):
+            self._leave_rest()
+            return []
+        view = Overlay(shard.view)
+        keys = [_encoded(change) for change in self.changes]
+        if keys:
+            key_ranges.require(shard.keys, min(keys))
+            key_ranges.require(shard.keys, max(keys))
+        prefix = table_prefix(shard.table.table_id)
+        rows = [prefix + encoded for encoded in keys]
+        view.read_ahead(rows)
+        plain = source_row.is_plain(shard)
+        group: list[Evaluated] = []
+        size = 0
+        fresh = False
+        last = b""
+        for change, encoded, at, position in zip(
+            self.changes, keys, rows, self.positions, strict=True
+        ):
+            if position <= reached.all_above and reached.holds(encoded, position):
+                self.outcomes.append(SKIPPED)
+                last = position
+                continue
+            try:
+                stamp = shard.take_stamp(now_us)
+                evaluated = None
+                if plain:
+                    evaluated = source_row.evaluated(change, encoded, at, shard, view, stamp)
+                if evaluated is None:
+                    resolved = shard.resolve(change, view, stamp, now_us, encoded)
+                    evaluated = shard.logged(resolved, view, stamp, now_us)
+            except Rejected as error:
+                self.outcomes.append(error)
+                break
+            if evaluated.body is not None:
+                bytes_here = len(evaluated.body) + len(evaluated.log_key) + ENVELOPE_BYTES
+                if bytes_here + POSITION_BYTES > shard.limits.record_bytes_max:
+                    self.outcomes.append(_too_large(shard, bytes_here))
+                    break
+                size += bytes_here
+                if group and size > GROUP_BYTES_MAX:
+                    break
+                view.add(evaluated.writes)
+                group.append(evaluated)
+            self.outcomes.append(evaluated.outcome)
+            fresh, last = True, position
+        self._leave_rest()
+        if fresh:
+            group.append(_position_record(shard, self.source, last, now_us))
+        return grouped(group, shard)
+
+    def _leave_rest(self) -> None:
+        """Say of the rows behind a refused one, or beyond the group, that they are not written."""
+        left = len(self.changes) - len(self.outcomes)
+        self.outcomes += [not_reached()] * left
+
+
+def not_reached() -> Unavailable:
+    """Return what is told of a row that waits for one before it."""
+    return Unavailable("A row before it was not written.")
+
+
+def _encoded(change: Change) -> bytes:
+    return key.encode([value for _, value in change.key])
+
+
+def _too_large(shard: Shard, size: int) -> Rejected:
+    limit = shard.limits.record_bytes_max - POSITION_BYTES
+    return invalid(
+        f"The size of the row change exceeds the limit, limit size: {limit}, data size: {size}."
+    )
+
+
+def _position_record(shard: Shard, source: str, position: bytes, now_us: int) -> Evaluated:
+    body = shard.sources.record(source, position)
+    stamp = shard.take_stamp(now_us)
+    writes: Writes = [shard.sources.write_of(body)]
+    return Evaluated(SKIPPED, stamp, b"", record.encode_body(body), writes)

@@ -1,0 +1,47 @@
+"""Cells that are kept in another form, and made one by one only where somebody reads them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from rowtide.core.values.cell import Cell
+
+__all__ = ["LazyCells"]
+
+
+class LazyCells(Sequence[Cell]):
+    """Like a list of cells. A subclass begins with ``_cells`` None, and is never changed."""
+
+    __slots__ = ("_cells",)
+
+    _cells: list[Cell] | None
+
+    @abstractmethod
+    def _made(self) -> list[Cell]:
+        """Return the cells of the other form."""
+
+    def cells(self) -> list[Cell]:
+        """Return the cells one by one; they are made at the first call."""
+        if self._cells is None:
+            self._cells = self._made()
+        return self._cells
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self.cells())
+
+    @overload
+    def __getitem__(self, index: int) -> Cell: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Cell]: ...
+    def __getitem__(self, index: int | slice) -> Cell | list[Cell]:
+        return self.cells()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self.cells() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self.cells())

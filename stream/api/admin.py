@@ -1,0 +1,223 @@
+"""Operations of rowtide itself: instances, access keys, status. Bodies and answers are JSON.
+
+They come over the same protocol, signed like every request, under names that begin with
+``Rowtide``. Only keys with the admin right may use them.
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rowtide.core.cluster.catalog import (
+    ACCESS_KEY,
+    INSTANCE,
+    AccessKey,
+    Catalog,
+    Document,
+    Instance,
+    key_content,
+    revoked_document,
+)
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import Rejected, invalid
+from rowtide.core.values.schema import instance_name_fits
+from rowtide.stream.api.admin_request import json_answer, json_fields, require_admin
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.cluster.placement import Placement
+from rowtide.stream.measures.clock import Clock
+
+__all__ = ["AdminOperations", "new_key_id", "new_secret"]
+
+KINDS = ("high-performance", "capacity")
+
+
+def new_key_id() -> str:
+    """Return a fresh access key id."""
+    return "rt" + secrets.token_hex(9)
+
+
+def new_secret() -> str:
+    """Return a fresh secret of 238 random bits: letters and digits, easy to paste anywhere."""
+    alphabet = string.ascii_letters + string.digits
+    return "".join(secrets.choice(alphabet) for _ in range(40))
+
+
+class AdminOperations:
+    """Handlers by operation; ``status`` returns what the worker knows of itself."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        placement: Placement,
+        status: Callable[[], dict[str, Any]],
+        clock: Clock,
+    ) -> None:
+        self._directory = directory
+        self._placement = placement
+        self._status = status
+        self._clock = clock
+
+    def status(self, identity: Identity, _body: bytes) -> bytes:
+        """Return the worker's status."""
+        require_admin(self._directory.catalog, identity)
+        return json_answer(self._status())
+
+    def set_clock(self, identity: Identity, body: bytes) -> bytes:
+        """Set the clock of a server that tests run on one: ``now_us``, Unix microseconds.
+
+        ``passed_us`` (0 without) is how much of a transaction's life passes with that.
+        """
+        require_admin(self._directory.catalog, identity)
+        fields = json_fields(body, {"now_us", "passed_us"})
+        now_us, passed_us = fields.get("now_us"), fields.get("passed_us", 0)
+        if type(now_us) is not int or type(passed_us) is not int:
+            raise invalid("The now_us and passed_us must be whole numbers of microseconds.")
+        self._clock.set(now_us, passed_us)
+        return json_answer({"now_us": now_us, "passed_us": passed_us})
+
+    def advance_clock(self, identity: Identity, body: bytes) -> bytes:
+        """Let time pass on a server with a test's clock, and return what it shows then.
+
+        It is ``by_us`` microseconds, 0 to read the clock, or what is left until ``to_us``, a Unix
+        time. The clock never goes back.
+        """
+        require_admin(self._directory.catalog, identity)
+        fields = json_fields(body, {"by_us", "to_us"})
+        if len(fields) != 1 or type(moment := next(iter(fields.values()))) is not int:
+            raise invalid("Either by_us or to_us is needed, a whole number of microseconds.")
+        self._clock.advance(moment if "by_us" in fields else moment - self._clock())
+        return json_answer({"now_us": self._clock()})
+
+    def list_instances(self, identity: Identity, _body: bytes) -> bytes:
+        """Return instances with their kinds and numbers of tables."""
+        require_admin(self._directory.catalog, identity)
+        catalog = self._directory.catalog
+        return json_answer(
+            {
+                "instances": [
+                    {
+                        "name": instance.name,
+                        "kind": instance.kind,
+                        "created_us": instance.created_us,
+                        "tables": len(catalog.tables_of(name)),
+                    }
+                    for name, instance in sorted(catalog.instances.items())
+                ]
+            }
+        )
+
+    async def create_instance(self, identity: Identity, body: bytes) -> bytes:
+        """Create an instance: ``name``, optional ``kind``."""
+        require_admin(self._directory.catalog, identity)
+        fields = json_fields(body, {"name", "kind"})
+        name, kind = str(fields.get("name", "")), str(fields.get("kind", KINDS[0]))
+        if not instance_name_fits(name):
+            raise invalid(
+                f"Invalid instance name: '{name}': 3-16 letters, digits and hyphens, first a "
+                f"letter, last no hyphen."
+            )
+        if kind not in KINDS:
+            raise invalid(f"Invalid instance kind: '{kind}': one of {', '.join(KINDS)}.")
+
+        def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
+            if name.lower() in catalog.instances:
+                raise Rejected("OTSObjectAlreadyExist", f"Instance '{name}' already exists.")
+            limit = self._directory.limits.instances_max
+            if len(catalog.instances) >= limit:
+                raise Rejected(
+                    "OTSQuotaExhausted", f"Number of instances exceeds the quota:{limit}."
+                )
+            return [instance_document(Instance(name, kind, stamp))]
+
+        await self._placement.change(decide)
+        return json_answer({"name": name, "kind": kind})
+
+    async def delete_instance(self, identity: Identity, body: bytes) -> bytes:
+        """Delete an instance without tables: ``name``. The last instance cannot be deleted."""
+        require_admin(self._directory.catalog, identity)
+        name = str(json_fields(body, {"name"}).get("name", ""))
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            if name.lower() not in catalog.instances:
+                raise Rejected("OTSObjectNotExist", f"Instance '{name}' does not exist.")
+            tables = catalog.tables_of(name)
+            if tables:
+                raise invalid(
+                    f"Instance '{name}' has {len(tables)} tables, first '{tables[0].name}': "
+                    f"delete them first."
+                )
+            if len(catalog.instances) == 1:
+                raise invalid(f"Instance '{name}' is the last one: no request could name another.")
+            return [Document(INSTANCE, name.lower(), None)]
+
+        await self._placement.change(decide)
+        return json_answer({"name": name})
+
+    def list_keys(self, identity: Identity, _body: bytes) -> bytes:
+        """Return access keys without their secrets."""
+        require_admin(self._directory.catalog, identity)
+        keys = self._directory.catalog.keys.values()
+        return json_answer({"keys": [_without_secret(key) for key in keys]})
+
+    async def create_key(self, identity: Identity, body: bytes) -> bytes:
+        """Create a key pair: optional ``instances``, ``admin``. The secret is shown only here."""
+        require_admin(self._directory.catalog, identity)
+        fields = json_fields(body, {"instances", "admin"})
+        wanted = fields.get("instances")
+        if wanted is not None and not isinstance(wanted, list):
+            raise invalid("The instances of a key must be a list of names.")
+        allowed = None if wanted is None else frozenset(str(name).lower() for name in wanted)
+        created: list[AccessKey] = []
+
+        def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
+            unknown = sorted((allowed or frozenset()) - set(catalog.instances))
+            if unknown:
+                raise Rejected("OTSObjectNotExist", f"Instance '{unknown[0]}' does not exist.")
+            key = AccessKey(
+                new_key_id(), new_secret(), allowed, True, bool(fields.get("admin")), stamp
+            )
+            created[:] = [key]
+            return [key_document(key)]
+
+        await self._placement.change(decide)
+        secret = {"access_key_secret": created[0].secret}
+        return json_answer({**_without_secret(created[0]), **secret})
+
+    async def revoke_key(self, identity: Identity, body: bytes) -> bytes:
+        """Remove a key for good: ``access_key_id``. The last admin key cannot be removed."""
+        require_admin(self._directory.catalog, identity)
+        key_id = str(json_fields(body, {"access_key_id"}).get("access_key_id", ""))
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            key = catalog.keys.get(key_id)
+            if key is None:
+                raise Rejected("OTSObjectNotExist", f"Access key '{key_id}' does not exist.")
+            if key.admin and sum(k.admin for k in catalog.keys.values()) == 1:
+                raise invalid(f"Access key '{key_id}' is the last one with the admin right.")
+            return [Document(ACCESS_KEY, key_id, None), revoked_document(key_id)]
+
+        await self._placement.change(decide)
+        return json_answer({"access_key_id": key_id})
+
+
+def instance_document(instance: Instance) -> Document:
+    """Return the document of an instance."""
+    return Document(
+        INSTANCE,
+        instance.name.lower(),
+        {"name": instance.name, "kind": instance.kind, "created_us": instance.created_us},
+    )
+
+
+def key_document(key: AccessKey) -> Document:
+    """Return the document of an access key."""
+    return Document(ACCESS_KEY, key.access_key_id, key_content(key))
+
+
+def _without_secret(key: AccessKey) -> dict[str, Any]:
+    content = key_content(key)
+    del content["secret"]
+    return content

@@ -1,0 +1,194 @@
+"""Reads a BatchWriteRow: holds it to what refuses it whole, and returns its rows.
+
+Rows that are like earlier ones are checked many at a time (``stream/api/like_rows.py``), all
+others one by one. Which way a row is read decides nothing of what is accepted, or told of what is
+not: as soon as one row is not known, the request is held to everything else as well, and in one
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.row_form import PackedCells
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.rows import capacity
+from rowtide.core.rows.source_form import KEY_KINDS
+from rowtide.core.values.cell import Cell
+from rowtide.core.values.errors import Rejected, StoreError, invalid
+from rowtide.core.values.schema import Table
+from rowtide.stream.api.batch_parts import row_fields
+from rowtide.stream.api.batch_write import BatchRow
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.index_requests import check_write
+from rowtide.stream.api.like_rows import KnownRows, LikeRows, Row, made
+from rowtide.stream.api.repeated_rows import refuse_repeated
+from rowtide.stream.api.request_text import require_text
+from rowtide.stream.api.row_requests import (
+    change_of,
+    check_table_names,
+    kind_of,
+    message,
+    row_change,
+)
+
+__all__ = ["BatchReader", "ReadBatch"]
+
+
+class ReadBatch:
+    """A batch that nothing refuses whole.
+
+    ``fields`` are its rows as they came, by table; None where that can't be told at a glance.
+    """
+
+    def __init__(
+        self,
+        request: pb.BatchWriteRowRequest,
+        fields: list[list[bytes]] | None,
+        rows: Sequence[Row],
+    ) -> None:
+        self.request = request
+        self.fields = fields
+        self._rows = rows
+
+    def first_values(self) -> list[bytes | None]:
+        """Return what says where each row goes; None: it is refused wherever it is."""
+        return [
+            _first_value(row) if isinstance(row, BatchRow) else row[0].first_values[row[1]]
+            for row in self._rows
+        ]
+
+    def rows(self, places: Iterable[int] | None = None) -> list[BatchRow]:
+        """Return the rows at ``places``, or all."""
+        if places is None:
+            return made(self._rows)
+        return made([self._rows[place] for place in places])
+
+
+class BatchReader:
+    """Reads batches for the tables of ``directory``."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._limits = directory.limits
+        self._like = LikeRows()
+
+    def read(self, identity: Identity, body: bytes) -> ReadBatch:
+        """Return a batch and its rows. Raises what refuses the whole request."""
+        request = message(pb.BatchWriteRowRequest, body)
+        if len(request.tables) > self._limits.batch_write_rows_max:
+            raise self._too_many()  # No table comes without a row.
+        counts = [len(table.rows) for table in request.tables]
+        few = sum(counts) <= self._limits.batch_write_rows_max
+        fields = row_fields(body, counts) if few else None
+        known = [
+            self._known(identity, wanted.table_name, count, fields[number] if fields else ())
+            for number, (wanted, count) in enumerate(zip(request.tables, counts, strict=True))
+        ]
+        if not _all_known(request, known):
+            self._read_others(identity, request, known)
+            for wanted, found, its in zip(request.tables, known, fields or (), strict=False):
+                self._like.learn(found, wanted.rows, its)
+        rows: list[Row] = []
+        for found in known:
+            rows += refuse_repeated([row for row in found.rows if row is not None])
+        batch = ReadBatch(request, fields, rows)
+        if len(body) > self._limits.batch_write_bytes_max:
+            self._check_size(batch.rows())  # Rows count less than the message that brings them.
+        return batch
+
+    def _too_many(self) -> Rejected:
+        return invalid(f"Rows count exceeds the upper limit: {self._limits.batch_write_rows_max}.")
+
+    def _known(
+        self, identity: Identity, name: str, count: int, fields: Sequence[bytes]
+    ) -> KnownRows:
+        """Return the rows of a table that need no reading; refuses nothing."""
+        table = self._directory.catalog.tables.get((identity.instance, name))
+        if table is None or not fields:
+            return KnownRows([None] * count, ())
+        return self._like.find(table, fields)
+
+    def _read_others(
+        self, identity: Identity, request: pb.BatchWriteRowRequest, known: Sequence[KnownRows]
+    ) -> None:
+        """Read the rows that are not known. Raises what refuses the whole request."""
+        require_text(request)
+        if not request.tables:
+            raise invalid("No row is specified in BatchWriteRow.")
+        count = sum(len(table.rows) for table in request.tables)
+        if count > self._limits.batch_write_rows_max:
+            raise self._too_many()
+        check_table_names((table.table_name for table in request.tables), self._limits)
+        for wanted, (rows, _) in zip(request.tables, known, strict=True):
+            if not wanted.rows:
+                raise invalid(f"No operation is specified for table: '{wanted.table_name}'.")
+            table, missing = self._find(identity, wanted.table_name)
+            for place, item in enumerate(wanted.rows):
+                if rows[place] is None:
+                    rows[place] = self._row(table, missing, item)
+
+    def _row(
+        self,
+        table: Table | None,
+        missing: StoreError | None,
+        item: pb.RowInBatchWriteRowRequest,
+    ) -> BatchRow:
+        """Return one row of a batch. A key that does not fit the table is the row's own failure."""
+        kind = kind_of(item)
+        row = row_change(item.row_change, kind, self._limits)
+        if table is None:
+            return BatchRow(row, None, None, missing)
+        try:
+            change = change_of(row, kind, table, item, self._limits)
+        except StoreError as error:
+            if error.code == "OTSParameterInvalid":
+                raise
+            return BatchRow(row, table, None, error)
+        check_write(table, kind)
+        return BatchRow(row, table, change, None)
+
+    def _find(self, identity: Identity, name: str) -> tuple[Table | None, StoreError | None]:
+        try:
+            return self._directory.table(identity.instance, name), None
+        except Rejected as error:
+            return None, error
+
+    def _check_size(self, rows: Sequence[BatchRow]) -> None:
+        size = sum(
+            capacity.key_bytes(row.row.key)
+            + capacity.cells_bytes(row.row.cells)
+            + _version_bytes(row.row.cells)
+            for row in rows
+        )
+        limit = self._limits.batch_write_bytes_max
+        if size > limit:
+            raise invalid(
+                f"The total data size of BatchWriteRow request exceeds the limit, "
+                f"limit size: {limit}, data size: {size}."
+            )
+
+
+def _all_known(request: pb.BatchWriteRowRequest, known: Sequence[KnownRows]) -> bool:
+    """True if nothing else in a request could make it fail.
+
+    Names of tables that have known rows are in order; so is all text in these rows: there is none.
+    """
+    if not known or type(request.transaction_id) is not str:
+        return False
+    if len(known) > len({table.table_name for table in request.tables}):
+        return False
+    return all(found.rows and None not in found.rows for found in known)
+
+
+def _first_value(row: BatchRow) -> bytes | None:
+    key = row.row.key
+    return key[0][1] if key and key[0][1][0] in KEY_KINDS else None
+
+
+def _version_bytes(cells: Sequence[Cell]) -> int:
+    """Return what the versions count that a client gave."""
+    if type(cells) is PackedCells:
+        return 0
+    return 8 * sum(cell.version_ms is not None for cell in cells)

@@ -1,0 +1,127 @@
+"""The answer of a BatchWriteRow: each row's result in request order, once the last is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from itertools import islice
+
+from rowtide.core.protocol.plainbuffer import HEADER
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.rows.mutation import Outcome
+from rowtide.core.values.errors import OutcomeUnknown, StoreError
+from rowtide.core.values.schema import Table
+from rowtide.stream.api.batch_write import BatchRow
+from rowtide.stream.api.row_answers import consumed, field
+from rowtide.stream.http.tally import UnknownWithin
+from rowtide.stream.measures.consumption import Consumption
+from rowtide.stream.shard.waiting import Tell
+
+__all__ = ["BatchReply", "BatchUse", "row_done", "row_error"]
+
+
+class BatchUse:
+    """Counts what the rows of a batch consume, a table's rows that follow each other at once."""
+
+    def __init__(self, consumption: Consumption, instance: str, rows: Sequence[BatchRow]) -> None:
+        self.rows = rows
+        self._consumption = consumption
+        self._instance = instance
+        self._table: Table | None = None
+        self._read = self._write = 0
+
+    def told(self, index: int, read: int, write: int) -> None:
+        """Take what one row used."""
+        row, table, _, _ = self.rows[index]
+        if table is not self._table or self._consumption.by_partition_key:
+            self.count()
+            self._table = table
+        if self._consumption.by_partition_key and table is not None:
+            self._consumption.count(table, row.key[0][1], read, write)
+        else:
+            self._read += read
+            self._write += write
+
+    def failed(self, index: int) -> None:
+        """Take that one row failed; where its table is not there, that costs a unit."""
+        if self.rows[index].table is None:
+            self._consumption.count_missing(self._instance, write=1)
+
+    def count(self) -> None:
+        """Count what was taken and not counted yet."""
+        if self._table is not None and (self._read or self._write):
+            self._consumption.count(self._table, None, self._read, self._write)
+        self._read = self._write = 0
+
+
+class BatchReply:
+    """A batch's answer, as a future. ``tables`` are by name, each with how many rows it has."""
+
+    def __init__(
+        self,
+        tables: Sequence[tuple[str, int]],
+        used: BatchUse,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.future: asyncio.Future[bytes] = loop.create_future()
+        self._tables = tables
+        self._used = used
+        self._results = [b""] * len(used.rows)
+        self._missing = len(used.rows)
+        self._unknown = False
+
+    def row(self, index: int) -> Tell:
+        """Return what takes the result of one row."""
+        return partial(self._told, index)
+
+    def _told(self, index: int, told: Outcome | StoreError) -> None:
+        if isinstance(told, StoreError):
+            self._used.failed(index)
+            self._results[index] = field(2, row_error(told))
+        else:
+            row, read, write = told
+            self._used.told(index, read, write)
+            self._results[index] = _ok_field(read, write) if not row else _row_field(told)
+        self._missing -= 1
+        if isinstance(told, OutcomeUnknown):
+            self._unknown = True
+        if not self._missing:
+            self._used.count()
+            if not self.future.done():
+                answer = self._answer()
+                self.future.set_result(UnknownWithin(answer) if self._unknown else answer)
+
+    def _answer(self) -> bytes:
+        results = iter(self._results)
+        return b"".join(
+            field(1, field(1, name.encode()) + b"".join(islice(results, count)))
+            for name, count in self._tables
+        )
+
+
+def _row_field(told: Outcome) -> bytes:
+    """Return one row's result of a batch write, as field 2 of its table's."""
+    return field(2, row_done(told.read_units, told.write_units) + field(4, HEADER + told.row))
+
+
+@lru_cache(4096)
+def _ok_field(read: int, write: int) -> bytes:
+    """Return the same where no row was asked for: of most rows."""
+    return field(2, row_done(read, write))
+
+
+@lru_cache(4096)
+def row_done(read: int, write: int) -> bytes:
+    """Return the result of a row that succeeded, without the row itself."""
+    return b"\x08\x01" + _renumbered(consumed(read, write), 3)
+
+
+def row_error(error: StoreError) -> bytes:
+    """Return the result of a row that failed."""
+    told = pb.Error(code=error.code, message=error.message)
+    return b"\x08\x00" + field(2, told.SerializeToString())
+
+
+def _renumbered(encoded: bytes, number: int) -> bytes:
+    return bytes((number << 3 | 2,)) + encoded[1:]

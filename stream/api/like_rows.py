@@ -1,0 +1,140 @@
+"""Rows of a BatchWriteRow that are like earlier ones, byte for byte but for values and checksums.
+
+Of a row that was read and found in order it is learnt what such rows have in common, in a table as
+it is now. Rows that have that in common as well are in order where their values and checksums are,
+which is checked of many at a time; they are made when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from rowtide.core.protocol.row_form import Forms, Place
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.rows.mutation import Change
+from rowtide.core.rows.whole_form import WholeForm, WholeRows
+from rowtide.core.values.schema import Table
+from rowtide.stream.api.batch_write import BatchRow
+from rowtide.stream.api.row_answers import field
+
+__all__ = ["AlikeRows", "KnownRows", "LikeRows", "Row", "made"]
+
+TOGETHER_MIN = 4
+"""Fewer rows of one length are read one by one, which costs them no more."""
+
+
+class Alike(NamedTuple):
+    """What rows have in common, with the table that they were held to."""
+
+    form: WholeForm
+    table: Table
+    kind: int
+    expectation: int
+
+
+class AlikeRows(NamedTuple):
+    """Rows that are in order, with the first key column's variant of each."""
+
+    alike: Alike
+    rows: WholeRows
+    first_values: Sequence[bytes]
+
+    def row(self, index: int) -> BatchRow:
+        """Return one row."""
+        _, table, kind, expectation = self.alike
+        row = self.rows.row(index)
+        return BatchRow(row, table, Change(kind, row.key, row.cells, expectation), None)
+
+
+Row = BatchRow | tuple[AlikeRows, int]
+"""A row, or which one it is of rows that are in order."""
+
+
+def made(rows: Iterable[Row]) -> list[BatchRow]:
+    """Return rows, each of them made."""
+    return [row if isinstance(row, BatchRow) else row[0].row(row[1]) for row in rows]
+
+
+class KnownRows(NamedTuple):
+    """The rows of one table of a batch; None: such a row is to be read by itself.
+
+    ``unknown`` has the places of most of those, by length, each with what may learn their form.
+    """
+
+    rows: list[Row | None]
+    unknown: Sequence[tuple[Place[Alike], Sequence[int]]]
+
+
+class LikeRows:
+    """What is known of rows of batches, by table and length."""
+
+    def __init__(self) -> None:
+        self._known: Forms[Alike] = Forms()
+
+    def find(self, table: Table, fields: Sequence[bytes]) -> KnownRows:
+        """Return the rows that came as these fields of a request, where they are known."""
+        rows: list[Row | None] = [None] * len(fields)
+        unknown: list[tuple[Place[Alike], Sequence[int]]] = []
+        for size, places in _by_size(fields):
+            if len(places) < TOGETHER_MIN:
+                continue
+            spot = self._known.place((table.table_id, size))
+            found = _read(spot.form, table, [fields[place] for place in places])
+            if found is None:
+                unknown.append((spot, places))
+                continue
+            spot.hits += len(places)
+            for index, place in enumerate(places):
+                rows[place] = found, index
+        return KnownRows(rows, unknown)
+
+    def learn(
+        self,
+        known: KnownRows,
+        items: Sequence[pb.RowInBatchWriteRowRequest],
+        fields: Sequence[bytes],
+    ) -> None:
+        """Learn from a table's rows, now that all of them were read."""
+        for spot, places in known.unknown:
+            spot.left -= len(places)
+            if spot.left <= 0 and spot.judge():
+                last = places[-1]
+                row = known.rows[last]
+                assert isinstance(row, BatchRow), "it was read by itself"
+                spot.learn(_alike(row, items[last], fields[last]))
+
+
+def _read(alike: Alike | None, table: Table, fields: Sequence[bytes]) -> AlikeRows | None:
+    if alike is None or alike.table is not table:
+        return None
+    rows = alike.form.read(fields)
+    return None if rows is None else AlikeRows(alike, rows, rows.first_values())
+
+
+def _alike(row: BatchRow, item: pb.RowInBatchWriteRowRequest, came: bytes) -> Alike | None:
+    """Return what rows have in common with one that came as a field; None: nothing is learnt.
+
+    The field must be what all writers make of a row with no condition but the row's existence.
+    """
+    if row.table is None or row.change is None:
+        return None
+    expectation = item.condition.row_existence
+    after = field(3, bytes((0x08, expectation))) if item.HasField("condition") else b""
+    wire = item.row_change
+    if came != field(2, bytes((0x08, item.type)) + field(2, wire) + after):
+        return None
+    before = came[: len(came) - len(after) - len(wire)]
+    form = WholeForm.of(row.row, came, before=before, after=after)
+    return Alike(form, row.table, row.change.kind, expectation) if form is not None else None
+
+
+def _by_size(fields: Sequence[bytes]) -> Iterator[tuple[int, Sequence[int]]]:
+    """Yield each length that fields have, with the places of those that have it."""
+    if len({*map(len, fields)}) == 1:
+        yield len(fields[0]), range(len(fields))
+        return
+    places: dict[int, list[int]] = {}
+    for place, came in enumerate(fields):
+        places.setdefault(len(came), []).append(place)
+    yield from places.items()

@@ -1,0 +1,201 @@
+"""Makes one page of GetRange: in one go where that is quick, otherwise with turns for others.
+
+A page shows its rows as of one moment. So all of it that is read from the store is read before
+anybody else gets a turn. Rows that answer as they are stored take little more than that; where
+cells are chosen from every row, which costs several times as much, rows are first held as they
+are stored, up to a bound, and then answered slice by slice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import NamedTuple
+
+from rowtide.core import native
+from rowtide.core.rows.chunk import header
+from rowtide.core.rows.overlay import RangeReader
+from rowtide.core.rows.read import Selection, StoredRow, answer
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import TableOptions
+from rowtide.core.values.version import expiry_floor_ms
+from rowtide.stream.api.range_scan import RangePage, next_key
+
+__all__ = ["PageMaker", "Scan", "Source"]
+
+SLICE = 128
+"""Rows answered before others get their turn: about two milliseconds."""
+
+HELD_PAGES = 4
+"""Bytes of rows held at most, in pages: a selection may leave little of each."""
+
+
+class Scan(NamedTuple):
+    """What a range read wants of the rows it meets; ``token`` is for the row it starts at."""
+
+    selection: Selection
+    limit: int | None
+    token: bytes
+    started: bytes
+    """The key of the row it starts at, among the chunks."""
+
+
+class Source(NamedTuple):
+    """Rows of one shard in order, and what they are answered by."""
+
+    rows: Iterable[StoredRow]
+    chunks: RangeReader
+    options: TableOptions
+
+
+class PageMaker:
+    """Takes the rows of a range in order until the page is full."""
+
+    def __init__(self, scan: Scan, limits: Limits, now_ms: int) -> None:
+        self._scan = scan
+        self._limits = limits
+        self._now_ms = now_ms
+        self._rows: list[bytes] = []
+        self._wire_bytes = self._size = self._scanned = 0
+        self._begun: Source
+
+    def begin(self, sources: Iterator[Source]) -> RangePage | None:
+        """Return the page if that is quick; otherwise ``hold`` and ``finish`` it.
+
+        What is taken from ``sources`` is what the page has: the rest is there for ``hold``.
+        """
+        whole = self._scan.selection.whole
+        for source in sources:
+            if not whole:
+                few = list(islice(source.rows, SLICE - self._scanned))
+                page = self._take(source._replace(rows=few))
+            else:
+                page = self._take(source)
+            if page is not None:
+                return page
+            if not whole and self._scanned >= SLICE:
+                self._begun = source
+                return None
+        return self._page()
+
+    def hold(self, sources: Iterator[Source]) -> tuple[list[Source], StoredRow | None]:
+        """Return the rows that may still come into the page, in slices, and where it must end.
+
+        It ends before a row of several chunks, which would have to be read now.
+        """
+        held: list[Source] = []
+        count = self._limits.range_rows_max - self._scanned
+        bytes_left = HELD_PAGES * self._limits.range_bytes_max
+        for source in chain((self._begun,), sources):
+            stored: list[StoredRow] = []
+            for row in source.rows:
+                if len(stored) == SLICE:
+                    held.append(source._replace(rows=stored))
+                    stored = []
+                if count <= 0 or bytes_left < 0 or header(row.first)[2]:
+                    return [*held, source._replace(rows=stored)], row
+                stored.append(row)
+                count -= 1
+                bytes_left -= len(row.first)
+            held.append(source._replace(rows=stored))
+        return held, None
+
+    async def finish(self, held: list[Source], stop: StoredRow | None) -> RangePage:
+        """Return the page made of what was taken and of the rows that were held."""
+        for source in held:
+            await asyncio.sleep(0)
+            page = self._take(source)
+            if page is not None:
+                return page
+        return self._page(stop)
+
+    def _take(self, source: Source) -> RangePage | None:
+        """Take rows; return the page where it ends before one of them, or within it."""
+        rows = iter(source.rows)
+        as_stored = self._scan.selection.whole and not self._scan.token
+        while few := list(islice(rows, self._slice)):
+            at = 0
+            while at < len(few):
+                if as_stored:
+                    taken = self._take_stored(few, at, source.options)
+                    as_stored = taken is not None
+                    at += taken or 0
+                    if at == len(few):
+                        break
+                page = self._take_row(few[at], source)
+                if page is not None:
+                    return page
+                at += 1
+        return None
+
+    @property
+    def _slice(self) -> int:
+        """Return how many rows to read from the store at once: as many as will about fit."""
+        fitting = SLICE
+        if self._wire_bytes:
+            left = self._limits.range_bytes_max - self._wire_bytes
+            fitting = left * len(self._rows) // self._wire_bytes + 1
+        return max(1, min(SLICE, fitting, self._rows_left + 1))
+
+    @property
+    def _rows_left(self) -> int:
+        """Return how many rows the page may still look at."""
+        limit, left = self._scan.limit, self._limits.range_rows_max - self._scanned
+        return left if limit is None else min(left, limit - len(self._rows))
+
+    def _take_stored(self, rows: list[StoredRow], at: int, options: TableOptions) -> int | None:
+        """Take rows from ``at`` on that answer as they are stored; return how many.
+
+        None: there is no kernel, so rows are taken one by one.
+        """
+        window = self._scan.selection.window
+        found = native.kernels.whole_rows(
+            rows,
+            at,
+            expiry_floor_ms(options, self._now_ms),
+            min(options.max_versions, window.max_versions),
+            self._limits.range_bytes_max - self._wire_bytes,
+            self._rows_left,
+        )
+        if found is None:
+            return None
+        wires, wire_bytes, size = found
+        self._rows += wires
+        self._scanned += len(wires)
+        self._wire_bytes += wire_bytes
+        self._size += size
+        return len(wires)
+
+    def _take_row(self, stored: StoredRow, source: Source) -> RangePage | None:
+        """Take one row; return the page where it ends before it, or within it."""
+        selection, _, first_token, started = self._scan
+        limits, rows = self._limits, self._rows
+        if self._rows_left <= 0:
+            return self._page(stored)
+        self._scanned += 1
+        token = first_token if stored.row_key == started else b""
+        left = limits.range_bytes_max - self._wire_bytes
+        bytes_max = left if rows else limits.row_bytes_max
+        found = answer(
+            source.chunks,
+            stored,
+            selection,
+            source.options,
+            self._now_ms,
+            token=token,
+            bytes_max=bytes_max,
+        )
+        if found is None:
+            return None
+        if rows and (len(found.wire) > left or found.token):
+            return self._page(stored)
+        self._wire_bytes += len(found.wire)
+        if found.wire:
+            rows.append(found.wire)
+            self._size += found.size
+        return self._page(stored, found.token) if found.token else None
+
+    def _page(self, following: StoredRow | None = None, token: bytes = b"") -> RangePage:
+        key = b"" if following is None else next_key(following.first)
+        return RangePage(self._rows, self._size, key, token)

@@ -1,0 +1,55 @@
+"""Refuses the conditions of rows that a BatchWriteRow names more than once.
+
+Rows of a batch have no order that a client may rely on, so a condition on a row that the same batch
+changes has no meaning. A row without a condition may come as often as it likes: all are written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rowtide.core.rows.mutation import IGNORE
+from rowtide.core.values.errors import invalid
+from rowtide.stream.api.batch_write import BatchRow
+from rowtide.stream.api.like_rows import Row, made
+
+__all__ = ["refuse_repeated"]
+
+
+def refuse_repeated(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows of one table; those with a condition are refused if their key repeats."""
+    if len(rows) < 2 or not any(map(_is_conditional, rows)):
+        return rows
+    keys = [_key_values(row) for row in rows]
+    if len({*keys}) == len(keys):
+        return rows
+    counts = Counter(keys)
+    return [
+        _refused(row) if counts[values] > 1 and _is_conditional(row) else row
+        for row, values in zip(rows, keys, strict=True)
+    ]
+
+
+def _is_conditional(row: Row) -> bool:
+    if not isinstance(row, BatchRow):
+        return row[0].alike.expectation != IGNORE
+    change = row.change
+    return change is not None and (change.expectation != IGNORE or change.condition is not None)
+
+
+def _key_values(row: Row) -> tuple[bytes, ...]:
+    """Return the variants of a row's key; nothing for a row that is refused already."""
+    if not isinstance(row, BatchRow):
+        return row[0].rows.key_values(row[1])
+    if row.change is None:
+        return ()
+    return tuple(value for _, value in row.row.key)
+
+
+def _refused(row: Row) -> BatchRow:
+    ((change_row, table, change, _),) = made([row])
+    assert change is not None, "a row has a condition"
+    what = "row exist expectation" if change.expectation != IGNORE else "row condition"
+    failure = invalid(f"Repeated rows do not support {what} check in BatchModify.")
+    return BatchRow(change_row, table, None, failure)

@@ -1,0 +1,414 @@
+"""Splitting, merging and moving shards, as operators and slots ask for it.
+
+The catalog's owner plans a change (new shard ids, which nobody ever used) and puts the children in
+the parents' place at its end; in between the parents' owner does the work
+(``stream/slot/reshape/reshapes.py``).
+Bodies and answers are JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from rowtide.core.cluster.catalog import (
+    TABLE,
+    Catalog,
+    Document,
+    reshape_document,
+    table_content,
+    table_id,
+)
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.shard import reshape
+from rowtide.core.shard.reshape import Reshape, Sealed, ended_in_order
+from rowtide.core.values import key, variant
+from rowtide.core.values.errors import Elsewhere, Unavailable, invalid, no_table
+from rowtide.core.values.schema import BINARY, INTEGER, ShardRange, Table
+from rowtide.stream.api.admin_request import json_answer, json_fields, require_admin
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.split_point import PIECE_BYTES_MIN, Forward, SplitPointOperations
+from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
+from rowtide.stream.cluster.hop import NOBODY
+from rowtide.stream.cluster.placement import Placement
+from rowtide.stream.shard.logs import ShardLogs
+
+__all__ = ["COPY_BEGUN", "RESHAPED", "SHARD_FORGOTTEN", "SHARD_RECEIVED", "ReshapeOperations"]
+
+RESHAPED, SHARD_FORGOTTEN = "RowtideReshaped", "RowtideShardForgotten"
+COPY_BEGUN, SHARD_RECEIVED = "RowtideCopyBegun", "RowtideShardReceived"
+
+DONE_S = 10.0
+"""For so long an operator's request waits for the change that it asked for."""
+
+DONE_LOOK_S = 0.02
+
+PIECES_MIN = 16
+"""A shard of fewer pieces is measured row by row."""
+
+Plan = Callable[[Table, Sequence[str], int], Reshape]
+"""Makes a change of a table from fresh shard ids and the time."""
+
+
+class ReshapeOperations:
+    """Handlers by operation, and the catalog's side of what slots do."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        catalog: CatalogOwner,
+        logs: ShardLogs,
+        placement: Placement,
+        splits: SplitPointOperations,
+        forward: Forward,
+    ) -> None:
+        self._directory = directory
+        self._owner = catalog
+        self._logs = logs
+        self._placement = placement
+        self._splits = splits
+        self._forward = forward
+
+    # What operators ask.
+
+    def list_shards(self, identity: Identity, body: bytes) -> bytes:
+        """Return a ``table``'s shards, those that have ended among them, parents first."""
+        table = self._asked(identity, json_fields(body, {"table"}))
+        changes = self._owner.catalog.reshapes.values()
+        under_way = {p: change.kind for change in changes for p in change.parents}
+        told = [
+            _told(shard, under_way.get(shard.shard_id))
+            for shard in (*ended_in_order(table.ended), *table.shards)
+        ]
+        return json_answer({"table": table.name, "slots": self._logs.slots, "shards": told})
+
+    async def split_shard(self, identity: Identity, body: bytes) -> bytes:
+        """Split a ``shard`` of a ``table`` in two, ``at`` a partition key or at its middle."""
+        fields = json_fields(body, {"table", "shard", "at"})
+        table = self._asked(identity, fields)
+        shard = open_shard(table, str(fields.get("shard", "")))
+        given = fields.get("at")
+        at = await self.middle(table, shard) if given is None else _place(table, given)
+        return await self.split(table, shard.shard_id, at)
+
+    async def split(self, table: Table, name: str, at: bytes) -> bytes:
+        """Split a shard at an encoded partition key."""
+
+        def plan(now: Table, ids: Sequence[str], now_us: int) -> Reshape:
+            return reshape.split(now, open_shard(now, name), at, ids, now_us)
+
+        return await self._planned(table, plan, 2)
+
+    async def merge_shards(self, identity: Identity, body: bytes) -> bytes:
+        """Merge two adjacent ``shards`` of a ``table`` that are in one slot."""
+        fields = json_fields(body, {"table", "shards"})
+        table = self._asked(identity, fields)
+        names = fields.get("shards")
+        if not isinstance(names, list) or len(names) != 2:
+            raise invalid("The shards to merge must be two.")
+        return await self.merge(table, str(names[0]), str(names[1]))
+
+    async def merge(self, table: Table, left: str, right: str) -> bytes:
+        """Merge two adjacent shards."""
+
+        def plan(now: Table, ids: Sequence[str], now_us: int) -> Reshape:
+            return reshape.merge(now, open_shard(now, left), open_shard(now, right), ids, now_us)
+
+        return await self._planned(table, plan, 1)
+
+    async def move_shard(self, identity: Identity, body: bytes) -> bytes:
+        """Move a ``shard`` of a ``table`` to another ``slot``."""
+        fields = json_fields(body, {"table", "shard", "slot"})
+        table = self._asked(identity, fields)
+        slot = fields.get("slot")
+        if type(slot) is not int or not 0 <= slot < self._logs.slots:
+            raise invalid(f"The slot must be in range: [0, {self._logs.slots - 1}], but is {slot}.")
+        return await self.move(table, str(fields.get("shard", "")), slot)
+
+    async def move(self, table: Table, name: str, slot: int) -> bytes:
+        """Move a shard to another slot."""
+
+        def plan(now: Table, ids: Sequence[str], now_us: int) -> Reshape:
+            return reshape.move(now, open_shard(now, name), slot, ids, now_us)
+
+        return await self._planned(table, plan, 1)
+
+    def _asked(self, identity: Identity, fields: Mapping[str, Any]) -> Table:
+        require_admin(self._owner.catalog, identity)
+        return self._directory.table(identity.instance, str(fields.get("table", "")))
+
+    async def _planned(self, table: Table, plan: Plan, count: int) -> bytes:
+        """Plan a change, and wait a while until it is done."""
+        planned: list[Reshape] = []
+
+        def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
+            now = catalog.tables_by_id.get(table.table_id)
+            if now is None:
+                raise no_table()
+            ids = [f"s{catalog.next_shard + index}" for index in range(count)]
+            change = plan(now, ids, stamp)
+            _require_free(catalog, change)
+            planned[:] = [change]
+            return [reshape_document(change), catalog.counters(shards=count)]
+
+        self._directory.require_space()
+        await self._owner.change(decide)
+        [change] = planned
+        done = await self._done(change)
+        now = self._owner.catalog.tables_by_id.get(table.table_id)
+        if now is None:
+            raise no_table()  # It was deleted meanwhile, and the change with it.
+        # A copy that had to begin again has gone into a shard of another id.
+        made = [s for s in (*now.ended, *now.shards) if set(change.parents) <= set(s.parents)]
+        children = [child.shard_id for child in (made if done else change.children)]
+        told = {"kind": change.kind, "parents": list(change.parents), "children": children}
+        return json_answer({**told, "done": done})
+
+    async def _done(self, change: Reshape) -> bool:
+        for _ in range(int(DONE_S / DONE_LOOK_S)):
+            if self.plan(change.id) is None:
+                return True
+            await asyncio.sleep(DONE_LOOK_S)
+        return False
+
+    async def middle(self, table: Table, shard: ShardRange) -> bytes:
+        """Return the partition key at which about half of a shard's bytes begin.
+
+        Raises OTSParameterInvalid where there is none.
+        """
+        identity = Identity("", table.instance.lower(), b"")
+        measured = await self._splits.measured(identity, table, shard, PIECE_BYTES_MIN)
+        if len(measured.pieces) < PIECES_MIN:
+            measured = await self._splits.measured(identity, table, shard, 1)
+        half = sum(piece.size for piece in measured.pieces) / 2
+        found: list[tuple[float, bytes]] = []
+        before = 0
+        for piece in measured.pieces:
+            at = key.encode(key.decode(piece.key)[:1])
+            if at > shard.begin and at != key.encode(key.decode(measured.pieces[0].key)[:1]):
+                found.append((abs(before - half), at))
+            before += piece.size
+        if not found:
+            raise invalid(
+                f"Shard {shard.shard_id} can't be split: it has fewer than two partition keys."
+            )
+        return min(found)[1]
+
+    # What slots ask.
+
+    async def catalog_read(self) -> None:
+        """Return once the catalog was read to what was its end at the start."""
+        await self._owner.ready.wait()
+
+    def planned(self, slot: int) -> list[Reshape]:
+        """Return the changes whose parents are a slot's."""
+        catalog = self._owner.catalog
+        found = []
+        for change in catalog.reshapes.values():
+            known = catalog.shards.get(change.id)
+            if known is not None and known[1].slot == slot:
+                found.append(change)
+        return found
+
+    def plan(self, reshape_id: str) -> Reshape | None:
+        """Return a change that is still to be done, as it is planned now."""
+        return self._owner.catalog.reshapes.get(reshape_id)
+
+    def arriving(self, slot: int) -> list[tuple[Table, ShardRange]]:
+        """Return the shards that are being moved to a slot."""
+        catalog = self._owner.catalog
+        return [
+            (catalog.tables_by_id[change.table_id], child)
+            for change in catalog.reshapes.values()
+            for child in change.children
+            if child.copied and child.slot == slot and change.copier >= 0
+        ]
+
+    def is_arriving(self, shard: ShardRange) -> bool:
+        """True if a shard is still being moved to its slot."""
+        return any(child == shard for _, child in self.arriving(shard.slot))
+
+    def knows(self, shard_id: str) -> bool:
+        """True if a shard belongs or belonged to a table. A plan that was undone does not count."""
+        return shard_id in self._owner.catalog.shards
+
+    def held(self, slot: int, number: int) -> list[ShardRange]:
+        """Return what a slot has, or is getting, of a table or an index, by its number."""
+        table = self._owner.catalog.tables_by_id.get(number)
+        if table is None:
+            return []
+        coming = [
+            child
+            for change in self._owner.catalog.reshapes.values()
+            for child in change.children
+            if change.table_id in (number, table.main)
+        ]
+        return [shard for shard in (*table.shards, *coming) if shard.slot == slot]
+
+    def ended(self, slot: int) -> list[tuple[Table, ShardRange]]:
+        """Return a slot's shards that have ended and are not forgotten, parents first."""
+        shards = self._owner.catalog.shards.values()
+        tables = {s.shard_id: table for table, s in shards if s.slot == slot and s.sealed_us}
+        ended = [shard for _, shard in shards if shard.shard_id in tables]
+        return [(tables[shard.shard_id], shard) for shard in ended_in_order(ended)]
+
+    async def prepare(self, change: Reshape) -> None:
+        """Make the children's logs exist."""
+        await self._logs.make(child.shard_id for child in change.children)
+
+    async def begin_copy(self, change: Reshape, claim: int) -> Reshape:
+        """Return a move as it is from now on: into an empty log, by the owner of that claim."""
+        told = {"id": change.id, "claim": claim}
+        answer = await self._told_owner(COPY_BEGUN, self.begin_copy_request, told)
+        return reshape.reshape_of(json.loads(answer))
+
+    async def begin_copy_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Answer a slot that begins to copy a shard, for the first time or again."""
+        told = json.loads(body)
+        begun: list[Reshape] = []
+        left: list[str] = []
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            change = catalog.reshapes.get(told["id"])
+            if change is None:
+                raise Unavailable(f"Nothing is planned for shard {told['id']} any more.")
+            if told["claim"] < change.copier:  # A former owner, which has not heard of it.
+                raise Unavailable(f"A later owner copies shard {told['id']}.")
+            shard_id, count = change.children[0].shard_id, 0
+            if change.copier >= 0:
+                left[:] = [shard_id]
+                shard_id, count = f"s{catalog.next_shard}", 1
+            begun[:] = [reshape.begun(change, told["claim"], shard_id)]
+            return [reshape_document(begun[0]), catalog.counters(shards=count)]
+
+        await self._owner.change(decide)
+        await self._logs.delete(left)
+        return json_answer(reshape.reshape_content(begun[0]))
+
+    async def received(self, shard: ShardRange) -> int:
+        """Return the last offset that the slot of a shard on its way has folded; -1 for none."""
+        body = json.dumps([shard.slot, shard.shard_id]).encode()
+        try:
+            answer = self.received_request(NOBODY, body)
+        except Elsewhere:
+            answer = await self._forward(shard.slot, SHARD_RECEIVED, NOBODY, body)
+        return int(json.loads(answer))
+
+    def received_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Answer how far a shard on its way to one of our slots is. Raises ``Elsewhere``."""
+        slot, shard_id = json.loads(body)
+        return json.dumps(self._directory.slot(slot).received(shard_id)).encode()
+
+    async def finish(self, change: Reshape, seals: Mapping[str, Sealed]) -> None:
+        """Let the children take the parents' place, whose ``seals`` stand."""
+        told = {"id": change.id, "children": [c.shard_id for c in change.children], "seals": seals}
+        await self._told_owner(RESHAPED, self.finish_request, told)
+
+    async def finish_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Answer a slot that has sealed the parents of a change."""
+        told = json.loads(body)
+        seals = {name: Sealed(*seal) for name, seal in told["seals"].items()}
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            change = catalog.reshapes.get(told["id"])
+            if change is None or [c.shard_id for c in change.children] != told["children"]:
+                return []  # It was done before, or goes on otherwise.
+            gone = reshape_document(change, gone=True)
+            table = catalog.tables_by_id.get(change.table_id)
+            if table is None:
+                return [gone]
+            changed = reshape.reshaped(table, change, seals)
+            return [Document(TABLE, table_id(table), table_content(changed)), gone]
+
+        await self._placement.change(decide)
+        return b"{}"
+
+    async def forget(self, shard: ShardRange) -> None:
+        """Remove an ended shard with its log: nobody needs it any more."""
+        await self._told_owner(SHARD_FORGOTTEN, self.forget_request, {"shard": shard.shard_id})
+
+    async def forget_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Answer a slot that has an ended shard which nobody needs any more."""
+        shard_id = str(json.loads(body)["shard"])
+        gone: list[str] = []
+
+        def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+            gone.clear()
+            found = catalog.shards.get(shard_id)
+            if found is None or not found[1].sealed_us:
+                return []
+            gone.append(shard_id)
+            changed = reshape.forgotten(found[0], shard_id)
+            return [Document(TABLE, table_id(changed), table_content(changed))]
+
+        await self._owner.change(decide)
+        # Not where nothing was written: then nobody says that this catalog is the newest.
+        await self._logs.delete(gone)
+        return b"{}"
+
+    async def _told_owner(
+        self,
+        operation: str,
+        handler: Callable[[Identity, bytes], Awaitable[bytes]],
+        told: Mapping[str, Any],
+    ) -> bytes:
+        """Tell the catalog's owner something, which may be us; return its answer."""
+        body = json.dumps(told).encode()
+        if self._owner.owning:
+            return await handler(NOBODY, body)
+        return await self._forward(CATALOG_SLOT, operation, NOBODY, body)
+
+
+def _require_free(catalog: Catalog, change: Reshape) -> None:
+    """Raise ``Unavailable`` while one of the shards is in another change."""
+    for other in catalog.reshapes.values():
+        both = sorted(set(other.parents) & set(change.parents))
+        if both:
+            raise Unavailable(f"A {other.kind} of shard {both[0]} is under way.")
+
+
+def open_shard(table: Table, name: str) -> ShardRange:
+    """Return an open shard by its id. Raises OTSParameterInvalid."""
+    found = table.shard(name)
+    if found is None:
+        raise invalid(f"Table '{table.name}' has no open shard '{name}'.")
+    return found
+
+
+def _place(table: Table, given: Any) -> bytes:
+    """Return a partition key given as text (a blob as hex digits), encoded."""
+    column, text = table.key[0], str(given)
+    try:
+        value: int | str | bytes = text
+        if column.type == INTEGER:
+            value = int(text)
+        elif column.type == BINARY:
+            value = bytes.fromhex(text)
+        return key.encode([variant.encode(value)])
+    except (ValueError, OverflowError) as error:
+        raise invalid(f"'{text}' is no value of key column '{column.name}': {error}.") from error
+
+
+def _told(shard: ShardRange, under_way: str | None) -> dict[str, Any]:
+    """Return a shard as operators see it."""
+    return {
+        "shard": shard.shard_id,
+        "slot": shard.slot,
+        "begin": _shown(shard.begin),
+        "end": _shown(shard.end),
+        "parents": list(shard.parents),
+        "state": "ended" if shard.sealed_us else under_way or "open",
+        "sealed_us": shard.sealed_us or None,
+    }
+
+
+def _shown(place: bytes) -> str | int | None:
+    """Return a border as operators write it; None at the table's end."""
+    if not place:
+        return None
+    value = variant.decode(key.decode(place)[0])
+    return (
+        value.hex() if isinstance(value, bytes) else value if isinstance(value, int) else str(value)
+    )

@@ -1,0 +1,77 @@
+"""Answers of the hot operations, written as protobuf bytes by hand.
+
+Building a message object and serializing it costs more than reading the row it carries. The bytes
+are those of the generated classes; a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from rowtide.core.protocol.plainbuffer import HEADER
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records.record_wire import StreamRow
+from rowtide.core.values.varint import varint
+
+__all__ = ["consumed", "field", "range_answer", "row_answer", "stream_answer", "write_answer"]
+
+
+@lru_cache(4096)
+def consumed(read: int, write: int) -> bytes:
+    """Return field 1 of an answer: the capacity units used. Both are always set (Go needs it)."""
+    used = pb.ConsumedCapacity(capacity_unit=pb.CapacityUnit(read=read, write=write))
+    return field(1, used.SerializeToString())
+
+
+def field(number: int, value: bytes) -> bytes:
+    """Return a length-delimited field; ``number`` is below 16."""
+    size = len(value)
+    if size < 128:
+        return bytes((number << 3 | 2, size)) + value
+    return bytes((number << 3 | 2,)) + varint(size) + value
+
+
+def row_answer(read: int, write: int, wire: bytes) -> bytes:
+    """Return GetRowResponse, or the answer of a write: units and one row (empty: absent)."""
+    return consumed(read, write) + field(2, HEADER + wire if wire else b"")
+
+
+def write_answer(read: int, write: int, wire: bytes) -> bytes:
+    """Return the answer of a write; the row only where the client asked for one."""
+    head = consumed(read, write)
+    return head + field(2, HEADER + wire) if wire else head
+
+
+def range_answer(read: int, rows: list[bytes], next_key: bytes) -> bytes:
+    """Return GetRangeResponse; ``next_key`` is empty where the range is read to its end."""
+    body = b"".join((HEADER, *rows)) if rows else b""
+    answer = consumed(read, 0) + field(2, body)
+    return answer + field(3, HEADER + next_key) if next_key else answer
+
+
+def stream_answer(rows: Iterable[StreamRow], read: int, next_iterator: str, *, more: bool) -> bytes:
+    """Return GetStreamRecordResponse; an empty ``next_iterator``: the shard is read to its end."""
+    parts: list[bytes] = []
+    for action, _, row, before in rows:
+        size = len(row)
+        head = b"\x12" + (_TWO_BYTES[size] if size < TWO_BYTES_END else varint(size))
+        inner = len(head) + size + 2
+        origin = b""
+        if before is not None:
+            origin = field(3, before)
+            inner += len(origin)
+        length = _TWO_BYTES[inner] if inner < TWO_BYTES_END else varint(inner)
+        parts += (b"\x0a", length, _ACTIONS[action], head, row, origin)
+    if next_iterator:
+        parts.append(field(2, next_iterator.encode()))
+    parts.append(b"\x1a" + consumed(read, 0)[1:])
+    parts.append(b"\x20\x01" if more else b"\x20\x00")
+    return b"".join(parts)
+
+
+TWO_BYTES_END = 1 << 14
+"""Lengths below this take at most two bytes: those of most rows."""
+
+_TWO_BYTES = [varint(size) for size in range(TWO_BYTES_END)]
+_ACTIONS = [bytes((0x08, action)) for action in range(4)]

@@ -1,0 +1,94 @@
+"""What a source's rows ask for, held to their table and to what a source may write.
+
+A row comes as PlainBuffer, as every client sends it, or packed by a form that its request gives
+(``core/rows/source_form.py``). What depends on the form alone, such as names and types, is looked
+at once for all of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rowtide.core.protocol.plainbuffer import RowChange, decode_row
+from rowtide.core.protocol.row_form import PackedCells
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.rows.mutation import Change
+from rowtide.core.rows.source_form import SourceForm, numbered
+from rowtide.core.values import variant
+from rowtide.core.values.cell import DELETE_ALL, Cell
+from rowtide.core.values.cell import PUT as PUT_CELL
+from rowtide.core.values.errors import StoreError, invalid
+from rowtide.core.values.limits import VERSION_END, Limits
+from rowtide.core.values.schema import Table, check_key
+from rowtide.core.values.variant import V_AUTO_INCREMENT
+from rowtide.stream.api.row_requests import check_row, kind_of
+
+__all__ = ["SourceChanges"]
+
+Held = Callable[[Table | None, StoreError | None, int, RowChange], Change | StoreError]
+"""Returns a row's change, held to its table, or why there is none. May raise ``Rejected``."""
+
+
+class SourceChanges:
+    """The changes of one request's rows."""
+
+    def __init__(self, table: Table, forms: Sequence[bytes], held: Held, limits: Limits) -> None:
+        self._table = table
+        self._forms = forms
+        self._held = held
+        self._limits = limits
+        self._known: dict[tuple[int, int], SourceForm] = {}
+        """Forms that fit the table, by their number and the kind of change."""
+        self._key_texts = any(kind != variant.INTEGER for _, kind in table.key_wire)
+
+    def change(self, item: pb.RowInBulkImportRequest) -> Change:
+        """Return what a row asks for. Raises ``Rejected`` where it can't be written."""
+        kind, time_ms, number = kind_of(item), item.time_ms, item.row_form
+        if number:
+            form = self._known.get((number, kind)) or self._form(number, kind)
+            key, cells = form.read(item.row_change)
+            if self._key_texts:
+                check_key(self._table, key, self._limits)
+            change = Change(kind, key, cells, time_ms=time_ms)
+        else:
+            change = self._change_of(kind, self._row(item.row_change, kind))
+            change.time_ms = time_ms
+        if not 0 <= time_ms < VERSION_END:
+            raise invalid("Timestamp must be in range [0, INT64_MAX/1000).")
+        if not number:
+            _check_plain(change)
+        return change
+
+    def _row(self, buffer: bytes, kind: int) -> RowChange:
+        """Return a row in PlainBuffer, of known forms where it can be: ``source_row.py`` does."""
+        row = decode_row(buffer, cells_max=self._limits.attributes_read_max)
+        check_row(row, kind, self._limits)
+        return row
+
+    def _form(self, number: int, kind: int) -> SourceForm:
+        """Return a form whose rows may be written. Raises ``Rejected``."""
+        form = numbered(self._forms, number)
+        row = RowChange(form.key, form.cells, False, None)
+        check_row(row, kind, self._limits)
+        self._change_of(kind, row)
+        self._known[number, kind] = form
+        return form
+
+    def _change_of(self, kind: int, row: RowChange) -> Change:
+        change = self._held(self._table, None, kind, row)
+        if isinstance(change, StoreError):
+            raise change
+        return change
+
+
+def _check_plain(change: Change) -> None:
+    """Raise OTSParameterInvalid for what only other clients may ask for."""
+    if type(change.cells) is not PackedCells and not all(map(_is_plain, change.cells)):
+        raise invalid("Cells of a source are puts without a version, or deletes of all versions.")
+    for _, value in change.key:
+        if value == V_AUTO_INCREMENT:
+            raise invalid("A source gives every column of a primary key.")
+
+
+def _is_plain(cell: Cell) -> bool:
+    return cell.op == DELETE_ALL or (cell.op == PUT_CELL and cell.version_ms is None)

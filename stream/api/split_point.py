@@ -1,0 +1,282 @@
+"""ComputeSplitPointsBySize: keys that cut a table into parts for parallel readers.
+
+Rows are measured by reading their chunks, up to ``SCAN_BYTES_MAX`` per request (seconds), in
+slices between which other requests are served. What lies behind is estimated from RocksDB's files,
+whose borders are the finest cuts there. Sizes are those of names and values as stored.
+
+RocksDB merges its files when it likes. An estimate therefore goes by the files as they were when
+the shard's log ended where it still ends: a table that nobody changed is cut the same way again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from hashlib import md5
+from itertools import groupby
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from rowtide.core.cluster.split_points import Piece, StoredFile, choose, estimate
+from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.plainbuffer import HEADER
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.rows.chunk import DELETED, header, row_end, table_prefix
+from rowtide.core.values import key
+from rowtide.core.values.errors import Elsewhere, Unavailable, invalid
+from rowtide.core.values.key_ranges import Range
+from rowtide.core.values.schema import ShardRange, Table, check_table_name
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.row_requests import parse
+from rowtide.stream.api.table_requests import key_schema
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.row_store import RowStore
+
+__all__ = ["PIECES", "Forward", "Measure", "Measured", "SplitPointOperations", "files_within"]
+
+UNIT_BYTES = 100 * 1024 * 1024
+"""What ``split_size`` counts in unless the request says otherwise."""
+
+POINTS_MAX = 10_000
+SCAN_BYTES_MAX = 1024 * 1024 * 1024
+SLICE_BYTES = 2 * 1024 * 1024
+PIECE_BYTES_MIN = 64 * 1024
+PIECES_PER_SPLIT = 16
+
+
+PIECES = "RowtidePieces"
+
+Forward = Callable[[int, str, Identity, bytes], Awaitable[bytes]]
+"""Has the worker of a slot answer an operation."""
+
+
+class Measured(NamedTuple):
+    """A shard's rows in pieces, and how many bytes were read for that."""
+
+    pieces: list[Piece]
+    read: int
+
+
+class SplitPointOperations:
+    """The handler; it takes the caller's identity and the request's body."""
+
+    def __init__(self, directory: Directory, forward: Forward) -> None:
+        self._directory = directory
+        self._forward = forward
+        self._limits = directory.limits
+        self._files = WeakKeyDictionary[ShardOwner, tuple[int, dict[Range, list[StoredFile]]]]()
+        """By shard: where its log ended, and the files that held its rows then.
+
+        The files are kept by key range: a local index has the same shards as its table.
+        """
+
+    async def compute_split_points_by_size(self, identity: Identity, body: bytes) -> bytes:
+        """Return cuts of a table into parts of about the size asked for."""
+        request = parse(pb.ComputeSplitPointsBySizeRequest, body)
+        check_table_name(request.table_name, self._limits)
+        split_bytes = self._split_bytes(request)
+        points_max = _points_max(request)
+        table = self._directory.table(identity.instance, request.table_name)
+        piece_bytes = max(split_bytes // PIECES_PER_SPLIT, PIECE_BYTES_MIN)
+        pieces = await self._pieces(identity, table, piece_bytes)
+        points = choose(pieces, split_bytes, points_max)
+        self._directory.consumption.count(table, None, 1, 0)
+        response = pb.ComputeSplitPointsBySizeResponse(schema=key_schema(table))
+        response.consumed.capacity_unit.read = 1
+        response.consumed.capacity_unit.write = 0
+        names = [name for name, _ in table.key_wire]
+        for point in points:
+            columns = list(zip(names, key.decode(point), strict=True))
+            response.split_points.append(HEADER + plainbuffer.encode_row(columns, []))
+        for slot, run in groupby(self._slots(table, points)):
+            response.locations.add(location=_location(slot), repeat=len(list(run)))
+        return response.SerializeToString()
+
+    def _split_bytes(self, request: pb.ComputeSplitPointsBySizeRequest) -> int:
+        unit = UNIT_BYTES
+        if request.HasField("split_size_unit_in_byte"):
+            unit = request.split_size_unit_in_byte
+        if request.split_size <= 0:
+            raise invalid("The split_size should be greater than 0.")
+        least = self._limits.split_unit_bytes_min
+        if unit < least:
+            raise invalid(f"The split_size_unit_in_byte should be greater equal than: {least}")
+        return request.split_size * unit
+
+    async def _pieces(self, identity: Identity, table: Table, piece_bytes: int) -> list[Piece]:
+        """Return the table's rows in pieces, shard after shard; keys are encoded primary keys."""
+        pieces: list[Piece] = []
+        left = SCAN_BYTES_MAX
+        for shard in table.shards:
+            measured = await self.measured(identity, table, shard, piece_bytes, left)
+            pieces += measured.pieces
+            left -= measured.read
+        return pieces
+
+    async def measured(
+        self,
+        identity: Identity,
+        table: Table,
+        shard: ShardRange,
+        piece_bytes: int,
+        bytes_max: int = SCAN_BYTES_MAX,
+    ) -> Measured:
+        """Return the pieces of one shard, whoever serves it. Raises ``Unavailable``."""
+        try:
+            return await self._measured(table, shard, piece_bytes, bytes_max)
+        except Elsewhere:
+            body = json.dumps([table.name, shard.shard_id, piece_bytes, bytes_max]).encode()
+            told = json.loads(await self._forward(shard.slot, PIECES, identity, body))
+            found = [Piece(bytes.fromhex(place), size) for place, size in told["pieces"]]
+            return Measured(found, told["read"])
+
+    async def _measured(
+        self, table: Table, shard: ShardRange, piece_bytes: int, bytes_max: int
+    ) -> Measured:
+        """Return the pieces of one shard. Raises ``Unavailable``."""
+        owner = self._directory.shard(shard)
+        owner.require_readable()
+        low, high = _bounds(table, shard)
+        measure = Measure(
+            owner.rows, low, high, piece_bytes, lambda: self._files_of(owner, low, high)
+        )
+        read = 0
+        for size in measure.slices(bytes_max):
+            read += size
+            await asyncio.sleep(0)
+            owner.require_readable()
+        return Measured(measure.pieces(), read)
+
+    def _files_of(self, owner: ShardOwner, low: bytes, high: bytes) -> list[StoredFile]:
+        """Return the files with rows of a range, as of the shard's first estimate at its end."""
+        end, files = self._files.get(owner, (-1, {}))
+        if end != owner.end:
+            files = {}
+            self._files[owner] = owner.end, files
+        if (low, high) not in files:
+            files[low, high] = files_within(owner.rows, low, high)
+        return files[low, high]
+
+    async def pieces_request(self, identity: Identity, body: bytes) -> bytes:
+        """Measure a shard for another worker."""
+        name, shard_id, piece_bytes, bytes_max = json.loads(body)
+        table = self._directory.table(identity.instance, name)
+        shard = table.shard(shard_id)
+        if shard is None:
+            raise Unavailable
+        measured = await self._measured(table, shard, piece_bytes, bytes_max)
+        pieces = [(piece.key.hex(), piece.size) for piece in measured.pieces]
+        return json.dumps({"pieces": pieces, "read": measured.read}).encode()
+
+    def _slots(self, table: Table, points: Sequence[bytes]) -> Iterator[int]:
+        """Yield the slot of every part's first row."""
+        catalog = self._directory.catalog
+        yield table.shards[0].slot
+        for point in points:
+            yield catalog.shard_for(table, point).slot
+
+
+def files_within(rows: RowStore, low: bytes, high: bytes) -> list[StoredFile]:
+    """Return the files that may hold chunks from ``low`` on, below ``high``."""
+    return [file for file in rows.files() if file.end >= low and file.start < high]
+
+
+class Measure:
+    """Measures the rows of one store between two chunk keys; ``files`` returns what holds them."""
+
+    def __init__(
+        self,
+        rows: RowStore,
+        low: bytes,
+        high: bytes,
+        piece_bytes: int,
+        files: Callable[[], Sequence[StoredFile]],
+    ) -> None:
+        self._files = files
+        self._rows = rows
+        self._low = low
+        self._high = high
+        self._piece_bytes = piece_bytes
+        self._pieces: list[Piece] = []
+        self._chunks = self._bytes = 0
+        self._behind: bytes | None = None
+        """Where the first chunk stands that was not read; None where all were."""
+
+    def slices(self, bytes_max: int) -> Iterator[int]:
+        """Read chunks until ``bytes_max`` were read or all are; yield the bytes of each slice."""
+        read = in_slice = 0
+        start, size = b"", 0
+        for chunk_key, value in self._rows.scan(self._low, self._high):
+            if read >= bytes_max:
+                self._behind = chunk_key
+                break
+            if header(value)[3]:
+                if size >= self._piece_bytes:
+                    self._pieces.append(Piece(start, size))
+                    size = 0
+                start = start if size else chunk_key
+            self._chunks += 1
+            size += _chunk_bytes(value)
+            read += len(value)
+            in_slice += len(value)
+            if in_slice >= SLICE_BYTES:
+                yield in_slice
+                in_slice = 0
+        if size:
+            self._pieces.append(Piece(start, size))
+        yield in_slice
+
+    def pieces(self) -> list[Piece]:
+        """Return the pieces, their keys as encoded primary keys; files stand for what is left."""
+        pieces = list(self._pieces)
+        if self._behind is not None:
+            pieces += self._estimated(self._behind)
+        prefix = len(table_prefix(0))
+        return [Piece(piece.key[prefix:], piece.size) for piece in pieces]
+
+    def _estimated(self, behind: bytes) -> list[Piece]:
+        measured = self._pieces
+        total = sum(piece.size for piece in measured)
+        entry_bytes = total / self._chunks if self._chunks else float(PIECE_BYTES_MIN)
+        pieces: list[Piece] = []
+        for piece in estimate(self._files(), measured, behind, entry_bytes):
+            row = self._row_from(piece.key)
+            if row is not None and (not pieces or row > pieces[-1].key):
+                pieces.append(Piece(row, piece.size))
+        return pieces
+
+    def _row_from(self, chunk_key: bytes) -> bytes | None:
+        """Return the key of the first row at or behind a chunk key."""
+        found = next(self._rows.scan(chunk_key, self._high), None)
+        while found is not None and not header(found[1])[3]:
+            row = found[0][: len(found[0]) - header(found[1])[8]]
+            found = next(self._rows.scan(row_end(row), self._high), None)
+        return None if found is None else found[0]
+
+
+def _chunk_bytes(value: bytes) -> int:
+    """Return what a chunk counts: names and values of its cells, and its key's wire bytes."""
+    _, flags, _, key_bytes, _, _, _, data_bytes, _ = header(value)
+    return 0 if flags & DELETED else key_bytes + data_bytes
+
+
+def _bounds(table: Table, shard: ShardRange) -> tuple[bytes, bytes]:
+    """Return a shard's rows as chunk keys, low <= key < high."""
+    prefix = table_prefix(table.table_id)
+    high = prefix + shard.end if shard.end else table_prefix(table.table_id + 1)
+    return prefix + shard.begin, high
+
+
+def _points_max(request: pb.ComputeSplitPointsBySizeRequest) -> int:
+    if not request.HasField("split_point_limit"):
+        return POINTS_MAX
+    if request.split_point_limit <= 0:
+        raise invalid("The split_point_limit should be greater than 0.")
+    return min(request.split_point_limit, POINTS_MAX)
+
+
+def _location(slot: int) -> str:
+    """Return 32 characters that are the same for parts whose rows have one owner."""
+    return md5(f"slot {slot}".encode(), usedforsecurity=False).hexdigest()

@@ -1,0 +1,81 @@
+"""The other workers: which there are, and how all of them are asked at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+from rowtide.core.cluster.catalog import Catalog
+from rowtide.core.values.errors import StoreError, Unavailable
+from rowtide.stream.cluster.hop import NOBODY, HopClient, Unreached
+
+__all__ = ["Answers", "Peers", "silent"]
+
+ANSWER_S = 3.0
+"""Whoever has not answered by then is told as silent."""
+
+Answers = dict[str, bytes | StoreError]
+
+
+class Peers:
+    """The workers of a cluster but for the one at ``address``. ``owners`` tells each slot's."""
+
+    def __init__(
+        self,
+        hop: HopClient,
+        owners: Callable[[], Mapping[int, str]],
+        catalog: Catalog,
+        *,
+        address: str,
+    ) -> None:
+        self.address = address
+        self._hop = hop
+        self._owners = owners
+        self._catalog = catalog
+
+    def serving(self) -> set[str]:
+        """Return the addresses of those that have slots."""
+        return set(self._owners().values()) - {self.address}
+
+    def known(self) -> set[str]:
+        """Return the addresses of all that did not say goodbye, drained and dead ones too."""
+        return (self.serving() | set(self._catalog.workers.values())) - {self.address}
+
+    async def ask(
+        self,
+        operation: str,
+        body: bytes,
+        *,
+        among: Collection[str] | None = None,
+        answer_s: float = ANSWER_S,
+    ) -> Answers:
+        """Return what each of them answers, or what went wrong with it; all are asked at once."""
+        addresses = sorted(self.known() if among is None else among)
+        async with asyncio.TaskGroup() as tasks:
+            asked = {
+                at: tasks.create_task(self._ask(at, operation, body, answer_s), name=f"ask[{at}]")
+                for at in addresses
+            }
+        return {at: task.result() for at, task in asked.items()}
+
+    async def _ask(
+        self, address: str, operation: str, body: bytes, answer_s: float
+    ) -> bytes | StoreError:
+        try:
+            async with asyncio.timeout(answer_s):
+                return await self._hop.call(address, NOBODY, operation, body)
+        except TimeoutError:
+            return Unavailable("no answer")
+        except Unreached:
+            return Unavailable("no connection")
+        except StoreError as error:
+            return error
+
+
+def silent(answers: Answers) -> list[dict[str, str]]:
+    """Return those that did not answer, as operators see them."""
+    return [
+        {"address": address, "error": str(answer) or "no answer"}
+        for address, answer in answers.items()
+        if isinstance(answer, StoreError)
+    ]

@@ -1,0 +1,158 @@
+"""Brings shards in line with the catalog: here, and on every other worker.
+
+A change of the catalog is in force when every worker that serves a shard concerned has opened,
+changed or sealed it. Each worker does so by itself whenever the catalog has changed; who changed
+it asks all of them to have done so before its client is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from rowtide.core.cluster.catalog import TABLE, Catalog, Document
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.cluster.catalog_owner import CatalogOwner, Decide
+from rowtide.stream.cluster.hop import NOBODY, HopClient
+from rowtide.stream.cluster.peers import Peers
+from rowtide.stream.slot.slot import Slot
+
+__all__ = ["SETTLE", "Placement"]
+
+logger = logging.getLogger(__name__)
+
+SETTLE = "RowtideSettle"
+RETRY_S = 0.2
+SETTLE_S_MAX = 15.0
+"""After this long a worker that does not answer makes the outcome unknown."""
+
+ASK_S = 2.0
+"""Whoever has not settled by then is asked again, unless its slots were taken over meanwhile."""
+
+IDLE_S = 1.0
+"""A worker without slots may be dead: it is waited for so long."""
+
+
+class Placement:
+    """The shards of this worker's slots, and how to reach the others'."""
+
+    def __init__(
+        self,
+        catalog: CatalogOwner,
+        slots: Mapping[int, Slot],
+        hop: HopClient,
+        peers: Peers,
+    ) -> None:
+        self._peers = peers
+        self._catalog = catalog
+        self._slots = slots
+        self._hop = hop
+        self.wake = asyncio.Event()
+        """Set with every change of the catalog."""
+
+    async def run(self) -> None:
+        """Begin to settle whenever the catalog has changed, until cancelled.
+
+        Nothing is waited for: each shard is brought in line in a task of its own.
+        """
+        while True:
+            await self.wake.wait()
+            self.wake.clear()
+            self._begin_here()
+
+    async def change(self, decide: Decide) -> None:
+        """Change the catalog, as its owner does, and return once that is in force everywhere."""
+        tables: set[int] = set()
+
+        def noted(catalog: Catalog, stamp: int) -> Sequence[Document]:
+            documents = decide(catalog, stamp)
+            tables.clear()
+            tables.update(int(each.id) for each in documents if each.kind == TABLE)
+            return documents
+
+        await self._catalog.change(noted)
+        await self.settle(tables)
+
+    async def settle(self, tables: Collection[int]) -> None:
+        """Return once these tables, by number, are on every worker as the catalog has them now.
+
+        Raises ``OutcomeUnknown``, and nothing else, where that takes too long: it will come into
+        force. Shards of other tables are not waited for.
+        """
+        asked_for = _settled_to(self._catalog.catalog.applied, tables)
+        try:
+            async with asyncio.timeout(SETTLE_S_MAX):
+                await _until_done(partial(self._settle_here, tables))
+                asked: set[str] = set()
+                # Again and again: a worker may take over the slots of one that dies meanwhile.
+                while left := self._peers.serving() - asked:
+                    for address in sorted(left):
+                        await _until_done(partial(self._ask, address, asked_for))
+                    asked |= left
+                await self._tell_idle(asked_for)
+        except TimeoutError:
+            raise OutcomeUnknown from None
+
+    async def _tell_idle(self, asked_for: bytes) -> None:
+        """Let workers without slots read the catalog, which they would by themselves, later."""
+        idle = self._peers.known() - self._peers.serving()
+        if idle:
+            await self._peers.ask(SETTLE, asked_for, among=idle, answer_s=IDLE_S)
+
+    async def others(self, operation: str, body: bytes) -> list[bytes]:
+        """Return what every other worker with slots answers. Raises what one of them raised."""
+        serving = sorted(self._peers.serving())
+        return [await self._hop.call(at, NOBODY, operation, body) for at in serving]
+
+    async def settle_request(self, _identity: Identity, body: bytes) -> bytes:
+        """Settle the ``tables`` that another worker has changed, by the catalog at ``applied``."""
+        told = json.loads(body)
+        applied, tables = int(told["applied"]), {int(number) for number in told["tables"]}
+        if self._catalog.catalog.applied < applied:
+            await self._catalog.refresh()
+        if self._catalog.catalog.applied < applied:
+            raise Unavailable("The catalog is not read that far yet.")
+        await self._settle_here(tables)
+        return b"{}"
+
+    async def _ask(self, address: str, asked_for: bytes) -> None:
+        """Have another worker settle, unless it owns nothing any more.
+
+        Raises ``Unavailable`` where it has not, yet: one that stands still never answers.
+        """
+        if address not in self._peers.serving():
+            return
+        try:
+            async with asyncio.timeout(ASK_S):
+                await self._hop.call(address, NOBODY, SETTLE, asked_for)
+        except TimeoutError:
+            raise Unavailable from None
+
+    def _begin_here(self) -> None:
+        for slot in list(self._slots.values()):
+            with suppress(Unavailable):  # One that closes just now begins anew when it opens.
+                slot.begin_settling()
+
+    async def _settle_here(self, tables: Collection[int]) -> None:
+        self._begin_here()
+        for slot in list(self._slots.values()):  # What is waited for goes on side by side.
+            await slot.settled(tables)
+
+
+def _settled_to(applied: int, tables: Collection[int]) -> bytes:
+    return json.dumps({"applied": applied, "tables": sorted(tables)}).encode()
+
+
+async def _until_done(attempt: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await attempt()
+            return
+        except StoreError as error:  # The change stands: nobody can refuse it any more.
+            logger.debug("settling goes on: %s", error)
+            await asyncio.sleep(RETRY_S)

@@ -1,0 +1,286 @@
+"""The slots this worker runs: opened when the group gives them, drained when others take them.
+
+Each slot has one keeper task, so a slot that is taken away and given back while it still drains is
+opened again after that, and two lives of one slot never overlap: nor do those of a slot and of a
+standby, which have the same directory. Calls come from the event loop.
+
+A slot that the group has taken away is served until its next worker asks for it (``hand_over``):
+that one is ready then. See ``stream/cluster/handover.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.slot.slot import Slot
+from rowtide.stream.slot.standby.standby import Standby
+from rowtide.stream.slot.standby.standby_shard import Unflushed
+
+__all__ = ["Roster"]
+
+logger = logging.getLogger(__name__)
+
+DRAIN_S = 10.0
+"""A slot that has not answered, flushed and released by then is stopped all the same."""
+
+UNASKED_S_MAX = 20.0
+"""A slot that the group took away is released after this long, though nobody has asked."""
+
+KEPT_S = 3.0
+"""Whoever asks for a slot may have heard of the group's division earlier than we, by so much."""
+
+
+OPENED_LOOK_S = 0.02
+
+
+@dataclass(slots=True)
+class Place:
+    """Whether a slot is ours, or a copy of it. ``due`` is set when it is to be drained, ``ended``
+    while it is not run, ``changed`` with whatever is decided while it is not."""
+
+    standby: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    unwanted: asyncio.Event = field(default_factory=asyncio.Event)
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    timer: asyncio.TimerHandle | None = None
+
+    def want(self) -> None:
+        """Run it: from now on, or again."""
+        self._forget_timer()
+        self.unwanted.clear()
+        self.due.clear()
+        self.wanted.set()
+        self.changed.set()
+
+    def give(self, after_s: float) -> None:
+        """Run it until it is asked for, or for so long."""
+        self.wanted.clear()
+        self.unwanted.set()
+        self._forget_timer()
+        if after_s:
+            self.timer = asyncio.get_running_loop().call_later(after_s, self.due.set)
+        else:
+            self.due.set()
+
+    def _forget_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class Roster:
+    """Slots and standbys by number while they run.
+
+    ``new_slot`` and ``new_standby`` make one for each of its lives. ``remove_left`` removes what
+    the last one has left on disk, once it is too old to be opened again, and returns for how many
+    seconds it may be still: for ever (``math.inf``) where nothing is left.
+    """
+
+    def __init__(
+        self,
+        new_slot: Callable[[int], Slot],
+        tasks: asyncio.TaskGroup,
+        new_standby: Callable[[int], Standby] | None = None,
+        remove_left: Callable[[int], float] | None = None,
+    ) -> None:
+        self.slots: dict[int, Slot] = {}
+        self.standbys: dict[int, Standby] = {}
+        self.left: dict[int, Mapping[str, Unflushed]] = {}
+        """What the standbys that ended last knew, for the slots that open on their rows."""
+        self._new_slot = new_slot
+        self._new_standby = new_standby
+        self._remove_left = remove_left
+        self._tasks = tasks
+        self._places: dict[int, Place] = {}
+        self._adopted: set[int] = set()
+        self._keepers: list[asyncio.Task[None]] = []
+        self._closed = False
+
+    # Taking slots.
+
+    def assign(self, numbers: frozenset[int]) -> None:
+        """Run these slots from now on."""
+        for number in sorted(numbers):
+            self._adopted.discard(number)
+            self._run(number)
+
+    def stand_by(self, numbers: frozenset[int]) -> None:
+        """Keep copies of these slots, unless they run here, and of no others."""
+        if self._new_standby is None:
+            return
+        for number in sorted(self._places.keys() | numbers):
+            place = self._place(number)
+            place.standby = number in numbers
+            place.changed.set()
+
+    def _run(self, number: int) -> None:
+        if self._closed:
+            return
+        self._place(number).want()
+
+    def _place(self, number: int) -> Place:
+        place = self._places.get(number)
+        if place is None:
+            place = self._places[number] = Place()
+            place.ended.set()
+            keeper = self._tasks.create_task(self._keep(number, place), name=f"keep[{number}]")
+            self._keepers.append(keeper)
+        return place
+
+    def adopt(self, number: int) -> None:
+        """Run a slot that the group has given to a worker that died; see ``give_way``."""
+        self._adopted.add(number)
+        self._run(number)
+
+    def wants(self, number: int) -> bool:
+        """True if a slot is ours now, running or about to."""
+        place = self._places.get(number)
+        return place is not None and place.wanted.is_set()
+
+    async def opened(self) -> None:
+        """Wait until every slot that runs now is open, is no longer ours, or is left to another
+        worker, which serves it: its rows may never open here, and nobody waits for them."""
+        for number, slot in list(self.slots.items()):
+            while not slot.opened.is_set() and self._opens(number, slot):  # noqa: ASYNC110
+                await asyncio.sleep(OPENED_LOOK_S)  # Of another's lease nobody tells.
+
+    def _opens(self, number: int, slot: Slot) -> bool:
+        """True if a slot must still be opened here."""
+        # One that goes before it is open never opens: its next life is another slot.
+        if self.slots.get(number) is not slot or self._places[number].unwanted.is_set():
+            return False
+        return slot.openings.failure is None or not slot.served_elsewhere()
+
+    # Giving them away.
+
+    def revoke(self, numbers: frozenset[int]) -> None:
+        """Serve these slots until another worker asks for them, then no more."""
+        for number in numbers:
+            self._give(number, UNASKED_S_MAX)
+
+    def give_way(self, number: int) -> bool:
+        """Let another worker, which has claimed it, have a slot that we but adopted.
+
+        Return whether we do: a slot that the group gave us is claimed back.
+        """
+        if number not in self._adopted:
+            return False
+        self._give(number, 0)
+        return True
+
+    def _give(self, number: int, after_s: float) -> None:
+        self._adopted.discard(number)
+        place, slot = self._places.get(number), self.slots.get(number)
+        if place is not None:
+            # One that we have not got yet is somebody else's to give.
+            place.give(after_s if slot is None or not slot.foreign else 0)
+
+    async def hand_over(self, number: int) -> None:
+        """Give a slot to who asks; return once it is released. Raises ``Unavailable``: it stays."""
+        place = self._places.get(number)
+        if place is None or place.ended.is_set():
+            return
+        if number in self._adopted:
+            self._give(number, 0)
+        try:
+            async with asyncio.timeout(KEPT_S):
+                await place.unwanted.wait()
+        except TimeoutError:
+            raise Unavailable from None
+        if not place.unwanted.is_set():
+            raise Unavailable  # The group has given it back before we came to it.
+        place.due.set()
+        await place.ended.wait()
+
+    # Leaving.
+
+    def close(self) -> None:
+        """Take no more slots, serve those that run until they are asked for; keep no copies."""
+        self._closed = True
+        self.stand_by(frozenset())
+        for number in self._places:
+            self._give(number, UNASKED_S_MAX)
+
+    def reopen(self) -> None:
+        """Take slots again."""
+        self._closed = False
+
+    def hurry(self) -> None:
+        """Wait no longer to be asked for what we give away."""
+        for place in self._places.values():
+            if place.unwanted.is_set():
+                place.due.set()
+
+    async def ended(self) -> None:
+        """Return once no slot runs."""
+        for place in list(self._places.values()):
+            await place.ended.wait()
+
+    def stop(self) -> None:
+        """End for good; no slot runs any more."""
+        for keeper in self._keepers:
+            keeper.cancel()
+
+    async def _keep(self, number: int, place: Place) -> None:
+        while True:
+            place.changed.clear()
+            if place.wanted.is_set():
+                await self._serve(number, place)
+            elif place.standby and self._new_standby is not None and not self._closed:
+                await self._stand_by(number, place, self._new_standby(number))
+            else:
+                await self._rest(number, place)
+
+    def look_after(self, numbers: Iterable[int]) -> None:
+        """See to it that what earlier processes left on disk of these slots goes in its time."""
+        for number in numbers:
+            self._place(number)
+
+    async def _rest(self, number: int, place: Place) -> None:
+        """Wait until something is decided; until then nobody opens what is left on disk."""
+        within_s = math.inf
+        if self._remove_left is not None:
+            within_s = await asyncio.to_thread(self._remove_left, number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if math.isinf(within_s) else within_s):
+                await place.changed.wait()
+
+    async def _serve(self, number: int, place: Place) -> None:
+        """Run a slot until it is given away."""
+        place.ended.clear()
+        slot = self.slots[number] = self._new_slot(number)
+        self.left.pop(number, None)  # From now on the rows go on without it.
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(slot.run(), name=f"slot[{number}]")
+            await place.due.wait()
+            await self._drain(number, slot)
+            run.cancel()
+        del self.slots[number]
+        place.ended.set()
+
+    async def _stand_by(self, number: int, place: Place, standby: Standby) -> None:
+        """Keep a slot's rows warm until that is not wanted, or the slot itself is."""
+        self.standbys[number] = standby
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(standby.run(), name=f"standby[{number}]")
+            while place.standby and not place.wanted.is_set():
+                await place.changed.wait()
+                place.changed.clear()
+            run.cancel()
+        del self.standbys[number]
+        self.left[number] = standby.left
+
+    async def _drain(self, number: int, slot: Slot) -> None:
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await slot.drain()
+        except TimeoutError:
+            logger.warning("slot %d did not drain in %.0f s", number, DRAIN_S)

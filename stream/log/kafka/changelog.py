@@ -1,0 +1,159 @@
+"""The changelog of a slot: written in whole transactions, read as far as they are decided.
+
+A flush is one Kafka transaction under the slot's transactional id. ``fence`` takes that id
+over: from then on the broker refuses every flush of whoever had it before. The protocol is
+spoken directly, without background tasks, so that each failure falls on a known step.
+
+Invariants: a flush is whole or absent. Nothing is retried across a failure before the commit:
+the writer is then good for nothing until it is fenced again, which aborts what it left
+open. Positions are offsets of the next entry to read; each transaction's end takes one offset too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+from rowtide.core.values.errors import OutcomeUnknown, Unavailable
+from rowtide.stream.log.changelog import ChangelogEntry, Changes
+from rowtide.stream.log.kafka.brokers import Brokers
+from rowtide.stream.log.kafka.errors import BrokerError
+from rowtide.stream.log.kafka.fetch import COMMITTED, NOT_YET, Partition, record_batches
+from rowtide.stream.log.kafka.fetch_bytes import Told
+from rowtide.stream.log.kafka.transaction import Transactions
+
+__all__ = ["KafkaChangelogReader", "KafkaChangelogWriter"]
+
+BATCH_BYTES = 4 << 20
+FLUSH_S_MAX = 900.0
+"""A flush that takes longer never succeeds. Brokers allow no more unless they are told to; what an
+owner leaves open is ended by whoever fences next, and nobody else waits for it."""
+FETCH_BYTES = 2 << 20
+"""Decoding this much holds the event loop for about 10 ms."""
+ABORT_MARKER = 0
+
+
+class KafkaChangelogWriter:
+    """Writes a changelog partition under one transactional id, see ``ChangelogWriter``."""
+
+    def __init__(self, brokers: Brokers, topic: str, partition: int, transactional_id: str) -> None:
+        self.name = f"{topic}[{partition}]"
+        self._brokers = brokers
+        self._place = (topic, partition)
+        self._partition = Partition(brokers, topic, partition)
+        self._transactions = Transactions(
+            brokers, transactional_id, batch_bytes=BATCH_BYTES, last_s=FLUSH_S_MAX
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Whether a flush may follow without fencing first."""
+        return self._transactions.ready
+
+    async def prepare(self) -> None:
+        """Find who coordinates the transactions, so that ``fence`` need not."""
+        await self._transactions.prepare()
+
+    async def fence(self) -> None:
+        """Take the transactional id over, and abort what its former holder left open."""
+        await self._transactions.fence()
+
+    def leave(self) -> None:
+        """Write no more before it is fenced again."""
+        self._transactions.leave()
+
+    async def flush(self, changes: Changes) -> int:
+        """Write ``changes`` in one transaction, see ``ChangelogWriter.flush``."""
+        last = (await self._transactions.write({self._place: changes}))[self._place]
+        try:
+            await self._await_visible(last)
+        except BaseException:
+            self._transactions.leave()
+            raise
+        # The commit marker stands right behind the last change: no other writer can come between.
+        return last + 2
+
+    async def _await_visible(self, last: int) -> None:
+        """Wait for the commit marker, which the coordinator writes after it has answered."""
+
+        async def once() -> None:
+            if await self._partition.end(COMMITTED) <= last:
+                raise BrokerError(NOT_YET, self.name)
+
+        try:
+            await self._brokers.until_deadline(f"flush to {self.name}", once)
+        except Unavailable as error:
+            raise OutcomeUnknown(f"committed, but not yet visible: {error}") from error
+
+
+class KafkaChangelogReader:
+    """Reads from any position to the last stable offset, see ``ChangelogReader``."""
+
+    def __init__(self, brokers: Brokers, topic: str, partition: int) -> None:
+        self._partition = Partition(brokers, topic, partition)
+        self.position = 0
+        """Next offset to read. Passes over aborted entries and markers too."""
+
+    async def start(self) -> int:
+        """Return the first offset still kept."""
+        return await self._partition.start()
+
+    async def end(self) -> int:
+        """Return the last stable offset as of now."""
+        return await self._partition.end(COMMITTED)
+
+    async def read(
+        self, from_offset: int, until: int | None = None
+    ) -> AsyncIterator[list[ChangelogEntry]]:
+        """Yield committed entries in order, up to the last stable offset as of the call.
+
+        With ``until``, a stable offset of before, up to there. After each list ``position`` is the
+        offset behind it, at the end that of the whole. Raises ``LogTrimmed`` where ``from_offset``
+        lies before the start.
+        """
+        if until is None:
+            until = await self.end()
+        self.position = from_offset
+        while self.position < until:
+            fetched = await self._partition.fetch(
+                self.position, bytes_max=FETCH_BYTES, wait_s=0.0, isolation=COMMITTED
+            )
+            entries, position = committed(fetched, self.position, self._partition.name)
+            if position == self.position and fetched.stable >= until:
+                # Compaction removed all there was before the end.
+                position = until
+            if position > until:  # Written since; whoever asks may not be as far yet.
+                entries = [entry for entry in entries if entry.offset < until]
+                position = until
+            self.position = position
+            if entries:
+                yield entries
+
+
+def committed(fetched: Told, offset: int, where: str) -> tuple[list[ChangelogEntry], int]:
+    """Return the committed entries from ``offset`` on, and the position after all batches."""
+    entries: list[ChangelogEntry] = []
+    aborted = sorted(fetched.aborted, key=lambda transaction: transaction[1], reverse=True)
+    dead: set[int] = set()
+    position = offset
+    for batch in record_batches(fetched.batches, where):
+        position = batch.next_offset
+        while aborted and aborted[-1][1] < position:
+            dead.add(aborted.pop()[0])
+        if batch.is_control_batch:
+            if _is_abort(batch):
+                dead.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in dead):
+            entries += [
+                ChangelogEntry(record.offset, record.key, record.value, record.headers)
+                for record in batch
+            ]
+    first = next((at for at, entry in enumerate(entries) if entry.offset >= offset), len(entries))
+    return (entries[first:] if first else entries), position
+
+
+def _is_abort(batch: Any) -> bool:
+    [marker] = batch
+    _version, kind = struct.unpack_from(">HH", marker.key)
+    return bool(kind == ABORT_MARKER)

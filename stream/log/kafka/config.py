@@ -1,0 +1,196 @@
+"""How Kafka is reached and which settings a topic of ours must have.
+
+Two durabilities exist and every topic of one cluster has the same: ``fsync`` (one broker that
+flushes each batch before it acknowledges it) and ``replicated`` (three brokers of which two
+have the batch before it is acknowledged). Sizes are bytes, times seconds. Nothing here talks
+to a broker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rowtide.stream.log.topics import TopicSpec
+
+__all__ = [
+    "APPEND_TIME",
+    "TIME_OF",
+    "KafkaConfig",
+    "Security",
+    "topic_settings",
+    "verified_settings",
+]
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+BATCH_OVERHEAD = 64 << 10
+"""What a batch may need beyond its largest record: headers, and small records sent with it."""
+
+TIME_OF = "message.timestamp.type"
+APPEND_TIME = "LogAppendTime"
+"""Records get the broker's time. A writer's own would have to be near it: Kafka refuses what is an
+hour ahead of its clock, and a worker's clock may be anywhere. Nobody here reads either."""
+
+VERIFIED = (
+    "cleanup.policy",
+    "delete.retention.ms",
+    "flush.messages",
+    "max.message.bytes",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+    "unclean.leader.election.enable",
+)
+"""What a topic must have, whoever made it. Its other settings cost time or space at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How a connection proves who it is. Files are PEM."""
+
+    protocol: str = "PLAINTEXT"
+    """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+    sasl_mechanism: str = "PLAIN"
+    """PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; only with a SASL protocol."""
+    sasl_username: str | None = None
+    """Needed by a SASL protocol."""
+    sasl_password: str | None = field(default=None, repr=False)
+    """Needed by a SASL protocol."""
+    cafile: str | None = None
+    """Authorities that sign the brokers' certificates; the system's unless set."""
+    certfile: str | None = None
+    """Our own certificate, where brokers ask for one."""
+    keyfile: str | None = None
+    """The certificate's key, where it is not in the same file."""
+
+    def __post_init__(self) -> None:
+        if self.protocol not in SECURITY_PROTOCOLS:
+            raise ValueError(f"protocol {self.protocol!r} is none of {SECURITY_PROTOCOLS}")
+        if self.sasl_mechanism not in SASL_MECHANISMS:
+            raise ValueError(f"sasl_mechanism {self.sasl_mechanism!r} is none of {SASL_MECHANISMS}")
+        if self.uses_sasl and (self.sasl_username is None or self.sasl_password is None):
+            raise ValueError(f"{self.protocol} needs sasl_username and sasl_password")
+        if not self.uses_tls and (self.cafile or self.certfile or self.keyfile):
+            raise ValueError(f"certificate files have no meaning with {self.protocol}")
+        if self.keyfile and not self.certfile:
+            raise ValueError("keyfile needs certfile")
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.protocol.startswith("SASL_")
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConfig:
+    """One Kafka cluster as rowtide uses it.
+
+    ``bootstrap`` lists brokers as ``host:port``, with commas. ``request_s`` bounds one request: too
+    small fails on a slow disk, too large delays the notice of a dead broker. ``deadline_s``
+    bounds a read or an administrative call with all its retries. ``record_bytes_max`` bounds one
+    record; topic, append and fetch limits follow from it.
+    """
+
+    bootstrap: str
+    security: Security = Security()
+    topic_prefix: str = "rowtide"
+    durability: Literal["fsync", "replicated"] = "fsync"
+    replication_factor: int = 1
+    min_insync: int = 1
+    request_s: float = 10.0
+    deadline_s: float = 30.0
+    record_bytes_max: int = 16 << 20
+
+    def __post_init__(self) -> None:
+        if not all(":" in server for server in self.servers):
+            raise ValueError(f"bootstrap {self.bootstrap!r} must be host:port[,host:port ...]")
+        if self.durability not in ("fsync", "replicated"):
+            raise ValueError(f"durability {self.durability!r} is neither fsync nor replicated")
+        if self.durability == "replicated" and not self.replication_factor > self.min_insync >= 2:
+            raise ValueError(
+                "replicated needs replication_factor > min_insync >= 2, got "
+                f"{self.replication_factor} and {self.min_insync}"
+            )
+        if not self.replication_factor >= self.min_insync >= 1:
+            raise ValueError(
+                f"min_insync {self.min_insync} must lie between 1 and "
+                f"replication_factor {self.replication_factor}"
+            )
+        if not 0 < self.request_s <= self.deadline_s:
+            raise ValueError(f"request_s {self.request_s} must lie in (0, {self.deadline_s}]")
+        if not 64 << 10 <= self.record_bytes_max <= 64 << 20:
+            raise ValueError(f"record_bytes_max {self.record_bytes_max} must be 64 KiB to 64 MiB")
+        if not self.topic_prefix or len(self.topic_prefix) > 64:
+            raise ValueError(f"topic_prefix {self.topic_prefix!r} must have 1 to 64 characters")
+
+    @classmethod
+    def of(
+        cls, bootstrap: str, durability: Literal["fsync", "replicated"], **more: Any
+    ) -> KafkaConfig:
+        """Return a cluster's config with as many copies as its durability asks for."""
+        copies, needed = (3, 2) if durability == "replicated" else (1, 1)
+        return cls(
+            bootstrap,
+            durability=durability,
+            replication_factor=copies,
+            min_insync=needed,
+            **more,
+        )
+
+    @property
+    def servers(self) -> list[str]:
+        return [server.strip() for server in self.bootstrap.split(",")]
+
+    def topic(self, name: str) -> str:
+        """Return the full name of our topic ``name``."""
+        return f"{self.topic_prefix}.{name}"
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """Largest record batch: an append above it is refused before it is sent."""
+        return self.record_bytes_max + BATCH_OVERHEAD
+
+
+def _durable_settings(config: KafkaConfig) -> dict[str, str]:
+    """Return the settings without which an acknowledged write could be lost."""
+    if config.durability == "fsync":
+        return {"flush.messages": "1", "min.insync.replicas": str(config.min_insync)}
+    return {
+        "min.insync.replicas": str(config.min_insync),
+        "unclean.leader.election.enable": "false",
+    }
+
+
+def topic_settings(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
+    """Return every setting that a new topic gets."""
+    settings = _durable_settings(config) | {
+        "max.message.bytes": str(config.batch_bytes_max),
+        # What the client wrote is what a reader gets: no broker recompresses a batch.
+        "compression.type": "producer",
+        TIME_OF: APPEND_TIME,
+    }
+    if spec.kind == "log":
+        return settings | {
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+        }
+    return settings | {
+        "cleanup.policy": "compact",
+        "delete.retention.ms": str(int(spec.tombstone_retention_s * 1000)),
+        # Rewriting at a tenth of waste reads the whole topic too often, the default half
+        # keeps it up to twice as large as the rows: a rebuild reads all of it.
+        "min.cleanable.dirty.ratio": "0.3",
+        # Only closed segments are compacted; a small one closes early.
+        "segment.bytes": str(128 << 20),
+    }
+
+
+def verified_settings(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
+    """Return the settings without which what stands in a topic could be lost, or not read."""
+    settings = topic_settings(config, spec)
+    return {name: settings[name] for name in VERIFIED if name in settings}

@@ -1,0 +1,111 @@
+"""The bytes of a question for topics' metadata and of its answer, as Kafka's version 7 has them.
+
+Version 7 is the first that tells which term of a leader (its epoch) a broker knows of: without it
+what a broker says that was cut off from the others looks like any other answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from rowtide.stream.log.kafka import wire
+from rowtide.stream.log.kafka.wire import NUMBER_BYTES, list_at, text_at
+
+__all__ = ["API_KEY", "VERSIONS", "Metadata", "PartitionFound", "TopicFound", "answer", "request"]
+
+API_KEY = 3
+VERSIONS = (7, 7)
+"""The oldest and the newest that are known here."""
+
+_NULL = Struct(">i").pack(-1)
+_TEXT = Struct(">h")
+_NUMBER = Struct(">i")
+_TOPIC = Struct(">h")
+_PARTITION = Struct(">hiii")
+_NO_TOPIC_IS_MADE = b"\0"
+_FLAG_BYTES = 1
+
+
+class PartitionFound(NamedTuple):
+    """One partition: an error code, who leads it (-1: nobody), since which term, on how many."""
+
+    error: int
+    partition: int
+    leader: int
+    epoch: int
+    replicas: int
+
+
+class TopicFound(NamedTuple):
+    """One topic: an error code, its name and its partitions."""
+
+    error: int
+    name: str
+    partitions: Sequence[PartitionFound]
+
+
+class Metadata(NamedTuple):
+    """What one broker knows: the addresses of brokers by their ids, and topics."""
+
+    brokers: dict[int, tuple[str, int]]
+    topics: Sequence[TopicFound]
+
+
+def request(correlation_id: int, client_id: bytes, topics: Sequence[str] | None) -> bytes:
+    """Return a question for some topics (None: for all), without its length."""
+    if topics is None:
+        wanted = _NULL
+    else:
+        names = [name.encode() for name in topics]
+        wanted = _NUMBER.pack(len(names))
+        wanted += b"".join([_TEXT.pack(len(name)) + name for name in names])
+    head = wire.head((API_KEY, VERSIONS[1]), correlation_id, client_id)
+    return head + wanted + _NO_TOPIC_IS_MADE
+
+
+def answer(correlation_id: int, frame: bytes) -> Metadata:
+    """Take an answer apart, without its length. Raises ``ValueError`` for any other bytes."""
+    return wire.answered(correlation_id, frame, _metadata)
+
+
+def _metadata(frame: bytes) -> tuple[Metadata, int]:
+    """Return what an answer tells, and where it ends."""
+    count, at = list_at(frame, 2 * NUMBER_BYTES)  # Behind its number, and how long it was held up.
+    brokers: dict[int, tuple[str, int]] = {}
+    for _ in range(count):
+        (node,) = _NUMBER.unpack_from(frame, at)
+        host, at = text_at(frame, at + _NUMBER.size)
+        (port,) = _NUMBER.unpack_from(frame, at)
+        at = _skipped_text(frame, at + _NUMBER.size)  # Its rack.
+        brokers[node] = host, port
+    at = _skipped_text(frame, at) + _NUMBER.size  # The cluster's id, and its controller.
+    topics: list[TopicFound] = []
+    count, at = list_at(frame, at)
+    for _ in range(count):
+        (error,) = _TOPIC.unpack_from(frame, at)
+        name, at = text_at(frame, at + _TOPIC.size)
+        partitions, at = _partitions(frame, at + _FLAG_BYTES)
+        topics.append(TopicFound(error, name, partitions))
+    return Metadata(brokers, topics), at
+
+
+def _partitions(frame: bytes, at: int) -> tuple[list[PartitionFound], int]:
+    found: list[PartitionFound] = []
+    count, at = list_at(frame, at)
+    for _ in range(count):
+        error, partition, leader, epoch = _PARTITION.unpack_from(frame, at)
+        replicas, at = list_at(frame, at + _PARTITION.size)
+        at += replicas * NUMBER_BYTES
+        for _list in ("in sync", "offline"):
+            nodes, at = list_at(frame, at)
+            at += nodes * NUMBER_BYTES
+        found.append(PartitionFound(error, partition, leader, epoch, replicas))
+    return found, at
+
+
+def _skipped_text(frame: bytes, at: int) -> int:
+    """Return where a text ends that may be null."""
+    (size,) = _TEXT.unpack_from(frame, at)
+    return at + _TEXT.size + max(0, int(size))

@@ -1,0 +1,191 @@
+"""Follows the ends of many logs, with one fetch per broker for all of them.
+
+A fetch waits at the broker for whatever comes first, so an idle log costs a few requests a second
+however many there are. Its answer says each log's end: who has applied everything up to there has a
+view as of the moment at which the fetch was *asked*, for whatever was acknowledged before that
+stands below that end.
+
+A log that can't be read is tried again with growing pauses, the others go on. What is fetched at
+once is bounded, so memory is. Entries are handed over as they stand, void ones too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from rowtide.core.values.errors import LogTrimmed, StoreError, Unavailable
+from rowtide.stream.log.kafka.brokers import LOST, Brokers
+from rowtide.stream.log.kafka.connection import Address
+from rowtide.stream.log.kafka.errors import BrokerError
+from rowtide.stream.log.kafka.fetch import (
+    EVERYTHING,
+    OFFSET_OUT_OF_RANGE,
+    Partition,
+    Place,
+    fetch_many,
+)
+from rowtide.stream.log.kafka.fetch_bytes import Told, Wanted
+from rowtide.stream.log.kafka.log import decoded
+from rowtide.stream.log.log import Entry
+from rowtide.stream.log.tails import Follower, Tail
+
+__all__ = ["LogTails"]
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 0.25
+"""How long a fetch waits for entries: views of idle logs are up to twice as old."""
+
+GATHER_S = 0.01
+"""Between two fetches that bring entries: a busy log is read in fewer, larger pieces."""
+
+BYTES_EACH = 512 * 1024
+BYTES_MAX = 4 * 1024 * 1024
+
+PLACE_S = 2.0
+"""How long the others wait for one log whose leader is not known."""
+
+PAUSE_S = 0.1
+PAUSE_S_MAX = 5.0
+
+
+class LogTails:
+    """The logs that a worker follows. ``clock_s`` is any clock that never goes back."""
+
+    def __init__(self, brokers: Brokers, *, clock_s: Callable[[], float]) -> None:
+        self._brokers = brokers
+        self._clock_s = clock_s
+        self._unplaced: list[Tail] = []
+        self._groups: dict[Address, dict[str, Tail]] = {}
+        self._wake = asyncio.Event()
+
+    def follow(self, topic: str, offset: int, follower: Follower) -> Tail:
+        """Tell ``follower`` what partition 0 of a topic has from ``offset`` on."""
+        tail = Tail(topic, offset, follower)
+        self._unplaced.append(tail)
+        self._wake.set()
+        return tail
+
+    def leave(self, tail: Tail) -> None:
+        """Follow no more. Nothing is told from now on."""
+        tail.left = True
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._wake.clear()
+                await self._place(tasks)
+                due_s = min((tail.due_s for tail in self._unplaced), default=None)
+                wait_s = None if due_s is None else max(0.0, due_s - self._clock_s())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._wake.wait()
+
+    async def _place(self, tasks: asyncio.TaskGroup) -> None:
+        """Put the logs whose time has come with the others of their leaders."""
+        now_s = self._clock_s()
+        due = [tail for tail in self._unplaced if tail.due_s <= now_s]
+        self._unplaced = [tail for tail in self._unplaced if tail.due_s > now_s]
+        due = [tail for tail in due if not tail.left]
+        if not due:
+            return
+        with suppress(*LOST):
+            await self._brokers.metadata([tail.topic for tail in due])
+        for tail in due:
+            try:
+                async with asyncio.timeout(PLACE_S):
+                    tail.least = await Partition(self._brokers, tail.topic, 0).end()
+                    leader = await self._brokers.leader(tail.topic, 0)
+            except (*LOST, BrokerError, StoreError) as error:
+                self._later(tail, error)
+                continue
+            group = self._groups.get(leader)
+            if group is None:
+                group = self._groups[leader] = {}
+                tasks.create_task(self._poll(leader, group), name=f"tails {leader}")
+            group[tail.topic] = tail
+
+    async def _poll(self, leader: Address, group: dict[str, Tail]) -> None:
+        """Ask one broker again and again, as long as there is anything to ask it for."""
+        try:
+            while asked := {topic: tail for topic, tail in group.items() if not tail.left}:
+                for topic in group.keys() - asked.keys():
+                    del group[topic]
+                asked_s = self._clock_s()
+                try:
+                    offsets = {(topic, 0): tail.offset for topic, tail in asked.items()}
+                    wanted = Wanted(offsets, WAIT_S, BYTES_EACH, BYTES_MAX, EVERYTHING)
+                    told = await fetch_many(self._brokers, leader, wanted)
+                except LOST as error:
+                    for tail in asked.values():
+                        self._part(group, tail, error)
+                    continue
+                if await self._tell(group, asked, told, asked_s):
+                    await asyncio.sleep(GATHER_S)
+        finally:
+            del self._groups[leader]
+
+    async def _tell(
+        self,
+        group: dict[str, Tail],
+        asked: dict[str, Tail],
+        told: dict[Place, Told],
+        asked_s: float,
+    ) -> bool:
+        """Hand over what a fetch brought; return whether there were entries."""
+        any_entries = False
+        for (topic, _), answer in told.items():
+            tail = asked[topic]
+            try:
+                entries = await self._entries(tail, answer)
+            except LogTrimmed:
+                _drop(group, tail)
+                if not tail.left:
+                    tail.follower.trimmed()
+                continue
+            except (StoreError, BrokerError) as error:
+                self._part(group, tail, error)
+                continue
+            tail.pause_s = 0.0
+            if tail.left:
+                continue
+            if entries:
+                any_entries = True
+                tail.offset = entries[-1].offset + 1
+                group[topic] = group.pop(topic)  # The others come first the next time.
+            tail.follower.take(entries, max(answer.end, tail.least), asked_s)
+            if entries:
+                await asyncio.sleep(0)
+        return any_entries
+
+    async def _entries(self, tail: Tail, answer: Told) -> list[Entry]:
+        if answer.error == OFFSET_OUT_OF_RANGE:
+            await Partition(self._brokers, tail.topic, 0).refuse(tail.offset)
+            raise Unavailable(f"{tail.topic}: its bounds just moved")
+        if answer.error:
+            raise BrokerError(answer.error, tail.topic)
+        return decoded(answer.batches, tail.offset, tail.topic)
+
+    def _part(self, group: dict[str, Tail], tail: Tail, error: Exception) -> None:
+        """Ask for one log again later, perhaps of another broker."""
+        _drop(group, tail)
+        self._brokers.forget_leader(tail.topic, 0)
+        self._later(tail, error)
+
+    def _later(self, tail: Tail, error: Exception) -> None:
+        if tail.left:
+            return
+        logger.debug("%s is followed again later: %s", tail.topic, error)
+        tail.pause_s = min(max(PAUSE_S, 2 * tail.pause_s), PAUSE_S_MAX)
+        tail.due_s = self._clock_s() + tail.pause_s
+        self._unplaced.append(tail)
+        self._wake.set()
+
+
+def _drop(group: dict[str, Tail], tail: Tail) -> None:
+    if group.get(tail.topic) is tail:
+        del group[tail.topic]

@@ -1,0 +1,271 @@
+"""The changelog of a slot as a part of the local database.
+
+A flush puts its entries behind the end, a batch at a time, where nobody sees them. Its last batch
+moves the end: that is the commit. What a crash, or a failure, leaves behind the end is deleted by
+the next ``fence``. As with Kafka a commit takes one offset of its own.
+
+Compaction follows the commit: of each key that the flush has written the former entry is deleted.
+How far it went is stored, so the next flush goes on where a crash ended it. A tombstone stays for
+a day, since a copy of the rows that lacks it may be opened.
+
+Only this process has the database, so who may flush is a matter of its memory alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from itertools import islice
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.log.changelog import ChangelogEntry, Changes, Fenced
+from rowtide.stream.log.local.layout import (
+    Bounds,
+    change_of,
+    change_value,
+    entry_key,
+    latest_key,
+    offset_of,
+    tombstone_key,
+)
+from rowtide.stream.log.local.log import require_size
+from rowtide.stream.log.local.partition import Partition
+from rowtide.stream.log.local.store import Batch
+
+if TYPE_CHECKING:
+    from rowtide.stream.log.local.cluster import LocalCluster
+
+__all__ = ["LocalChangelogReader", "LocalChangelogWriter"]
+
+logger = logging.getLogger(__name__)
+
+PART_BYTES = 1 << 20
+"""What of a flush is written at once, save its commit."""
+PAGE = 500
+"""Entries that are read or compacted before others get their turn on the event loop."""
+TOMBSTONES_KEPT_MS = 86_400_000
+
+_NUMBER = Struct(">Q")
+
+
+class LocalChangelogWriter:
+    """A writer, see ``ChangelogWriter``. Whoever fences last under its id may flush."""
+
+    def __init__(
+        self, cluster: LocalCluster, topic: str, partition: int, transactional_id: str
+    ) -> None:
+        self._cluster = cluster
+        self._place = (topic, partition)
+        self._id = transactional_id
+        self._tenure: object | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether a flush may follow without fencing first."""
+        return self._tenure is not None
+
+    async def prepare(self) -> None:
+        """Do nothing: fencing asks nobody."""
+
+    async def fence(self) -> None:
+        """Take over, and delete what the last writer left open. Raises ``Unavailable``."""
+        self._tenure = None
+        partition = self._cluster.partition(*self._place)
+        tenure = self._cluster.tenures[self._id] = object()
+
+        def fill(batch: Batch) -> int:
+            low = entry_key(partition.number, partition.planned.end)
+            batch.delete_range(low, entry_key(partition.number + 1, 0))
+            return 0
+
+        try:
+            await self._cluster.written(f"fence {partition.name}", fill, partition.settle)
+        except OutcomeUnknown as error:
+            raise Unavailable(str(error)) from error
+        self._tenure = tenure
+
+    def leave(self) -> None:
+        """Write no more before it is fenced again."""
+        self._tenure = None
+
+    async def flush(self, changes: Changes) -> int:
+        """Write ``changes`` in one transaction, see ``ChangelogWriter.flush``."""
+        assert self._tenure is not None, "fence before a flush"
+        # Taken away until all went well: a cancelled flush leaves entries behind the end.
+        tenure, self._tenure = self._tenure, None
+        partition = self._cluster.partition(*self._place)
+        try:
+            end, last = await self._write_parts(partition, tenure, changes)
+        except OutcomeUnknown as error:  # Nothing is committed yet.
+            raise Unavailable(str(error)) from error
+        position = await self._commit(partition, tenure, end, last)
+        await self._compact(partition)
+        self._tenure = tenure
+        return position
+
+    async def _write_parts(
+        self, partition: Partition, tenure: object, changes: Changes
+    ) -> tuple[int, list[bytes]]:
+        """Write all but the last part behind the end; return the offset behind it, and it."""
+        offset = partition.bounds.end
+        part: list[bytes] = []
+        size = 0
+        for at, change in enumerate(changes):
+            if change is None or at % PAGE == PAGE - 1:
+                await asyncio.sleep(0)
+            if change is None:
+                continue
+            value = change_value(*change)
+            require_size(len(value), f"flush of {partition.name}")
+            if part and size + len(value) > PART_BYTES:
+                await self._write_part(partition, tenure, offset, part)
+                offset += len(part)
+                part, size = [], 0
+            part.append(value)
+            size += len(value)
+        assert part, "a flush needs a change"
+        return offset, part
+
+    async def _write_part(
+        self, partition: Partition, tenure: object, offset: int, part: list[bytes]
+    ) -> None:
+        def fill(batch: Batch) -> int:
+            self._require(tenure)
+            _put(batch, partition, offset, part)
+            return 0
+
+        where = f"flush of {partition.name}"
+        await self._cluster.written(where, fill, partition.settle, size=PART_BYTES)
+
+    async def _commit(
+        self, partition: Partition, tenure: object, offset: int, part: list[bytes]
+    ) -> int:
+        """Write the last part and move the end behind it; return the new end."""
+
+        def fill(batch: Batch) -> int:
+            self._require(tenure)
+            _put(batch, partition, offset, part)
+            end = offset + len(part) + 1
+            partition.plan(batch, partition.planned._replace(end=end))
+            return end
+
+        where = f"commit of {partition.name}"
+        return await self._cluster.written(where, fill, partition.settle, size=PART_BYTES)
+
+    def _require(self, tenure: object) -> None:
+        if self._cluster.tenures.get(self._id) is not tenure:
+            raise Fenced(f"{self._id}: another writer has taken over")
+
+    # Compaction.
+
+    async def _compact(self, partition: Partition) -> None:
+        """Let each key stand once, as far as is committed. What fails is done by the next flush."""
+        try:
+            async with partition.compacting:
+                while partition.bounds.compacted < partition.bounds.end:
+                    await self._compact_some(partition)
+                await self._drop_tombstones(partition)
+        except StoreError as error:
+            logger.warning("%s is compacted later: %s", partition.name, error)
+
+    async def _compact_some(self, partition: Partition) -> None:
+        number, end = partition.number, partition.bounds.end
+        entries = _entries(self._cluster, partition, partition.bounds.compacted, end)
+        upto = entries[-1].offset + 1 if len(entries) == PAGE else end
+        now_ms = self._cluster.clock_ms()
+        # Within a page a key's last entry is the one that stays.
+        latest = {entry.key: entry for entry in entries}
+        keys = [latest_key(number, key) for key in latest]
+        former = dict(zip(latest, self._cluster.store.get_many(keys), strict=True))
+
+        def fill(batch: Batch) -> int:
+            for entry in entries:
+                if latest[entry.key] is not entry:
+                    batch.delete(entry_key(number, entry.offset))
+            for key, entry in latest.items():
+                stored = former[key]
+                if stored is not None and (offset := _NUMBER.unpack(stored)[0]) < entry.offset:
+                    batch.delete(entry_key(number, offset))
+                    batch.delete(tombstone_key(number, offset))
+                batch.put(latest_key(number, key), _NUMBER.pack(entry.offset))
+                if entry.value is None:
+                    batch.put(tombstone_key(number, entry.offset), _NUMBER.pack(now_ms))
+            partition.plan(batch, partition.planned._replace(compacted=upto))
+            return upto
+
+        await self._cluster.written(f"compact {partition.name}", fill, partition.settle)
+
+    async def _drop_tombstones(self, partition: Partition) -> None:
+        """Delete tombstones that are older than a day, some of them at a time."""
+        number, before_ms = partition.number, self._cluster.clock_ms() - TOMBSTONES_KEPT_MS
+        noted = self._cluster.store.scan(tombstone_key(number, 0), tombstone_key(number + 1, 0))
+        old = [
+            offset_of(key)
+            for key, stored in islice(noted, PAGE)
+            if _NUMBER.unpack(stored)[0] < before_ms
+        ]
+        if not old:
+            return
+        stored = self._cluster.store.get_many([entry_key(number, offset) for offset in old])
+
+        def fill(batch: Batch) -> int:
+            for offset, value in zip(old, stored, strict=True):
+                batch.delete(tombstone_key(number, offset))
+                batch.delete(entry_key(number, offset))
+                if value is not None:
+                    batch.delete(latest_key(number, change_of(offset, value).key))
+            return 0
+
+        await self._cluster.written(f"compact {partition.name}", fill, partition.settle)
+
+
+class LocalChangelogReader:
+    """Reads what is committed, see ``ChangelogReader``."""
+
+    def __init__(self, cluster: LocalCluster, topic: str, partition: int) -> None:
+        self.position = 0
+        self._cluster = cluster
+        self._place = (topic, partition)
+
+    async def start(self) -> int:
+        """Return the first offset still kept."""
+        return self._cluster.partition(*self._place).start
+
+    async def end(self) -> int:
+        """Return the offset behind the last commit."""
+        return self._bounds().end
+
+    async def read(
+        self, from_offset: int, until: int | None = None
+    ) -> AsyncIterator[list[ChangelogEntry]]:
+        """Yield committed entries in order, see ``ChangelogReader.read``."""
+        until = self._bounds().end if until is None else until
+        self.position = from_offset
+        while self.position < until:
+            partition = self._cluster.partition(*self._place)
+            partition.require(self.position)
+            entries = _entries(self._cluster, partition, self.position, until)
+            self.position = entries[-1].offset + 1 if len(entries) == PAGE else until
+            if entries:
+                yield entries
+            await asyncio.sleep(0)
+
+    def _bounds(self) -> Bounds:
+        return self._cluster.partition(*self._place).bounds
+
+
+def _put(batch: Batch, partition: Partition, offset: int, part: list[bytes]) -> None:
+    for at, value in enumerate(part, offset):
+        batch.put(entry_key(partition.number, at), value)
+
+
+def _entries(
+    cluster: LocalCluster, partition: Partition, start: int, until: int
+) -> list[ChangelogEntry]:
+    """Return a page of entries with start <= offset < until."""
+    number = partition.number
+    found = cluster.store.scan(entry_key(number, start), entry_key(number, until))
+    return [change_of(offset_of(key), stored) for key, stored in islice(found, PAGE)]

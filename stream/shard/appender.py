@@ -1,0 +1,187 @@
+"""The append rule on one log: a compare-and-set on the log's end.
+
+Every record names the offset at which it must stand; anywhere else it is void. So whoever
+evaluated against the true end wins, and a late or doubled batch voids itself. This module turns
+what the log answers into one of three facts: the batch stands, it does not and never will, or it
+was proven not written. An unknown outcome is settled here by appending a no-op until one is valid:
+the log before it then tells what happened.
+
+One batch is in flight per appender. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable
+from rowtide.stream.log.log import Entry, Log
+from rowtide.stream.measures.counts import Counts
+
+__all__ = ["Appended", "Appender", "BatchRefused", "LogShortened", "read_known"]
+
+logger = logging.getLogger(__name__)
+
+BACKOFF_S = 0.05
+BACKOFF_S_MAX = 1.0
+READ_BYTES = 4 * 1024 * 1024
+PAGE_S = 5.0
+"""For so long an empty answer is asked about again where entries are known to be."""
+
+
+class LogShortened(Exception):
+    """The log ends before an offset it had acknowledged: the broker lost what it had promised."""
+
+    unsettled = False
+    """Whether a batch met it whose outcome was unknown: it may yet land where it says."""
+
+
+class BatchRefused(Rejected):
+    """The log took nothing of a batch, and never will."""
+
+
+class Appended(NamedTuple):
+    """``stands`` says whether the batch is valid; ``entries`` must be replayed after it.
+
+    Where the batch stands, ``entries`` are what follows it; else they are what stands from the
+    named offset on. Both end before ``end``, the log's next offset.
+    """
+
+    stands: bool
+    entries: Sequence[Entry]
+    end: int
+
+
+class Appender:
+    """Appends batches to ``log`` at named offsets.
+
+    ``noop`` makes a no-op record (key, value) that names the offset it is given.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        noop: Callable[[int], tuple[bytes, bytes]],
+        *,
+        deadline_s: float = 10.0,
+        counts: Counts | None = None,
+    ) -> None:
+        self.log = log
+        self.refusal = ""
+        """What the log answered last to a fence that goes on."""
+        self._counts = counts or Counts()
+        self._noop = noop
+        self._deadline_s = deadline_s
+
+    async def append(self, batch: Sequence[tuple[bytes, bytes]], at: int) -> Appended:
+        """Append ``batch``, whose records name the offsets from ``at`` on.
+
+        Raises ``Unavailable`` where nothing was written (the end may have moved all the same),
+        ``BatchRefused`` where that will be so again, ``LogShortened`` where the log ends before
+        ``at``. An unknown outcome is not raised but settled, however long that takes; cancelling
+        leaves it unknown.
+        """
+        try:
+            base = await self.log.append(batch, deadline_s=self._deadline_s)
+        except Rejected as error:
+            # Only this says that nothing was written: what fails further down does not.
+            raise BatchRefused(error.code, error.message) from error
+        except OutcomeUnknown as error:
+            logger.warning("append to %s at %d: outcome unknown: %s", self.log.name, at, error)
+            self._counts.appends_unknown += 1
+            try:
+                return await self._settle(batch, at)
+            except LogShortened as lost:
+                lost.unsettled = True
+                raise
+        if base == at:
+            return Appended(True, (), at + len(batch))
+        if base < at:
+            raise LogShortened(
+                f"{self.log.name} gave offset {base} to records that follow offset {at - 1}: "
+                f"entries {base} to {at - 1} were acknowledged and are lost"
+            )
+        # Others stand from ``at`` on, or our own batch by an earlier attempt of the client.
+        end = base + len(batch)
+        return self._told(batch, at, await self.read(at, end), end)
+
+    async def fence(self) -> int:
+        """Append a no-op until one is valid; return the offset after it.
+
+        Whatever was appended earlier at an offset of its own choice is then before that offset, or
+        void for ever.
+        """
+        waited = BACKOFF_S
+        while True:
+            try:
+                _, end = await self.log.bounds()
+                base = await self.log.append([self._noop(end)], deadline_s=self._deadline_s)
+                if base == end:
+                    return end + 1
+            except OutcomeUnknown as error:
+                self.refusal = str(error)
+                await self.log.disconnect()
+            except Unavailable as error:
+                self.refusal = str(error)
+                logger.debug("fence of %s waits: %s", self.log.name, error)
+            await asyncio.sleep(waited)
+            waited = min(waited * 2, BACKOFF_S_MAX)
+
+    async def read(self, start: int, end: int) -> list[Entry]:
+        """Return the entries start <= offset < end. Raises as ``read_known``."""
+        entries: list[Entry] = []
+        while start < end:
+            page = await read_known(self.log, start, end)
+            entries += page
+            start = page[-1].offset + 1
+        return [entry for entry in entries if entry.offset < end]
+
+    async def _settle(self, batch: Sequence[tuple[bytes, bytes]], at: int) -> Appended:
+        await self.log.disconnect()
+        end = await self.fence()
+        if end <= at:
+            raise LogShortened(f"{self.log.name} ends at {end - 1}, expected {at} at least")
+        waited = BACKOFF_S
+        while True:
+            try:
+                return self._told(batch, at, await self.read(at, end), end)
+            except Unavailable as error:
+                logger.warning("settling %s at %d waits: %s", self.log.name, at, error)
+                await asyncio.sleep(waited)
+                waited = min(waited * 2, BACKOFF_S_MAX)
+
+    def _told(
+        self, batch: Sequence[tuple[bytes, bytes]], at: int, entries: Sequence[Entry], end: int
+    ) -> Appended:
+        """Compare what stands from ``at`` on with what we sent."""
+        if entries and entries[0].offset == at and entries[0].value == batch[0][1]:
+            return Appended(True, entries[len(batch) :], end)
+        return Appended(False, entries, end)
+
+
+async def read_known(log: Log, start: int, end: int) -> Sequence[Entry]:
+    """Return entries from ``start`` on, one at least, of a log known to reach ``end``.
+
+    An empty answer proves nothing: a new leader knows for a moment less than was acknowledged,
+    though it tells the log's end only once it knows it. Raises ``LogShortened`` where that lies
+    below ``end``, ``Unavailable`` where nothing else was told for ``PAGE_S``.
+    """
+    clock = asyncio.get_running_loop().time
+    until_s = clock() + PAGE_S
+    while True:
+        refusal: Unavailable | None = None
+        try:
+            if entries := await log.read(start, bytes_max=READ_BYTES):
+                return entries
+        except Unavailable as error:  # As for a place behind the end, which it may be by now.
+            refusal = error
+        _, told = await log.bounds()
+        if told < end:
+            raise LogShortened(f"{log.name} ends at {told}, expected {end}") from refusal
+        if refusal is not None:
+            raise refusal
+        if clock() > until_s:
+            raise Unavailable(f"{log.name} ends at {told} and tells nothing from {start} on")
+        await asyncio.sleep(BACKOFF_S)

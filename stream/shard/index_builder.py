@@ -1,0 +1,73 @@
+"""Lets the new indexes of a shard learn of the rows that were there before.
+
+Each slice of rows is a hidden record of the shard's log, evaluated in turn with the mutations
+around it; it brings what the index learns and how far the builder is. After a crash building goes
+on there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from rowtide.core.records.record import IndexBuild
+from rowtide.core.shard.index import BUILT, build_key
+from rowtide.core.shard.shard_state import options_body
+from rowtide.core.values.errors import StoreError
+from rowtide.core.values.schema import Index
+from rowtide.stream.shard.owner import ShardOwner
+
+__all__ = ["build_index", "is_built"]
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.2
+RETRY_S_MAX = 5.0
+
+Built = Callable[[int], Awaitable[None]]
+"""Called with a table's number when a shard of it has gone through its rows for an index."""
+
+
+def is_built(owner: ShardOwner, index: Index) -> bool:
+    """True if a shard has built an index from all of its old rows."""
+    value = owner.rows.get(build_key(index.table_id, owner.shard.shard_id))
+    return value is not None and value >= BUILT
+
+
+async def build_index(owner: ShardOwner, number: int, built: Built) -> None:
+    """Build an index in a shard until it has all rows everywhere, or is dropped, or all closes."""
+    wait_s = RETRY_S
+    while not owner.closed and (index := _new_index(owner, number)) is not None:
+        try:
+            if not is_built(owner, index):
+                await _build(owner, index)
+            await built(owner.shard.table.table_id)
+        except StoreError as error:
+            where = owner.shard.shard_id
+            logger.warning("index %s in %s goes on later: %s", index.name, where, error)
+        if _new_index(owner, number) is None:
+            return
+        await asyncio.sleep(wait_s)
+        wait_s = min(wait_s * 2, RETRY_S_MAX)
+
+
+def _new_index(owner: ShardOwner, number: int) -> Index | None:
+    """Return an index of the shard's table while it is being built."""
+    found = (index for index in owner.shard.table.indexes if index.table_id == number)
+    return next((index for index in found if index.building), None)
+
+
+async def _build(owner: ShardOwner, index: Index) -> None:
+    """Go through the shard's rows from where an earlier life was."""
+    place = build_key(index.table_id, owner.shard.shard_id)
+    logger.info("building index %s in shard %s", index.name, owner.shard.shard_id)
+    if owner.rows.get(place) is None:
+        # Rows are visible by the options in the log, and a crash may have kept the last ones,
+        # under which alone there may be an index, from it.
+        await owner.submit_hidden(options_body(owner.shard.table))
+    while (value := owner.rows.get(place) or b"\x00") < BUILT:
+        if _new_index(owner, index.table_id) is None:
+            return
+        await owner.submit_hidden(IndexBuild(index.table_id, value[1:] or None, ()))
+        await asyncio.sleep(0)

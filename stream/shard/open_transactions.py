@@ -1,0 +1,166 @@
+"""The open local transactions of one shard, and the partition keys they hold.
+
+They live in the owner's memory and die with it: until its commit a transaction is nothing but a
+promise that no one else writes its partition key. Moments are seconds of ``clock_s``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rowtide.core.rows.chunk import row_end
+from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.shard.group import Transaction, conflict
+from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.transaction_id import TransactionId, session_missing
+from rowtide.core.values import key
+from rowtide.core.values.errors import StoreError, Unavailable
+from rowtide.core.values.limits import Limits
+
+__all__ = ["Held", "Nothing", "OpenTransactions"]
+
+Tell = Callable[[Outcome | StoreError], None]
+
+
+@dataclass(slots=True)
+class Held:
+    """An open transaction. ``committing`` holds who waits for its commit, None before one."""
+
+    transaction: Transaction
+    committing: list[Tell] | None = None
+
+    def tell(self, told: Outcome | StoreError) -> None:
+        """Tell everyone who waits for the commit; who comes later is told the next time."""
+        waiting, self.committing = self.committing or [], []
+        for tell in waiting:
+            tell(told)
+
+
+class Nothing:
+    """A group without records: its answer comes when all before it stands."""
+
+    def evaluate(self, _shard: Shard, _now_us: int) -> list[Evaluated]:
+        """Return no record."""
+        return []
+
+
+class OpenTransactions:
+    """What is open. ``count_max`` and ``bytes_max`` bound how many there are and their memory."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        *,
+        clock_s: Callable[[], float],
+        count_max: int,
+        bytes_max: int,
+    ) -> None:
+        self.locks: dict[bytes, Held] = {}
+        """By the variant of the partition key."""
+        self._shard = shard
+        self._limits: Limits = shard.limits
+        self._clock_s = clock_s
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._by_id: dict[TransactionId, Held] = {}
+        self._bytes = 0
+
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._by_id)
+
+    def require_free(self, partition_key: bytes) -> None:
+        """Raise OTSRowOperationConflict where a transaction holds the partition key."""
+        held = self.locks.get(partition_key)
+        if held is None:
+            return
+        if self._live(held):
+            raise conflict()
+        self.end(held)
+
+    def unheld(self, first: bytes, last: bytes) -> list[tuple[bytes, bytes]]:
+        """Return what lies between two places (encoded keys) of rows that no transaction holds."""
+        self.sweep()
+        left: list[tuple[bytes, bytes]] = []
+        at = first
+        for held in sorted(key.encode([partition_key]) for partition_key in self.locks):
+            if at < held < last:
+                left.append((at, held))
+            at = max(at, row_end(held)) if held < last else at
+        return [*left, (at, last)] if at <= last else left
+
+    def holds(self, first: bytes, last: bytes) -> bool:
+        """True if a transaction holds rows between two places."""
+        return self.unheld(first, last) != [(first, last)]
+
+    def begin(self, transaction_id: TransactionId, partition_key: bytes) -> Held:
+        """Hold a partition key from now on. Raises OTSRowOperationConflict, OTSServerBusy."""
+        self.require_free(partition_key)
+        if len(self._by_id) >= self._count_max:
+            self.sweep()
+            if len(self._by_id) >= self._count_max:
+                raise Unavailable("Server is busy.", "OTSServerBusy")
+        expires_s = self._clock_s() + self._limits.transaction_s_max
+        held = Held(Transaction(transaction_id, partition_key, self._shard, expires_s=expires_s))
+        self._by_id[transaction_id] = self.locks[partition_key] = held
+        return held
+
+    def get(self, transaction_id: TransactionId) -> Held | None:
+        """Return an open transaction, or None where it is unknown, finished or timed out."""
+        held = self._by_id.get(transaction_id)
+        if held is None or self._live(held):
+            return held
+        self.end(held)
+        return None
+
+    def idle(self, transaction_id: TransactionId) -> Held:
+        """Return an open transaction that is not about to be committed.
+
+        Raises OTSSessionNotExist, and OTSRowOperationConflict while a commit is under way.
+        """
+        held = self.get(transaction_id)
+        if held is None:
+            raise session_missing()
+        if held.committing is not None:
+            raise conflict()
+        return held
+
+    def apply(self, transaction_id: TransactionId, change: Change, now_us: int) -> Outcome:
+        """Decide a change within a transaction. Raises what refuses it."""
+        with self._measured(transaction_id) as transaction:
+            return transaction.apply(self._shard, change, now_us)
+
+    @contextmanager
+    def _measured(self, transaction_id: TransactionId) -> Iterator[Transaction]:
+        """Keep count of the memory that a transaction takes."""
+        transaction = self.idle(transaction_id).transaction
+        if self._bytes >= self._bytes_max:
+            raise Unavailable("Server is busy.", "OTSServerBusy")
+        before = transaction.held_bytes
+        try:
+            yield transaction
+        finally:
+            self._bytes += transaction.held_bytes - before
+
+    def end(self, held: Held) -> None:
+        """Forget a transaction and let its partition key go."""
+        transaction = held.transaction
+        if self._by_id.pop(transaction.id, None) is not None:
+            del self.locks[transaction.partition_key]
+            self._bytes -= transaction.held_bytes
+
+    def sweep(self) -> None:
+        """End the transactions that lived too long, save those about to be committed."""
+        for held in [held for held in self._by_id.values() if not self._live(held)]:
+            self.end(held)
+
+    def end_all(self) -> None:
+        """End every transaction that is not about to be committed."""
+        for held in [held for held in self._by_id.values() if held.committing is None]:
+            self.end(held)
+
+    def _live(self, held: Held) -> bool:
+        return held.committing is not None or self._clock_s() < held.transaction.expires_s

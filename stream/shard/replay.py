@@ -1,0 +1,69 @@
+"""What everybody does who folds a shard's log: its owner, and who keeps a copy of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rowtide.core.records import record
+from rowtide.core.rows.fold import Writes
+from rowtide.core.shard.mark import decode_mark, encode_mark, entry_digest, mark_key
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.log.log import Entry
+from rowtide.stream.shard.row_store import RowStore
+
+__all__ = ["Range", "among", "replay", "shard_at_mark", "take"]
+
+Range = tuple[bytes, bytes]
+"""Keys of the store: low <= key < high."""
+
+
+def shard_at_mark(table: Table, shard: ShardRange, rows: RowStore, limits: Limits) -> Shard:
+    """Return a shard as far as its rows are: at its mark, or before its log's first entry.
+
+    What was copied counts only once the changelog has it: until then the next owner of the slot may
+    have made room for it there, and so in these rows too.
+    """
+    mark = rows.get(mark_key(shard.shard_id))
+    if mark is None or (shard.copied and rows.flushed(shard.shard_id) < 0):
+        state = ShardState(table.options, stamp=shard.floor_us, stream=table.stream)
+    else:
+        state = decode_mark(mark)
+    machine = Shard(shard.shard_id, table, rows, state, limits=limits)
+    machine.retable(table)
+    return machine
+
+
+def replay(shard: Shard, entries: Sequence[Entry]) -> tuple[Writes, int]:
+    """Fold entries; return what the rows must ``take``, and the latest claim among the valid."""
+    writes: Writes = []
+    claim = -1
+    for entry in entries:
+        replayed = shard.replay(entry.offset, entry.value)
+        writes += replayed.writes
+        if replayed.valid:
+            claim = max(claim, record.decode_envelope(entry.value).claim)
+    # The last but for a group whose end has not come: only that one's digest is ever asked for.
+    last = next((e for e in reversed(entries) if e.offset == shard.state.applied), None)
+    if last is not None:
+        shard.state.entry = entry_digest(last.value)
+    return writes, claim
+
+
+def take(shard: Shard, rows: RowStore, writes: Writes, others: Sequence[Range] = ()) -> Writes:
+    """Write what a shard's entries did, and its mark with it: all of that or nothing.
+
+    What lies in ``others`` is left out: those keys went elsewhere and came back with another shard,
+    which has told by its copy what is there. Returns what was written.
+    """
+    taken = [w for w in writes if not among(w[0], others)] if others else writes
+    rows.take(taken, [(mark_key(shard.shard_id), encode_mark(shard.state))])
+    shard.applied(writes)
+    return taken
+
+
+def among(key: bytes, ranges: Sequence[Range]) -> bool:
+    """True if a key is in one of the ranges."""
+    return any(low <= key < high for low, high in ranges)

@@ -1,0 +1,70 @@
+"""Answers that wait for a lapsed lease: refusals that were decided while no lease held.
+
+A refusal writes nothing, but it is a strong read: it tells what the shard decided it on. Where the
+lease holds again, no other owner has served the shard since our claim. So the refusal was decided
+on the newest rows, and is answered. Writes need no lease, and never wait here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from rowtide.core.values.errors import Unavailable
+from rowtide.stream.shard.lapsed_lease import LeaseLapsed
+from rowtide.stream.shard.waiting import Waiting, answer, fail
+
+__all__ = ["Unproven"]
+
+
+class Unproven:
+    """The unproven answers of one shard. All that they were decided on stands in the log.
+
+    ``unreadable`` returns the failure of a read while ``readable`` returns False.
+    """
+
+    def __init__(self, readable: Callable[[], bool], unreadable: Callable[[], Unavailable]) -> None:
+        self._readable = readable
+        self._unreadable = unreadable
+        self._waiting: list[Waiting] = []
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+        """Whether answers wait no more: they fail where no lease holds."""
+
+    def add(self, batch: Sequence[Waiting], tasks: asyncio.TaskGroup) -> None:
+        """Answer ``batch`` once the lease holds, or fail it. A task of ``tasks`` waits for that."""
+        self._waiting += batch
+        if self._stopped or self._readable():
+            self._answer()
+        elif self._task is None or self._task.done():
+            self._task = tasks.create_task(self._prove(), name="unproven")
+
+    async def _prove(self) -> None:
+        while self._waiting:
+            failure = self._unreadable()
+            if isinstance(failure, LeaseLapsed):
+                await failure.renewed()
+            self._answer()
+
+    def _answer(self) -> None:
+        """Answer all that wait where the lease holds, else fail them."""
+        batch, self._waiting = self._waiting, []
+        proven = self._readable()
+        for waiting in batch:
+            waiting.unproven = False
+            if not proven:
+                fail(waiting, Unavailable())
+        answer(batch)
+
+    def expire(self, oldest_s: float) -> None:
+        """Fail those that have waited since before ``oldest_s``. They wrote nothing."""
+        for waiting in self._waiting:
+            if waiting.since_s < oldest_s:
+                fail(waiting, Unavailable())
+
+    def stop(self) -> None:
+        """Answer or fail all that wait, and from now on each one at once."""
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+        self._answer()

@@ -1,0 +1,28 @@
+"""What fails in a slot and may pass: it is logged, and tried again later."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, Unavailable
+from rowtide.stream.log.changelog import Fenced
+from rowtide.stream.shard.row_store import StoreFailed
+
+__all__ = ["StoreBehind", "logged"]
+
+logger = logging.getLogger(__name__)
+
+
+class StoreBehind(Exception):
+    """The local rows can't be brought in line any more: they must be rebuilt from Kafka."""
+
+
+@contextmanager
+def logged(what: str) -> Iterator[None]:
+    """Log what may pass and is tried again later."""
+    try:
+        yield
+    except (Unavailable, OutcomeUnknown, Fenced, LogTrimmed, StoreFailed) as error:
+        logger.warning("%s: %s", what, error)

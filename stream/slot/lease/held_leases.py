@@ -1,0 +1,74 @@
+"""What a worker keeps of each slot's lease: its own claim, or what it reads of another's."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from rowtide.core.cluster.lease import LeaseView
+from rowtide.stream.log.log import Log
+from rowtide.stream.log.shared_work import SharedWork
+
+__all__ = ["UNREAD", "Held", "Watched"]
+
+UNREAD = -1
+"""In place of an offset: what comes next is the first record that is kept."""
+
+LAPSE_S = 5.0
+"""For so long after the first request met a lapsed lease, requests wait for its renewal. Where no
+broker answers, all later ones fail at once."""
+
+
+@dataclass(slots=True)
+class Held:
+    """This worker's claim on one slot. ``sent_s`` is when the last confirmed renewal was sent."""
+
+    claim: int
+    log: Log
+    view: LeaseView
+    sent_s: float
+    lost: bool = False
+    under_way: bool = False
+    """Whether a renewal was sent and it is not known what became of it: no other one is sent."""
+    renewals: int = 0
+    trim_at: int | None = None
+    """The number of renewals at which older records are trimmed; None: earlier owners may serve."""
+    proofs: SharedWork = field(default_factory=SharedWork)
+    lapse_met_s: float | None = None
+    """When a request first met the lease lapsed; None: none has since the last renewal."""
+    renewed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by each renewal; cleared by who begins to wait for the next one."""
+
+    def note_renewal(self, sent_s: float) -> None:
+        """Count a renewal that stands, and wake the requests that wait for it."""
+        self.sent_s = sent_s
+        self.renewals += 1
+        self.lapse_met_s = None
+        self.renewed.set()
+
+    def await_renewal_s(self, now_s: float) -> float:
+        """Return how much longer requests should wait for the next renewal, in seconds."""
+        if self.lapse_met_s is None:
+            self.lapse_met_s = now_s
+        return self.lapse_met_s + LAPSE_S - now_s
+
+
+@dataclass(slots=True)
+class Watched:
+    """The leases of another worker's slot. ``read_s`` is when they were last read to their end.
+
+    ``since_s`` is since when they have been so without a break: who did not hear of a renewal in a
+    break may be heard of now, if the broker was silent to its owner, too.
+    """
+
+    log: Log
+    view: LeaseView = field(default_factory=lambda: LeaseView(UNREAD))
+    read_s: float = 0.0
+    since_s: float = 0.0
+    under_way: bool = False
+    """Whether somebody follows them already."""
+    due_s: float = 0.0
+    """When they are read again after a failure."""
+    looked: asyncio.Event = field(default_factory=asyncio.Event)
+    met: int = -1
+    """The last claim of another worker for which a claim of ours was given up."""

@@ -1,0 +1,564 @@
+"""Keeps the leases of this worker's slots: claims, waits, renews, releases.
+
+Leases make reads strong; writes are safe without them. A slot may be read here while the time since
+its last successful renewal was *sent* is below the lease. The clock runs during suspend, so a
+laptop that wakes up does not serve from an old lease. Renewals go out together for all slots whose
+leases one broker leads, on connections of their own, so they never queue behind data. Nothing that
+one broker is asked waits for another: who is silent delays the leases that it leads.
+
+What is *read* of the leases may be of before: a broker that was deposed, and does not know it, goes
+on answering. So a later claim that is read is so, but that there is none is proven by an append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+
+from rowtide.core.cluster.lease import (
+    CLAIM,
+    RELEASE,
+    RENEW,
+    CorruptLease,
+    Lease,
+    LeaseView,
+    Ownership,
+    encode_lease,
+)
+from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
+from rowtide.stream.log.cluster import Appends, LogCluster
+from rowtide.stream.log.log import Entry, Log
+from rowtide.stream.measures.clock import lease_clock
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shard.appender import BACKOFF_S, READ_BYTES
+from rowtide.stream.shard.lapsed_lease import LeaseLapsed
+from rowtide.stream.slot.lease.held_leases import UNREAD, Held, Watched
+
+__all__ = ["LeaseKeeper", "LeaseSettings", "lease_clock"]
+
+logger = logging.getLogger(__name__)
+
+HELD_LOOK_S = 0.1
+"""How soon a slot that was given away is followed again where its broker leads no other one."""
+
+GATHER_S = 0.05
+"""Between two reads of others' leases: one brings several. A crash is seen that much later."""
+
+PROOF_S = 5.0
+"""How long it is tried to prove that a claim is the last."""
+
+START_S = 2.0
+"""For so long it is asked where a log begins, then again of who leads it by then."""
+
+TRIM_EVERY, TRIM_APART = 600, 16
+"""Renewals after which the records before the last one are trimmed; slots that were claimed at once
+are so by turns, in so many renewals: brokers wait for each other before they answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """How long a lease lasts. Short: a crash costs less, a starved process loses reads sooner."""
+
+    lease_s: float = 1.2
+
+    @property
+    def renew_s(self) -> float:
+        """Seconds between renewals."""
+        return self.lease_s / 5
+
+    @property
+    def answer_s(self) -> float:
+        """Seconds for which a broker is waited for."""
+        return self.lease_s / 2
+
+    @property
+    def lease_ms(self) -> int:
+        """The same in whole milliseconds, no less."""
+        return math.ceil(self.lease_s * 1000)
+
+
+class LeaseKeeper:
+    """The leases of one worker process. ``owner`` is its random id of 8 bytes."""
+
+    def __init__(
+        self,
+        cluster: LogCluster,
+        topic: str,
+        *,
+        owner: bytes,
+        address: str,
+        dead: Collection[bytes],
+        settings: LeaseSettings,
+        counts: Counts | None = None,
+        clock_s: Callable[[], float] = lease_clock,
+    ) -> None:
+        self.owner = owner
+        self._clock_s = clock_s
+        self._counts = counts or Counts()
+        self._cluster = cluster
+        self._topic = topic
+        self._address = address
+        self._ended = {*dead, owner}
+        self._settings = settings
+        self._held: dict[int, Held] = {}
+        self._watched: dict[int, Watched] = {}
+        self._followed: set[Hashable] = set()
+        """The brokers of whose leases somebody follows those of others."""
+        self.addresses: dict[int, str] = {}
+        """Where the worker of each slot is, as its lease says; replaced when it changes."""
+
+    def readable(self, slot: int) -> bool:
+        """True if a strong read may be served from ``slot`` now."""
+        held = self._held.get(slot)
+        if held is None or held.lost:
+            return False
+        return self._clock_s() - held.sent_s < self._settings.lease_s
+
+    def unreadable(self, slot: int) -> Unavailable:
+        """Return the failure of a strong read that ``readable`` forbids.
+
+        It is ``LeaseLapsed`` while requests should wait: the lease is ours as far as is known.
+        """
+        held, now_s = self._held.get(slot), self._clock_s()
+        if held is None or held.lost or (wait_s := held.await_renewal_s(now_s)) <= 0:
+            return Unavailable()
+        return LeaseLapsed(partial(self._renewal, slot, held, now_s + wait_s))
+
+    async def _renewal(self, slot: int, held: Held, until_s: float) -> None:
+        """Return once a lease holds again, is lost or released, or has lapsed for too long.
+
+        A renewal that stands at the offset it names proves that nobody has claimed the slot since.
+        """
+        while self._held.get(slot) is held and not held.lost and not self.readable(slot):
+            if self._clock_s() >= until_s:
+                return
+            held.renewed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.renew_s):
+                    await held.renewed.wait()
+
+    def age_s(self, slot: int) -> float | None:
+        """Return how long ago the last confirmed renewal was sent; None where nothing is held."""
+        held = self._held.get(slot)
+        return None if held is None or held.lost else self._clock_s() - held.sent_s
+
+    def lost(self, slot: int) -> bool:
+        """True if a later claim of another worker was read."""
+        held = self._held.get(slot)
+        return held is not None and held.lost
+
+    def abandoned_s(self, slot: int) -> float | None:
+        """Return for how long nobody can have served ``slot``; None where somebody may.
+
+        None also where we have not read its leases of late: then it is we who are cut off.
+        """
+        watched = self._watched.get(slot)
+        now_s = self._clock_s()
+        if self._holds(slot) or watched is None:
+            return None
+        if now_s - watched.read_s > self._settings.lease_s / 2:
+            return None
+        free_s = watched.view.free_since(self._settings.lease_s)
+        if free_s is None:
+            return None
+        free_s = max(free_s, watched.since_s + self._settings.lease_s)
+        return None if free_s > now_s else now_s - free_s
+
+    def next_end_s(self) -> float:
+        """Return how soon a slot may be abandoned, as far as is known; below 0: one may be now."""
+        ends = [
+            watched.view.free_since(self._settings.lease_s)
+            for slot, watched in self._watched.items()
+            if not self._holds(slot)
+        ]
+        return min((end for end in ends if end is not None), default=math.inf) - self._clock_s()
+
+    async def looked(self, slot: int) -> None:
+        """Return once the leases of ``slot`` have been read, or it is ours."""
+        while not self._holds(slot):
+            watched = self._watched.get(slot)
+            if watched is not None:
+                await watched.looked.wait()
+                return
+            await asyncio.sleep(HELD_LOOK_S)  # The watch is about to begin.
+
+    def holder(self, slot: int) -> str | None:
+        """Return the address of another, live worker whose claim on ``slot`` is the last."""
+        watched = self._watched.get(slot)
+        last = None if watched is None or self._holds(slot) else watched.view.last
+        if last is None or last.released or last.owner in self._ended:
+            return None
+        ended = self._clock_s() > last.end_s(self._settings.lease_s)
+        return None if ended else last.address
+
+    def _holds(self, slot: int) -> bool:
+        held = self._held.get(slot)
+        return held is not None and not held.lost
+
+    async def watch(self, slots: int) -> None:
+        """Follow the leases of every slot that is not ours, until cancelled."""
+        for slot in range(slots):
+            self._watched[slot] = Watched(self._cluster.log(self._topic, slot))
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for slot in self._held:
+                    if self._holds(slot):
+                        self._place(slot, self._address)
+                for leader in {self._leader(slot) for slot in self._to_follow()} - self._followed:
+                    self._followed.add(leader)
+                    tasks.create_task(self._follow_leader(leader), name=f"leases of {leader}")
+                await asyncio.sleep(HELD_LOOK_S)
+
+    def _leader(self, slot: int) -> Hashable:
+        return self._cluster.leader(self._watched[slot].log)
+
+    def _to_follow(self) -> list[int]:
+        """Return the slots that are others', but for those that can't be read just now."""
+        now_s = self._clock_s()
+        return [
+            slot
+            for slot, watched in self._watched.items()
+            if not watched.under_way and watched.due_s <= now_s and not self._holds(slot)
+        ]
+
+    async def _follow_leader(self, leader: Hashable) -> None:
+        """Follow what one broker leads, with one request at a time, while there is something."""
+        try:
+            while slots := [slot for slot in self._to_follow() if self._leader(slot) == leader]:
+                with self._following(slots):
+                    await self._find_starts(slots)
+                    await self._follow(slots)
+                    await asyncio.sleep(GATHER_S)
+        finally:
+            self._followed.discard(leader)
+
+    @contextmanager
+    def _following(self, slots: Sequence[int]) -> Iterator[None]:
+        """Keep slots from being followed by others."""
+        for slot in slots:
+            self._watched[slot].under_way = True
+        try:
+            yield
+        finally:
+            for slot in slots:
+                self._watched[slot].under_way = False
+
+    async def _find_starts(self, slots: Sequence[int]) -> None:
+        """Find out where the logs begin that were not read yet, or were trimmed."""
+        unread = [slot for slot in slots if self._watched[slot].view.end == UNREAD]
+        if not unread:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for slot in unread:
+                tasks.create_task(self._find_start(slot), name=f"leases[{slot}]")
+
+    async def _find_start(self, slot: int) -> None:
+        watched = self._watched[slot]
+        try:
+            async with asyncio.timeout(START_S):
+                watched.view.end, _ = await watched.log.bounds()
+        except (StoreError, TimeoutError) as error:
+            self._later(watched, error)
+
+    async def _follow(self, slots: Sequence[int]) -> None:
+        """Read what comes next in all of them, with one request, and remember when."""
+        found = [(s, w) for s in slots if (w := self._watched[s]).view.end != UNREAD]
+        if not found:
+            return
+        answers = await self._answers([watched for _, watched in found])
+        read_s = self._clock_s()
+        for (slot, watched), answer in zip(found, answers, strict=True):
+            try:
+                if isinstance(answer, Exception):
+                    raise answer
+                self._learn(slot, watched, answer, read_s)
+            except LogTrimmed:
+                watched.view.end = UNREAD
+            except (StoreError, TimeoutError, CorruptLease) as error:
+                self._later(watched, error)
+
+    async def _answers(self, following: Sequence[Watched]) -> Sequence[list[Entry] | Exception]:
+        """Return what comes next in each, or why that is not known in time."""
+        items = [(watched.log, watched.view.end) for watched in following]
+        # A slot opens after the first look at its leases: that waits for nothing new.
+        looked = all(watched.looked.is_set() for watched in following)
+        wait_s = self._settings.renew_s if looked else 0.0
+        try:
+            async with asyncio.timeout(wait_s + self._settings.answer_s):
+                return await self._cluster.read_many(items, bytes_max=READ_BYTES, wait_s=wait_s)
+        except TimeoutError as error:
+            return [error] * len(items)
+
+    def _later(self, watched: Watched, error: Exception) -> None:
+        logger.debug("%s: leases are read later: %s", watched.log.name, error)
+        watched.due_s = self._clock_s() + self._settings.renew_s
+
+    def _learn(self, slot: int, watched: Watched, entries: Sequence[Entry], read_s: float) -> None:
+        """Fold what was read of a slot's leases."""
+        view = watched.view
+        if read_s - watched.read_s > self._settings.lease_s / 2:
+            watched.since_s = read_s
+        watched.read_s = read_s
+        for offset, _, value in entries:
+            view.read(offset, value, read_s)
+        watched.looked.set()
+        last = view.last
+        if last is not None:
+            view.forget_ended(read_s, self._settings.lease_s)
+            self._place(slot, "" if last.released else last.address)
+
+    def _place(self, slot: int, address: str) -> None:
+        if self.addresses.get(slot, "") != address:
+            self.addresses = {**self.addresses, slot: address}
+
+    async def claim(self, slot: int) -> int:
+        """Claim ``slot``, wait until every earlier owner has stopped reading; return the claim.
+
+        Raises ``Unavailable`` or ``OutcomeUnknown``: then nothing is held and a new try is safe.
+        So it does where it meets a claim of which the watch had not heard: whoever got the slot
+        just now is to be asked for it. Over that claim's head the next try goes, if need be.
+        """
+        log = self._cluster.log(self._topic, slot)
+        # What was watched was read earlier: the wait for it began then.
+        watched = self._watched.get(slot)
+        view = LeaseView() if watched is None else watched.view.copy()
+        claim, sent_s = await self._append_claim(log, view, watched)
+        # Reads of the lease partition wait no longer than the log does, so ``view`` is complete
+        # up to our claim: the append rule made sure of it.
+        held = self._held[slot] = Held(claim, log, view, sent_s)
+        self._counts.claims += 1
+        wait_s = view.safe_at(claim, self._settings.lease_s, dead=self._ended) - self._clock_s()
+        if wait_s > 0:
+            logger.info("slot %d: waiting %.1f s for the lease of its former owner", slot, wait_s)
+            await asyncio.sleep(wait_s)
+        if self._held.get(slot) is not held:
+            raise Unavailable(f"slot {slot} was given away before its claim was good")
+        view.forget_before(claim)
+        # Soon: whoever starts then reads nothing of owners that we have waited for.
+        held.trim_at = held.renewals + 1 + slot % TRIM_APART
+        return claim
+
+    async def still_last(self, slot: int) -> bool:
+        """True if our claim was the last at some time since the call. An append proves it.
+
+        Raises ``Unavailable`` where that can't be told. Those who ask before the append is sent
+        share it.
+        """
+        held = self._held.get(slot)
+        if held is None or held.lost:
+            return False
+        await held.proofs.since(lambda: self._prove(slot, held))
+        return not held.lost
+
+    async def _prove(self, slot: int, held: Held) -> None:
+        """Append a renewal until one stands where it says, unless another's later claim is found.
+
+        What stands before it was read by then. It lengthens our lease only for those who read it.
+        """
+        log = self._cluster.log(self._topic, slot)  # Renewals that are under way have the other.
+        until_s = self._clock_s() + PROOF_S
+        while not self._overtaken(held):
+            at = held.view.end
+            record = self._record(held, RENEW)
+            try:
+                base = await log.append([(b"", record)], deadline_s=self._settings.lease_s / 2)
+            except (OutcomeUnknown, Unavailable) as error:
+                await log.disconnect()
+                if self._clock_s() > until_s:
+                    raise Unavailable(f"{log.name}: whose it is can't be told: {error}") from error
+                await asyncio.sleep(BACKOFF_S)
+                continue
+            if base == at:
+                held.view.end = max(held.view.end, at + 1)
+                return
+            await self._read_to_end(log, held.view)
+            if held.view.end <= base:
+                raise Unavailable(f"{log.name} ends at {held.view.end}, but {base} was written")
+
+    def _overtaken(self, held: Held) -> bool:
+        """True if a later claim than ours was read. Then the slot is lost."""
+        last = held.view.last
+        if not held.lost and (last is None or last.claim != held.claim):
+            logger.warning("%s: claimed by another worker, reads stop here", held.log.name)
+            self._counts.leases_lost += 1
+            held.lost = True
+        return held.lost
+
+    async def release(self, slot: int) -> None:
+        """Stop serving reads of ``slot``, then say so: a successor need not wait."""
+        held = self._held.pop(slot, None)
+        self._place(slot, "")  # Until its next worker's claim is read the group knows better.
+        if held is None or held.lost:
+            return
+        log = self._cluster.log(self._topic, slot)  # A renewal may be under way on the other.
+        try:
+            await self._append_release(held, log)
+        except StoreError as error:
+            logger.warning("slot %d: its lease ends by itself: %s", slot, error)
+        finally:
+            await log.disconnect()
+            await held.log.disconnect()
+
+    async def _append_release(self, held: Held, log: Log) -> None:
+        """Append a release until one stands: a renewal under way may take its place."""
+        while True:
+            at = held.view.end
+            record = self._record(held, RELEASE)
+            if await log.append([(b"", record)], deadline_s=self._settings.lease_s) == at:
+                return
+            await self._read_to_end(log, held.view)
+            last = held.view.last
+            if last is None or last.claim != held.claim:
+                return
+
+    async def run(self) -> None:
+        """Renew until cancelled: no round waits for the one before."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await asyncio.sleep(self._settings.renew_s)
+                self.renew(tasks)
+
+    def renew(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin to renew each lease of whose last renewal it is known what became of it.
+
+        Those that one broker leads are in one request.
+        """
+        by_leader: defaultdict[Hashable, list[tuple[int, Held]]] = defaultdict(list)
+        for slot, held in self._held.items():
+            if not held.under_way and not self._overtaken(held):
+                held.under_way = True
+                by_leader[self._cluster.leader(held.log)].append((slot, held))
+        for leader, holding in by_leader.items():
+            tasks.create_task(self._renew(holding, tasks), name=f"renewals at {leader}")
+
+    async def _renew(self, holding: Sequence[tuple[int, Held]], tasks: asyncio.TaskGroup) -> None:
+        """Renew leases in one request. What follows from the answers is left to ``tasks``."""
+        sent_s = self._clock_s()
+        items: Appends = [(held.log, [(b"", self._record(held, RENEW))]) for _, held in holding]
+        # Others may read on before the answers come.
+        places = [held.view.end for _, held in holding]
+        answers = await self._cluster.append_many(items, deadline_s=self._settings.answer_s)
+        for (slot, held), at, answer in zip(holding, places, answers, strict=True):
+            if self._renewed(held, at, answer, sent_s):
+                if held.trim_at is not None and held.renewals >= held.trim_at:
+                    held.trim_at = held.renewals + TRIM_EVERY
+                    tasks.create_task(self._trim(held, at), name=f"trim of leases[{slot}]")
+            elif not isinstance(answer, Unavailable):
+                tasks.create_task(self._settle(slot, held), name=f"renewal of leases[{slot}]")
+                continue
+            held.under_way = False
+
+    def _renewed(self, held: Held, at: int, answer: int | StoreError, sent_s: float) -> bool:
+        """Record the result of a renewal that named the offset ``at``. True if it is valid."""
+        if answer != at:
+            self._counts.renewals_failed += 1
+            return False
+        # It stands where it says. Our own record need not be read back.
+        held.view.end = max(held.view.end, at + 1)
+        held.note_renewal(sent_s)
+        self._counts.renewals += 1
+        return True
+
+    async def _settle(self, slot: int, held: Held) -> None:
+        """Find out what became of a renewal that may have been written, if not where it says.
+
+        That is tried for as long as the slot is ours: who is asked in vain may be deposed by then.
+        """
+        log = logger.warning
+        await held.log.disconnect()
+        while self._held.get(slot) is held:
+            try:
+                async with asyncio.timeout(self._settings.answer_s):
+                    await self._read_to_end(held.log, held.view)
+            except (StoreError, TimeoutError) as error:
+                self._counts.renewals_failed += 1
+                log("%s: renewal: %s", held.log.name, str(error) or "no answer")
+                log = logger.debug  # To say it once will do.
+                await asyncio.sleep(self._settings.renew_s)
+                continue
+            held.under_way = False
+            self._overtaken(held)
+            return
+
+    async def _trim(self, held: Held, at: int) -> None:
+        """Drop what stands before a renewal of ours that is valid.
+
+        The renewal stays: what may stand behind it is void perhaps, and a former owner that finds
+        nothing else would take its own claim for the last.
+        """
+        try:
+            await held.log.trim(at)
+        except StoreError as error:
+            logger.info("%s: trimmed later: %s", held.log.name, error)
+
+    def _record(self, held: Held, kind: str) -> bytes:
+        return self._encoded(held.view.end, kind, held.claim)
+
+    def _encoded(self, at: int, kind: str, claim: int) -> bytes:
+        lease = Lease(at, kind, claim, self.owner, self._address, self._settings.lease_ms)
+        return encode_lease(lease)
+
+    async def _append_claim(
+        self, log: Log, view: LeaseView, watched: Watched | None
+    ) -> tuple[int, float]:
+        """Append a claim until one stands; return its offset and when it was sent."""
+        known = view.last
+        if view.end <= 0:  # Nothing was watched yet, or what was watched is trimmed away.
+            await self._read_to_end(log, view)
+            self._yield_to_newer(watched, known, view)
+        while True:
+            # Tried first where the watch has read to: a claim that does not stand there is void.
+            at = view.end
+            sent_s = self._clock_s()
+            record = self._encoded(at, CLAIM, at)
+            try:
+                base = await log.append([(b"", record)], deadline_s=self._settings.lease_s)
+            except OutcomeUnknown:
+                # A claim that lands late is harmless: the next one of ours is later.
+                await log.disconnect()
+                await asyncio.sleep(BACKOFF_S)
+                base = UNREAD
+            if base == at:
+                view.read(at, record, self._clock_s())
+                return at, sent_s
+            await self._read_to_end(log, view)
+            self._yield_to_newer(watched, known, view)
+
+    def _yield_to_newer(
+        self, watched: Watched | None, known: Ownership | None, view: LeaseView
+    ) -> None:
+        """Raise ``Unavailable`` where another worker has claimed a slot since its leases were read.
+
+        Over its head we would wait for its lease, in which nobody has the slot. Each claim is
+        yielded to once: the watch may be behind for long, as where a deposed broker answers it.
+        """
+        last = view.last
+        if watched is None or not watched.looked.is_set() or last is None:
+            return
+        if last.released or last.owner in self._ended:
+            return
+        if last.claim > max(watched.met, -1 if known is None else known.claim):
+            watched.met = last.claim
+            raise Unavailable(f"{watched.log.name}: {last.address} has claimed it just now")
+
+    async def _read_to_end(self, log: Log, view: LeaseView) -> None:
+        end = await log.end()
+        view.end = max(view.end, 0)
+        while view.end < end:
+            entries: Sequence[tuple[int, bytes, bytes]]
+            try:
+                entries = await log.read(view.end, bytes_max=READ_BYTES)
+            except LogTrimmed:  # By an owner that has waited for all that stood there.
+                view.end, _ = await log.bounds()
+                continue
+            read_s = self._clock_s()
+            for offset, _, value in entries:
+                view.read(offset, value, read_s)
+            if not entries:  # A new leader tells less than it has, for a moment.
+                await asyncio.sleep(GATHER_S)

@@ -1,0 +1,109 @@
+"""The shards that a slot opens or has open, how far each is, and why one is not open yet.
+
+A shard that can't be opened now is tried again for as long as the catalog has it; nobody else waits
+for it longer than for one attempt. Its log may be gone: a topic deleted by hand. A broker that
+starts, or was cut off, may not know of a topic that exists, so only a log that was missing at every
+attempt for a minute counts as one. Its shard is told among those that are closed, until it is back.
+
+Times are seconds of a clock that never goes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from rowtide.core.values.errors import Unavailable
+
+__all__ = ["Opening", "OpeningShards"]
+
+MISSING_S = 60.0
+"""A log that was missing for so long counts as gone."""
+
+
+@dataclass(slots=True)
+class Opening:
+    """One shard that is open or about to be. ``task`` opens and serves it.
+
+    ``tried`` is set after the first attempt, ``served`` once it is open, or never will be, or
+    nobody opens it any more.
+    """
+
+    clock_s: Callable[[], float]
+    tried: asyncio.Event = field(default_factory=asyncio.Event)
+    served: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    why: str = ""
+    """Why the last attempt failed; empty where it did not."""
+    missing_since_s: float | None = None
+    lost: bool = False
+    """Whether its task ended, as when the slot closes, before it was decided whether it opens."""
+
+    def run_by(self, task: asyncio.Task[None]) -> None:
+        """Note which task opens and serves it."""
+        self.task = task
+        task.add_done_callback(self._ended)  # It may end before it has begun.
+
+    def _ended(self, _task: asyncio.Task[None]) -> None:
+        self.lost = not self.served.is_set()
+        self.served.set()
+
+    def decided(self) -> None:
+        """Note that the shard is open, or never will be."""
+        self.why, self.missing_since_s = "", None
+        self.tried.set()
+        self.served.set()
+
+    def failed(self, why: str, *, missing: bool) -> None:
+        """Note that it is tried again later; ``missing`` says that its log was."""
+        self.why = f"its log does not exist: {why}" if missing else why
+        if not missing:
+            self.missing_since_s = None
+        elif self.missing_since_s is None:
+            self.missing_since_s = self.clock_s()
+        self.tried.set()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the log was missing for so long that it counts as gone."""
+        since_s = self.missing_since_s
+        return since_s is not None and self.clock_s() >= since_s + MISSING_S
+
+
+class OpeningShards(dict[str, Opening]):
+    """Those of one slot, by shard id."""
+
+    def waiting(self) -> dict[str, str]:
+        """Return why shards are not open yet."""
+        return {
+            i: opening.why for i, opening in self.items() if opening.why and not opening.is_gone
+        }
+
+    def gone(self, shard_id: str) -> str | None:
+        """Return why a shard is closed whose log counts as gone; None for any other."""
+        opening = self.get(shard_id)
+        return opening.why if opening is not None and opening.is_gone else None
+
+    def all_gone(self) -> dict[str, str]:
+        """Return the shards whose logs count as gone, each with its reason."""
+        return {shard_id: why for shard_id in self if (why := self.gone(shard_id)) is not None}
+
+    async def tried(self) -> None:
+        """Return once every shard of now was opened, or could not be at the first attempt."""
+        for opening in list(self.values()):
+            await opening.tried.wait()
+
+    async def served(self, shard_ids: Collection[str], *, within_s: float) -> None:
+        """Return once it is decided of these shards whether they open.
+
+        Raises ``Unavailable`` where that is not so in time, or the slot closes first.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                for opening in [self[shard_id] for shard_id in shard_ids if shard_id in self]:
+                    await opening.served.wait()
+                    if opening.lost:
+                        raise Unavailable
+        except TimeoutError as error:
+            raise Unavailable(f"of {', '.join(shard_ids)} not all are open") from error

@@ -1,0 +1,143 @@
+"""Brings the open shards of a slot in line with the catalog, each in a task of its own.
+
+A shard is out of line while its log has other options than its table, while it may hold rows of an
+index that was dropped, and when its table is gone. One whose log does not answer holds up nobody
+else: whoever has changed a table waits for that table's shards alone. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+
+from rowtide.core.shard.reshape import Sealed
+from rowtide.core.shard.shard_state import in_force, options_body
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.values.schema import Table
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.slot.opening.opening_shards import OpeningShards
+
+__all__ = ["ShardSettling", "concerns"]
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.2
+
+SEAL_S = 5.0
+"""For so long it is tried to seal a shard whose table is gone. Who dropped it waits meanwhile."""
+
+
+def concerns(table: Table, tables: Collection[int]) -> bool:
+    """True if a shard of ``table``, which may be a global index, is one of ``tables``."""
+    return table.table_id in tables or table.main in tables
+
+
+class ShardSettling:
+    """Of the open ``shards`` of one slot, those that are being brought in line.
+
+    ``begun`` has what opens and serves them, ``gone`` says whether one, by its id, is the slot's no
+    more, ``seal`` seals it, and then it is open no more. ``dropped`` has the owners that may hold
+    rows of an index that was dropped; ``left`` is called where rows were left that may be swept.
+    """
+
+    def __init__(
+        self,
+        shards: dict[str, ShardOwner],
+        begun: OpeningShards,
+        gone: Callable[[str], bool],
+        seal: Callable[[ShardOwner, str], Awaitable[Sealed]],
+        dropped: set[ShardOwner],
+        left: Callable[[], None],
+    ) -> None:
+        self._shards = shards
+        self._begun = begun
+        self._gone = gone
+        self._seal = seal
+        self._dropped = dropped
+        self._left = left
+        self._under_way: dict[ShardOwner, asyncio.Task[None]] = {}
+
+    def clear(self) -> None:
+        """Forget everything: the slot closes."""
+        self._under_way = {}  # Tasks of the life that ends take themselves off the former one.
+
+    def begin(self, tasks: asyncio.TaskGroup, gone: Collection[str]) -> None:
+        """Begin to bring in line what is not. ``gone`` are the shards to be removed."""
+        # Of what closed meanwhile the next opening has the rows of dropped indexes swept.
+        self._dropped.intersection_update(self._shards.values())
+        for shard_id, owner in list(self._shards.items()):
+            if owner not in self._under_way and (shard_id in gone or self._lags(owner)):
+                work = self._settle(owner)
+                self._under_way[owner] = tasks.create_task(work, name=f"settle[{shard_id}]")
+
+    async def settled(self, tables: Collection[int], *, within_s: float) -> None:
+        """Return once the open shards of ``tables`` are in line. Raises ``Unavailable``."""
+        found = [
+            task for owner, task in self._under_way.items() if concerns(owner.shard.table, tables)
+        ]
+        if not found:
+            return
+        done, left = await asyncio.wait(found, timeout=within_s)
+        if left or any(task.cancelled() or task.exception() for task in done):
+            raise Unavailable(f"{len(left)} shards are not in line with the catalog yet")
+
+    def _lags(self, owner: ShardOwner) -> bool:
+        return owner in self._dropped or not in_force(owner.shard.state, owner.shard.table)
+
+    async def _settle(self, owner: ShardOwner) -> None:
+        """Bring one shard in line, whatever it takes, while it is open here."""
+        under_way = self._under_way
+        try:
+            while self._is_open(owner) and (self._is_gone(owner) or self._lags(owner)):
+                try:
+                    await self._bring_in_line(owner)
+                except StoreError as error:
+                    shard_id = owner.shard.shard_id
+                    logger.info("shard %s is brought in line later: %s", shard_id, error)
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            under_way.pop(owner, None)
+
+    def _is_open(self, owner: ShardOwner) -> bool:
+        return self._shards.get(owner.shard.shard_id) is owner
+
+    def _waits(self, owner: ShardOwner) -> bool:
+        return owner.awaits_hidden and self._is_open(owner) and not self._is_gone(owner)
+
+    def _is_gone(self, owner: ShardOwner) -> bool:
+        return self._gone(owner.shard.shard_id)
+
+    async def _bring_in_line(self, owner: ShardOwner) -> None:
+        if self._is_gone(owner):
+            await self._remove(owner)
+            return
+        dropped = owner in self._dropped
+        try:
+            # Those of the latest change, which may have come meanwhile: none undoes another.
+            await owner.submit_hidden(options_body(owner.shard.table))
+        except OutcomeUnknown:
+            # They still wait, and come before all others: a second record would only be one more.
+            while self._waits(owner):  # noqa: ASYNC110  # Rarely, and nobody tells.
+                await asyncio.sleep(RETRY_S)
+            raise
+        if dropped:
+            self._dropped.discard(owner)
+            self._left()
+
+    async def _remove(self, owner: ShardOwner) -> None:
+        """Seal a shard and forget it: the last valid record of its log says that it ended.
+
+        Where its log does not answer it ends without: its table is gone, and its log goes.
+        """
+        shard_id = owner.shard.shard_id
+        opening = self._begun.get(shard_id)
+        try:
+            async with asyncio.timeout(SEAL_S):
+                await self._seal(owner, "{}")
+        except (TimeoutError, StoreError) as error:
+            logger.warning("shard %s of a dropped table is not sealed: %r", shard_id, error)
+            self._shards.pop(shard_id, None)
+            if opening is not None and opening.task is not None:
+                opening.task.cancel()  # Whose change waits there is told what is known.
+        self._left()

@@ -1,0 +1,273 @@
+"""Opens one shard: its rows are brought to the log's end before anybody is served.
+
+The log must begin at or below what the rows hold, and have the last entry that they hold; a no-op
+is appended by the append rule, and the log up to it replayed. So nothing that an earlier owner sent
+can become valid behind our back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+from rowtide.core.records import record
+from rowtide.core.shard.mark import entry_digest
+from rowtide.core.shard.shard_state import in_force, options_body
+from rowtide.core.values.errors import StoreError, Unavailable
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.log.log import Entry, Log
+from rowtide.stream.shard.appender import LogShortened, read_known
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.replay import Range, shard_at_mark
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
+from rowtide.stream.slot.standby.standby_shard import Unflushed
+from rowtide.stream.slot.surroundings import Surroundings
+
+__all__ = ["ShardOpener"]
+
+ANSWER_S = 10.0
+"""A log that has not answered by then is tried again later: nobody else waits for its shard."""
+
+EXISTS_S = 2.0
+"""For so long it is asked then whether there is such a log."""
+
+
+class ShardOpener:
+    """Opens the shards of one slot. ``owner`` is the worker's random id.
+
+    ``table_known`` says whether a table or an index may exist, by its number.
+    """
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        leases: LeaseKeeper,
+        number: int,
+        table_known: Callable[[int], bool],
+    ) -> None:
+        self.starts: dict[str, int] = {}
+        """The first offset of each shard's log, as of its opening."""
+        self.unflushed: Mapping[str, Unflushed] = {}
+        """What a standby knew that kept the rows until now, by shard."""
+        self._surroundings = surroundings
+        self._clock_us = surroundings.clock_us
+        self._counts = surroundings.counts
+        self._owner = leases.owner
+        self._readable = partial(leases.readable, number)
+        self._unreadable = partial(leases.unreadable, number)
+        self._table_known = table_known
+
+    async def open(
+        self,
+        table: Table,
+        shard: ShardRange,
+        rows: RowStore,
+        claim: int,
+        *,
+        warm: ShardOwner | None = None,
+    ) -> ShardOwner:
+        """Return a shard's owner under ``claim``, its rows complete up to a no-op of ours.
+
+        ``warm`` is one that has folded a part of the log in this life of the slot. Raises
+        ``LogShortened`` and ``record.CorruptRecord`` where it can't be served for good, other
+        failures where it can't be now.
+        """
+        owner = warm or self._owner_of(table, shard, rows)
+        await self._recover(owner, rows, claim, warm=warm is not None)
+        owner.shard.take_stamp(shard.floor_us)
+        owner.shard.claimed(claim, self._owner)
+        return owner
+
+    async def put_in_force(
+        self, owner: ShardOwner, require_claim: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Append the options of a shard's table where its log has others: a crash kept them away.
+
+        Whoever changed them may have been answered: nothing is read under the former ones. Who was
+        succeeded may know the former ones alone. So ``require_claim`` is asked before each append:
+        what a successor has appended since then makes it void.
+        """
+        shard = owner.shard
+        while not in_force(shard.state, shard.table):
+            await require_claim()
+            at = shard.state.applied + 1
+            options = shard.control(options_body(shard.table), self._clock_us())
+            record = options.log_key, shard.encoded(options, at)
+            async with _answering(owner):
+                told = await owner.appender.append([record], at)
+            shard.discard()
+            ours = [Entry(at, *record)] if told.stands else []
+            owner.replay([*ours, *told.entries])
+
+    def arriving(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
+        """Return the owner-to-be of a shard whose log somebody else still writes."""
+        return self._owner_of(table, shard, rows)
+
+    async def open_ended(
+        self,
+        table: Table,
+        shard: ShardRange,
+        rows: RowStore,
+        others: Callable[[], Sequence[Range]] = tuple,
+    ) -> ShardOwner:
+        """Return the owner of a shard that was sealed, its rows complete up to its seal.
+
+        Its log is read where the rows or the changelog lack something of it; what it did to keys
+        among ``others`` is passed over. Raises as ``open``.
+        """
+        owner = self._owner_of(table, shard, rows)
+        owner.others = others
+        state = owner.shard.state
+        async with _answering(owner):
+            start, end = await owner.log.bounds()
+        if state.seal is None or rows.flushed(shard.shard_id) < state.applied:
+            start, end = await self._require_whole(owner)
+            first = min(owner.end, rows.flushed(shard.shard_id) + 1)
+            await self._replay(owner, max(start, first), end)
+        if state.seal is None:
+            raise LogShortened(f"{owner.log.name} ends at {end} without its seal")
+        owner.accounted = True
+        self.starts[shard.shard_id] = start
+        return owner
+
+    async def lacks_nothing(
+        self, shards: Iterable[tuple[Table, ShardRange]], rows: RowStore, shard_id: str
+    ) -> bool:
+        """True if the log of one of ``shards`` has every acknowledged entry that the rows have.
+
+        One that is not among them lacks nothing that anybody needs.
+        """
+        for table, shard in shards:
+            if shard.shard_id == shard_id:
+                owner = self._owner_of(table, shard, rows)
+                try:
+                    _, end = await self._require_whole(owner)
+                    if owner.shard.state.seal is None and shard.sealed_at >= 0:
+                        return await _has_seal(owner.log, shard.sealed_at, end)
+                except (LogShortened, record.CorruptRecord):
+                    return False
+        return True
+
+    async def is_missing(self, shard: ShardRange) -> bool:
+        """True if a broker reports that a shard has no log."""
+        around = self._surroundings
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(EXISTS_S):
+                return not await around.cluster.exists(around.topics.shard(shard.shard_id))
+        return False
+
+    def _owner_of(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
+        """Return a shard's owner as of the rows' mark."""
+        around = self._surroundings
+        machine = shard_at_mark(table, shard, rows, around.limits)
+        owner = ShardOwner(
+            machine,
+            around.cluster.log(around.topics.shard(shard.shard_id)),
+            rows,
+            clock_us=around.clock_us,
+            readable=self._readable,
+            settings=around.settings.shard,
+            steady_s=around.steady_s,
+            counts=around.counts,
+        )
+        owner.index_known = self._table_known
+        owner.unreadable = self._unreadable
+        return owner
+
+    async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int, *, warm: bool) -> None:
+        """Replay a shard's log up to a no-op of ours."""
+        shard, began_s = owner.shard, time.monotonic()
+        async with _answering(owner):
+            start, _ = await self._require_whole(owner)
+        shard.claimed(claim, self._owner)
+        async with _answering(owner):
+            end = await owner.appender.fence()
+        shard.claimed(-1, self._owner)
+        # A warm one that reads again what an earlier life folded does not know yet what is dirty.
+        known = (warm and owner.accounted) or self._knows(owner)
+        first = owner.end if known else rows.flushed(shard.shard_id) + 1
+        replayed = await self._replay(owner, max(start, min(owner.end, first)), end)
+        owner.accounted = True
+        self.starts[shard.shard_id] = start
+        self._counts.recoveries.add(time.monotonic() - began_s)
+        self._counts.recovered_records += replayed
+
+    def _knows(self, owner: ShardOwner) -> bool:
+        """True if a standby noted all that the rows have and the changelog may lack."""
+        shard_id = owner.shard.shard_id
+        noted = self.unflushed.get(shard_id)
+        if noted is None or not noted.holds(
+            flushed=owner.rows.flushed(shard_id), applied=owner.shard.state.applied
+        ):
+            return False
+        owner.dirty.update(noted.keys)
+        return True
+
+    async def _require_whole(self, owner: ShardOwner) -> tuple[int, int]:
+        """Return where the log begins and ends. Raises ``LogShortened`` where it lacks something.
+
+        A log that lost its end may have been filled since. It tells by the last entry that the rows
+        have: another one stands there now. Of one that was trimmed, or never noted, the ends alone
+        are known.
+        """
+        applied, noted = owner.shard.state.applied, owner.shard.state.entry
+        name = owner.log.name
+        start, end = await owner.log.bounds()
+        if end <= applied:
+            raise LogShortened(
+                f"{name} ends at {end}, but entries up to {applied} were acknowledged"
+            )
+        if start > applied + 1:
+            raise LogShortened(
+                f"{name} begins at {start}, but the rows end at {applied}: "
+                f"entries {applied + 1} to {start - 1} are gone"
+            )
+        if noted is not None and start <= applied:
+            last = (await read_known(owner.log, applied, end))[0]
+            if entry_digest(last.value) != noted:
+                raise LogShortened(
+                    f"{name} lost its end, and was filled since: "
+                    f"another entry stands at {applied} than was acknowledged"
+                )
+        return start, end
+
+    async def _replay(self, owner: ShardOwner, first: int, end: int) -> int:
+        """Replay a log from ``first`` up to ``end``; return how many entries were read."""
+        never = owner.rows.flushed(owner.shard.shard_id) < 0
+        at = first
+        while at < end:
+            entries = await read_known(owner.log, at, end)
+            at = entries[-1].offset + 1
+            owner.recover([e for e in entries if e.offset < end], never=never)
+            await asyncio.sleep(0)
+        owner.find_unflushed()
+        return at - first
+
+
+async def _has_seal(log: Log, at: int, end: int) -> bool:
+    """True if a log still has the seal that the catalog names."""
+    if end <= at:
+        return False
+    [entry, *_] = await read_known(log, at, end)
+    envelope, body = record.decode_record(entry.value)
+    return envelope.at == at and isinstance(body, record.Seal)
+
+
+@asynccontextmanager
+async def _answering(owner: ShardOwner) -> AsyncIterator[None]:
+    """Give a shard's log some time to answer. Raises ``Unavailable`` after that.
+
+    An append that is given up may still land. It names its offset: it is before the next fence, or
+    void. Its owner is not used again.
+    """
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            yield
+    except TimeoutError as error:
+        met = owner.appender.refusal
+        message = f"{owner.log.name} has not answered in {ANSWER_S:.0f} s"
+        raise Unavailable(f"{message}: {met}" if met else message) from error

@@ -1,0 +1,384 @@
+"""What becomes of a slot's shards that are split, merged or moved.
+
+A change that the catalog plans is carried through by the owner of the parents: the logs of the
+children are made, each parent is sealed, and the catalog puts the children in their place. Every
+step may be the last one of a worker: the next owner finds the plan in the catalog and the seals in
+the logs, and goes on. A parent that has ended stays here: its rows are flushed up to its seal
+before its log may go, and its stream is read until it has expired.
+
+Children of the same slot share the parents' rows, so nothing is copied. A move copies them into the
+child's log first (``stream/shard/copy.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+
+from rowtide.core.records import record
+from rowtide.core.shard.reshape import MOVE, Reshape, Sealed, plan_of
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.log.log import Log
+from rowtide.stream.measures.counts import Counts
+from rowtide.stream.shard.appender import LogShortened
+from rowtide.stream.shard.copy import Range, ShardCopy, came_back, is_complete, row_ranges
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.failures import logged
+from rowtide.stream.slot.opening.shard_opening import ShardOpener
+from rowtide.stream.slot.reshape.closed_shards import ClosedShards
+from rowtide.stream.slot.reshape.reshape_links import ReshapeLinks
+
+__all__ = ["SlotReshapes"]
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.05
+RETRY_S_MAX = 2.0
+
+QUIET_S = 5.0
+"""For so long a shard's end waits for its open transactions; then they are ended."""
+
+QUIET_LOOK_S = 0.05
+
+LEFT_ENTRIES = 500
+LEFT_RECORDS = 3
+"""So little a move leaves to be copied, and to be folded there, while nobody may write."""
+
+SEALS_MAX = 10
+SEAL_AGAIN_S = 1.0
+"""A shard that can't be sealed is served for so long; after so many failures a move copies anew."""
+
+ROUND_S = 0.05
+ROUNDS_MAX = 2000
+"""After so many rounds in which the other slot folded something, or all there was, a move goes on
+all the same: writes come faster than they are copied."""
+
+
+class SlotReshapes:
+    """The changes of one slot's shards. ``shards`` are those that are open, ``begun`` also those
+    that are about to be, ``closed`` those that can't be read for good, with the reason.
+
+    ``seal`` seals an open one: the slot has its own part in that.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        links: ReshapeLinks,
+        opener: ShardOpener,
+        shards: Mapping[str, ShardOwner],
+        closed: ClosedShards,
+        begun: Collection[str],
+        seal: Callable[[ShardOwner, str], Awaitable[Sealed]],
+        log_of: Callable[[str], Log],
+        counts: Counts,
+    ) -> None:
+        self.ended: dict[str, ShardOwner] = {}
+        """Those that were sealed, by shard id, while the catalog knows them."""
+        self.unread: dict[str, StoreError] = {}
+        """Those that were sealed and could not be read the last time, each with its reason."""
+        self._number = number
+        self._links = links
+        self._opener = opener
+        self._shards = shards
+        self._closed = closed
+        self._begun = begun
+        self._seal = seal
+        self._log_of = log_of
+        self._counts = counts
+        self._carried: set[str] = set()
+        self._opening = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+        """What reads the shards that have ended since the slot opened, one after another."""
+
+    @property
+    def known(self) -> set[str]:
+        """The shards of the slot that were read, are being read, or can't be."""
+        return {*self.ended, *self._closed, *self._begun}
+
+    def clear(self) -> None:
+        """Forget everything: the slot closes."""
+        self.ended.clear()
+        self.unread.clear()
+        self._carried = set()  # Tasks of the life that ends take themselves off the former one.
+
+    async def open_ended(self, rows: RowStore) -> None:
+        """Bring the rows up to the seal of every shard that has ended; their children go on there.
+
+        Those that end meanwhile are among them: a former owner may still carry a change through.
+        Those ``begun`` find their seals themselves; what came of them is left until they have. One
+        that can't be read for good is noted in ``closed`` with the reason. One that can't be read
+        now keeps only what came of it; then ``Unavailable`` is raised, once all others are read.
+        """
+        async with self._opening:
+            failed = self.unread = {}
+            while left := self._due(failed):
+                for table, shard in left:
+                    try:
+                        self._require_whole(shard)
+                        others = partial(self._others, table, shard)
+                        owner = await self._opener.open_ended(table, shard, rows, others)
+                    except (LogShortened, record.CorruptRecord) as error:
+                        self._closed.close(shard.shard_id, error)
+                    except StoreError as error:
+                        failed[shard.shard_id] = error
+                        break  # What came of it is no more due.
+                    else:
+                        self.ended[shard.shard_id] = owner
+        for shard_id, failure in failed.items():
+            raise Unavailable(f"shard {shard_id} is not read to its end: {failure}") from failure
+
+    async def open_what_answers(self, rows: RowStore) -> None:
+        """Do the same, and leave those that can't be read now in ``unread``."""
+        try:
+            await self.open_ended(rows)
+        except Unavailable as error:
+            logger.warning("slot %d: %s", self._number, error)
+
+    async def read_ended(self, rows: RowStore) -> None:
+        """Do the same as far as it can be done now: the rest is left to who needs it."""
+        with logged(f"slot {self._number}: shards that have ended"):
+            await self.open_ended(rows)
+
+    async def require_parents(self, shard: ShardRange, rows: RowStore) -> None:
+        """Return once the rows have all that a shard's parents left to it.
+
+        Raises ``LogShortened`` where one can't be read for good, ``Unavailable`` where one can't
+        be yet.
+        """
+        self._require_whole(shard)
+        # A catalog may have many shards, and most were read, or are forgotten: they cost no look.
+        if not any(self._links.knows(p) and p not in self.ended for p in shard.parents):
+            return
+        # Of another slot they are read there: what came here of them is in the shard's own log.
+        if not self._unread_of(shard):
+            return
+        await self.open_what_answers(rows)  # What does not may be others' parent.
+        self._require_whole(shard)
+        if missing := self._unread_of(shard):
+            why = self.unread.get(missing[0], "it is not read to its end")
+            raise Unavailable(f"shard {missing[0]}, from which it came: {why}")
+
+    def rest_on_changelog(self, rows: RowStore, open_: Iterable[tuple[Table, ShardRange]]) -> bool:
+        """True if the changelog has what a shard's parents left to it, or it was never read.
+
+        So it is where they are forgotten, their logs are gone, and the changelog as it was read
+        does not know the shard: its mark never comes later than what its parents left.
+        """
+        return any(
+            rows.flushed(shard.shard_id) < 0 and not all(map(self._links.knows, shard.parents))
+            for _, shard in (*self._links.ended(self._number), *open_)
+        )
+
+    def _due(self, failed: Collection[str] = ()) -> list[tuple[Table, ShardRange]]:
+        """Return the shards that have ended and are to be read now, parents first.
+
+        Neither those that have ``failed`` are, nor what came of them.
+        """
+        due: list[tuple[Table, ShardRange]] = []
+        waited_for = {*self._begun, *failed}.difference(self.ended)
+        for table, shard in self._unread(self.known.union(failed)):
+            # Entries of a parent would be passed over beneath those of its children.
+            if waited_for.intersection(shard.parents):
+                waited_for.add(shard.shard_id)
+            else:
+                due.append((table, shard))
+        return due
+
+    def _unread_of(self, shard: ShardRange) -> list[str]:
+        """Return the parents of a shard that have ended in this slot and are not read to there."""
+        unread = {parent.shard_id for _, parent in self._unread(self.ended)}
+        return sorted(unread.intersection(shard.parents))
+
+    def _unread(self, known: Collection[str]) -> list[tuple[Table, ShardRange]]:
+        """Return the shards that have ended and are not ``known`` here, parents first."""
+        return [pair for pair in self._links.ended(self._number) if pair[1].shard_id not in known]
+
+    def _others(self, table: Table, shard: ShardRange) -> list[Range]:
+        """Return the keys of which a shard that has ended tells nothing any more."""
+        number = table.table_id
+        held = self._links.held(self._number, number)
+        ended = [s for of, s in self._links.ended(self._number) if of.table_id == number]
+        coming = [s for s in held if s.copied and self._links.is_arriving(s)]
+        found = came_back(table, shard, [*held, *ended])
+        return [*found, *(keys for s in coming for keys in row_ranges(table, s))]
+
+    def _require_whole(self, shard: ShardRange) -> None:
+        """Raise ``LogShortened`` where a shard came from one that can't be read."""
+        for parent in shard.parents:
+            if parent in self._closed:
+                reason = self._closed[parent]
+                raise LogShortened(f"shard {parent}, from which it came, is lost: {reason}")
+
+    def settle(self, tasks: asyncio.TaskGroup, rows: RowStore, claim: int) -> None:
+        """Carry through what the catalog plans, and let go what it has forgotten."""
+        if self._due() and (self._reading is None or self._reading.done()):
+            name = f"ended[{self._number}]"
+            self._reading = tasks.create_task(self.read_ended(rows), name=name)
+        planned = list(self._links.planned(self._number))
+        kept = {shard.shard_id for _, shard in self._links.ended(self._number)}
+        self._tell_readers(kept)
+        kept.update(parent for reshape in planned for parent in reshape.parents)
+        for shard_id in self.ended.keys() - kept:
+            del self.ended[shard_id]
+        for reshape in planned:
+            if reshape.id not in self._carried:
+                self._carried.add(reshape.id)
+                name = f"{reshape.kind}[{reshape.id}]"
+                tasks.create_task(self._carry(reshape.id, claim), name=name)
+
+    def _tell_readers(self, listed: Collection[str]) -> None:
+        """Wake who waits for the end of a shard: its children are listed, and open."""
+        for shard_id in listed:
+            if (owner := self.ended.get(shard_id)) is not None:
+                for follower in owner.followers:
+                    follower.set()
+
+    async def _carry(self, reshape_id: str, claim: int) -> None:
+        """Carry one change through, whatever it takes, until the catalog plans it no more."""
+        wait_s = RETRY_S
+        carried, again = self._carried, False
+        try:
+            while (reshape := self._links.plan(reshape_id)) is not None:
+                logger.info("%s of %s", reshape.kind, ", ".join(reshape.parents))
+                try:
+                    await self._through(reshape, claim, again=again)
+                except (StoreError, record.CorruptRecord) as error:
+                    logger.info("%s of %s goes on later: %s", reshape.kind, reshape_id, error)
+                again = True
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_S_MAX)
+        finally:
+            carried.discard(reshape_id)
+
+    async def _through(self, reshape: Reshape, claim: int, *, again: bool) -> None:
+        owners = self._parents(reshape)
+        if reshape.kind == MOVE:
+            await self._move(reshape, owners[0], claim)
+            return
+        await self._links.prepare(reshape)
+        await self._quiet(owners, asyncio.get_running_loop().time() + QUIET_S)
+        if again or len(owners) > 1:
+            await self._require_appending(owners)
+        await self._finish(reshape, owners)
+
+    async def _require_appending(self, owners: Sequence[ShardOwner]) -> None:
+        """Raise what keeps a log from taking its seal, while all of them are still served."""
+        for owner in owners:
+            # A seal that was told late stands behind everything: nothing is taken any more.
+            if owner.shard.shard_id not in self.ended and owner.shard.state.seal is None:
+                await owner.submit_hidden(record.NoOp())
+
+    async def _finish(self, reshape: Reshape, owners: Sequence[ShardOwner]) -> None:
+        seals = {owner.shard.shard_id: await self._sealed(owner, reshape) for owner in owners}
+        await self._links.finish(reshape, seals)
+        self._counts.reshapes[reshape.kind] += 1
+
+    async def _sealed(self, owner: ShardOwner, reshape: Reshape) -> Sealed:
+        shard_id = owner.shard.shard_id
+        if shard_id in self.ended and owner.shard.state.seal is None:
+            # What was copied, or waited for, was the former owner's.
+            raise Unavailable(f"shard {shard_id} was opened again meanwhile")
+        if shard_id not in self.ended:
+            try:
+                await self._seal(owner, plan_of(reshape))
+            except StoreError:
+                await owner.drain()  # Until it is known whether the seal stands.
+                if not owner.closed and owner.shard.state.seal is None:
+                    owner.open()  # It is served until it is tried again.
+                raise
+            # Before anybody else runs: a flush finds it among the open or the ended.
+            self.ended[shard_id] = owner
+        seal = owner.shard.state.seal
+        assert seal is not None, "what has ended was sealed"
+        return seal
+
+    # A move.
+
+    async def _move(self, reshape: Reshape, owner: ShardOwner, claim: int) -> None:
+        if owner.shard.state.seal is not None and reshape.copier >= 0:
+            await self._links.prepare(reshape)
+            if await is_complete(self._log_of(reshape.children[0].shard_id)):
+                await self._finish(reshape, [owner])
+                return
+        reshape = await self._links.begin_copy(reshape, claim)
+        await self._links.prepare(reshape)
+        [child] = reshape.children
+        log = self._log_of(child.shard_id)
+        copy = ShardCopy(owner, row_ranges(owner.shard.table, child), log, self._counts)
+        try:
+            await copy.base()
+            await self._ended(owner, reshape, copy)
+            await copy.complete()
+        finally:
+            copy.stop()
+            await log.disconnect()
+        await self._finish(reshape, [owner])
+
+    async def _ended(self, owner: ShardOwner, reshape: Reshape, copy: ShardCopy) -> None:
+        """Seal a shard whose copy has nearly all; one that can't be sealed is served meanwhile."""
+        for left in reversed(range(SEALS_MAX)):
+            until_s = asyncio.get_running_loop().time() + QUIET_S
+            await self._catch_up(copy, reshape, reshape.children[0])
+            while await self._quiet([owner], until_s):
+                await self._catch_up(copy, reshape, reshape.children[0])
+            try:
+                await self._sealed(owner, reshape)
+            except StoreError as error:
+                if owner.closed or not left:
+                    raise
+                logger.info("shard %s ends later: %s", owner.shard.shard_id, error)
+                await asyncio.sleep(SEAL_AGAIN_S)
+            else:
+                return
+
+    async def _catch_up(self, copy: ShardCopy, reshape: Reshape, child: ShardRange) -> None:
+        """Copy what is written meanwhile until little is left, there too.
+
+        A slot that folds nothing might never open the child: it is waited for. Raises
+        ``Unavailable`` where the move is planned no more, or copied anew by somebody else.
+        """
+        before, rounds = -1, 0
+        while rounds < ROUNDS_MAX:
+            copied = await copy.delta()
+            received = await self._received(child)
+            little = copied <= LEFT_ENTRIES and copy.end - received <= LEFT_RECORDS
+            if little and received >= 0:  # Of a small shard nothing may have been folded yet.
+                return
+            rounds += received > before or received >= copy.end - 1
+            before = max(before, received)
+            await asyncio.sleep(ROUND_S)
+            planned = self._links.plan(reshape.id)
+            if planned is None or planned.children != reshape.children:
+                raise Unavailable(f"the move of {reshape.id} is planned no more as it was begun")
+
+    async def _received(self, child: ShardRange) -> int:
+        """Return how far the other slot is; whoever can't be asked is waited for, too."""
+        try:
+            return await self._links.received(child)
+        except (Unavailable, OutcomeUnknown) as error:
+            logger.debug("nobody tells how far shard %s is: %s", child.shard_id, error)
+            return -1
+
+    def _parents(self, reshape: Reshape) -> list[ShardOwner]:
+        """Return the parents, open or ended. Raises ``Unavailable``."""
+        found = [self.ended.get(name) or self._shards.get(name) for name in reshape.parents]
+        owners = [owner for owner in found if owner is not None]
+        if len(owners) != len(found):
+            raise Unavailable(f"not all of {', '.join(reshape.parents)} are open")
+        return owners
+
+    async def _quiet(self, owners: Sequence[ShardOwner], until_s: float) -> bool:
+        """Wait a limited time for the parents' transactions to end. True if it took a while.
+
+        ``until_s`` is of the event loop's time.
+        """
+        clock, waited = asyncio.get_running_loop().time, False
+        while any(owner.transactions.count for owner in owners) and clock() < until_s:
+            waited = True
+            await asyncio.sleep(QUIET_LOOK_S)
+        return waited

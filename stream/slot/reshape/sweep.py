@@ -1,0 +1,53 @@
+"""Removes what a slot's rows hold for nobody: of dropped tables, of shards that went elsewhere, and
+commits that no client repeats any more. It goes from the changelog first, then from the rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.reshape.intakes import SlotIntakes
+
+__all__ = ["SlotSweep"]
+
+PAUSE_S = 0.05
+"""Between two slices: others flush meanwhile."""
+
+Remove = Callable[[Sequence[bytes], Mapping[bytes, int]], Awaitable[None]]
+"""Removes chunks by their keys, with a stamp above each row's where the row is to be gone."""
+
+
+class SlotSweep:
+    """The sweeps of one slot. ``remove`` raises what a flush raises."""
+
+    def __init__(self, remove: Remove, table_known: Callable[[int], bool]) -> None:
+        self._remove = remove
+        self._table_known = table_known
+
+    async def dropped(self, rows: RowStore) -> None:
+        """Remove the rows of tables and indexes that are gone."""
+        while keys := rows.left_over(self._table_known):
+            await self._remove(keys, {})
+            await asyncio.sleep(PAUSE_S)
+
+    async def moved(self, rows: RowStore, intakes: SlotIntakes) -> None:
+        """Remove the rows of shards that went elsewhere."""
+        removed = await intakes.sweep(rows)
+        while removed:
+            await asyncio.sleep(PAUSE_S)
+            removed = await intakes.sweep(rows)
+
+    async def within(self, rows: RowStore, ranges: Sequence[tuple[bytes, bytes]]) -> int:
+        """Remove some of the rows within ranges; return how many chunks."""
+        found = dict(rows.rows_within(ranges))
+        if found:
+            stamps = {chunk_key: stamp for chunk_key, stamp in found.items() if stamp}
+            await self._remove(list(found), stamps)
+        return len(found)
+
+    async def commits(self, rows: RowStore, started_before_us: int) -> None:
+        """Remove the transactions that were started before."""
+        while keys := rows.old_commits(started_before_us):
+            await self._remove(keys, {})

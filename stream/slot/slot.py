@@ -1,0 +1,600 @@
+"""One slot that this worker owns: claimed, recovered, served, flushed, trimmed.
+
+Opening goes: open the local rows and bring them up to date while another worker may still serve;
+have that one hand the slot over; claim it; fence the changelog and see that the claim is still the
+last; read the changelog to its stable end; then each shard: its log must begin at or
+below what the rows hold, a no-op is appended by the append rule, and the log up to it replayed.
+
+A shard that cannot be served for good (its log lost acknowledged entries) stays closed, alone, with
+its reason; everything else is tried again with back-off. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from rowtide.core.records import record
+from rowtide.core.shard.reshape import Sealed
+from rowtide.core.shard.shard_state import in_force
+from rowtide.core.values.errors import LogTrimmed, StoreError, Unavailable, first_failure, invalid
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.log.changelog import Fenced
+from rowtide.stream.log.log import Log
+from rowtide.stream.shard.appender import LogShortened
+from rowtide.stream.shard.index_links import IndexLinks
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.row_store import RowStore, StoreFailed, destroy
+from rowtide.stream.slot.changelog.changelog import SlotChangelog
+from rowtide.stream.slot.changelog.flush_scope import FlushScope, flush_scope
+from rowtide.stream.slot.changelog.recovery import StartPassed, recover_rows
+from rowtide.stream.slot.failures import StoreBehind, logged
+from rowtide.stream.slot.local_rows import known_shards, local_rows
+from rowtide.stream.slot.opening.opening_shards import Opening, OpeningShards
+from rowtide.stream.slot.opening.openings import Openings
+from rowtide.stream.slot.opening.settling import ShardSettling, concerns
+from rowtide.stream.slot.opening.shard_opening import ShardOpener
+from rowtide.stream.slot.opening.shard_repair import Loss, fill_log, find_loss, hold_rows
+from rowtide.stream.slot.reshape.closed_shards import ClosedShards
+from rowtide.stream.slot.reshape.intakes import SlotIntakes
+from rowtide.stream.slot.reshape.reshapes import SlotReshapes
+from rowtide.stream.slot.reshape.sweep import SlotSweep
+from rowtide.stream.slot.standby.standby_shard import Unflushed
+from rowtide.stream.slot.surroundings import SlotLinks, Surroundings
+from rowtide.stream.slot.tasks import LifeTasks
+from rowtide.stream.slot.upkeep.indexes import SlotIndexes
+from rowtide.stream.slot.upkeep.reclaimer import Reclaimer
+from rowtide.stream.slot.upkeep.trim import SlotTrim
+
+__all__ = ["Slot"]
+
+logger = logging.getLogger(__name__)
+
+BACKOFF_S = 0.2
+BACKOFF_S_MAX = 5.0
+WATCH_S = 0.5
+LAST_FLUSH_S = 5.0
+LOOK_AGAIN_S = 10.0
+SWEEP_S = 30.0
+"""Between two looks for rows of dropped tables where nobody asked for one, or could not."""
+
+
+class Slot:
+    """A slot and its shards on this worker. ``run`` is its one task.
+
+    It is ``foreign`` while another worker may serve it, and we prepare.
+    """
+
+    foreign = True
+
+    def __init__(
+        self, number: int, path: Path, surroundings: Surroundings, links: SlotLinks
+    ) -> None:
+        self.number = number
+        self.shards: dict[str, ShardOwner] = {}
+        self.closed = ClosedShards()
+        self.rows: RowStore | None = None
+        self.claim = -1
+        self.opened = asyncio.Event()
+        self.openings = Openings()
+        self._path = path
+        self._counts = surroundings.counts
+        self._cluster = cluster = surroundings.cluster
+        self._topics = topics = surroundings.topics
+        self._clock_us = surroundings.clock_us
+        self._settings = surroundings.settings
+        self._leases = links.leases
+        self._handover = links.handover
+        self._before_open = links.before_open
+        self._tables = links.tables
+        known = self._table_known = links.table_known
+        self._links = links.reshapes
+        self._opener = ShardOpener(surroundings, self._leases, number, known)
+        self.starts = self._opener.starts
+        writer = cluster.changelog_writer(topics.changelog, number, topics.transactional_id(number))
+        self._changelog = SlotChangelog(number, writer, self._require_claim, self._counts)
+        self._begun = OpeningShards()
+        """Shards that are open or about to be."""
+        self._repairing = asyncio.Lock()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._swept = asyncio.Event()
+        self._commits = surroundings.old_commits()
+        self._assemble(links.indexes)
+
+    def _assemble(self, indexes: IndexLinks) -> None:
+        """Build what works on the shards beside their owners."""
+        number, links, opener = self.number, self._links, self._opener
+        self._index_work = SlotIndexes(indexes, self._log_of)
+        self.feeders = self._index_work.feeders
+        self._sweep = SlotSweep(self._changelog.remove, self._table_known)
+        self._trim = SlotTrim(indexes, links, self.starts, self._clock_us, self._commits)
+        shards, seal, log_of = self.shards, self._seal, self._log_of
+        self._reshapes = SlotReshapes(
+            number, links, opener, shards, self.closed, self._begun, seal, log_of, self._counts
+        )
+        self._intakes = SlotIntakes(number, links, opener, self._make_room, self._log_of)
+        self._settling = ShardSettling(
+            shards, self._begun, self._is_gone, seal, self._index_work.dropped, self._swept.set
+        )
+        self.reclaimer = Reclaimer(
+            self.shards.values,
+            partial(self._changelog.bury, self._flush_scope),
+            clock_us=self._clock_us,
+            settings=self._settings.reclaim,
+        )
+
+    def opens_on(self, unflushed: Mapping[str, Unflushed]) -> None:
+        """Open on rows of which a standby knew so much, by shard."""
+        self._opener.unflushed = unflushed
+
+    # Serving.
+
+    def owner(self, shard_id: str) -> ShardOwner:
+        """Return the open shard. Raises ``Unavailable``, with the reason where it is for good."""
+        owner = self.shards.get(shard_id)
+        if owner is None:
+            reason = self.closed.get(shard_id) or self._begun.gone(shard_id)
+            raise Unavailable() if reason is None else Unavailable(reason)
+        return owner
+
+    @property
+    def all_closed(self) -> dict[str, str]:
+        """Why shards are closed, by id, those among them whose logs do not exist."""
+        return {**self._begun.all_gone(), **self.closed}
+
+    @property
+    def opening(self) -> dict[str, str]:
+        """Why shards are not open yet, by id: each is tried again and again."""
+        return self._begun.waiting()
+
+    def followed(self, shard_id: str) -> ShardOwner:
+        """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
+        return self._reshapes.ended.get(shard_id) or self.owner(shard_id)
+
+    @property
+    def flushed_s(self) -> float | None:
+        """When the changelog had everything last, in seconds of ``time.monotonic``."""
+        return self._changelog.flushed_s
+
+    @property
+    def ended(self) -> int:
+        """How many shards have ended whose logs are kept."""
+        return len(self._reshapes.ended)
+
+    @property
+    def arriving(self) -> int:
+        """How many shards are being moved here."""
+        return len(self._intakes.arriving)
+
+    def received(self, shard_id: str) -> int:
+        """Return the last offset folded of a shard that is being moved here; -1 for none."""
+        owner = self._intakes.arriving.get(shard_id)
+        return -1 if owner is None else owner.shard.state.applied
+
+    def readable(self) -> bool:
+        """True if strong reads may be served now."""
+        return self._leases.readable(self.number)
+
+    def served_elsewhere(self) -> bool:
+        """True if the lease names another live worker while we prepare."""
+        return self.foreign and self._leases.holder(self.number) is not None
+
+    async def run(self) -> None:
+        """Open and serve until cancelled; open again after whatever fails."""
+        backoff_s = BACKOFF_S
+        while True:
+            # A task for each life: a group that fails as it is left leaves a cancellation behind.
+            async with asyncio.TaskGroup() as lives:
+                life = lives.create_task(self._live(), name=f"life[{self.number}]")
+            if life.result():
+                backoff_s = BACKOFF_S
+            if self._leases.lost(self.number) and self._handover.give_way(self.number):
+                await asyncio.Event().wait()  # Until we are stopped.
+            if self.openings.are_for_others():
+                await self._leave_to_others()
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    async def _live(self) -> bool:
+        """Open and serve until something fails; return whether it was open."""
+        opened = False
+        try:
+            async with LifeTasks() as tasks:
+                self._tasks = tasks
+                await self._open()
+                opened = True
+                self.openings.succeeded()
+                self.begin_settling()  # The catalog may have learned more meanwhile.
+                tasks.create_task(self._flush_often(), name=f"flush[{self.number}]")
+                tasks.create_task(self._look_again_often(), name=f"look[{self.number}]")
+                tasks.create_task(self._sweep_often(), name=f"sweep[{self.number}]")
+                tasks.create_task(self._trim_often(), name=f"trim[{self.number}]")
+                tasks.create_task(self.reclaimer.run(), name=f"reclaim[{self.number}]")
+        except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
+            failure = first_failure(failures)
+            logger.warning("slot %d opens again: %s", self.number, failure)
+            self.openings.ended(failure, opened=opened)
+        finally:
+            self._close()
+        return opened
+
+    async def _leave_to_others(self) -> None:
+        """Release a lease that is renewed though nothing is served under it; we go on trying.
+
+        Once we are ready to serve we ask for the slot whoever has it by then.
+        """
+        if self._leases.readable(self.number):
+            logger.warning("slot %d is left to others until it opens here", self.number)
+            self.foreign = True
+            await self._leases.release(self.number)
+
+    async def drain(self) -> None:
+        """Flush the changelog while all is served; then answer what was taken, release the lease.
+
+        What is written during the flush, the next owner reads from the logs: that is faster.
+        """
+        if self._changelog.is_open:
+            with logged(f"slot {self.number}: last flush"), suppress(TimeoutError):
+                async with asyncio.timeout(LAST_FLUSH_S):
+                    await self.flush()
+        async with asyncio.TaskGroup() as tasks:
+            for owner in list(self.shards.values()):
+                tasks.create_task(owner.drain(), name=f"drain[{owner.shard.shard_id}]")
+        await self._leases.release(self.number)
+
+    def _begin(self, shard: ShardRange) -> None:
+        """Open and serve a shard in the background."""
+        assert self._tasks is not None, "shards are opened in a slot that runs"
+        opening = Opening(asyncio.get_running_loop().time)
+        work = self._serve(shard, opening)
+        opening.run_by(self._tasks.create_task(work, name=f"shard[{shard.shard_id}]"))
+        self._begun[shard.shard_id] = opening
+
+    def begin_settling(self) -> None:
+        """Begin to bring the shards in line with the catalog, each on its own.
+
+        Where the slot is not open yet, only what it serves: the rest opens by the catalog as it is
+        read by now. Raises ``Unavailable`` where the slot closes just now.
+        """
+        if self._tasks is None:
+            return
+        gone: list[str] = []
+        if self.opened.is_set():
+            wanted = {shard.shard_id: shard for _, shard in self._tables(self.number)}
+            known = self._reshapes.known
+            for shard_id in [name for name in wanted if name not in known]:
+                self._begin(wanted[shard_id])
+            gone = [name for name in self.shards if name not in wanted]
+            if self.closed:
+                ended = {shard.shard_id for _, shard in self._links.ended(self.number)}
+                self.closed.keep(ended.union(wanted))
+            if self.rows is not None:
+                self._reshapes.settle(self._tasks, self.rows, self.claim)
+                self._intakes.settle(self._tasks, self.rows)
+        self._settling.begin(self._tasks, gone)
+
+    async def settled(self, tables: Collection[int]) -> None:
+        """Return once the shards of these tables, by number, are in line with the catalog.
+
+        Then those that are new are open, those that are gone are sealed, and what changed is in
+        force. Raises ``Unavailable``; then it is to be called again.
+        """
+        within_s = self._settings.shard.write_s_max
+        if self.opened.is_set():
+            here = [s.shard_id for t, s in self._tables(self.number) if concerns(t, tables)]
+            await self._begun.served(here, within_s=within_s)
+        await self._settling.settled(tables, within_s=within_s)
+
+    def _is_gone(self, shard_id: str) -> bool:
+        """True if an open shard no longer belongs to the slot."""
+        here = self._tables(self.number)
+        return self.opened.is_set() and all(shard.shard_id != shard_id for _, shard in here)
+
+    async def _seal(self, owner: ShardOwner, plan: str) -> Sealed:
+        """End a shard's log; it is open no more."""
+        shard_id = owner.shard.shard_id
+        self._index_work.stop(shard_id)
+        seal = await owner.seal(plan)
+        self.shards.pop(shard_id, None)
+        return seal
+
+    def retable(self) -> None:
+        """Let the open shards know their tables as the catalog has them now."""
+        tables = {shard.shard_id: table for table, shard in self._tables(self.number)}
+        for shard_id, owner in self.shards.items():
+            table = tables.get(shard_id)
+            if table is not None and table != owner.shard.table:
+                with suppress(Unavailable):  # The slot closes; it opens with its newest tables.
+                    self._index_work.retable(owner, table, self._tasks)
+
+    async def repair(self, shard_id: str, *, accept: bool) -> Loss:
+        """Tell what a closed shard's log has lost; with ``accept`` serve what is left.
+
+        Raises ``Rejected`` where it is not closed, or for another reason, and ``Unavailable`` where
+        there is no log in which something might be left.
+        """
+        if (why := self._begun.gone(shard_id)) is not None:
+            raise Unavailable(why)
+        async with self._repairing:  # One at a time: whoever is second finds it served.
+            found = [pair for pair in self._tables(self.number) if pair[1].shard_id == shard_id]
+            rows = self.rows if self._changelog.is_open else None
+            waits = shard_id in self.closed and shard_id not in self._begun
+            if rows is None or not waits or not found:
+                raise invalid(f"Shard '{shard_id}' is not closed.")
+            [(table, shard)] = found
+            owner = self._opener.arriving(table, shard, rows)
+            loss = await find_loss(owner)
+            if accept:
+                await self._require_claim()
+                hold_rows(owner, loss)
+                await self.flush(owner)
+                await fill_log(owner, loss, self.claim, self._leases.owner)
+                if self.rows is not owner.rows or self.closed.pop(shard_id, None) is None:
+                    raise Unavailable(f"slot {self.number} was opened again")
+                self._begin(shard)
+                with suppress(Unavailable):  # It is accepted, and opens later.
+                    await self._begun.served([shard_id], within_s=self._settings.shard.write_s_max)
+            return loss
+
+    async def flush(self, *held: ShardOwner) -> int:
+        """Flush the changelog now; return the number of entries. ``held`` are closed shards.
+
+        Raises as ``ChangelogWriter.flush``, and ``Unavailable`` where the slot closes meanwhile.
+        """
+        return await self._changelog.flush(partial(self._flush_scope, *held), held)
+
+    def _flush_scope(self, *held: ShardOwner) -> FlushScope:
+        """Return what a flush may write now."""
+        links, number = self._links, self.number
+        owners = {**self._reshapes.ended, **self._intakes.arriving, **self.shards}
+        owners |= {owner.shard.shard_id: owner for owner in held}
+        shards = [*links.ended(number), *links.arriving(number), *self._tables(number)]
+        return flush_scope(owners, shards)
+
+    # Opening.
+
+    async def _open(self) -> None:
+        self.foreign = True
+        self.rows = self._opened_rows()
+        known = known_shards(self.rows)
+        if known is None:  # To read everything takes long, of which others may have a copy.
+            await self._leave_to_others()
+        await self._links.catalog_read()  # It tells which rows came back that were removed.
+        await self._read_changelog(self.rows)  # Much of what there is to do, before it is ours.
+        if why := self._intakes.unusable(self.rows, known, self._tables(self.number)):
+            raise self._behind(why)  # Whoever serves it goes on while they are rebuilt.
+        await self._changelog.prepare()
+        await self._handover.obtain(self.number)
+        self.foreign = False
+        self.claim = await self._leases.claim(self.number)
+        await self._changelog.fence()  # The catalog read from now on knows all that was flushed.
+        async with asyncio.TaskGroup() as tasks:  # Side by side: writers wait for this.
+            tasks.create_task(self._before_open(self.claim), name=f"catalog[{self.number}]")
+            await self._read_changelog(self.rows)
+        if why := self._intakes.unusable(self.rows, known, self._tables(self.number)):
+            raise self._behind(why)
+        self._changelog.open(self.rows)
+        if self._reshapes.rest_on_changelog(self.rows, self._tables(self.number)):
+            await self._changelog.require_read()
+        assert self._tasks is not None, "opening happens inside run"
+        self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")
+        await self._reshapes.open_what_answers(self.rows)
+        for _, shard in self._tables(self.number):
+            self._begin(shard)
+        await self._begun.tried()
+        if self.closed or self._begun.waiting() or self._reshapes.unread:
+            # Or was the changelog's end told by a deposed broker? After a flush nothing tells.
+            await self._changelog.require_read()
+        self.opened.set()
+        self._commits.restart()
+        self._changelog.flushed_s = self.flushed_s or time.monotonic()
+        logger.info("slot %d is open, %d shards", self.number, len(self.shards))
+
+    def _opened_rows(self) -> RowStore:
+        return local_rows(self._path, kept_s=self._settings.changelog_kept_s)
+
+    async def _require_claim(self) -> None:
+        """Step down where a later claim has taken the slot: nothing more is done under ours."""
+        if not await self._leases.still_last(self.number):
+            raise Unavailable(f"slot {self.number} was claimed by another worker")
+
+    def _kept(self) -> list[tuple[Table, ShardRange]]:
+        """Return the slot's shards, with those that have ended and are not forgotten."""
+        return [*self._links.ended(self.number), *self._tables(self.number)]
+
+    async def _read_changelog(self, rows: RowStore) -> None:
+        try:
+            reader = self._cluster.changelog_reader(self._topics.changelog, self.number)
+            await recover_rows(rows, reader, self._table_known, self._kept())
+        except StartPassed as error:
+            raise self._behind(str(error)) from error
+
+    def _behind(self, why: str) -> StoreBehind:
+        """Throw the local rows away; the next opening rebuilds them."""
+        rows, self.rows = self.rows, None
+        assert rows is not None, "rows are open"
+        with suppress(StoreFailed):  # It writes what it has all the same, if it can.
+            rows.close(flush=False)
+        destroy(self._path)
+        return StoreBehind(f"{self._path}: {why}; rebuilding from Kafka")
+
+    async def _serve(self, shard: ShardRange, opening: Opening) -> None:
+        """Open one shard and run it; open it again after a failure that may pass."""
+        try:
+            await self._serve_on(shard, opening)
+        finally:
+            self._begun.pop(shard.shard_id, None)
+        # The table was dropped, or the log has ended, perhaps before it was read here.
+        assert self.rows is not None, "rows are open"
+        await self._reshapes.read_ended(self.rows)
+        opening.decided()
+
+    async def _serve_on(self, shard: ShardRange, opening: Opening) -> None:
+        backoff_s = BACKOFF_S
+        while (table := self._table_of(shard)) is not None:
+            try:
+                assert self.rows is not None, "rows are open"
+                owner = await self._opened(table, shard, self.rows)
+                if opening.why or shard.copied:
+                    self._commits.restart()  # Its commits were made by another worker's clock.
+            except (LogShortened, record.CorruptRecord) as error:
+                if self.opened.is_set():  # Or was the changelog's end told by a deposed broker?
+                    await self._changelog.require_read()
+                self.closed.close(shard.shard_id, error)
+                opening.decided()
+                return
+            except StoreError as error:
+                logger.warning("shard %s opens later: %s", shard.shard_id, error)
+                missing = await self._opener.is_missing(shard)
+                opening.failed(str(error), missing=missing)
+            else:
+                # A later owner's fence stands before ours or comes after this look: either way
+                # nothing is acknowledged here that its readers miss.
+                await self._require_claim()
+                if owner.shard.state.seal is not None:
+                    self._reshapes.ended[shard.shard_id] = owner
+                    break
+                # Whoever changes the table from here on finds the shard.
+                table = self._table_of(shard)
+                if table is None:
+                    break
+                owner.shard.retable(table)
+                if not in_force(owner.shard.state, table):
+                    continue  # It was changed just now.
+                self.shards[shard.shard_id] = owner
+                owner.open()
+                assert self._tasks is not None, "shards are opened in a slot that runs"
+                self._index_work.follow(owner, self._tasks)
+                self._swept.set()  # What it replayed may be of an index dropped meanwhile.
+                logger.debug("shard %s of table %s is open", shard.shard_id, table.name)
+                opening.decided()
+                backoff_s = BACKOFF_S
+                await owner.run()
+                self.shards.pop(shard.shard_id, None)
+                self.feeders.pop(shard.shard_id, None)
+                await self._require_claim()
+                if owner.retired:
+                    return
+                if isinstance(owner.failed, LogShortened):
+                    # Where it was filled meanwhile, its ends would not tell.
+                    self.closed.close(shard.shard_id, owner.failed)
+                    return
+                if isinstance(owner.failed, StoreFailed):
+                    raise owner.failed
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
+
+    async def _opened(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
+        await self._reshapes.require_parents(shard, rows)
+        warm = await self._intakes.arrived(table, shard, rows) if shard.copied else None
+        owner = await self._opener.open(table, shard, rows, self.claim, warm=warm)
+        await self._opener.put_in_force(owner, self._require_claim)
+        return owner
+
+    def _table_of(self, shard: ShardRange) -> Table | None:
+        """Return a shard's table as the catalog has it now."""
+        return next((t for t, s in self._tables(self.number) if s.shard_id == shard.shard_id), None)
+
+    # Upkeep.
+
+    async def _watch_often(self) -> None:
+        """Answer who waited too long; end where a later claim was seen, or rows can't be read."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for owner in self.shards.values():
+                owner.expire()
+            if self._leases.lost(self.number):
+                raise Unavailable(f"slot {self.number} was claimed by another worker")
+            if self.rows is not None and self.rows.damaged:
+                raise StoreBehind(f"{self._path}: {self.rows.damaged}")
+
+    async def _look_again_often(self) -> None:
+        """Open again what a deposed broker had closed; read what ended, and could not be read."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            known = len(self.closed)
+            if self._reshapes.unread and self.rows is not None:
+                await self._reshapes.open_what_answers(self.rows)
+            if len(self.closed) > known:  # As for those that are closed while the slot opens.
+                await self._changelog.require_read()
+            mistaken, rows = False, self.rows
+            with logged(f"slot {self.number}: logs of closed shards"):
+                assert rows is not None, "rows are open"
+                lacks_nothing = partial(self._opener.lacks_nothing, self._kept(), rows)
+                mistaken = await self.closed.were_mistaken(lacks_nothing)
+            if mistaken:
+                raise Unavailable("the logs of closed shards lack nothing")
+
+    async def _flush_often(self) -> None:
+        while True:
+            for _ in range(10):
+                await asyncio.sleep(self._settings.flush_s / 10)
+                if self._has_much_to_flush():
+                    break
+            failed = True
+            with logged(f"slot {self.number}: flush"):
+                await self.flush()
+                failed = False
+            self._counts.flush_failures += failed
+            with logged(f"slot {self.number}: the age of its rows"):
+                await self._changelog.touch()
+
+    def _has_much_to_flush(self) -> bool:
+        scope, settings = self._flush_scope(), self._settings
+        return scope.dirty > settings.dirty_max or scope.dirty_bytes > settings.dirty_bytes_max
+
+    async def _sweep_often(self) -> None:
+        """Remove what the rows hold for nobody, here and from the changelog."""
+        while True:
+            self._swept.clear()
+            assert self.rows is not None, "rows are open"
+            with logged(f"slot {self.number}: sweep"):
+                await self._sweep.dropped(self.rows)
+                await self._sweep.moved(self.rows, self._intakes)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_S):
+                    await self._swept.wait()
+
+    async def _make_room(self, ranges: Sequence[tuple[bytes, bytes]]) -> int:
+        """Remove some of the rows within ranges; return how many chunks."""
+        if self.rows is None:
+            raise Unavailable(f"slot {self.number} is not open")
+        return await self._sweep.within(self.rows, ranges)
+
+    def _log_of(self, shard_id: str) -> Log:
+        """Return a handle of its own on a shard's log."""
+        return self._cluster.log(self._topics.shard(shard_id))
+
+    async def _trim_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.trim_s)
+            self._commits.look()
+            for owner in list(self.shards.values()):
+                with logged(f"trim of {owner.log.name}"):
+                    await self._trim.trim(owner)
+            for table, shard in self._links.ended(self.number):
+                with logged(f"trim of {shard.shard_id}"):
+                    await self._trim.trim_ended(table, shard, self._reshapes.ended)
+            with logged(f"slot {self.number}: old commits"):
+                assert self.rows is not None, "rows are open"
+                await self._sweep.commits(self.rows, self._commits.before_us)
+
+    def _close(self) -> None:
+        self.opened.clear()
+        # A task that was ended before it began has taken nothing off.
+        for of_life in (self.shards, self.feeders, self.closed, self._begun, self._settling):
+            of_life.clear()
+        self._reshapes.clear()
+        self._intakes.clear()
+        self._changelog.close()
+        with logged(f"closing {self._path}"):
+            if self.rows is not None and self.rows.damaged:  # It would be met in every life.
+                logger.warning("%s", self._behind(self.rows.damaged))
+            elif self.rows is not None:
+                rows, self.rows = self.rows, None
+                rows.close()

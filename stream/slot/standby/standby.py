@@ -1,0 +1,399 @@
+"""The rows of one slot that another worker owns, kept warm here.
+
+The changelog is read first, then every shard's log from its mark on, and both are followed; a
+shard that others became is followed from when their seals were read. A shard's entries go through
+the fold of any replay: groups whole, void ones passed over, rows and mark written together, so what
+is here is the fold of the log at the mark, and no transaction is ever half there.
+
+The changelog is never ahead of the logs: it is read up to an end only after every log was read to
+an end that was asked for later. So its entries bring nothing new, but for what it alone has: how
+far it is complete, and which chunks it has dropped. An end that a deposed broker told is none: what
+is ahead of a log is not folded (``stream/slot/standby/standby_reach.py``). Only for a shard whose
+log was trimmed below its mark does it bring rows; such a shard is not shown until its log has been
+read to its end.
+
+One task runs ``run``. When it has ended the directory is free, for the slot to open on. It ends
+without a word to anybody: nothing rests on a standby.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+
+from rowtide.core.shard.mark import decode_mark, mark_key
+from rowtide.core.values.errors import StoreError, Unavailable
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.log.tails import Tails
+from rowtide.stream.shard.copy import came_back, row_ranges
+from rowtide.stream.shard.row_store import RowStore, StoreFailed, destroy
+from rowtide.stream.slot.changelog.recovery import StartPassed, recover_rows
+from rowtide.stream.slot.failures import StoreBehind, logged
+from rowtide.stream.slot.local_rows import begun, known_shards, local_rows, unseen
+from rowtide.stream.slot.standby.standby_reach import Reach, Removed
+from rowtide.stream.slot.standby.standby_shard import StandbyShard, Unflushed
+from rowtide.stream.slot.surroundings import Surroundings
+
+__all__ = ["Standby"]
+
+logger = logging.getLogger(__name__)
+
+WRITE_BUFFER_BYTES = 4 * 1024 * 1024
+BACKOFF_S = 0.5
+BACKOFF_S_MAX = 10.0
+ROUND_S = 1.0
+"""Between two looks at the changelog."""
+FRESH_S_MAX = 30.0
+"""How long a round waits for the logs; then the next one begins."""
+TOUCH_S = 60.0
+"""Between two notes that the rows are as new as the changelog, where it has nothing new."""
+LACKING_S = 0.01
+LACKING_S_MAX = 5.0
+SWEEP_ROUNDS = 30
+WARM_S = 3.0
+"""A view older than this does not count as warm."""
+
+
+class Standby:
+    """A slot's rows on a worker that does not own it.
+
+    ``tables`` are its shards, parents before children, ``coming`` those that are moved to it.
+    ``catalog_read`` reads the catalog to its present end, as far as the broker that is asked tells,
+    ``catalog_proven`` whatever it tells. ``clock_s`` never goes back and runs during suspend; it is
+    that of ``tails``.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        path: Path,
+        surroundings: Surroundings,
+        *,
+        tails: Tails,
+        catalog_read: Callable[[], Awaitable[None]],
+        catalog_proven: Callable[[], Awaitable[None]],
+        tables: Callable[[int], Collection[tuple[Table, ShardRange]]],
+        coming: Callable[[int], Collection[tuple[Table, ShardRange]]],
+        table_known: Callable[[int], bool],
+        clock_s: Callable[[], float],
+    ) -> None:
+        self.number = number
+        self.shards: dict[str, StandbyShard] = {}
+        self.left: dict[str, Unflushed] = {}
+        """What it knew, by shard, when it ended."""
+        self.rows: RowStore | None = None
+        self._topics = topics = surroundings.topics
+        self._reader = surroundings.cluster.changelog_reader(topics.changelog, number)
+        self._tails = tails
+        self._path = path
+        self._catalog_read = catalog_read
+        self._catalog_proven = catalog_proven
+        self._tables = tables
+        self._coming = coming
+        self._table_known = table_known
+        self._clock_s = clock_s
+        self._counts = surroundings.counts
+        self._limits = surroundings.limits
+        self._kept_s = surroundings.settings.changelog_kept_s
+        self._opened = False
+        """Whether the changelog has been read to what was its end at the beginning."""
+        self._failure: StoreFailed | None = None
+        """Why this life can't go on, as somebody met it who only told us of something."""
+        self._touched_s = 0.0
+        self._lacking_rounds = 0
+        self._misled = False
+        """Whether what the changelog tells is known to be ahead of what the catalog was read to."""
+        self._roomy: set[str] = set()
+        """Shards for which room has been made."""
+        self._wake = asyncio.Event()
+        self._moved = asyncio.Event()
+        """Set whenever a shard has learned something."""
+
+    # What others ask.
+
+    @property
+    def warm(self) -> bool:
+        """Whether the slot can be opened here with little to read."""
+        age_s = self.age_s()
+        return age_s is not None and age_s < WARM_S
+
+    def age_s(self) -> float | None:
+        """Return how old the view of the oldest shard is; None while one has none."""
+        if not self._opened:
+            return None
+        fresh = [shard.fresh_s for shard in self.shards.values() if not shard.ended]
+        if None in fresh:
+            return None
+        now_s = self._clock_s()
+        return now_s - min((s for s in fresh if s is not None), default=now_s)
+
+    @property
+    def lag(self) -> int:
+        """Records that the logs had more than the rows, when they were last looked at."""
+        return sum(shard.lag for shard in self.shards.values())
+
+    def view(self, shard_id: str, age_s_max: float) -> StandbyShard | None:
+        """Return a shard whose rows are complete as of ``age_s_max`` seconds ago, or None."""
+        shard = self.shards.get(shard_id)
+        if shard is None or shard.fresh_s is None:
+            return None
+        return shard if self._clock_s() - shard.fresh_s <= age_s_max else None
+
+    def settle(self) -> None:
+        """Follow what the catalog has now; called whenever it has changed.
+
+        Where the rows can't be read the copy begins again: who follows the catalog goes on.
+        """
+        if self.rows is None or not self._opened or self._failure is not None:
+            return
+        try:
+            self._settle(self.rows)
+        except StoreFailed as error:
+            self._failure = error
+            for shard in self.shards.values():
+                shard.leave()
+            self._moved.set()
+            self._wake.set()
+
+    def _require_settled(self) -> None:
+        """Do the same; raise what keeps the rows from being read, now or as somebody met it."""
+        self.settle()
+        self._require_going()
+
+    def _require_going(self) -> None:
+        """Raise what keeps the rows from being read, as somebody met it."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _settle(self, rows: RowStore) -> None:
+        wanted = {shard.shard_id: (table, shard) for table, shard in self._tables(self.number)}
+        for shard_id in [name for name in self.shards if name not in wanted]:
+            self.shards.pop(shard_id).leave()
+        for shard_id, (table, shard) in wanted.items():
+            followed = self.shards.get(shard_id)
+            if followed is not None:
+                followed.retable(table, shard)
+            elif not any(self._goes_on(parent) for parent in shard.parents if parent in wanted):
+                self.shards[shard_id] = self._follow(table, shard, rows)
+        for followed in self.shards.values():
+            table = followed.shard.table
+            beside = [shard for of, shard in wanted.values() if of.table_id == table.table_id]
+            followed.others = came_back(table, followed.place, beside)
+
+    def _goes_on(self, parent: str) -> bool:
+        """True if a shard's end must still be read: its children begin behind it.
+
+        It is not followed itself as long as that holds for its own parents. One that lacks
+        something has seen its seal, perhaps, and folded nothing of what stands before.
+        """
+        followed = self.shards.get(parent)
+        return followed is None or bool(followed.lacks) or followed.shard.state.seal is None
+
+    def _follow(self, table: Table, shard: ShardRange, rows: RowStore) -> StandbyShard:
+        followed = StandbyShard(table, shard, rows, self._tails, self._learned, limits=self._limits)
+        marks = [rows.get(mark_key(name)) for name in shard.parents if name not in self.shards]
+        whole = all(mark is not None and decode_mark(mark).seal for mark in marks)
+        # Parents whose logs are gone are in the changelog, up to their ends.
+        lacks = "" if whole or followed.shard.state.applied >= 0 else "what became of its parents"
+        followed.begin(self._topics.shard(shard.shard_id), lacks)
+        if lacks:
+            self._wake.set()
+        return followed
+
+    def _learned(self, shard: StandbyShard, records: int) -> None:
+        self._counts.standby_records += records
+        self._moved.set()
+        if shard.lacks:
+            self._wake.set()
+        elif shard.ended:
+            self.settle()  # What it became may be followed now.
+
+    # The one task.
+
+    async def run(self) -> None:
+        """Keep the rows warm until cancelled; begin again after whatever fails."""
+        backoff_s = BACKOFF_S
+        while True:
+            began_s = self._clock_s()
+            try:
+                await self._live()
+            except (StartPassed, StoreBehind) as error:
+                logger.warning("standby of slot %d: %s; rebuilding from Kafka", self.number, error)
+                self._throw_away()
+            except (StoreError, StoreFailed) as error:
+                logger.info("standby of slot %d begins again: %s", self.number, error)
+                if self.rows is not None and self.rows.damaged:  # It would be met again.
+                    self._throw_away()
+            finally:
+                self._close()
+            if self._clock_s() - began_s > BACKOFF_S_MAX:
+                backoff_s = BACKOFF_S
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+
+    async def _live(self) -> None:
+        self.rows = rows = self._opened_rows()
+        known = known_shards(rows)
+        # Until it has not grown meanwhile: what was compacted away stands above where we began.
+        while (until := await self._reader.end()) != rows.changelog_position():
+            await (
+                self._catalog_read()
+            )  # It knows every table that there are entries of up to there.
+            await self._recover(rows, until)
+        # A shard that had come by now, and was not heard of, would be followed on rows of before.
+        await self._catalog_proven()
+        coming = begun(rows, self._coming(self.number))
+        if came := unseen(known, [*self._tables(self.number), *coming]):
+            # Those that come from here on are made room for; see ``_make_room``.
+            raise StoreBehind(f"{self._path} has not seen these come: {', '.join(came)}")
+        self._opened = True
+        self._require_settled()
+        logger.info("slot %d is kept warm here, %d shards", self.number, len(self.shards))
+        for count in range(1, 1 << 62):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ROUND_S):
+                    await self._wake.wait()
+            self._wake.clear()
+            self._require_going()
+            # What is mended and lacks something again at once is not mended all the time.
+            await asyncio.sleep(min(LACKING_S * 2**self._lacking_rounds, LACKING_S_MAX))
+            if rows.damaged:  # As somebody met who reads here.
+                raise StoreBehind(f"{self._path}: {rows.damaged}")
+            await self._round(rows)
+            if count % SWEEP_ROUNDS == 0:
+                await self._sweep(rows)
+
+    def _opened_rows(self) -> RowStore:
+        return local_rows(
+            self._path,
+            kept_s=self._kept_s,
+            write_buffer_bytes=WRITE_BUFFER_BYTES,
+        )
+
+    def _throw_away(self) -> None:
+        """Close the local rows and remove them; the next life rebuilds them."""
+        self._close(flush=False)
+        with logged(f"standby of slot {self.number}"):
+            destroy(self._path)
+
+    async def _round(self, rows: RowStore) -> None:
+        """Read the changelog as far as the logs were read, and mend what shards lack."""
+        # In this order: what is mended was lacking before the end of the changelog was asked for.
+        lacking = [shard for shard in self.shards.values() if shard.lacks]
+        until = await self._reader.end()
+        self._lacking_rounds = min(self._lacking_rounds + 1, 20) if lacking else 0
+        if until > (rows.changelog_position() or 0) or lacking:
+            asked_s = self._clock_s()
+            await (self._catalog_proven() if self._misled else self._catalog_read())
+            self._misled = False
+            self._require_settled()
+            if not await self._read_since(asked_s):
+                return
+            self._require_going()
+            for shard in [shard for shard in self.shards.values() if shard.lacks]:
+                await self._make_room(shard, rows)
+            try:
+                await self._recover(rows, until)
+            except Removed as error:
+                self._hide(error.shards)
+                return
+            except Unavailable as error:
+                # Of shards that lack something nothing is shown: they wait for the next round.
+                logger.info("standby of slot %d reads on later: %s", self.number, error)
+                return
+            for shard in self.shards.values():
+                shard.flushed()
+            await self._mend(lacking, until)
+        elif self._clock_s() - self._touched_s > TOUCH_S:
+            rows.set_changelog_position(until, time.time())
+        else:
+            return
+        self._touched_s = self._clock_s()
+
+    def _hide(self, shards: Collection[StandbyShard]) -> None:
+        """Show shards no more whose rows go: they are elsewhere, which the catalog did not tell."""
+        self._misled = True
+        for shard in shards:
+            if shard.ended:
+                shard.leave()
+            else:
+                shard.lack("its rows are removed, as of one that is another slot's by now")
+        self._wake.set()
+
+    async def _mend(self, lacking: Collection[StandbyShard], until: int) -> None:
+        """Let shards go on that have what the changelog has of them, which was read ``until``.
+
+        Where it has grown since then, entries of theirs may have been compacted away for others
+        that were not read: a mark without its rows, or rows without their mark.
+        """
+        if lacking and await self._reader.end() != until:
+            self._wake.set()
+            return
+        for shard in lacking:
+            if self.shards.get(shard.place.shard_id) is shard:
+                shard.mend(self._table_known)
+
+    async def _recover(self, rows: RowStore, until: int) -> None:
+        """Read the changelog up to ``until``. Raises ``Unavailable`` where it is ahead of a log."""
+        shards = self._tables(self.number)
+        require_read = Reach(self.shards.values()).require if self._opened else None
+        await recover_rows(
+            rows, self._reader, self._table_known, shards, until=until, require_read=require_read
+        )
+
+    async def _make_room(self, shard: StandbyShard, rows: RowStore) -> None:
+        """Remove what is left of an earlier time where a shard comes from another slot, once.
+
+        Beside the rows that come with its log it would be what has since been deleted. It is done
+        before the changelog is read that has the shard.
+        """
+        place = shard.place
+        if place.shard_id in self._roomy:
+            return
+        self._roomy.add(place.shard_id)
+        if place.copied and rows.get(mark_key(place.shard_id)) is None:
+            ranges = row_ranges(shard.shard.table, place)
+            while found := rows.rows_within(ranges):
+                rows.make_room(found)
+                await asyncio.sleep(0)
+
+    async def _read_since(self, asked_s: float) -> bool:
+        """Wait until every log is read to an end asked for since; False where that takes long.
+
+        Those that need the changelog, or the catalog, to go on are not waited for. Raises what was
+        met meanwhile that keeps the rows from being read: no log is read any more then.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FRESH_S_MAX):
+                while not all(shard.read_since(asked_s) for shard in self.shards.values()):
+                    self._moved.clear()
+                    await self._moved.wait()
+                    self._require_going()
+                return True
+        return False
+
+    async def _sweep(self, rows: RowStore) -> None:
+        """Remove rows of dropped tables; their owner removes them from the changelog."""
+        while keys := rows.left_over(self._table_known):
+            rows.take([(key, None) for key in keys])
+            await asyncio.sleep(0.05)
+
+    def _close(self, *, flush: bool = True) -> None:
+        for shard in self.shards.values():
+            shard.leave()
+        if self._opened:
+            self.left = {name: shard.unflushed() for name, shard in self.shards.items()}
+        self.shards.clear()
+        self._roomy.clear()
+        self._opened = False
+        self._failure = None
+        if self.rows is not None:
+            rows, self.rows = self.rows, None
+            try:
+                rows.close(flush=flush)
+            except StoreFailed as error:
+                logger.warning("closing %s: %s", self._path, error)

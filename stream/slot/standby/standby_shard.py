@@ -1,0 +1,205 @@
+"""One shard as a standby follows it: its log folded into the local rows, and how old that view is.
+
+It is in one of four states: *followed*; *lacking* something before it can go on (what was trimmed,
+from the changelog; a table it has not heard of, from the catalog); *ended* by its seal; or *broken*
+by bytes that no owner of ours wrote, which its owner tells the operator of. Only a followed one has
+a view that grows younger; ``fresh_s`` is when the fetch was asked whose end the rows have reached.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+from rowtide.core.records import record
+from rowtide.core.rows.fold import Writes
+from rowtide.core.values.errors import Unavailable
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.log.log import Entry
+from rowtide.stream.log.tails import Tail, Tails
+from rowtide.stream.shard.replay import Range, replay, shard_at_mark, take
+from rowtide.stream.shard.row_store import RowStore, StoreFailed
+
+__all__ = ["StandbyShard", "Unflushed"]
+
+logger = logging.getLogger(__name__)
+
+UNFLUSHED_MAX = 50_000
+"""Chunks of a shard that are remembered as not in the changelog; an owner flushes before."""
+
+
+class Unflushed(NamedTuple):
+    """What a slot that opens on these rows would otherwise find out by reading the log again.
+
+    ``keys`` were written by the entries after ``since``, up to ``applied``.
+    """
+
+    since: int
+    applied: int
+    keys: Collection[bytes]
+
+    def holds(self, *, flushed: int, applied: int) -> bool:
+        """True if it names all that rows at ``applied`` have and the changelog may lack."""
+        return self.since <= flushed and self.applied == applied
+
+
+class StandbyShard:
+    """A follower of one log.
+
+    ``learned`` is called, with it and the number of records, whenever something has changed.
+
+    To readers it is what the owner is to strong ones: ``rows``, ``shard.state.options`` and
+    ``require_readable``.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        place: ShardRange,
+        rows: RowStore,
+        tails: Tails,
+        learned: Callable[[StandbyShard, int], None],
+        *,
+        limits: Limits,
+    ) -> None:
+        self.rows = rows
+        self.place = place
+        self.fresh_s: float | None = None
+        self.end = 0
+        """The log's next offset, as last told."""
+        self.lacks = ""
+        self.broken = ""
+        self.others: Sequence[Range] = ()
+        """Keys that came back to the slot with another shard after this one had ended."""
+        self._tails = tails
+        self._learned = learned
+        self._limits = limits
+        self._dropped: set[int] = set()
+        """Indexes of which records were met, and which the catalog does not have."""
+        self._topic = ""
+        self._tail: Tail | None = None
+        self.shard = shard_at_mark(table, place, rows, limits)
+        self._since = self.shard.state.applied
+        self._written: dict[bytes, int] = {}
+        """Keys written by entries after ``_since``, each with an offset up to which it was."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the log has its last record: there is nothing more to follow."""
+        return self.shard.state.seal is not None or bool(self.broken)
+
+    @property
+    def lag(self) -> int:
+        """Entries that the log had more than the rows, when it last told.
+
+        Up to its seal at least, once the catalog has that: a deposed broker tells an end of before.
+        """
+        return max(0, max(self.end - 1, self.place.sealed_at) - self.shard.state.applied)
+
+    def begin(self, topic: str, lacks: str = "") -> None:
+        """Follow the log, from what the rows have on; first ``mend`` where they lack something."""
+        self._topic = topic
+        self.lacks = lacks
+        if lacks:
+            return
+        if not self.ended:
+            self._tail = self._tails.follow(topic, self.shard.next_offset, self)
+
+    def leave(self) -> None:
+        """Follow no more; the rows may be closed."""
+        self.fresh_s = None
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._tail is not None:
+            self._tails.leave(self._tail)
+            self._tail = None
+
+    def retable(self, table: Table, place: ShardRange) -> None:
+        """Take over the table, and the shard, as the catalog has them now."""
+        self.place = place
+        if table != self.shard.table:
+            self.shard.retable(table)
+
+    def require_readable(self) -> None:
+        """Raise ``Unavailable`` where there is no view to read."""
+        if self.fresh_s is None:
+            raise Unavailable("The partition is not available.")
+
+    def read_since(self, asked_s: float) -> bool:
+        """True if the log was read to an end that is new enough, or cannot be read further now."""
+        if self.lacks or self.ended:
+            return True
+        return self.fresh_s is not None and self.fresh_s >= asked_s
+
+    # What the tails tell.
+
+    def take(self, entries: Sequence[Entry], end: int, asked_s: float) -> None:
+        """Fold the next entries of the log."""
+        self.end = end
+        if entries:
+            self._fold(entries)
+        # A deposed leader may tell of a part of a copy as of all there is.
+        partly = self.place.copied and not self.shard.state.stream_start
+        if self._tail is not None and not self.lag and not partly:
+            self.fresh_s = asked_s
+        if self.shard.state.seal is not None:
+            # What its successors take is not here: the view is as old as it is from now on.
+            self._stop()
+        self._learned(self, len(entries))
+
+    def trimmed(self) -> None:
+        """Wait for the changelog, which has what is gone from the log."""
+        self.lack("its log was trimmed, the changelog has the rows")
+
+    def _fold(self, entries: Sequence[Entry]) -> None:
+        shard = self.shard
+        shard.indexes.passed_over.clear()
+        try:
+            writes, _ = replay(shard, entries)
+            if shard.indexes.passed_over - self._dropped:
+                self.lack("it has an index that the catalog had not yet")
+                return
+            taken = take(shard, self.rows, writes, self.others)
+            self._note(taken, entries[-1].offset)
+        except StoreFailed as error:
+            self.lack(str(error))
+        except record.CorruptRecord as error:
+            logger.critical("shard %s is not kept warm: %s", shard.shard_id, error)
+            self.broken = str(error)
+            self.leave()
+
+    def _note(self, writes: Writes, offset: int) -> None:
+        self._written |= dict.fromkeys(map(itemgetter(0), writes), offset)
+        if len(self._written) > UNFLUSHED_MAX:
+            self._since, self._written = self.shard.state.applied, {}
+
+    def flushed(self) -> None:
+        """Forget what the changelog, which was read further, now has."""
+        covered = self.rows.flushed(self.place.shard_id)
+        if covered > self._since:
+            self._since = covered
+            self._written = {key: at for key, at in self._written.items() if at > covered}
+
+    def unflushed(self) -> Unflushed:
+        """Return what a slot that opens on these rows need not look up."""
+        return Unflushed(self._since, self.shard.state.applied, self._written.keys())
+
+    def lack(self, what: str) -> None:
+        """Show nothing until ``mend``: what was folded since the last write is forgotten."""
+        logger.info("shard %s is not followed for a moment: %s", self.place.shard_id, what)
+        self._dropped |= self.shard.indexes.passed_over
+        self.lacks = what
+        self.leave()
+        self._learned(self, 0)
+
+    def mend(self, table_known: Callable[[int], bool]) -> None:
+        """Go on from the mark: the catalog, then the changelog were read since it was lacking."""
+        self._dropped = {number for number in self._dropped if not table_known(number)}
+        self.lacks = ""
+        self.shard = shard_at_mark(self.shard.table, self.place, self.rows, self._limits)
+        self._since, self._written = self.shard.state.applied, {}
+        self.begin(self._topic)

@@ -1,0 +1,75 @@
+"""What a slot's open shards do for secondary indexes.
+
+A shard of a table goes through its rows for an index that is new; a shard of a global index follows
+the logs of its table. Both are tasks of the slot, and end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from rowtide.core.values.schema import Table
+from rowtide.stream.log.log import Log
+from rowtide.stream.shard.index_builder import build_index
+from rowtide.stream.shard.index_feed import IndexFeeder
+from rowtide.stream.shard.index_links import IndexLinks
+from rowtide.stream.shard.owner import ShardOwner
+
+__all__ = ["SlotIndexes"]
+
+
+class SlotIndexes:
+    """Those of one slot. ``log_of`` returns a handle of its own on a shard's log."""
+
+    def __init__(self, links: IndexLinks, log_of: Callable[[str], Log]) -> None:
+        self.feeders: dict[str, IndexFeeder] = {}
+        """Those of the shards of global indexes, by shard id."""
+        self.dropped: set[ShardOwner] = set()
+        """Shards that may hold rows of an index that was dropped."""
+        self._links = links
+        self._log_of = log_of
+        self._building: set[tuple[ShardOwner, int]] = set()
+
+    def retable(self, owner: ShardOwner, table: Table, tasks: asyncio.TaskGroup | None) -> None:
+        """Let an open shard know its table as the catalog has it now.
+
+        From then on it logs what a new index learns, and goes through its rows for it.
+        """
+        left = {index.table_id for index in table.indexes}
+        if any(index.table_id not in left for index in owner.shard.table.indexes):
+            self.dropped.add(owner)
+        owner.shard.retable(table)
+        self._build(owner, tasks)
+
+    def follow(self, owner: ShardOwner, tasks: asyncio.TaskGroup) -> None:
+        """Start what a shard does that was opened: go through its rows, or follow its table."""
+        self._build(owner, tasks)
+        main = owner.shard.table.main
+        if main:
+            feeder = IndexFeeder(
+                owner, lambda: self._links.sources(main), self._links.source, self._log_of
+            )
+            self.feeders[owner.shard.shard_id] = feeder
+            tasks.create_task(feeder.run(), name=f"feed[{owner.shard.shard_id}]")
+
+    def stop(self, shard_id: str) -> None:
+        """Let a shard follow nothing any more: it is about to be sealed."""
+        feeder = self.feeders.pop(shard_id, None)
+        if feeder is not None:
+            feeder.stop()
+
+    def _build(self, owner: ShardOwner, tasks: asyncio.TaskGroup | None) -> None:
+        """Let the new indexes of a shard learn of its rows, in the background."""
+        for index in owner.shard.table.indexes:
+            place = (owner, index.table_id)
+            if index.building and place not in self._building and tasks is not None:
+                self._building.add(place)
+                name = f"build[{owner.shard.shard_id}, {index.table_id}]"
+                tasks.create_task(self._built(*place), name=name)
+
+    async def _built(self, owner: ShardOwner, number: int) -> None:
+        try:
+            await build_index(owner, number, self._links.finish)
+        finally:
+            self._building.discard((owner, number))

@@ -1,0 +1,76 @@
+"""Deletes what of a slot's logs neither a rebuild nor a stream nor an index needs any more.
+
+A log whose shard has ended goes altogether once its last record is not needed, and nobody repeats
+a commit of it any more: the id of a transaction names its shard, and what is not known was never
+committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rowtide.core.values.schema import ShardRange, StreamSettings, Table
+from rowtide.stream.shard.index_links import IndexLinks
+from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.stream_reader import HOUR_US, horizon
+from rowtide.stream.slot.reshape.reshape_links import ReshapeLinks
+from rowtide.stream.slot.upkeep.long_ago import LongAgo
+
+__all__ = ["SlotTrim"]
+
+
+class SlotTrim:
+    """The trims of one slot. ``starts`` is told where each log begins from now on.
+
+    ``commits`` tells which commits are so old that no client repeats them.
+    """
+
+    def __init__(
+        self,
+        indexes: IndexLinks,
+        reshapes: ReshapeLinks,
+        starts: dict[str, int],
+        clock_us: Callable[[], int],
+        commits: LongAgo,
+    ) -> None:
+        self._indexes = indexes
+        self._reshapes = reshapes
+        self._starts = starts
+        self._clock_us = clock_us
+        self._commits = commits
+
+    async def trim(self, owner: ShardOwner) -> None:
+        """Trim the log of an open shard."""
+        await self._trim(owner, owner.shard.state.stream)
+
+    async def trim_ended(
+        self, table: Table, shard: ShardRange, ended: Mapping[str, ShardOwner]
+    ) -> None:
+        """Trim a log that has ended, or let it go."""
+        owner = ended.get(shard.shard_id)
+        if owner is None:
+            return
+        stream = table.stream
+        if stream is not None and stream.enabled_at_us > shard.sealed_us:
+            stream = None  # It began after the end.
+        start = await self._trim(owner, stream)
+        if table.enable_local_txn and shard.sealed_us >= self._commits.before_us:
+            return
+        kept_us = 0 if stream is None else stream.expiration_hours * HOUR_US
+        if start > shard.sealed_at and self._clock_us() >= shard.sealed_us + kept_us:
+            await self._reshapes.forget(shard)
+
+    async def _trim(self, owner: ShardOwner, stream: StreamSettings | None) -> int:
+        """Trim a log; return what is first in it then."""
+        before = owner.rows.flushed(owner.shard.shard_id) + 1
+        if stream is not None:
+            before = min(before, await horizon(owner, stream, self._clock_us()))
+        pin = await self._indexes.pin(owner)
+        if pin is not None:
+            before = min(before, pin)
+        start, _ = await owner.log.bounds()
+        if before > start:
+            await owner.log.trim(before)
+            start = before
+        self._starts[owner.shard.shard_id] = start
+        return start

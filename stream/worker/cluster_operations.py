@@ -1,0 +1,244 @@
+"""Operations of rowtide on all of its workers: whoever is asked asks the others, and joins.
+
+Bodies and answers are JSON, only admin keys may ask. Where a worker does not answer, the others'
+answers stand, and ``silent`` names it: what is told is then less than there is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from rowtide.core.cluster.catalog import Catalog, Document, reclaimer_document, worker_document
+from rowtide.core.cluster.metering import Taken
+from rowtide.core.protocol.authentication import Identity
+from rowtide.core.values.errors import Rejected, Unavailable, invalid
+from rowtide.core.values.limits import INT64_MAX
+from rowtide.stream.api.admin_request import json_answer, json_fields, require_admin
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.cluster.handover import Handover
+from rowtide.stream.cluster.hop import HopClient, Unreached
+from rowtide.stream.cluster.peers import Peers, silent
+from rowtide.stream.cluster.placement import Placement
+from rowtide.stream.http.edge import Handler
+from rowtide.stream.measures.consumption import hours, packed, unpacked
+from rowtide.stream.worker.worker_status import WORKER_STATUS
+
+__all__ = ["ClusterOperations"]
+
+CONSUMPTION, RECLAIM = "RowtideWorkerConsumption", "RowtideWorkerReclaim"
+RECLAIM_S_MAX = 25.0
+"""Below what the hop waits for an answer."""
+
+
+class Wanted(NamedTuple):
+    """Whose consumption is asked for."""
+
+    instance: str
+    table: str | None
+    begin_s: int | None
+    end_s: int | None
+
+
+class ClusterOperations:
+    """Handlers by operation."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        placement: Placement,
+        peers: Peers,
+        hop: HopClient,
+        handover: Handover,
+        status: Callable[[], Awaitable[dict[str, Any]]],
+    ) -> None:
+        self._directory = directory
+        self._placement = placement
+        self._peers = peers
+        self._hop = hop
+        self._handover = handover
+        self._status = status
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what clients may ask."""
+        return {
+            "RowtideClusterStatus": self.status,
+            "RowtideConsumption": self.consumption,
+            "RowtideReclaim": self.reclaim,
+            "RowtidePauseReclaimer": self.pause_reclaimer,
+            "RowtideResumeReclaimer": self.resume_reclaimer,
+            "RowtideDrain": self.drain,
+            "RowtideUndrain": self.undrain,
+            "RowtideForgetWorker": self.forget_worker,
+            "RowtideRepairShard": self.repair_shard,
+        }
+
+    def among_workers(self) -> dict[str, Handler]:
+        """Return what only other workers may ask."""
+        return {CONSUMPTION: self._consumption_here, RECLAIM: self._reclaim_here}
+
+    async def status(self, identity: Identity, _body: bytes) -> bytes:
+        """Return every worker's status."""
+        require_admin(self._directory.catalog, identity)
+        return json_answer(await self._status())
+
+    # Consumption.
+
+    async def consumption(self, identity: Identity, body: bytes) -> bytes:
+        """Return units by hour of ``instance``, one ``table`` or all, ``from`` and ``to`` (Unix s).
+
+        An hour belongs to the range that holds its first second; ``to`` is exclusive.
+        """
+        require_admin(self._directory.catalog, identity)
+        wanted = self._wanted(identity, json_fields(body, {"instance", "table", "from", "to"}))
+        whole = await self._directory.consumption.found(*wanted)
+        answers = await self._peers.ask(CONSUMPTION, json.dumps(wanted).encode())
+        for told in answers.values():
+            whole.add(unpacked(told) if isinstance(told, bytes) else Taken())
+        return json_answer(
+            {"instance": wanted.instance, "hours": hours(whole), "silent": silent(answers)}
+        )
+
+    def _wanted(self, identity: Identity, fields: dict[str, Any]) -> Wanted:
+        instance = str(fields.get("instance", identity.instance)).lower()
+        if instance not in self._directory.catalog.instances:
+            raise Rejected("OTSObjectNotExist", f"Instance '{instance}' does not exist.")
+        table = fields.get("table")
+        bounds = fields.get("from"), fields.get("to")
+        if any(bound is not None and type(bound) is not int for bound in bounds):
+            raise invalid("The from and to must be whole numbers of seconds.")
+        if any(bound is not None and abs(bound) > INT64_MAX for bound in bounds):
+            raise invalid(f"The from and to must lie within {INT64_MAX} s of 1970.")
+        if table is not None and not isinstance(table, str):
+            raise invalid("The table must be a name.")
+        return Wanted(instance, table, *bounds)
+
+    async def _consumption_here(self, _identity: Identity, body: bytes) -> bytes:
+        return packed(await self._directory.consumption.found(*Wanted(*json.loads(body))))
+
+    # Reclaiming.
+
+    async def reclaim(self, identity: Identity, body: bytes) -> bytes:
+        """Remove what is hidden in one ``table`` of the request's instance, now.
+
+        Raises ``Unavailable`` where a shard of it could not be gone through: others were.
+        """
+        require_admin(self._directory.catalog, identity)
+        name = str(json_fields(body, {"table"}).get("table", ""))
+        left = {s.shard_id for s in self._directory.table(identity.instance, name).shards}
+        asked = json.dumps({"shards": sorted(left)}).encode()
+        answers = [await self._reclaim_here(identity, asked)]
+        told = await self._peers.ask(RECLAIM, asked, answer_s=RECLAIM_S_MAX)
+        answers += [answer for answer in told.values() if isinstance(answer, bytes)]
+        done = {shard: counts for answer in answers for shard, counts in json.loads(answer).items()}
+        if left := left - done.keys():
+            raise Unavailable(f"Not gone through: shards {', '.join(sorted(left))}. Try again.")
+        rows, ranges = (sum(counts[at] for counts in done.values()) for at in (0, 1))
+        return json_answer({"table": name, "rows": rows, "ranges": ranges})
+
+    async def _reclaim_here(self, _identity: Identity, body: bytes) -> bytes:
+        """Go through those of the shards that are open here."""
+        wanted = json.loads(body)["shards"]
+        done: dict[str, tuple[int, int]] = {}
+        for slot in self._directory.slots():
+            for owner in [slot.shards[shard] for shard in wanted if shard in slot.shards]:
+                found = await slot.reclaimer.reclaim_now(owner)
+                done[owner.shard.shard_id] = found.rows, found.ranges
+        return json.dumps(done).encode()
+
+    async def pause_reclaimer(self, identity: Identity, body: bytes) -> bytes:
+        """Let the background reclaimers stand still until they are resumed, over restarts too."""
+        return await self._set_reclaimer(identity, body, paused=True)
+
+    async def resume_reclaimer(self, identity: Identity, body: bytes) -> bytes:
+        """Let the background reclaimers go on."""
+        return await self._set_reclaimer(identity, body, paused=False)
+
+    async def _set_reclaimer(self, identity: Identity, body: bytes, *, paused: bool) -> bytes:
+        require_admin(self._directory.catalog, identity)
+        json_fields(body, set())
+        await self._placement.change(lambda _catalog, _stamp: [reclaimer_document(paused=paused)])
+        return json_answer({"paused": paused})
+
+    # Workers.
+
+    async def drain(self, identity: Identity, body: bytes) -> bytes:
+        """Let a ``worker`` (its address; without: the one asked) give its slots away, take none.
+
+        It goes on answering clients, by asking others. Ends with ``undrain``, or when it stops.
+        """
+        elsewhere = self._addressed(identity, body)
+        if elsewhere:
+            return await self._ask(elsewhere, identity, "RowtideDrain")
+        await self._handover.drain()
+        return json_answer({"worker": self._peers.address, "drained": True})
+
+    async def undrain(self, identity: Identity, body: bytes) -> bytes:
+        """Let a drained ``worker`` take slots again."""
+        elsewhere = self._addressed(identity, body)
+        if elsewhere:
+            return await self._ask(elsewhere, identity, "RowtideUndrain")
+        await self._handover.rejoin()
+        return json_answer({"worker": self._peers.address, "drained": False})
+
+    async def _ask(self, address: str, identity: Identity, operation: str) -> bytes:
+        try:
+            return await self._hop.call(address, identity, operation, b"{}")
+        except Unreached as failure:
+            message = f"Worker '{address}' does not answer."
+            raise Unavailable(message, "OTSServerUnavailable") from failure
+
+    def _addressed(self, identity: Identity, body: bytes) -> str:
+        """Return the address of the worker that is meant; empty where it is this one."""
+        require_admin(self._directory.catalog, identity)
+        address = str(json_fields(body, {"worker"}).get("worker", ""))
+        if address in ("", self._peers.address):
+            return ""
+        if address not in self._peers.known():
+            raise Rejected("OTSObjectNotExist", f"Worker '{address}' does not exist.")
+        return address
+
+    async def forget_worker(self, identity: Identity, body: bytes) -> bytes:
+        """Ask a ``worker`` that has died, and will not come back, no more.
+
+        Raises OTSParameterInvalid where it lives: the others would not tell it what they change.
+        """
+        require_admin(self._directory.catalog, identity)
+        address = str(json_fields(body, {"worker"}).get("worker", ""))
+        if address not in self._directory.catalog.workers.values():
+            raise Rejected("OTSObjectNotExist", f"Worker '{address}' does not exist.")
+        if await self._lives(address):
+            raise invalid(f"Worker '{address}' is alive: stop it, and it says goodbye by itself.")
+
+        def decide(catalog: Catalog, _stamp: int) -> list[Document]:
+            # One that was started again while we waited for an answer is elsewhere by now.
+            there = [name for name, at in catalog.workers.items() if at == address]
+            return [worker_document(name, None) for name in there]
+
+        await self._placement.change(decide)
+        return json_answer({"worker": address})
+
+    async def _lives(self, address: str) -> bool:
+        """True if a worker answers."""
+        if address == self._peers.address:
+            return True
+        answers = await self._peers.ask(WORKER_STATUS, b"{}", among=[address])
+        return isinstance(answers[address], bytes)
+
+    # Shards.
+
+    async def repair_shard(self, identity: Identity, body: bytes) -> bytes:
+        """Tell what the log of a closed ``shard`` has lost; ``accept_loss``: serve what is left."""
+        require_admin(self._directory.catalog, identity)
+        fields = json_fields(body, {"shard", "accept_loss"})
+        name, accept = str(fields.get("shard", "")), fields.get("accept_loss", False) is True
+        found = self._directory.catalog.shards.get(name)
+        if found is None:
+            raise Rejected("OTSObjectNotExist", f"Shard '{name}' does not exist.")
+        slot = self._directory.slot(found[1].slot)
+        loss = await slot.repair(name, accept=accept)
+        why = None
+        if name not in slot.shards:
+            why = {**slot.opening, **slot.all_closed}.get(name, "it is not open yet")
+        return json_answer({**loss._asdict(), "closed": why})

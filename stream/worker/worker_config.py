@@ -1,0 +1,45 @@
+"""What can be set about one worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rowtide.core.cluster.balance import BalanceSettings
+from rowtide.core.values.limits import Limits
+from rowtide.stream.http.limits import HttpLimits
+from rowtide.stream.measures.clock import Clock
+from rowtide.stream.routing.introduction import Credentials
+from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
+from rowtide.stream.slot.settings import SlotSettings
+from rowtide.stream.worker.worker_metrics import Watching
+
+__all__ = ["WorkerConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """One worker. ``slots`` counts only where rowtide's topics are created; it is fixed then.
+
+    Below ``free_bytes_min`` on the disk of ``data_dir`` writes are refused: too low lets the disk
+    fill up and the broker stop, too high refuses early. ``clock`` is not the machine's in some
+    tests. ``advertise`` is the host by which other workers reach this one, where that is not
+    ``host``. ``standbys`` copies of each slot are kept on other workers; all workers of a cluster
+    need the same number.
+    """
+
+    data_dir: Path
+    credentials: Credentials
+    host: str = "127.0.0.1"
+    port: int = 0
+    slots: int = 4
+    free_bytes_min: int = 256 * 1024 * 1024
+    limits: Limits = field(default_factory=Limits)
+    http: HttpLimits = field(default_factory=HttpLimits)
+    slot: SlotSettings = field(default_factory=SlotSettings)
+    lease: LeaseSettings = field(default_factory=LeaseSettings)
+    advertise: str = ""
+    standbys: int = 0
+    watching: Watching = field(default_factory=Watching)
+    balance: BalanceSettings = field(default_factory=BalanceSettings)
+    clock: Clock = field(default_factory=Clock)
