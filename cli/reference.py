@@ -1,7 +1,7 @@
 """The reference pages, made from the commands and the settings: they cannot drift.
 
-    python -m rowtide.cli.reference cli > docs/cli.md
-    python -m rowtide.cli.reference configuration > docs/configuration.md
+    python -m rowtide.cli.reference cli > docs/reference/cli.md
+    python -m rowtide.cli.reference configuration > docs/reference/configuration.md
 
 Tests compare the committed pages with what is made here.
 """
@@ -70,7 +70,7 @@ cafile = "/etc/rowtide/ca.pem"
 
 
 def cli_page() -> str:
-    """Return docs/cli.md."""
+    """Return docs/reference/cli.md."""
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
     parts = [CLI_HEAD + codes]
     connection = ""
@@ -106,7 +106,7 @@ def _help(path: list[str], command: click.Command) -> str:
 
 
 def configuration_page() -> str:
-    """Return docs/configuration.md."""
+    """Return docs/reference/configuration.md."""
     names = [f for f in fields(Settings) if f.name != "kafka_security"]
     texts, secure = field_texts(Settings), field_texts(Security)
     lines = ["| setting | flag | variable | type | default | |", "|---|---|---|---|---|---|"]

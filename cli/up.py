@@ -166,7 +166,7 @@ def worker(config: Path | None, ready_file: Path | None, *, verbose: int, **flag
 @click.option(
     "--test-clock",
     is_flag=True,
-    help="Let tests advance the clock, see docs/testing.md. Needs --ephemeral.",
+    help="Let tests advance the clock, see docs/guides/testing.md. Needs --ephemeral.",
 )
 @_how
 def dev(

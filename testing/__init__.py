@@ -1,8 +1,8 @@
 """A pytest plugin: a real Table Store for the tests of an application.
 
 ``pip install rowtide`` registers it. Its fixtures, with examples, are described in
-docs/testing.md. Whoever uses none of them pays for the import of this module alone: it imports
-nothing but pytest, which is there already.
+docs/guides/testing.md. Whoever uses none of them pays for the import of this module alone: it
+imports nothing but pytest, which is there already.
 """
 
 from __future__ import annotations

@@ -124,5 +124,5 @@ def test_every_dependency_has_its_reason() -> None:
     wanted = [*project["dependencies"], *project["optional-dependencies"].values()]
     flat = [line for item in wanted for line in ([item] if isinstance(item, str) else item)]
     names = {re.split(r"[<>=!~;\[ ]", line)[0] for line in flat}
-    reasons = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")
+    reasons = (ROOT / "docs/internals/dependencies.md").read_text(encoding="utf-8")
     assert {name for name in names if f"| `{name}` |" not in reasons} == set()

@@ -15,7 +15,7 @@ __all__ = ["DEFLATE", "body_too_large", "compressed", "inflated"]
 
 DEFLATE: Final = b"deflate"
 LEVEL = 1
-"""Fastest: level 6 takes 1.7 times the CPU for 14 % less (docs/hot-path.md)."""
+"""Fastest: level 6 takes 1.7 times the CPU for 14 % less (docs/internals/hot-path.md)."""
 
 
 def compressed(body: bytes) -> bytes:

@@ -5,8 +5,8 @@
     cell   = 03 [04 len32 name] [05 len32 variant] [06 op] [07 int64 version] 0A crc
     ext    = 0C len32 (0D uint32 epoch  0E int64 timestamp  0F uint32 row-index)
 
-Integers are little-endian; docs/formats/plainbuffer.md has every byte. A stored row keeps its
-attributes in exactly this cell encoding, so an answer is made by joining slices.
+Integers are little-endian; docs/internals/formats/plainbuffer.md has every byte. A stored row keeps
+its attributes in exactly this cell encoding, so an answer is made by joining slices.
 
 ``decode_row`` and ``decode_rows`` take bytes from anyone: what they return was checked to the
 last byte, and whatever they refuse they refuse with ``Rejected``, after work bounded by the

@@ -7,7 +7,8 @@
     row    = 02 variant*                            one per name, NULL where a row lacks it
 
 Integers are little-endian, offsets count from the first byte. A variant is as in ``variant.py``.
-``docs/formats/row_matrix.md`` has the bytes. Which rows and columns stand in it is not known here.
+``docs/internals/formats/row_matrix.md`` has the bytes. Which rows and columns a matrix holds is not
+known here.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ with the same key as the request, by HMAC-SHA1 in both versions.
 
 Everything here is bytes, as headers stand on the wire: names in lower case, values trimmed.
 HMAC is computed from saved hash states: 0.9 us against 1.5 us for ``hmac.digest``, and a request
-needs it twice (docs/hot-path.md). The caches are bounded; they hold keys, names of headers and
-MD5s of short bodies, never whole requests.
+needs it twice (docs/internals/hot-path.md). The caches are bounded; they hold keys, names of
+headers and MD5s of short bodies, never whole requests.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Written by hand, and only for the types of schemas/record-v1.avsc: the data of a STRING, BLOB,
 DOUBLE or BOOLEAN variant is the same bytes in Avro, so most of a cell is copied. The general
-library needs a dictionary for each cell instead; docs/hot-path.md has the figures. Tests
+library needs a dictionary for each cell instead; docs/internals/hot-path.md has the figures. Tests
 compare every byte with fastavro and with Apache's library.
 
 Writers return bytes. Readers take the record and a position, and return what stands there and

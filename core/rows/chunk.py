@@ -7,7 +7,7 @@ there (``chunk_merge.py``).
 
 Value: a header of 32 bytes (little-endian), the border where the chunk ends, then the cells as
 PlainBuffer bytes. In a row's first chunk they are a whole wire row (key, cells, checksum), so that
-reading a narrow row is a slice. ``docs/formats/chunk.md`` has the bytes.
+reading a narrow row is a slice. ``docs/internals/formats/chunk.md`` has the bytes.
 
 Key: ``r``, the table's id (4 bytes, big-endian), the encoded primary key, and for a later chunk
 the border where it begins. No encoded key is a prefix of another, so a row's chunks stand

@@ -2,7 +2,8 @@
 
 The mark is written to RocksDB with every applied batch and to the changelog with every flush, under
 the key ``m`` + shard id. Value: format (1 byte), applied offset and commit stamp (int64, little-
-endian each), then the rest of the state as JSON. ``docs/formats/chunk.md`` has golden bytes.
+endian each), then the rest of the state as JSON. ``docs/internals/formats/chunk.md`` has golden
+bytes.
 
 With the offset goes a digest of the entry that stands there: a log that has another one at that
 place lost its end, and was filled since. Marks of before have none.

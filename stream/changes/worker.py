@@ -2,7 +2,7 @@
 
 Each takes leases of shards and follows them; parents are finished before their children. A reader
 that stops hands its shards over where it is; those of one that crashes are taken when their leases
-have ended. See docs/change-reader.md for what may come twice, and when.
+have ended. See docs/guides/change-reader.md for what may come twice, and when.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ JOIN_BYTES_MAX = 64 * 1024
 class RequestIds:
     """Request ids: 36 characters in the form of a UUID, unique by a random start and a count.
 
-    0.14 us each, against 2.6 us for ``uuid4`` (docs/hot-path.md).
+    0.14 us each, against 2.6 us for ``uuid4`` (docs/internals/hot-path.md).
     """
 
     __slots__ = ("_count", "_format")

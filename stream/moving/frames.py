@@ -2,7 +2,7 @@
 
 A frame carries the offset of its record and a checksum of both. So a file that was cut off tells
 where its last whole record ends, and a changed byte is found where it stands. The page of this
-format is ``docs/formats/export.md``. Integers are unsigned and big-endian.
+format is ``docs/internals/formats/export.md``. Integers are unsigned and big-endian.
 """
 
 from __future__ import annotations

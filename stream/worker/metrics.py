@@ -2,7 +2,7 @@
 
 Nothing here is on a request's way: the numbers are read when the page is asked for, and written as
 text in a thread, so that the event loop hardly waits. Names, units and meanings are in
-``docs/metrics.md``; a test holds the page and the server to each other.
+``docs/reference/metrics.md``; a test holds the page and the server to each other.
 
 The library is imported with the first scrape: 40 ms and 3 MB that most workers never need.
 """

@@ -1,4 +1,4 @@
-"""Every number that a worker tells of itself; the list that ``docs/metrics.md`` explains.
+"""Every number that a worker tells of itself; the list that ``docs/reference/metrics.md`` explains.
 
 Numbers of one table or shard carry its name: a worker with a thousand shards tells some thousands
 of them. Counters begin at zero with the process, those of a slot with the slot.

@@ -17,7 +17,7 @@ from tests.api.calls import ask, key, put
 
 pytestmark = pytest.mark.system
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/metrics.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/reference/metrics.md"
 LINE = re.compile(r"^\| `(rowtide_\w+)` \| (\w+) \| ([\w, ]*)\|", re.MULTILINE)
 
 Numbers = dict[tuple[str, ...], float]

@@ -1,7 +1,7 @@
 """Measure a server of our own: ``python -m tests.bench.run`` (see ``--help``), or ``make bench``.
 
 The server is a child with an embedded broker on a temporary directory; the load comes from this
-process. Both share the machine's cores, as the bars of docs/benchmarks.md assume.
+process. Both share the machine's cores, as the bars of docs/internals/benchmarks.md assume.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The first example of docs/change-reader.md does what it says, in ten lines."""
+"""The first example of docs/guides/change-reader.md does what it says, in ten lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.changes.conftest import STREAM
 
 pytestmark = pytest.mark.system
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/change-reader.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/guides/change-reader.md"
 LINES_MAX = 10
 
 

@@ -16,13 +16,13 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def test_the_page_of_the_command_line_is_current() -> None:
-    # Made anew by: python -m rowtide.cli.reference cli > docs/cli.md
-    assert (DOCS / "cli.md").read_text(encoding="utf-8") == cli_page()
+    # Made anew by: python -m rowtide.cli.reference cli > docs/reference/cli.md
+    assert (DOCS / "reference/cli.md").read_text(encoding="utf-8") == cli_page()
 
 
 def test_the_page_of_the_settings_is_current() -> None:
-    # Made anew by: python -m rowtide.cli.reference configuration > docs/configuration.md
-    assert (DOCS / "configuration.md").read_text(encoding="utf-8") == configuration_page()
+    # Made anew by: python -m rowtide.cli.reference configuration > docs/reference/configuration.md
+    assert (DOCS / "reference/configuration.md").read_text(encoding="utf-8") == configuration_page()
 
 
 @pytest.mark.parametrize("kind", [Settings, Security])

@@ -13,7 +13,10 @@ from rowtide.connectors.registry import SINKS, SOURCES, Surroundings, make_sink,
 from rowtide.connectors.runtime.declaration import Declaration, parse_file
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("con*.md"))]
+FOLDER = "docs/guides/connectors"
+KINDS = sorted(f"{FOLDER}/{path.name}" for path in (ROOT / FOLDER).glob("[a-z]*.md"))
+"""The pages that describe one kind of source or sink, or several alike."""
+PAGES = ["README.md", f"{FOLDER}/README.md", *KINDS]
 EXAMPLE = re.compile(r"```yaml\n(connectors:.*?)```", re.DOTALL)
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 
@@ -46,11 +49,11 @@ def test_an_example_is_taken_and_the_page_of_its_kind_tells_every_setting(
     page: str, declared: Declaration
 ) -> None:
     asked = made(page, declared)._asked
-    if page.startswith("docs/connector-"):
+    if page in KINDS:
         assert asked - {"kind"} <= set(re.findall(r"`(\w+)`", text_of(page)))
 
 
 def test_every_kind_has_an_example_on_its_page() -> None:
-    found = [declared for page, declared in examples() if page.startswith("docs/connector-")]
+    found = [declared for page, declared in examples() if page in KINDS]
     assert {declared.kind for declared in found if declared.sink} == set(SINKS)
     assert {declared.kind for declared in found if declared.source} == set(SOURCES)

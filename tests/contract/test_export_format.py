@@ -15,7 +15,7 @@ from rowtide.stream.moving.folder import ExportFolder, NotAnExport, OtherSource,
 from rowtide.stream.moving.frames import Damaged, Head, frame, read_frames, read_head
 from rowtide.stream.moving.manifest import Manifest, Part
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/formats/export.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/internals/formats/export.md"
 SOURCE = b"\x11" * 32
 HEAD = Head(SOURCE, "shard.s7", 0)
 RECORDS = [(5, entry_value(b"k", b"v1")), (6, entry_value(b"", b"")), (7, entry_value(b"k", b"3"))]

@@ -22,7 +22,7 @@ from rowtide.stream.log.local.layout import (
 )
 from rowtide.stream.log.log import Entry
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/formats/local-log.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/internals/formats/local-log.md"
 
 EXAMPLES = {
     "entry key, partition 1, offset 2": entry_key(1, 2),

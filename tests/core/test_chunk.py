@@ -51,7 +51,7 @@ def golden_lines() -> list[str]:
 
 
 def test_the_page_shows_these_bytes() -> None:
-    page = (ROOT / "docs/formats/chunk.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/internals/formats/chunk.md").read_text(encoding="utf-8")
     shown = [line.replace(" ", "") for line in page.splitlines() if line.endswith("` |")]
     assert shown == [line.replace(" ", "") for line in golden_lines()]
 

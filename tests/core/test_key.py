@@ -123,5 +123,5 @@ def test_damaged_bytes_are_an_error(damaged: str) -> None:
 
 
 def test_the_page_shows_these_bytes() -> None:
-    page = (ROOT / "docs/formats/key.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/internals/formats/key.md").read_text(encoding="utf-8")
     assert rows(page) == {label: key.encode(columns).hex() for label, columns in GOLDEN.items()}

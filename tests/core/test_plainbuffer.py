@@ -119,7 +119,7 @@ def test_a_row_has_the_bytes_of_the_sdks(label: str) -> None:
 
 
 def test_the_page_shows_these_bytes() -> None:
-    page = (ROOT / "docs/formats/plainbuffer.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/internals/formats/plainbuffer.md").read_text(encoding="utf-8")
     lines = [line.strip("| ") for line in page.split("## Examples")[1].splitlines()]
     shown = dict(line.rstrip("`").split(" | `") for line in lines if line.endswith("`"))
     assert shown == {label: row.hex() for label, row in GOLDEN.items()}

@@ -268,7 +268,7 @@ def test_a_record_has_these_bytes_for_ever(label: str) -> None:
 
 
 def test_the_page_shows_these_bytes() -> None:
-    page = (ROOT / "docs/formats/record.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/internals/formats/record.md").read_text(encoding="utf-8")
     lines = [line.strip("| ") for line in page.split("## Examples")[1].splitlines()]
     shown = dict(line.rstrip("`").split(" | `") for line in lines if line.endswith("`"))
     assert shown == {label: value.hex() for label, value in GOLDEN.items()}

@@ -22,7 +22,7 @@ from rowtide.core.protocol.row_matrix import (
 from rowtide.core.values import variant
 from rowtide.core.values.crc8 import crc8
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/formats/row_matrix.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/internals/formats/row_matrix.md"
 
 
 def encoded(matrix: RowMatrix) -> bytes:

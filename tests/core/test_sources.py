@@ -188,7 +188,7 @@ def test_the_page_shows_how_a_position_is_kept() -> None:
     table.split("e")
     table.write("mysql", table.shard_of("f").shard_id, [(7, Row("f"))])
     [(position_key, position)] = table.stores[0].scan(*positions_of(1))
-    page = (ROOT / "docs/formats/chunk.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/internals/formats/chunk.md").read_text(encoding="utf-8")
     assert f"`{position_key.hex()}`, value `{position.hex()}`" in page
 
 

@@ -54,7 +54,7 @@ def test_commits_stand_in_the_order_of_their_starts(one: TransactionId, two: Tra
 
 
 def test_the_bytes_are_those_of_the_page() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs/transactions.md").read_text("utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs/guides/transactions.md").read_text("utf-8")
     (line,) = [line for line in page.splitlines() if line.startswith("| `74")]
     key, value = line.strip("| `").split("` | `")
     found = parse_id("s12-000660cb1721f5420ca9a02720e2a952")

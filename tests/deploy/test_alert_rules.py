@@ -26,7 +26,9 @@ def rule(name: str) -> dict[str, Any]:
 def test_its_question_is_promql_about_metrics_that_there_are(name: str) -> None:
     question = rule(name)["expr"]
     library("promql_parser").parse(question)
-    documented = set(re.findall(r"`(rowtide_\w+)`", (DOCS / "metrics.md").read_text("utf-8")))
+    documented = set(
+        re.findall(r"`(rowtide_\w+)`", (DOCS / "reference/metrics.md").read_text("utf-8"))
+    )
     asked = {metric.removesuffix("_bucket") for metric in re.findall(r"\browtide_\w+", question)}
     assert asked <= documented
     assert asked or "up{" in question
@@ -35,12 +37,14 @@ def test_its_question_is_promql_about_metrics_that_there_are(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_it_has_a_section_that_says_what_to_do(name: str) -> None:
     annotations = rule(name)["annotations"]
-    assert annotations["runbook"] == f"docs/operations.md#{name.lower()}"
-    assert f"\n### {name}\n" in (DOCS / "operations.md").read_text("utf-8")
+    assert annotations["runbook"] == f"docs/guides/operations.md#{name.lower()}"
+    assert f"\n### {name}\n" in (DOCS / "guides/operations.md").read_text("utf-8")
     assert annotations["summary"]
     assert rule(name)["labels"]["severity"] in ("warning", "critical")
 
 
 def test_every_section_has_its_alert() -> None:
-    sections = re.findall(r"^### (\w+)", (DOCS / "operations.md").read_text("utf-8"), re.MULTILINE)
+    sections = re.findall(
+        r"^### (\w+)", (DOCS / "guides/operations.md").read_text("utf-8"), re.MULTILINE
+    )
     assert sections == NAMES

@@ -126,7 +126,7 @@ def _check_copy(clients: Clients, worker: SimulatedWorker, copy: StandbyShard) -
     places = _check_rows(clients, where, copy.shard, copy.rows, stamp, serving=False)
     assert copy.fresh_s is not None, "it may be read"
     if worker.link.leaders.misled((TOPICS.shard(copy.place.shard_id), 0), copy.fresh_s):
-        return  # It is as old as the leader that it asks: docs/guarantees.md says so.
+        return  # It is as old as the leader that it asks: docs/concepts/guarantees.md says so.
     for place in places:
         missed = clients.acknowledged_before(place, copy.fresh_s)
         assert missed <= stamp, f"{where}: a read of {place} misses {missed}"

@@ -219,8 +219,9 @@ def seen_of(columns: Columns | None) -> list[Newest | None]:
 def reclaimed(name: str, before: Columns, body: record.Reclaim) -> Columns | None:
     """Return a row without what is hidden in the columns that a record covers; None: it is gone.
 
-    A place is the encoded key with the border of a column behind it (docs/formats/record.md). A row
-    that loses its last cell so is gone; one that had none stays.
+    A place is the encoded key with the border of a column behind it
+    (docs/internals/formats/record.md). A row that loses its last cell so is gone; one that had none
+    stays.
     """
     row = key.encode([variant.encode(name), variant.encode(1)])
     columns = dict(before)

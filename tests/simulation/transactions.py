@@ -152,7 +152,7 @@ class Transactions:
             if isinstance(told, bytes):
                 return Outcome(b"", 0, 0)
             if isinstance(told, Rejected):
-                # Nothing was applied, says docs/transactions.md, be it asked again.
+                # Nothing was applied, says docs/guides/transactions.md, be it asked again.
                 return told
             unknown = unknown or isinstance(told, OutcomeUnknown)
             if self._over:

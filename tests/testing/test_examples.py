@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md are files that do what the page says."""
+"""The examples of docs/guides/testing.md are files that do what the page says."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def copied(name: str, target: Path) -> Path:
 
 
 def test_the_page_shows_the_files_as_they_are() -> None:
-    shown = dict(BLOCK.findall((DOCS / "testing.md").read_text(encoding="utf-8")))
+    shown = dict(BLOCK.findall((DOCS / "guides/testing.md").read_text(encoding="utf-8")))
     files = {
         str(path.relative_to(DOCS)): path.read_text(encoding="utf-8")
         for path in EXAMPLES.rglob("*")

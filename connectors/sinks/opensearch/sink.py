@@ -44,7 +44,7 @@ LANGUAGES = (
 
 
 def make_sink(fields: Fields, _surroundings: Surroundings) -> OpenSearchSink:
-    """Return the sink that settings describe; ``docs/connector-search.md`` tells each."""
+    """Return the sink that settings describe; ``docs/guides/connectors/search.md`` tells each."""
     url = fields.url("url")
     alias = fields.text("index", "")
     if alias and not _NAME.fullmatch(alias):

@@ -1,7 +1,7 @@
 """MySQL as a source: its tables, or MariaDB's, first as they are, then as they change.
 
-See DESIGN.md beside this file for why it is done so, and docs/connector-mysql-source.md for what it
-promises.
+DESIGN.md beside this file says why it is built so,
+docs/guides/connectors/mysql-source.md what it promises.
 """
 
 from __future__ import annotations

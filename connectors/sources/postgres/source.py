@@ -1,7 +1,7 @@
 """PostgreSQL as a source, by logical replication: tables first as they are, then as they change.
 
-See DESIGN.md beside this file for why it is done so, and docs/connector-postgres-source.md for what
-it promises.
+DESIGN.md beside this file says why it is built so,
+docs/guides/connectors/postgres-source.md what it promises.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How logs are laid out in the local database: keys, and the bytes of values.
 
 A topic has consecutive partition numbers. Integers are big-endian, so that keys sort as numbers do.
-The format is on a page: ``docs/formats/local-log.md``.
+The format is on a page: ``docs/internals/formats/local-log.md``.
 """
 
 from __future__ import annotations

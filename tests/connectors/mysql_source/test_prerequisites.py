@@ -21,7 +21,7 @@ from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain, source_of
 
 REPLICATION = "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `u`@`%`"
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "connector-mysql-source.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/guides/connectors/mysql-source.md"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.stream.changes.endpoint import Endpoint
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/metrics.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/reference/metrics.md"
 LINE = re.compile(r"\| `rowtide_(connector_\w+)` \| (\w+) \| ([\w, ]+) \|")
 
 

@@ -1,4 +1,4 @@
-"""A receiver in a thread of its own that keeps rows by the rule of docs/connector-webhook.md.
+"""A receiver in its own thread that keeps rows by the rule of docs/guides/connectors/webhook.md.
 
 It does not take every message, and does not always tell of those that it took.
 """
