@@ -61,7 +61,6 @@ docs/guides/connectors/search.md
 docs/guides/connectors/webhook.md
 docs/guides/indexes.md
 docs/guides/local-mode.md
-docs/guides/operations.md
 docs/guides/shards.md
 docs/guides/source-writes.md
 docs/guides/transactions.md
