@@ -51,7 +51,6 @@ connectors/sources/postgres/DESIGN.md
 core/DESIGN.md
 deploy/DESIGN.md
 docs/guides/change-reader.md
-docs/guides/connectors/README.md
 docs/guides/connectors/analytics.md
 docs/guides/connectors/kafka.md
 docs/guides/connectors/mysql-sink.md
