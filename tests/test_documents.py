@@ -58,13 +58,8 @@ docs/guides/connectors/mysql-source.md
 docs/guides/connectors/postgres-source.md
 docs/guides/connectors/search.md
 docs/guides/connectors/webhook.md
-docs/guides/indexes.md
 docs/guides/local-mode.md
-docs/guides/shards.md
 docs/guides/source-writes.md
-docs/guides/transactions.md
-docs/guides/verify.md
-docs/guides/workers.md
 docs/internals/benchmarks.md
 docs/internals/dependencies.md
 docs/internals/formats/chunk.md
