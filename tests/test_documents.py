@@ -53,13 +53,9 @@ deploy/DESIGN.md
 docs/guides/change-reader.md
 docs/guides/connectors/analytics.md
 docs/guides/connectors/kafka.md
-docs/guides/connectors/mysql-sink.md
 docs/guides/connectors/mysql-source.md
 docs/guides/connectors/postgres-source.md
 docs/guides/connectors/search.md
-docs/guides/connectors/webhook.md
-docs/guides/local-mode.md
-docs/guides/source-writes.md
 docs/internals/benchmarks.md
 docs/internals/dependencies.md
 docs/internals/formats/chunk.md
