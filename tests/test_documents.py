@@ -51,8 +51,6 @@ connectors/sources/postgres/DESIGN.md
 core/DESIGN.md
 deploy/DESIGN.md
 docs/guides/change-reader.md
-docs/guides/connectors/mysql-source.md
-docs/guides/connectors/postgres-source.md
 docs/internals/benchmarks.md
 docs/internals/dependencies.md
 docs/internals/formats/chunk.md
