@@ -20,15 +20,15 @@ Status = dict[str, Any]
 
 @click.group(cls=CommandGroup)
 def cluster() -> None:
-    """Look after the workers of a cluster."""
+    """Show and manage the workers of a cluster."""
 
 
 @cluster.command("status", cls=ClientCommand)
 def status(client: Client, output: Output) -> None:
-    """Show every worker, its slots and leases, and what is behind.
+    """Show every worker, its slots, its leases and its lag.
 
     Needs a key with the admin right. Unflushed records are in their log, but not yet in the
-    changelog: they are read again where a disk is lost. A closed shard needs an operator.
+    changelog: after the loss of a disk they are read again. A closed shard needs an operator.
     """
     found = client.call_json("RowtideClusterStatus", {})
     if output == "json":
@@ -43,12 +43,12 @@ _worker_argument = click.argument("worker", default="")
 @cluster.command("drain", cls=ClientCommand, writes=True)
 @_worker_argument
 def drain(client: Client, worker: str, output: Output) -> None:
-    """Let WORKER give all its slots to the others, and take none.
+    """Move all slots of WORKER to the others, and give it no new ones.
 
-    WORKER is an address as `rowtide cluster status` shows it; without, it is the worker that is
-    asked. It goes on answering clients, with the others' help, but /readyz says no. Ends with
-    `rowtide cluster undrain`, or when the worker is started again. Writes to each slot pause for
-    the fraction of a second that a handover takes.
+    WORKER is an address as `rowtide cluster status` shows it; without it, the worker that
+    answers. The worker still serves clients by forwarding, but /readyz reports "not ready".
+    This ends with `rowtide cluster undrain`, or when the worker restarts. Writes to each slot
+    pause during its handover, for a fraction of a second.
     """
     found = client.call_json("RowtideDrain", {"worker": worker})
     _tell(found, f"{found['worker']} has no slots, and takes none.", output)
@@ -57,7 +57,7 @@ def drain(client: Client, worker: str, output: Output) -> None:
 @cluster.command("undrain", cls=ClientCommand, writes=True)
 @_worker_argument
 def undrain(client: Client, worker: str, output: Output) -> None:
-    """Let WORKER, which was drained, take slots again."""
+    """Allow a drained WORKER to take slots again."""
     found = client.call_json("RowtideUndrain", {"worker": worker})
     _tell(found, f"{found['worker']} takes slots again.", output)
 
@@ -65,11 +65,10 @@ def undrain(client: Client, worker: str, output: Output) -> None:
 @cluster.command("forget", cls=ClientCommand, writes=True)
 @click.argument("worker")
 def forget(client: Client, worker: str, output: Output) -> None:
-    """Ask WORKER no more: it has died, and will not come back.
+    """Remove WORKER, which is dead, from the list.
 
-    A worker that stops says goodbye by itself; one that was killed is asked, and shown as silent,
-    until it is started again or forgotten. Should it come back all the same, it is known again. One
-    that answers is not forgotten.
+    A worker that stops removes itself. A killed one is shown as silent until it restarts or is
+    forgotten. If it restarts later, it is listed again. A worker that answers is not forgotten.
     """
     found = client.call_json("RowtideForgetWorker", {"worker": worker})
     _tell(found, f"{found['worker']} is forgotten.", output)

@@ -25,12 +25,14 @@ def _options() -> list[click.Option]:
     """Return fresh option objects: click keeps state in them."""
     return [
         click.Option(["--endpoint"], envvar="ROWTIDE_ENDPOINT", help="http://HOST:PORT"),
-        click.Option(["--instance"], envvar="ROWTIDE_INSTANCE", help="Instance to work in."),
-        click.Option(["--access-key-id"], envvar="ROWTIDE_ACCESS_KEY_ID", help="Who asks."),
+        click.Option(["--instance"], envvar="ROWTIDE_INSTANCE", help="Name of the instance."),
+        click.Option(
+            ["--access-key-id"], envvar="ROWTIDE_ACCESS_KEY_ID", help="Id of the access key."
+        ),
         click.Option(
             ["--access-key-secret"],
             envvar="ROWTIDE_ACCESS_KEY_SECRET",
-            help="Its secret; other users of this machine see flags, not variables.",
+            help="Secret of the access key. Other users can see flags, but not variables.",
         ),
         click.Option(
             ["--data-dir"],
@@ -38,7 +40,7 @@ def _options() -> list[click.Option]:
             type=click.Path(path_type=Path),
             default=Settings().data_dir,
             show_default=True,
-            help="Use the server that `rowtide up` runs on this directory.",
+            help="Use the server that `rowtide up` or `rowtide dev` runs on this directory.",
         ),
         click.Option(
             ["--timeout", "timeout_s"],
@@ -66,7 +68,7 @@ class ClientCommand(click.Command):
         self._writes = writes
         if prints:
             choice = click.Choice(["table", "json"])
-            text = "For eyes, or for programs."
+            text = "Output for people or for programs."
             self.params.append(
                 click.Option(["--output", "-o"], type=choice, default="table", help=text)
             )

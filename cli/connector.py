@@ -46,17 +46,17 @@ _prune = click.option("--prune", is_flag=True, help="Delete the connectors that 
 def connector() -> None:
     """Move changes between tables and other systems.
 
-    Connectors are declared in a YAML file, and run beside the workers of `rowtide up`, or by
-    `rowtide connector run` anywhere.
+    A YAML file declares connectors. They run beside the workers of `rowtide up`, or anywhere
+    with `rowtide connector run`.
     """
 
 
 @connector.command("validate")
 @_file
 def validate(file: Path) -> None:
-    """Check FILE without reaching anything.
+    """Check FILE without connecting to any system.
 
-    Settings that name variables which are not set here are checked where the connector runs.
+    Settings with variables that are not set here are checked where the connector runs.
     """
     declarations = _judged(file)
     click.echo(f"{file} declares {_counted(len(declarations))}.")
@@ -79,9 +79,9 @@ def plan(client: Client, file: Path, output: Output, *, prune: bool) -> None:
 @_prune
 @yes_option
 def apply(client: Client, file: Path, output: Output, *, prune: bool, yes: bool) -> None:
-    """Declare the connectors of FILE: make what is missing, change what differs.
+    """Declare the connectors of FILE: create missing ones, change different ones.
 
-    Connectors that FILE lacks are left alone, unless --prune deletes them.
+    Connectors that are not in FILE stay, unless --prune deletes them.
     """
     found = _planned(client, _judged(file), prune=prune)
     if found.deleted:
@@ -176,7 +176,7 @@ connector.add_command(status)
 @connector.command("pause", cls=ClientCommand, writes=True, prints=False)
 @_names
 def pause(client: Client, names: tuple[str, ...]) -> None:
-    """Let connectors rest where they are; return once no process runs them."""
+    """Pause connectors; return when no process runs them."""
 
     async def paused(endpoint: Endpoint) -> None:
         for name in names:
@@ -190,7 +190,7 @@ def pause(client: Client, names: tuple[str, ...]) -> None:
 @connector.command("resume", cls=ClientCommand, writes=True, prints=False)
 @_names
 def resume(client: Client, names: tuple[str, ...]) -> None:
-    """Let connectors go on."""
+    """Resume paused connectors."""
 
     async def resumed(endpoint: Endpoint) -> None:
         for name in names:
@@ -205,11 +205,11 @@ def resume(client: Client, names: tuple[str, ...]) -> None:
 @_name
 @click.argument("to")
 def rewind(client: Client, name: str, to: str) -> None:
-    """Let connector NAME begin again at TO, while it runs or not.
+    """Restart connector NAME from TO, running or not.
 
-    TO is `rows` (all rows, then what changes), `oldest` (the oldest change that is kept), `latest`,
-    a time (10m ago, or 2026-01-31T12:00), or SHARD:SEQUENCE, which moves that shard alone. Targets
-    drop what they have.
+    TO is `rows` (all rows, then changes), `oldest` (the oldest change that is kept), `latest`,
+    a time (10m ago, or 2026-01-31T12:00), or SHARD:SEQUENCE for one shard. Targets drop what
+    they already have.
     """
     place = _place(to)
 
@@ -252,10 +252,10 @@ def _readable(name: str, declared: Declared | None) -> Declaration:
 @_name
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
 def recopy_tables(client: Client, name: str, tables: tuple[str, ...]) -> None:
-    """Let source NAME copy each TABLE again, while it runs or not.
+    """Copy each TABLE of source NAME again, running or not.
 
-    TABLE is the name at the source (shop.orders) or in rowtide. Rows that the source lacks are
-    deleted. Its other tables go on where they are. A sink has one table: use `rewind NAME rows`.
+    TABLE is the name at the source (shop.orders) or in rowtide. Rows that the source does not
+    have are deleted. Other tables continue. A sink has one table: use `rewind NAME rows`.
     """
 
     async def again(endpoint: Endpoint) -> None:
@@ -274,10 +274,10 @@ def recopy_tables(client: Client, name: str, tables: tuple[str, ...]) -> None:
 @_name
 @yes_option
 def delete_one(client: Client, name: str, *, yes: bool) -> None:
-    """Delete connector NAME: how far it is, and what it parked. The target keeps what it has.
+    """Delete connector NAME with its position and its parked rows. The target keeps its rows.
 
-    What a source made at its server is removed there, or told where it can't be. How far a source
-    is, and what it parked, stays for one of its name.
+    What a source created at its server is removed there, or printed if that fails. A source's
+    position and parked rows stay for a later one of its name.
     """
     confirm(f"Delete connector {name}?", yes=yes)
 

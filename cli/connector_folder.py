@@ -17,7 +17,7 @@ folder_option = click.option(
     type=click.Path(path_type=Path, resolve_path=True),
     default=RUN_HERE,
     show_default=True,
-    help="Where connectors keep what is theirs on this machine.",
+    help="Directory of connectors' files on this machine.",
 )
 
 

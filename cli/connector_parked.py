@@ -28,21 +28,22 @@ REASON_SHOWN = 80
 
 _name = click.argument("name")
 _ids = click.argument("ids", nargs=-1, metavar="[ID]...")
-_all = click.option("--all", "every", is_flag=True, help="All that are parked.")
+_all = click.option("--all", "every", is_flag=True, help="All parked rows.")
 
 
 @click.group("parked", cls=CommandGroup)
 def parked() -> None:
-    """Look at the rows that a sink, or rowtide of a source, refuses; try them again, or skip them.
+    """List, retry or skip rows that the target of a connector rejected.
 
-    What comes of a parked row's key waits until it is retried or skipped; all other rows flow.
+    Later changes of a parked row's key wait until it is retried or skipped. All other rows
+    flow.
     """
 
 
 @parked.command("list", cls=ClientCommand)
 @_name
 def list_parked(client: Client, name: str, output: Output) -> None:
-    """List the rows that connector NAME has parked, one line per key."""
+    """List the parked rows of connector NAME, one line per key."""
     found = _parked(client, name)
     if output == "json":
         emit_json([_document(entries) for entries in found.values()])
@@ -65,7 +66,7 @@ def list_parked(client: Client, name: str, output: Output) -> None:
 @_name
 @click.argument("id_", metavar="ID")
 def show(client: Client, name: str, id_: str, output: Output) -> None:
-    """Show one parked row as it was refused, and why."""
+    """Show one parked row as it was rejected, and the reason."""
     entries = _one(_parked(client, name), id_)
     document = _document(entries)
     if output == "json":
@@ -81,7 +82,7 @@ def show(client: Client, name: str, id_: str, output: Output) -> None:
 @_ids
 @_all
 def retry(client: Client, name: str, ids: tuple[str, ...], *, every: bool) -> None:
-    """Let parked rows be tried again, as they are now."""
+    """Retry parked rows with their present values."""
     _want(client, name, ids, RETRY, every=every)
 
 
@@ -90,7 +91,7 @@ def retry(client: Client, name: str, ids: tuple[str, ...], *, every: bool) -> No
 @_ids
 @_all
 def skip(client: Client, name: str, ids: tuple[str, ...], *, every: bool) -> None:
-    """Drop parked rows; what came of their keys after them goes on."""
+    """Drop parked rows; later changes of their keys continue."""
     _want(client, name, ids, SKIP, every=every)
 
 

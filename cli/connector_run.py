@@ -34,16 +34,18 @@ __all__ = ["run"]
 
 @click.command("run", cls=ClientCommand, prints=False)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--kafka", metavar="HOST:PORT", help="Read the logs from Kafka, not from the server.")
-@click.option("--topic-prefix", help="As `rowtide up` has it.")
-@click.option("--config", type=click.Path(path_type=Path), help="The file of `rowtide up`.")
+@click.option(
+    "--kafka", metavar="HOST:PORT", help="Read the logs from this Kafka, not from the server."
+)
+@click.option("--topic-prefix", help="Topic prefix of `rowtide up`.")
+@click.option("--config", type=click.Path(path_type=Path), help="Settings file of `rowtide up`.")
 @folder_option
 @click.option(
     "--metrics-file",
     type=click.Path(path_type=Path, resolve_path=True),
-    help="Write Prometheus metrics there, every other second.",
+    help="Write Prometheus metrics to this file every two seconds.",
 )
-@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Lines for eyes, or JSON.")
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Log lines as text or JSON.")
 @click.option("-v", "--verbose", count=True, help="Log details and tracebacks.")
 def run(
     client: Client,
@@ -56,8 +58,8 @@ def run(
 ) -> None:
     """Run connectors here, all or those named, until Ctrl-C.
 
-    Start it as often as you like, here and elsewhere: the shards of tables are shared. The server
-    of `rowtide up` does the same by itself, beside each worker.
+    Any number of these processes, on any machines, share the shards of tables. `rowtide up`
+    runs one beside each worker.
     """
     import uvloop
 

@@ -52,15 +52,18 @@ def _declared(found: Declared) -> dict[str, Any]:
 
 @click.command("status", cls=ClientCommand)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--tables", is_flag=True, help="List each table of a source: its state, its copy.")
+@click.option(
+    "--tables", is_flag=True, help="List each table of a source with its state and its copy."
+)
 def status(client: Client, names: tuple[str, ...], output: Output, *, tables: bool) -> None:
-    """Show how connectors get on: all, or those named.
+    """Show the state and lag of connectors: all, or those named.
 
-    Lag is what they have not handled yet, in records of the log and in seconds since the oldest of
-    these changes; of a source, in bytes of its server's log, as it told last.
+    Lag is what a connector has not handled yet: records of the log, and seconds since the
+    oldest of these changes. A source's lag is also in bytes of its server's log, as last
+    reported.
 
-    What fails is shown below: tables of a source that failed while others flow, with a remedy, and
-    the last error of each process.
+    Failures are shown below: failed tables of a source, with a remedy, and the last error of
+    each process.
     """
     found = asked(client, lambda endpoint: standings(endpoint, names))
     for name in names:
@@ -154,13 +157,18 @@ def _print_troubles(standing: Standing) -> None:
 
 @click.command("logs", cls=ClientCommand)
 @click.argument("name")
-@click.option("--follow", "-f", is_flag=True, help="Wait for more, until Ctrl-C.")
-@click.option("--since", default="7d", show_default=True, help="10m (ago), or 2026-01-31T12:00.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for more lines, until Ctrl-C.")
+@click.option(
+    "--since",
+    default="7d",
+    show_default=True,
+    help="Time of the first line: 10m (ago), or 2026-01-31T12:00.",
+)
 @click.option("--lines", type=click.IntRange(min=1), default=100, show_default=True)
 def logs(
     client: Client, name: str, since: str, lines: int, output: Output, *, follow: bool
 ) -> None:
-    """Show what connector NAME logged, wherever it ran. Lines are kept for a week."""
+    """Show the log of connector NAME from all its processes. Lines are kept for a week."""
     try:
         after_us = since_us(since, time.time_ns() // 1000)
     except ValueError as error:

@@ -26,7 +26,7 @@ TIMES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%
     metavar="TIME",
     help="First hour, UTC: 2026-11-21 or 2026-11-21T16.",
 )
-@click.option("--to", "end", type=TIMES, metavar="TIME", help="Hour to stop before, UTC.")
+@click.option("--to", "end", type=TIMES, metavar="TIME", help="Hour after the last one, UTC.")
 def consumption(
     client: Client,
     output: Output,
@@ -34,14 +34,14 @@ def consumption(
     begin: datetime | None,
     end: datetime | None,
 ) -> None:
-    """Show the capacity units that an instance's tables consumed, by hour (UTC).
+    """Show the capacity units that the instance's tables consumed, by hour (UTC).
 
-    Needs a key with the admin right. Reserved units are averaged over the hour; on demand are those
-    that exceeded them in some second. Units of requests that named no table of the instance stand
-    on a line without a table.
+    Needs a key with the admin right. Reserved units are averaged over the hour. On-demand units
+    are those above the reservation in a second. Units of requests for missing tables are on a
+    line without a table.
 
-    Every worker counts what its shards consumed, and all are asked; one that does not answer is
-    named on stderr. What exceeded a reservation is judged by each worker for its own shards.
+    Every worker counts the units of its own shards, and the command adds them up. A worker that
+    does not answer is named on stderr.
     """
     wanted = {"table": table, "from": _seconds(begin), "to": _seconds(end)}
     asked = {name: value for name, value in wanted.items() if value is not None}

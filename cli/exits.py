@@ -56,12 +56,12 @@ class OutcomeUnknown(Failure):
 
 
 EXIT_CODES = {
-    0: "done; also `up` and `stream tail` ended by Ctrl-C",
-    Refused.exit_code: "refused by the server, absent, or impossible as asked",
-    click.UsageError.exit_code: "the command line or a setting is wrong",
-    NotNow.exit_code: "no answer, or not now: nothing was changed, later it may work",
-    OutcomeUnknown.exit_code: "no answer in time: a change may have been made or not",
-    130: "ended by Ctrl-C",
+    0: "done; also `up` and `stream tail` after Ctrl-C",
+    Refused.exit_code: "rejected by the server, absent, or impossible",
+    click.UsageError.exit_code: "wrong command line or setting",
+    NotNow.exit_code: "no answer, or not available now: nothing was changed, try again later",
+    OutcomeUnknown.exit_code: "unknown outcome: the change may have been made or not",
+    130: "stopped by Ctrl-C",
 }
 
 _UNKNOWN = "The change may have been made or not: look before you repeat it."

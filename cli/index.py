@@ -58,7 +58,7 @@ def index() -> None:
     multiple=True,
     required=True,
     help="A column of the index's key, in order: of the table's key, or a defined column. With a "
-    "TYPE it is defined first. The rest of the table's key follows by itself.",
+    "TYPE the column is defined first. The rest of the table's key is added automatically.",
 )
 @click.option(
     "--column",
@@ -66,15 +66,15 @@ def index() -> None:
     "columns",
     type=_ColumnType(),
     multiple=True,
-    help="A defined column kept in the index beside its key; repeat for more.",
+    help="A defined column to store in the index; repeat for more.",
 )
 @click.option(
     "--local",
     is_flag=True,
-    help="Written with the row, agrees at once; begins with the table's first key column. "
-    "Otherwise it is global: by any column, follows within moments.",
+    help="A local index: written with the row; its key begins with the table's first key column. "
+    "Without: a global index, with any key, which follows the table.",
 )
-@click.option("--without-base-data", is_flag=True, help="Leave out the rows there are.")
+@click.option("--without-base-data", is_flag=True, help="Do not index existing rows.")
 def create(
     client: Client,
     table: str,
@@ -127,7 +127,7 @@ def _define(client: Client, table: str, columns: dict[str, Any]) -> None:
 @index.command("list", cls=ClientCommand)
 @_table
 def list_indexes(client: Client, table: str, output: Output) -> None:
-    """Show the indexes of TABLE, and how far each is behind."""
+    """Show the indexes of TABLE and their lag."""
     found = client.call_json("RowtideListIndexes", {"table": table})["indexes"]
     if output == "json":
         emit_json(found)

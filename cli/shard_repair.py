@@ -13,14 +13,14 @@ __all__ = ["repair"]
 
 @click.command(cls=ClientCommand, writes=True)
 @click.argument("name", metavar="SHARD")
-@click.option("--accept-loss", is_flag=True, help="Serve what is left.")
+@click.option("--accept-loss", is_flag=True, help="Accept the loss and serve the rest.")
 def repair(client: Client, name: str, output: Output, *, accept_loss: bool) -> None:
-    """Say what a closed SHARD has lost; with --accept-loss, serve it without that.
+    """Show what a closed SHARD has lost; with --accept-loss, serve it without that.
 
-    A shard stays closed where Kafka lost entries that it had acknowledged. Bring the broker, or
-    the topic, back if you can, and copy the data directory before anything else. Entries lost at
-    the log's end are lost to readers of the stream; the rows keep what the worker has applied.
-    Entries lost at its start, before they were applied, are lost to the rows too.
+    A shard stays closed if Kafka lost acknowledged entries of its log. First copy the data
+    directory. Then restore the broker or the topic if you can. Entries lost at the log's end
+    are missing in the stream; the rows keep what the worker has applied. Entries lost at its
+    start that were not applied are missing in the rows, too.
     """
     found = client.call_json("RowtideRepairShard", {"shard": name, "accept_loss": accept_loss})
     if output == "json":

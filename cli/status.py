@@ -18,12 +18,12 @@ MB = 1_000_000
 
 @click.command(cls=ClientCommand)
 def status(client: Client, output: Output) -> None:
-    """Show how the server is doing.
+    """Show the state of the server.
 
-    Needs a key with the admin right. The process is the one that is asked, the slots are those of
-    all workers. A slot is open when its shards are, but for those whose logs do not answer; without
-    its lease it serves no reads. Dirty rows wait for the changelog; nothing acknowledged depends on
-    them.
+    Needs a key with the admin right. The process is the one that answers; the slots are those
+    of all workers. A slot is open when its shards are open, except those whose logs do not
+    answer. It serves reads only while it has its lease. Dirty rows wait for the changelog; they
+    are safe in the log.
     """
     found = _joined(client.call_json("RowtideClusterStatus", {})["workers"])
     found = {"endpoint": client.endpoint, **found}

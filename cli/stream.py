@@ -44,7 +44,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def stream() -> None:
     """Follow the changes of a table.
 
-    A table has a stream once `rowtide table create|update TABLE --stream HOURS` gave it one.
+    `rowtide table create|update TABLE --stream HOURS` enables the stream of a table.
     """
 
 
@@ -115,10 +115,12 @@ def since_us(text: str, now_us: int) -> int:
 
 @stream.command("tail", cls=ClientCommand)
 @table_argument
-@click.option("--from-start", is_flag=True, help="Begin with the oldest change that is kept.")
-@click.option("--since", type=_SinceType(), help="Begin at a time: 10m (ago), or 2026-01-31T12:00.")
-@click.option("--follow/--no-follow", default=True, help="Wait for more at the end, or leave.")
-@click.option("--limit", type=click.IntRange(min=1), help="End after so many changes.")
+@click.option("--from-start", is_flag=True, help="Start at the oldest change that is kept.")
+@click.option("--since", type=_SinceType(), help="Start at a time: 10m (ago), or 2026-01-31T12:00.")
+@click.option(
+    "--follow/--no-follow", default=True, help="Wait for more changes at the end, or stop."
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Number of changes to show.")
 def tail(
     client: Client,
     table: str,
@@ -131,8 +133,9 @@ def tail(
 ) -> None:
     """Print the changes of TABLE as they are made, until Ctrl-C.
 
-    A line has the commit time, what was done, the key, and the columns: NAME=TEXT or NAME:=JSON
-    put, -NAME deleted, -NAME@MS one version of it deleted. JSON comes as one object per line.
+    A line has the commit time, the kind of change, the key and the columns: NAME=TEXT or
+    NAME:=JSON written, -NAME deleted, -NAME@MS one version deleted. JSON has one object per
+    line.
     """
     if from_start and since is not None:
         raise click.UsageError("--from-start and --since exclude each other.")

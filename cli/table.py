@@ -57,29 +57,29 @@ class _TtlType(click.ParamType):
         return int(value)
 
 
-_ttl = click.option("--ttl", type=_TtlType(), help="Age at which a cell expires.")
+_ttl = click.option("--ttl", type=_TtlType(), help="Age in seconds at which a cell expires.")
 _max_versions = click.option(
-    "--max-versions", type=click.IntRange(min=1), help="Versions of a column that are kept."
+    "--max-versions", type=click.IntRange(min=1), help="Number of versions to keep of each column."
 )
 _max_version_offset = click.option(
     "--max-version-offset",
     type=click.IntRange(min=1),
     metavar="SECONDS",
-    help="How far a writer's version may lie from the server's clock.",
+    help="Allowed distance of a writer's version from the server's clock.",
 )
 _stream = click.option(
     "--stream",
     "stream_hours",
     type=click.IntRange(min=1),
     metavar="HOURS",
-    help="Keep a stream of changes for so long.",
+    help="Keep a stream of changes for these hours.",
 )
 _stream_columns = click.option(
     "--stream-column",
     "stream_columns",
     multiple=True,
     metavar="NAME",
-    help="A column whose former value each change carries; repeat for more.",
+    help="Add this column's previous value to each change; repeat for more.",
 )
 _reserved = click.option(
     "--reserved",
@@ -105,7 +105,7 @@ def table() -> None:
     multiple=True,
     required=True,
     help="A column of the primary key; repeat for up to four, in order. TYPE is string, integer "
-    "or binary; :auto lets the server number the rows (an integer, not the first).",
+    "or binary. With :auto the server generates the value (an integer, not the first column).",
 )
 @_ttl
 @_max_versions
@@ -121,7 +121,7 @@ def create(
     output: Output,
     **options: Any,
 ) -> None:
-    """Create TABLE, by default without a stream, keeping one version of each cell for ever.
+    """Create TABLE; by default without a stream, with one version of each cell, without expiry.
 
     \b
     rowtide table create inbox --key user:string --key id:integer:auto --stream 24
@@ -165,7 +165,7 @@ def describe(client: Client, table: str, output: Output) -> None:
 @_max_version_offset
 @_stream
 @_stream_columns
-@click.option("--no-stream", is_flag=True, help="End the stream; what it holds is lost.")
+@click.option("--no-stream", is_flag=True, help="Disable the stream and delete its records.")
 @_reserved
 def update(
     client: Client,
@@ -176,7 +176,7 @@ def update(
     no_stream: bool,
     **options: Any,
 ) -> None:
-    """Change options of TABLE; what is not named stays as it is."""
+    """Change options of TABLE; options not named stay."""
     hours: int | None = options["stream_hours"]
     if no_stream and hours is not None:
         raise click.UsageError("--stream and --no-stream exclude each other.")

@@ -114,12 +114,12 @@ def _how(command: Decorated) -> Decorated:
             "-v",
             "--verbose",
             count=True,
-            help="Log details and tracebacks; -vv also the libraries'.",
+            help="Log details and tracebacks; -vv: those of libraries, too.",
         ),
         click.option(
             "--ready-file",
             type=click.Path(path_type=Path),
-            help="Written as JSON, for scripts, once clients may come.",
+            help="JSON file to write when the server is ready.",
         ),
         click.option("--config", type=click.Path(path_type=Path), help="A TOML file of settings."),
     ):
@@ -132,9 +132,9 @@ def _how(command: Decorated) -> Decorated:
 def up(config: Path | None, ready_file: Path | None, *, verbose: int, **flags: Any) -> None:
     """Start rowtide and keep it running until Ctrl-C.
 
-    The first start fetches Kafka (110 MB) and makes an access key; later ones need no network.
-    A second Ctrl-C ends at once. Settings come from the file, then ROWTIDE_... variables, then
-    flags.
+    The first start downloads Kafka (110 MB) and creates an access key; later starts need no
+    network. A second Ctrl-C stops at once. Settings come from the file, then from ROWTIDE_...
+    variables, then from flags.
     """
     settings = _settings(config, flags, verbose)
     _start(settings, config, ready_file)
@@ -143,11 +143,11 @@ def up(config: Path | None, ready_file: Path | None, *, verbose: int, **flags: A
 @click.command(params=_setting_options(NOT_OF_A_WORKER))
 @_how
 def worker(config: Path | None, ready_file: Path | None, *, verbose: int, **flags: Any) -> None:
-    """Serve as one worker on the Kafka that --kafka names, until Ctrl-C.
+    """Run one worker on the Kafka that --kafka names, until Ctrl-C.
 
-    All workers of a Kafka and a topic prefix are one cluster, on as many machines as one likes,
-    each with a data directory of its own. Settings come from the file, then ROWTIDE_... variables,
-    then flags.
+    All workers with the same Kafka and topic prefix are one cluster, on any number of machines.
+    Each has its own data directory. Settings come from the file, then from ROWTIDE_...
+    variables, then from flags.
     """
     settings = _settings(config, flags, verbose)
     if not settings.kafka:
@@ -161,12 +161,12 @@ def worker(config: Path | None, ready_file: Path | None, *, verbose: int, **flag
 @click.option(
     "--ephemeral",
     is_flag=True,
-    help="Keep everything in a temporary directory, and remove it at the end.",
+    help="Keep everything in a temporary directory and delete it at the end.",
 )
 @click.option(
     "--test-clock",
     is_flag=True,
-    help="Let tests advance the clock, see docs/guides/testing.md. Needs --ephemeral.",
+    help="Allow tests to advance the clock (docs/guides/testing.md). Needs --ephemeral.",
 )
 @_how
 def dev(
@@ -180,9 +180,9 @@ def dev(
 ) -> None:
     """Start rowtide for a laptop or a test, without Kafka and Java, until Ctrl-C.
 
-    It is `rowtide up --log local`: one process, whose logs are in the data directory. An answered
-    write is on the disk, as with Kafka. Settings come from the file, then ROWTIDE_... variables,
-    then flags.
+    It is `rowtide up --log local`: one process with its logs in the data directory. An answered
+    write is on the disk, as with Kafka. Settings come from the file, then from ROWTIDE_...
+    variables, then from flags.
     """
     if not ephemeral:
         if test_clock:

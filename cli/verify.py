@@ -35,17 +35,17 @@ __all__ = ["verify"]
     "--folder",
     type=click.Path(path_type=Path, resolve_path=True),
     help="Folder of this machine's connectors. Unless set: that of `rowtide up` on --data-dir, or "
-    "of a `rowtide connector run` here where only this one has files of SINK.",
+    "that of `rowtide connector run` here if only this one has files of SINK.",
 )
 @click.option(
     "--wait-s",
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="Seconds that the connector may take to bring what the table has now.",
+    help="Seconds to wait until the connector has the table's present rows.",
 )
-@click.option("--show", default=20, show_default=True, help="Differing keys to print.")
-@click.option("--ranges", is_flag=True, help="Print each range that was compared.")
+@click.option("--show", default=20, show_default=True, help="Number of differing keys to print.")
+@click.option("--ranges", is_flag=True, help="Print each compared range.")
 def verify(
     client: Client,
     source: str,
@@ -57,11 +57,12 @@ def verify(
     *,
     ranges: bool,
 ) -> None:
-    """Compare a table with what a connector made of it elsewhere.
+    """Compare a table with its copy by a connector.
 
-    Either SOURCE is a table and SINK a connector that reads it, or SOURCE is a connector that fills
-    the table SINK. Writers may go on: each page of the table is exact at a commit stamp, and rows
-    that changed since are looked at again. The exit code is 1 where something differs.
+    Either SOURCE is a table and SINK a connector that reads it, or SOURCE is a connector that
+    fills the table SINK. Writers may continue: each page of the table is exact at a commit
+    stamp, and rows that changed since are compared again. The exit code is 1 if a difference
+    remains.
     """
 
     files = folder or folder_of(sink, data_dir_given())

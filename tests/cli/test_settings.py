@@ -131,9 +131,9 @@ FAULTS = [
     ('durability = "replicated"', "'replicated' needs a cluster of three brokers"),
     (
         'advertise = "10.0.0.1"',
-        "advertise '10.0.0.1' is told .* '127.0.0.1' is listened on.*--host",
+        "advertise '10.0.0.1' is for other workers, but host '127.0.0.1' .*--host",
     ),
-    ('host = "localhost"\nadvertise = "w1"', "advertise 'w1' is told .* 'localhost' is listened"),
+    ('host = "localhost"\nadvertise = "w1"', "advertise 'w1' is for other .* 'localhost' can"),
     ("kafka_security = 1", "kafka_security: is a table"),
     ("[kafka_security]\nuser = 1", "unknown setting 'user': known are protocol"),
     ('[kafka_security]\nprotocol = "X"', "protocol 'X' is none of"),

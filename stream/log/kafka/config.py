@@ -47,22 +47,22 @@ VERIFIED = (
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How a connection proves who it is. Files are PEM."""
+    """Protocol and credentials of a connection. Files are PEM."""
 
     protocol: str = "PLAINTEXT"
     """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
     sasl_mechanism: str = "PLAIN"
     """PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; only with a SASL protocol."""
     sasl_username: str | None = None
-    """Needed by a SASL protocol."""
+    """Required with a SASL protocol."""
     sasl_password: str | None = field(default=None, repr=False)
-    """Needed by a SASL protocol."""
+    """Required with a SASL protocol."""
     cafile: str | None = None
-    """Authorities that sign the brokers' certificates; the system's unless set."""
+    """Authorities of the brokers' certificates; unless set, the system's."""
     certfile: str | None = None
-    """Our own certificate, where brokers ask for one."""
+    """The client certificate, if brokers require one."""
     keyfile: str | None = None
-    """The certificate's key, where it is not in the same file."""
+    """The key of the client certificate, if it is in another file."""
 
     def __post_init__(self) -> None:
         if self.protocol not in SECURITY_PROTOCOLS:
