@@ -1,4 +1,4 @@
-"""Every number that a worker tells of itself; the list that ``docs/reference/metrics.md`` explains.
+"""Every metric of a worker; the list that ``docs/reference/metrics.md`` explains.
 
 Numbers of one table or shard carry its name: a worker with a thousand shards tells some thousands
 of them. Counters begin at zero with the process, those of a slot with the slot.
@@ -86,7 +86,7 @@ def _requests(edge: Edge) -> Iterator[Family]:
     yield Family(
         COUNTER,
         "requests",
-        "Requests answered, by what their clients may assume.",
+        "Answered requests, by what clients may assume.",
         ("operation", "outcome"),
         [
             _of(count, operation.name, OUTCOMES[number])
@@ -116,14 +116,16 @@ def _requests(edge: Edge) -> Iterator[Family]:
 
 
 def _appends(counts: Counts) -> Iterator[Family]:
-    yield histogram("append_seconds", "Batches that stand in a log, applied.", counts.appends)
+    yield histogram(
+        "append_seconds", "From append to a log until the batch is applied.", counts.appends
+    )
     yield _counter("append_records", "Records appended.", counts.append_records)
     yield _counter("append_bytes", "Bytes of records appended.", counts.append_bytes)
-    yield _counter("appends_void", "Batches that others were ahead of.", counts.appends_void)
+    yield _counter("appends_void", "Batches overtaken by another writer.", counts.appends_void)
     yield _counter("appends_unknown", "Batches without an answer in time.", counts.appends_unknown)
     yield histogram("flush_seconds", "Flushes of a slot to the changelog.", counts.flushes)
     yield _counter("flush_entries", "Entries written to the changelog.", counts.flush_entries)
-    yield _counter("flush_failures", "Flushes that failed, tried again.", counts.flush_failures)
+    yield _counter("flush_failures", "Failed flushes; each is retried.", counts.flush_failures)
     yield histogram("recovery_seconds", "Shards opened by reading their logs.", counts.recoveries)
     yield _counter("recovered_records", "Records read for that.", counts.recovered_records)
 
@@ -133,11 +135,13 @@ def _leases(parts: WorkerParts) -> Iterator[Family]:
     yield Family(
         COUNTER,
         "shard_changes",
-        "Splits, merges and moves that this worker carried through.",
+        "Finished splits, merges and moves of this worker.",
         ("kind",),
         _by_name(counts.reshapes),
     )
-    yield _counter("copied_bytes", "Records of rows that moved.", counts.copied_bytes)
+    yield _counter(
+        "copied_bytes", "Bytes of moved rows in the logs of the new shards.", counts.copied_bytes
+    )
     yield _counter("claims", "Slots claimed.", counts.claims)
     yield _counter("leases_lost", "Slots that another worker has claimed.", counts.leases_lost)
     yield Family(
@@ -205,7 +209,7 @@ def _sums(slots: list[Slot]) -> Iterator[Family]:
         return Family(GAUGE, name, text, ("slot",), samples)
 
     yield per_slot("dirty_chunks", "Chunks for the next flush.", lambda o: len(o.dirty))
-    yield per_slot("applied_lag_changes", "Changes taken, not yet applied.", lambda o: o.pending)
+    yield per_slot("applied_lag_changes", "Accepted changes, not yet applied.", lambda o: o.pending)
     yield per_slot("open_transactions", "Open transactions.", lambda o: o.transactions.count)
 
 
@@ -213,8 +217,8 @@ def _reclaimers(slots: list[Slot]) -> Iterator[Family]:
     told = [(str(slot.number), slot.reclaimer.status()) for slot in slots]
     for name, text in (
         ("passes", "Passes of the reclaimer through its slot."),
-        ("rows", "Chunks that the reclaimer looked at."),
-        ("ranges", "Ranges that the reclaimer looked at closely."),
+        ("rows", "Chunks that the reclaimer has read."),
+        ("ranges", "Ranges with something to remove."),
     ):
         samples = [_of(status[name], number) for number, status in told]
         yield Family(COUNTER, f"reclaimer_{name}", text, ("slot",), samples)
@@ -269,7 +273,7 @@ def _standbys(parts: WorkerParts) -> Iterator[Family]:
     yield Family(
         COUNTER,
         "bounded_reads",
-        "Reads that allow for staleness, by who answered.",
+        "Reads that allow staleness, by who answered.",
         ("answered",),
         [_of(counts.bounded_copy, "copy"), _of(counts.bounded_owner, "owner")],
     )
@@ -283,14 +287,14 @@ def _streams(parts: WorkerParts) -> Iterator[Family]:
     yield Family(
         GAUGE,
         "index_lag_records",
-        "Entries that a global index has not looked at.",
+        "Entries of the table's logs that a global index has not read.",
         labels,
         [Sample(names, records) for names, records, _ in lags],
     )
     yield Family(
         GAUGE,
         "index_lag_seconds",
-        "Age of the last change that a global index has learned, against the last there is.",
+        "Seconds from the last commit that a global index has to the last one of its table.",
         labels,
         [Sample(names, seconds) for names, _, seconds in lags],
     )
@@ -299,13 +303,19 @@ def _streams(parts: WorkerParts) -> Iterator[Family]:
 def _process(parts: WorkerParts) -> Iterator[Family]:
     health, counts = parts.health, parts.counts
     yield _gauge("ready", "1 while /readyz says so.", not health.reasons())
-    yield histogram("event_loop_delay_seconds", "How late tasks wake.", counts.loop_delay)
-    yield _gauge("free_disk_bytes", "Free on the data directory's disk.", health.free_bytes)
-    yield _gauge("free_disk_min_bytes", "Below it writes are refused.", parts.free_bytes_min)
+    yield histogram(
+        "event_loop_delay_seconds",
+        "Delay of a task that sleeps a tenth of a second.",
+        counts.loop_delay,
+    )
+    yield _gauge(
+        "free_disk_bytes", "Free bytes on the disk of the data directory.", health.free_bytes
+    )
+    yield _gauge("free_disk_min_bytes", "Below it writes are rejected.", parts.free_bytes_min)
     age_s = health.broker_age_s
     if age_s is not None:
         yield _gauge("broker_answer_age_seconds", "Since a broker answered.", age_s)
-    yield _counter("broker_restarts", "Of the embedded broker.", counts.broker_restarts)
+    yield _counter("broker_restarts", "Restarts of the embedded broker.", counts.broker_restarts)
     yield Family(
         COUNTER,
         "consumed_units",
