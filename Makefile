@@ -16,6 +16,10 @@ HELM := v3.22.0
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# uv installs with a sixth of pip's CPU time. It reads no configuration of pip: where uv is not to be
+# had, or fails, pip installs.
+UV := $(BIN)/uv pip install -q --python
+GET_UV := test -x $(BIN)/uv || $(PIP) install -q --only-binary :all: uv || echo "Without uv: pip takes longer."
 DEMO := $(VENV)/.demo
 REPLICATION := $(VENV)/.replication
 TEST := $(VENV)/.test
@@ -74,7 +78,8 @@ wheel: $(TEST)
 	$(BIN)/python -m venv --without-pip $(WHEEL)/venv
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> "$$($(WHEEL)/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
-	$(PIP) -q --python $(WHEEL)/venv/bin/python install --no-deps --ignore-installed $(WHEEL)/dist/*.whl
+	$(UV) $(WHEEL)/venv/bin/python --no-deps --compile-bytecode $(WHEEL)/dist/*.whl || \
+		$(PIP) -q --python $(WHEEL)/venv/bin/python install --no-deps --ignore-installed $(WHEEL)/dist/*.whl
 	mkdir $(WHEEL)/empty
 
 bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json")
@@ -130,14 +135,17 @@ $(BIN)/python:
 		echo "$(PYTHON) can't make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
 
 $(DEMO): pyproject.toml $(NATIVE) | $(BIN)/python
-	$(PIP) install -q -e '.[demo]'
+	@$(GET_UV)
+	$(UV) $(BIN)/python -e '.[demo]' || $(PIP) install -q -e '.[demo]'
 	@touch $@
 
 $(REPLICATION): pyproject.toml $(NATIVE) | $(BIN)/python
-	$(PIP) install -q -e '.[demo,connectors]'
+	@$(GET_UV)
+	$(UV) $(BIN)/python -e '.[demo,connectors]' || $(PIP) install -q -e '.[demo,connectors]'
 	@touch $@
 
 $(TEST): pyproject.toml $(NATIVE) | $(BIN)/python
-	$(PIP) install -q -e '.[test]'
-	@$(PIP) install -q -e '.[linters]' || echo "Without linters: files under deploy/ are not judged."
+	@$(GET_UV)
+	$(UV) $(BIN)/python -e '.[test,linters]' || { $(PIP) install -q -e '.[test]' && \
+		{ $(PIP) install -q -e '.[linters]' || echo "Without linters: files under deploy/ are not judged."; }; }
 	@touch $@
