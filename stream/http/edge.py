@@ -77,7 +77,7 @@ class Edge:
         self._unconnected = asyncio.Event()
         self._unconnected.set()
         self._quiet = asyncio.Event()
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper: asyncio.Handle | None = None
 
     def open(
         self,
@@ -105,7 +105,7 @@ class Edge:
     def _begin(self, server: asyncio.Server) -> asyncio.Server:
         self._servers.append(server)
         if self._sweeper is None:
-            self._sweep()
+            self._sweeper = self._loop.call_soon(self._sweep)
         return server
 
     async def drain(self, deadline_s: float, *, notice_s: float = 0.0, grace_s: float = 0.0) -> int:
@@ -124,6 +124,8 @@ class Edge:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 await self._unconnected.wait()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # As before a time-out: what has arrived is read first.
         self.ending = True
         for connection in list(self._connections):
             connection.wind_down()
@@ -139,6 +141,7 @@ class Edge:
             await self._unconnected.wait()
         if self._sweeper is not None:
             self._sweeper.cancel()
+            self._sweeper = None
         return self._in_flight
 
     @property
@@ -195,6 +198,17 @@ class Edge:
                 self._loop.call_soon(self._send)
 
     def _sweep(self) -> None:
+        """Judge the connections once all that has arrived by now was read.
+
+        A loop that is late may run its timers before it reads. A request that is there already
+        would be cut off: the server would close a connection that its client is using. The loop
+        reads between two turns, whatever order it has within one.
+        """
+        self._loop.call_soon(self._loop.call_soon, self._expire)
+
+    def _expire(self) -> None:
+        if self._sweeper is None:
+            return  # Drained meanwhile.
         now_s = self.now()
         for connection in list(self._connections):
             connection.expire(now_s)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 
 from rowtide.stream.http.limits import HttpLimits
 from rowtide.stream.http.pages import PageAnswer
+from tests.support.waiting import until_async
 
 if TYPE_CHECKING:
     from tests.stream.http.conftest import Client, Running
@@ -379,6 +383,7 @@ async def test_a_client_that_goes_away_leaves_its_request_running(
 # ---- Time ----
 
 SHORT = HttpLimits(receive_timeout_s=0.1, idle_timeout_s=0.1, linger_s=0.1)
+LATE = HttpLimits(receive_timeout_s=0.5, idle_timeout_s=0.5, linger_s=0.5)
 
 
 @pytest.mark.parametrize("kept", [1, 20, -1], ids=["a byte", "a line", "all but a byte"])
@@ -388,6 +393,42 @@ async def test_a_slow_request_times_out(
     async with running(limits=SHORT) as live, await live.connect() as client:
         client.send(request_bytes(body=b"content")[:kept])
         await assert_refused_and_closed(client, "408 OTSRequestTimeout Request timeout.")
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("before", [0, 20], ids=["idle", "half a request"])
+def test_a_request_that_arrives_while_the_loop_stands_is_answered(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    before: int,
+    running: Running,
+    request_bytes: RequestBytes,
+) -> None:
+    request = request_bytes(body=b"content")
+
+    def stand(_: object, body: bytes) -> bytes:
+        """Hold the loop for longer than every time-out; the rest of the request arrives then."""
+        time.sleep(1.5 * LATE.idle_timeout_s)
+        assert os.write(int(body), request[before:]) == len(request) - before
+        return b""
+
+    async def arrive_late() -> None:
+        handlers = {"Echo": lambda _, body: body, "Stand": stand}
+        async with (
+            running(handlers, limits=LATE) as live,
+            await live.connect() as client,
+            await live.connect() as other,
+        ):
+            client.send(request[:before])
+            edge = live.edge
+            await until_async(
+                lambda: edge.tally.bytes_in == before and edge.connections == 2, poll_s=0.001
+            )
+            number = client.writer.get_extra_info("socket").fileno()
+            other.send(request_bytes("Stand", body=str(number).encode()))
+            assert (await client.answer()).body == b"content"
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(arrive_late())
 
 
 async def test_an_idle_connection_is_closed_without_a_word(
