@@ -23,14 +23,14 @@ from rowtide.cli.exits import Refused
 from rowtide.cli.output import Output, emit_json
 from rowtide.cli.own_modules import find_modules_here
 from rowtide.cli.stream import since_us
+from rowtide.client.changes.start import Begin, ShardPlace
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import Declaration, judge, parse_file
 from rowtide.connectors.runtime.declarations import Declarations, Declared
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.planning import Plan, planned
 from rowtide.connectors.runtime.removal import begin_again, delete, left_behind, recopy, rest
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.start import Begin, ShardPlace
 
 __all__ = ["connector"]
 

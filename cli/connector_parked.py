@@ -16,11 +16,11 @@ from rowtide.cli.endpoint_call import asked
 from rowtide.cli.exits import Refused
 from rowtide.cli.output import Output, emit_fields, emit_json, emit_table, time_text
 from rowtide.cli.value_syntax import json_text
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declarations import Declarations
 from rowtide.connectors.runtime.parking import RETRY, SKIP, Entry, ParkedRows
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
-from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["parked"]
 

@@ -15,10 +15,10 @@ from rowtide.cli.exits import Refused
 from rowtide.cli.output import Output, clock_text, emit_json, emit_table, time_text
 from rowtide.cli.stream import since_us
 from rowtide.cli.value_syntax import json_text
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.connector_log import ConnectorLog, Line
 from rowtide.connectors.runtime.declarations import Declarations, Declared
 from rowtide.connectors.runtime.standing import Standing, standings
-from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["list_connectors", "logs", "status"]
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
+from rowtide.client.endpoint import Endpoint
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["PATIENCE_S", "asked", "endpoint_of"]
 

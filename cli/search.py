@@ -18,13 +18,13 @@ from rowtide.cli.settings import variable
 from rowtide.cli.stream import stream_id_of
 from rowtide.cli.table import table_argument
 from rowtide.cli.value_syntax import json_text, plain_text, to_json
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.sinks.tantivy.folder import FoundRow, FoundRows, SearchFolder
 from rowtide.connectors.sinks.tantivy.own_index import OwnIndex
 from rowtide.connectors.sinks.tantivy.query import QueryRefused
 from rowtide.connectors.sinks.tantivy.text_index import LANGUAGES
 from rowtide.core.values.errors import Unavailable
 from rowtide.deploy.kafka.config import default_cache_dir
-from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["search"]
 

@@ -16,6 +16,7 @@ from rowtide.cli.exits import Refused
 from rowtide.cli.output import Output, emit_json, emit_table
 from rowtide.cli.own_modules import find_modules_here
 from rowtide.cli.value_syntax import plain_text, to_json
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import Declaration
 from rowtide.connectors.runtime.declarations import Declarations
@@ -23,7 +24,6 @@ from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.verify.comparison import Compared, Difference, Verdict
 from rowtide.connectors.verify.pairs import verify_sink, verify_source
 from rowtide.core.values import key, variant
-from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["verify"]
 

@@ -18,7 +18,7 @@ from hatchling.builders.wheel import WheelBuilder
 from rowtide.core.release import VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ["cli", "connectors", "core", "deploy", "stream", "testing"]
+FOLDERS = ["cli", "client", "connectors", "core", "deploy", "stream", "testing"]
 
 
 def packaged(folder: str) -> set[str]:

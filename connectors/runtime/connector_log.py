@@ -13,8 +13,8 @@ import time
 from collections import deque
 from typing import NamedTuple
 
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.kept_rows import KeptRows
-from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["LOG_TABLE", "ConnectorLog", "Gathered", "Line", "of_connector"]
 

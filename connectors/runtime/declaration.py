@@ -23,6 +23,7 @@ from typing import cast
 
 import yaml
 
+from rowtide.client.changes.start import Begin
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import Surroundings, make_sink, make_source
 from rowtide.connectors.runtime.source_columns import (
@@ -36,7 +37,6 @@ from rowtide.connectors.sources.source import Source
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import check_table_name
-from rowtide.stream.changes.start import Begin
 
 __all__ = [
     "Declaration",

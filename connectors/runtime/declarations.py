@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.connector_table import CONNECTOR_TABLE
 from rowtide.connectors.runtime.declaration import Declaration, parse_document
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
-from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["Declarations", "Declared", "group_of"]
 

@@ -16,14 +16,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import TableLeases
+from rowtide.client.changes.start import rewind
 from rowtide.connectors.runtime.declaration import Declaration
 from rowtide.connectors.runtime.declarations import group_of
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.source_lease import SourceLease
 from rowtide.core.values.errors import StoreError
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.leases import TableLeases
-from rowtide.stream.changes.start import rewind
 from rowtide.stream.measures.clock import lease_clock
 
 __all__ = ["at_home"]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rowtide.client.changes.own_tables import has_value, make_table
+from rowtide.client.endpoint import Endpoint, failure_of
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -15,8 +17,6 @@ from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected, StoreError
 from rowtide.core.values.schema import BINARY, INTEGER, STRING
 from rowtide.core.values.variant import Scalar
-from rowtide.stream.changes.endpoint import Endpoint, failure_of
-from rowtide.stream.changes.own_tables import has_value, make_table
 
 __all__ = ["Columns", "KeptKey", "KeptRows"]
 

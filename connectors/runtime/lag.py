@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import START, Leases
+from rowtide.client.changes.source import SourceShard
+from rowtide.client.changes.start import Start, current_leases, unread_of
 from rowtide.core.records.position import decode_position
 from rowtide.core.values.errors import LogTrimmed
 from rowtide.core.values.key_ranges import Ranges
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.leases import START, Leases
-from rowtide.stream.changes.source import SourceShard
-from rowtide.stream.changes.start import Start, current_leases, unread_of
 
 __all__ = ["Lag", "measured"]
 

@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.rows import Refused, SinkRow
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
 from rowtide.connectors.runtime.row_text import read_row, row_text
 from rowtide.core.values.errors import Rejected, Unavailable
-from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["PARKED_TABLE", "RETRY", "SKIP", "Entry", "ParkedRows", "TooManyParked"]
 

@@ -12,6 +12,9 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.shard_follower import Unfinished
+from rowtide.client.changes.worker import Batch
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow
 from rowtide.connectors.runtime.back_off import BackOff
 from rowtide.connectors.runtime.parking import RETRY, SKIP, Entry, ParkedRows
@@ -24,9 +27,6 @@ from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable, invalid
 from rowtide.core.values.key_ranges import holds
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.shard_follower import Unfinished
-from rowtide.stream.changes.worker import Batch
 
 __all__ = ["Pipeline", "Target"]
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import TableShape
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.schema import KeyColumn
-from rowtide.stream.changes.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from rowtide.stream.log.kafka.cluster import Cluster

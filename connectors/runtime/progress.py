@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from rowtide.stream.changes.worker import Batch
+from rowtide.client.changes.worker import Batch
 
 __all__ = ["Progress"]
 

@@ -7,6 +7,10 @@ import base64
 import time
 from collections.abc import Sequence
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import TableLeases
+from rowtide.client.changes.start import Begin, ShardPlace, rewind
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import make_source
 from rowtide.connectors.runtime.connector_log import ConnectorLog
@@ -18,10 +22,6 @@ from rowtide.connectors.runtime.source_lease import SOURCE_TABLE
 from rowtide.connectors.runtime.status_board import FRESH_S, StatusBoard
 from rowtide.connectors.sources.source import LeavesTraces, Repeatable, Source
 from rowtide.core.values.errors import StoreError, Unavailable, invalid
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.leases import TableLeases
-from rowtide.stream.changes.start import Begin, ShardPlace, rewind
 
 __all__ = ["begin_again", "delete", "left_behind", "recopy", "rest"]
 

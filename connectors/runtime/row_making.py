@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+from rowtide.client.changes.api import ApiSource, CurrentRow
+from rowtide.client.changes.worker import Batch
 from rowtide.connectors.rows import Key, Refused, SinkRow
 from rowtide.core.records.change import DELETE, ROW, UPDATE, Change
 from rowtide.core.values import key as key_order
@@ -19,8 +21,6 @@ from rowtide.core.values import variant
 from rowtide.core.values.cell import PUT, Cell
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.variant import Scalar
-from rowtide.stream.changes.api import ApiSource, CurrentRow
-from rowtide.stream.changes.worker import Batch
 
 __all__ = ["TOO_LARGE", "Made", "RowMaker", "newest", "rows_since"]
 

@@ -12,6 +12,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import TableLeases
+from rowtide.client.changes.shard_follower import Unfinished
+from rowtide.client.changes.worker import Batch, ChangeWorker, FollowerSettings
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_sink
 from rowtide.connectors.runtime.connector_run import ConnectorRun
@@ -23,13 +27,9 @@ from rowtide.connectors.runtime.pipeline import Pipeline, Target
 from rowtide.connectors.runtime.place import Place, table_shape
 from rowtide.connectors.sinks.sink import Sink, traits_of
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.leases import TableLeases
-from rowtide.stream.changes.shard_follower import Unfinished
-from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
 
 if TYPE_CHECKING:
-    from rowtide.stream.changes.source import ChangeSource
+    from rowtide.client.changes.source import ChangeSource
     from rowtide.stream.log.kafka.cluster import Cluster
 
 __all__ = ["SinkRun"]
@@ -174,6 +174,8 @@ def follower_settings(declaration: Declaration, sink: Sink) -> FollowerSettings:
 
 def _from_kafka(api: ApiSource, cluster: Cluster) -> ChangeSource:
     """Return what reads the logs at the brokers."""
-    from rowtide.stream.changes.kafka import KafkaSource  # With a library that takes its time.
+    from rowtide.connectors.runtime.kafka_source import (
+        KafkaSource,  # With a library that takes its time.
+    )
 
     return KafkaSource(api, cluster)

@@ -1,7 +1,7 @@
 """Which process is a source now, and how far it has come: a row of a rowtide table.
 
 The row is changed only under the condition that its counter is the one that was read (see
-``rowtide.stream.changes.leases``): of two processes one alone succeeds. A process that does not
+``rowtide.client.changes.leases``): of two processes one alone succeeds. A process that does not
 move the counter for the length of a lease, on the clock of whoever waits, is taken over from; it
 learns so when it next tries to keep something, and ends. Writes do not rest on this: shards skip
 what they have, whoever gives it.
@@ -15,8 +15,8 @@ import logging
 import secrets
 from collections.abc import Callable
 
+from rowtide.client.changes.leases import Lease, Leases
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable
-from rowtide.stream.changes.leases import Lease, Leases
 from rowtide.stream.measures.clock import lease_clock
 
 __all__ = ["SOURCE_TABLE", "SourceLease"]

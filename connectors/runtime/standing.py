@@ -6,6 +6,9 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import TableLeases
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declarations import Declarations, Declared, group_of
 from rowtide.connectors.runtime.lag import Lag, measured
 from rowtide.connectors.runtime.parking import ParkedRows
@@ -13,9 +16,6 @@ from rowtide.connectors.runtime.status_board import FRESH_S, Report, StatusBoard
 from rowtide.connectors.runtime.table_states import FAILED
 from rowtide.connectors.sources.source import Behind, TableState
 from rowtide.core.values.errors import Rejected
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.leases import TableLeases
 
 __all__ = ["Standing", "standings"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, fields
 
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
 from rowtide.connectors.runtime.table_states import fit_states
 from rowtide.connectors.sources.source import Behind, TableState
-from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["FRESH_S", "STATUS_TABLE", "Report", "StatusBoard", "report_of"]
 

@@ -14,6 +14,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from rowtide.client.changes.leases import TableLeases
+from rowtide.client.changes.own_tables import make_table
+from rowtide.client.endpoint import Endpoint, failure_of
 from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
 from rowtide.connectors.runtime.source_rows import EncodedRows, Request, requests
@@ -30,9 +33,6 @@ from rowtide.core.values.errors import (
     invalid,
 )
 from rowtide.core.values.schema import KeyColumn
-from rowtide.stream.changes.endpoint import Endpoint, failure_of
-from rowtide.stream.changes.leases import TableLeases
-from rowtide.stream.changes.own_tables import make_table
 
 __all__ = ["TableTarget"]
 

@@ -9,6 +9,8 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import TableLeases
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_sink, make_source
 from rowtide.connectors.rows import SinkRow, TableShape
@@ -24,8 +26,6 @@ from rowtide.connectors.verify.scan import compare_scans
 from rowtide.connectors.verify.table_pages import Prepare, TablePages
 from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core.values.errors import Rejected, invalid
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.leases import TableLeases
 
 __all__ = ["preparing", "verify_sink", "verify_source"]
 

@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from rowtide.client.changes.leases import Lease, Leases
+from rowtide.client.changes.source import ChangeSource
+from rowtide.client.changes.start import current_leases
 from rowtide.connectors.rows import SinkRow
 from rowtide.connectors.verify.comparison import Columns, ReferencePage
 from rowtide.connectors.verify.table_rows import TableRows, TableSlice
@@ -18,9 +21,6 @@ from rowtide.core.records.change import Change
 from rowtide.core.records.position import decode_position
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.key_ranges import Range
-from rowtide.stream.changes.leases import Lease, Leases
-from rowtide.stream.changes.source import ChangeSource
-from rowtide.stream.changes.start import current_leases
 
 __all__ = ["Prepare", "TablePages"]
 

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.source import ChangeSource, SourceShard
 from rowtide.connectors.verify.comparison import Columns
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER
@@ -15,8 +17,6 @@ from rowtide.core.records.change import Change
 from rowtide.core.values import key, variant
 from rowtide.core.values.errors import Rejected, StoreError, Unavailable
 from rowtide.core.values.key_ranges import Range
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.source import ChangeSource, SourceShard
 
 __all__ = ["TableRows", "TableSide", "TableSlice"]
 

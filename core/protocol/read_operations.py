@@ -1,8 +1,14 @@
-"""Which operations, of the protocol and of rowtide's own, change nothing, by their names."""
+"""Operations that change nothing, of the protocol and of rowtide's own, by their names."""
 
 from __future__ import annotations
 
-__all__ = ["only_reads"]
+__all__ = ["READ_ROWS", "READ_ROWS_KEYS_MAX", "only_reads"]
+
+READ_ROWS = "RowtideReadRows"
+"""Ours: rows of encoded keys as of a commit stamp."""
+
+READ_ROWS_KEYS_MAX = 5000
+"""Keys in one such request."""
 
 _READS = (
     *("BatchGet", "BulkExport", "Compute", "Describe", "Get", "List"),

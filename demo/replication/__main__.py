@@ -28,12 +28,12 @@ from demo.replication.screen import Bar, verdict_line
 from demo.replication.systems import Systems
 from demo.replication.watch import Seen, Watch
 from demo.source import TABLES, Source
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declarations import Declarations
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.verify.comparison import Verdict
 from rowtide.connectors.verify.pairs import verify_sink, verify_source
 from rowtide.core.values.errors import StoreError
-from rowtide.stream.changes.endpoint import Endpoint
 
 JANUARY = 1
 SNAPSHOT_S_MAX = 240.0

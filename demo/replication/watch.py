@@ -14,15 +14,15 @@ from typing import NamedTuple
 from demo.replication.declarations import SINKS, named
 from demo.replication.origin import COUNTER, count_in
 from demo.source import TABLES
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import TableLeases
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declarations import group_of
 from rowtide.connectors.runtime.lag import Lag, measured
 from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core.values import key, variant
 from rowtide.core.values.errors import StoreError
 from rowtide.deploy.up import Ready
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.leases import TableLeases
 
 __all__ = ["Seen", "Watch"]
 

@@ -22,6 +22,7 @@ from rowtide.stream.api.admin import AdminOperations
 from rowtide.stream.api.bulk import BulkOperations
 from rowtide.stream.api.defined_column import DefinedColumnOperations
 from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.exact_rows import ExactRows
 from rowtide.stream.api.index import INDEX_FINISH, IndexOperations
 from rowtide.stream.api.reshape import (
     ReshapeOperations,
@@ -33,7 +34,6 @@ from rowtide.stream.api.table import TableOperations
 from rowtide.stream.api.table_throttle import TableThrottle
 from rowtide.stream.api.transaction import TransactionOperations
 from rowtide.stream.api.unbuilt import UnbuiltOperations
-from rowtide.stream.changes.exact_rows import ExactRows
 from rowtide.stream.cluster.backing import Backing, Member, Membership
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.cluster.handover import Handover

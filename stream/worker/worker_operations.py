@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rowtide.core.protocol.read_operations import READ_ROWS
 from rowtide.stream.api.admin import AdminOperations
 from rowtide.stream.api.bulk import BulkOperations
 from rowtide.stream.api.defined_column import DefinedColumnOperations
+from rowtide.stream.api.exact_rows import ExactRows
 from rowtide.stream.api.index import INDEX_FINISH, INDEX_STATE, IndexOperations
 from rowtide.stream.api.reshape import (
     COPY_BEGUN,
@@ -21,8 +23,6 @@ from rowtide.stream.api.stream import StreamOperations
 from rowtide.stream.api.table import TableOperations
 from rowtide.stream.api.transaction import TransactionOperations
 from rowtide.stream.api.unbuilt import UnbuiltOperations
-from rowtide.stream.changes.api import READ_ROWS
-from rowtide.stream.changes.exact_rows import ExactRows
 from rowtide.stream.cluster.handover import HAND_OVER, LEAVING, Handover
 from rowtide.stream.cluster.placement import SETTLE, Placement
 from rowtide.stream.http.edge import Handler

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import click
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import MemoryLeases
+from rowtide.client.changes.source import ChangeSource
+from rowtide.client.changes.worker import Batch, ChangeWorker
+from rowtide.client.endpoint import Endpoint
+from rowtide.connectors.runtime.kafka_source import KafkaSource
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.up import Ready, Up
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.kafka import KafkaSource
-from rowtide.stream.changes.leases import MemoryLeases
-from rowtide.stream.changes.source import ChangeSource
-from rowtide.stream.changes.worker import Batch, ChangeWorker
 from rowtide.stream.log.kafka.cluster import Cluster, KafkaConfig
 from tests.bench.circumstances import circumstances, told
 from tests.bench.measure import Bench

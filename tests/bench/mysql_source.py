@@ -22,6 +22,7 @@ import uvloop
 from demo.servers.mariadb import HOST, QUICK, MariaDB
 from demo.servers.mysql import MySQL
 from demo.servers.sql_server import SqlServer
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings
 from rowtide.connectors.rows import Key, SourceRow, TableShape
@@ -34,7 +35,6 @@ from rowtide.core.values import variant
 from rowtide.core.values.errors import Unavailable
 from rowtide.deploy.kafka.config import default_cache_dir
 from rowtide.deploy.up import Ready, Up
-from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.measures.collector import tune_collector
 from tests.bench.circumstances import circumstances, told
 from tests.bench.processes import Cpu, cpu_of

@@ -27,6 +27,7 @@ import uvloop
 from demo.servers.clickhouse import Clickhouse
 from demo.servers.mariadb import HOST, QUICK, MariaDB
 from demo.servers.opensearch import OpenSearch
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.sink_run import SinkRun
@@ -36,7 +37,6 @@ from rowtide.core.values import variant
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.up import Ready, Up
-from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.log.kafka.cluster import Cluster, KafkaConfig
 from rowtide.stream.measures.collector import tune_collector
 from tests.bench.circumstances import circumstances, told

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.source import ChangeSource
+from rowtide.client.endpoint import Endpoint
+from rowtide.connectors.runtime.kafka_source import KafkaSource
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready, Up
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.kafka import KafkaSource
-from rowtide.stream.changes.source import ChangeSource
 from rowtide.stream.log.kafka.cluster import Cluster, KafkaConfig
 from tests.api.conftest import MakeTable, client, make_table
 from tests.workers.conftest import Retrying

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from rowtide.client.changes.leases import Lease, MemoryLeases
+from rowtide.client.changes.source import ChangePage, RowPage, SourceShard
 from rowtide.core.records.change import PUT_ROW, ROW, Change, ChangeTable, Parts
 from rowtide.core.records.position import decode_position, encode_position
 from rowtide.core.values.errors import StoreError
-from rowtide.stream.changes.leases import Lease, MemoryLeases
-from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
 
 __all__ = ["LEASE", "OneShard", "SlowLeases"]
 

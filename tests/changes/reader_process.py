@@ -11,11 +11,11 @@ import json
 import os
 import signal
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import TableLeases
+from rowtide.client.changes.worker import Batch, ChangeWorker, FollowerSettings
+from rowtide.client.endpoint import Endpoint
 from rowtide.deploy.up import Ready
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.leases import TableLeases
-from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
 
 
 def main() -> None:

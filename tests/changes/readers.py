@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.leases import TableLeases
-from rowtide.stream.changes.source import ChangeSource
-from rowtide.stream.changes.start import Begin
-from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
+from rowtide.client.changes.leases import TableLeases
+from rowtide.client.changes.source import ChangeSource
+from rowtide.client.changes.start import Begin
+from rowtide.client.changes.worker import Batch, ChangeWorker, FollowerSettings
+from rowtide.client.endpoint import Endpoint
 from tests.support.waiting import until_async
 
 __all__ = ["SETTINGS", "Delivered", "Readers"]

@@ -9,15 +9,16 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Put
+from rowtide.client.changes.api import ApiSource, CurrentRow
+from rowtide.client.changes.reader import read_changes
+from rowtide.client.endpoint import Endpoint
+from rowtide.connectors.runtime.kafka_source import KafkaSource
 from rowtide.connectors.runtime.row_making import newest, rows_since
+from rowtide.core.protocol.read_operations import READ_ROWS
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected, Unavailable
-from rowtide.stream.changes.api import READ_ROWS, ApiSource, CurrentRow
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.kafka import KafkaSource
-from rowtide.stream.changes.reader import read_changes
 from rowtide.stream.log.kafka.cluster import Cluster
 from tests.api.calls import key
 from tests.changes.test_readers_together import World

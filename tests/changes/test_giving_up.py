@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from rowtide.client.changes.shard_follower import ShardFollower
+from rowtide.client.changes.worker import Batch, FollowerSettings
 from rowtide.core.values.key_ranges import Ranges
-from rowtide.stream.changes.shard_follower import ShardFollower
-from rowtide.stream.changes.worker import Batch, FollowerSettings
 from tests.changes.one_shard import LEASE, OneShard, SlowLeases
 
 

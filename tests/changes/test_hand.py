@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rowtide.client.changes.reader import Hand
+from rowtide.client.changes.worker import Batch
 from rowtide.core.values.errors import LogTrimmed
-from rowtide.stream.changes.reader import Hand
-from rowtide.stream.changes.worker import Batch
 
 TURNS = 20
 

@@ -13,8 +13,8 @@ import pytest
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.wire_row import Put
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.worker import FollowerSettings
+from rowtide.client.changes.worker import FollowerSettings
+from rowtide.client.endpoint import Endpoint
 from tests.api.calls import key
 from tests.changes.conftest import SLOTS, MakeSource
 from tests.changes.readers import Readers

@@ -12,18 +12,18 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Delete, Put
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import Lease, Leases, MemoryLeases, TableLeases
+from rowtide.client.changes.reader import read_changes
+from rowtide.client.changes.source import ChangeSource
+from rowtide.client.changes.start import Begin
+from rowtide.client.changes.worker import Batch, FollowerSettings
+from rowtide.client.endpoint import Endpoint
+from rowtide.connectors.runtime.kafka_source import KafkaSource
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records.change import Change
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.kafka import KafkaSource
-from rowtide.stream.changes.leases import Lease, Leases, MemoryLeases, TableLeases
-from rowtide.stream.changes.reader import read_changes
-from rowtide.stream.changes.source import ChangeSource
-from rowtide.stream.changes.start import Begin
-from rowtide.stream.changes.worker import Batch, FollowerSettings
 from rowtide.stream.log.kafka.cluster import Cluster
 from tests.api.calls import key
 from tests.api.conftest import MakeTable

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from rowtide.client.changes.leases import Lease, MemoryLeases
+from rowtide.client.changes.shard_follower import ShardFollower
+from rowtide.client.changes.worker import Batch, FollowerSettings
 from rowtide.core.values.errors import LogTrimmed, Unavailable
-from rowtide.stream.changes.leases import Lease, MemoryLeases
-from rowtide.stream.changes.shard_follower import ShardFollower
-from rowtide.stream.changes.worker import Batch, FollowerSettings
 from tests.changes.one_shard import LEASE, OneShard
 
 

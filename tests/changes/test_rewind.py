@@ -8,12 +8,12 @@ import random
 import pytest
 
 from rowtide.cli.client import Client
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import TableLeases
+from rowtide.client.changes.start import Begin, ShardPlace, rewind
+from rowtide.client.changes.worker import Batch
+from rowtide.client.endpoint import Endpoint
 from rowtide.core.values.errors import Rejected
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.leases import TableLeases
-from rowtide.stream.changes.start import Begin, ShardPlace, rewind
-from rowtide.stream.changes.worker import Batch
 from tests.changes.readers import Readers
 from tests.changes.test_readers_together import SEED, World, consumer
 

@@ -10,8 +10,8 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Put
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.endpoint import Endpoint
 from tests.api.calls import key
 from tests.api.conftest import KEY
 from tests.changes.conftest import STREAM

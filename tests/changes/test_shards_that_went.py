@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from rowtide.client.changes.leases import START, MemoryLeases
+from rowtide.client.changes.source import ChangePage, RowPage, SourceShard
+from rowtide.client.changes.start import Begin, ShardPlace, rewind
+from rowtide.client.changes.worker import Batch, ChangeWorker, FollowerSettings
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
 from rowtide.core.values.errors import LogTrimmed
-from rowtide.stream.changes.leases import START, MemoryLeases
-from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
-from rowtide.stream.changes.start import Begin, ShardPlace, rewind
-from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
 from tests.changes.virtual_table import Table
 
 SETTINGS = FollowerSettings(lease_s=0.5, checkpoint_s=0.0)

@@ -13,10 +13,10 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Delete, Put
+from rowtide.client.changes.source import ChangeSource
+from rowtide.client.changes.worker import Batch, FollowerSettings
+from rowtide.client.endpoint import Endpoint
 from rowtide.core.records.change import Change
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.source import ChangeSource
-from rowtide.stream.changes.worker import Batch, FollowerSettings
 from tests.api.calls import INF_MAX, INF_MIN, key
 from tests.changes.conftest import MakeSource
 from tests.changes.readers import SETTINGS, Readers

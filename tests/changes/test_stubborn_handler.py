@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from rowtide.stream.changes.leases import MemoryLeases
-from rowtide.stream.changes.start import rewind
-from rowtide.stream.changes.worker import Batch, ChangeWorker
+from rowtide.client.changes.leases import MemoryLeases
+from rowtide.client.changes.start import rewind
+from rowtide.client.changes.worker import Batch, ChangeWorker
 from tests.changes.one_shard import OneShard
 from tests.simulation.virtual_time import in_virtual_time
 

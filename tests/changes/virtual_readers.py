@@ -12,14 +12,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rowtide.client.changes.leases import Lease, MemoryLeases
+from rowtide.client.changes.shard_follower import Unfinished
+from rowtide.client.changes.source import ChangePage, RowPage, SourceShard
+from rowtide.client.changes.start import Begin
+from rowtide.client.changes.worker import Batch, ChangeWorker, FollowerSettings
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable, first_failure
-from rowtide.stream.changes.leases import Lease, MemoryLeases
-from rowtide.stream.changes.shard_follower import Unfinished
-from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
-from rowtide.stream.changes.start import Begin
-from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
 from tests.changes.virtual_table import Table, Target
 from tests.simulation.virtual_time import OUTSIDE, Process
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rowtide.client.changes.source import ChangePage, RowPage, SourceShard
+from rowtide.client.changes.worker import Batch
 from rowtide.core.records.change import DELETE, PUT_ROW, ROW, Change, ChangeTable, Kind, Parts
 from rowtide.core.records.position import Position, decode_position, encode_position
 from rowtide.core.values import key as key_order
@@ -12,8 +14,6 @@ from rowtide.core.values import variant
 from rowtide.core.values.cell import PUT, Cell
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.key_ranges import Range, holds
-from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
-from rowtide.stream.changes.worker import Batch
 
 __all__ = ["LoggedShard", "Table", "Target"]
 

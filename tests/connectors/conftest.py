@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from rowtide.client.endpoint import Endpoint
 from rowtide.deploy.up import Ready
-from rowtide.stream.changes.endpoint import Endpoint
 from tests.api.conftest import client, make_table
 from tests.support.servers import serving
 

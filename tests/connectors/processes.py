@@ -14,16 +14,16 @@ from pathlib import Path
 import yaml
 
 from rowtide.cli.endpoint_call import PATIENCE_S
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import TableLeases
+from rowtide.client.changes.start import Begin
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.declarations import Declarations, group_of
 from rowtide.connectors.runtime.lag import Lag, measured
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.removal import begin_again
 from rowtide.deploy.up import Ready
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.leases import TableLeases
-from rowtide.stream.changes.start import Begin
 
 __all__ = ["ROOT", "ConnectorProcesses", "declare", "lag_of", "rewind", "yaml_of"]
 

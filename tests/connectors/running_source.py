@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.sources.source import (
@@ -20,8 +22,6 @@ from rowtide.connectors.verify.scan import compare_scans
 from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from rowtide.core.values.variant import Scalar
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.support.waiting import until_async
 

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from rowtide.client.endpoint import failure_of
 from rowtide.core.values.errors import STATUS, OutcomeUnknown, Rejected, StoreError, Unavailable
-from rowtide.stream.changes.endpoint import failure_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/errors.md"
 SECTIONS: dict[str, type[StoreError]] = {

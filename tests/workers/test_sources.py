@@ -15,10 +15,10 @@ from functools import partial
 
 import pytest
 
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable
-from rowtide.stream.changes.endpoint import Endpoint
 from tests.api.calls import ask
 from tests.api.test_reshape import all_rows, followed, numbers_of
 from tests.workers.conftest import Retrying, Workers, repeated

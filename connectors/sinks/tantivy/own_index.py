@@ -13,6 +13,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import Lease, MemoryLeases
+from rowtide.client.changes.worker import Batch, ChangeWorker, FollowerSettings
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.rows import Refused, SinkBatch
 from rowtide.connectors.runtime.place import table_shape
 from rowtide.connectors.runtime.row_making import RowMaker
@@ -20,10 +24,6 @@ from rowtide.connectors.sinks.tantivy.sink import TantivySink
 from rowtide.connectors.verify.table_pages import TablePages
 from rowtide.core.values.errors import LogTrimmed, StoreError, Unavailable, first_failure
 from rowtide.core.values.key_ranges import Ranges
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.leases import Lease, MemoryLeases
-from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
 
 __all__ = ["FolderLeases", "OwnIndex"]
 

@@ -15,13 +15,13 @@ import pymysql
 import pytest
 
 from demo.servers.sql_server import SqlServer
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.sources.mysql.position import Checkpoint
 from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core.records import change
 from rowtide.deploy.up import Ready
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
 from rowtide.stream.log.kafka.cluster import Cluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from tests.connectors.kafka import sinks

@@ -9,11 +9,11 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from demo.servers.sql_server import SqlServer
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.sources.mysql.gtids import parsed_gtids
 from rowtide.connectors.sources.mysql.position import Checkpoint
 from rowtide.connectors.sources.mysql.source import MySqlSource
-from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors.mysql_source.following import source_of
 from tests.connectors.mysql_source.shop_writer import ShopWriter, make_shop
 from tests.connectors.running_source import compare, into_rowtide, kept_so

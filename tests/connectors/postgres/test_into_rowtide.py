@@ -9,10 +9,10 @@ import psycopg2
 import pytest
 
 from demo.servers.postgres import PostgreSQL
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.sources.postgres.position import Checkpoint, parsed_lsn
 from rowtide.connectors.sources.postgres.source import PostgresSource
-from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors.postgres.following import source_of
 from tests.connectors.running_source import compare, into_rowtide, kept_so
 

@@ -8,14 +8,14 @@ from contextlib import suppress
 
 import pytest
 
+from rowtide.client.changes.shard_follower import Handle, Unfinished
+from rowtide.client.changes.worker import Batch
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.core.values.errors import Unavailable
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.shard_follower import Handle, Unfinished
-from rowtide.stream.changes.worker import Batch
 from tests.simulation.virtual_time import in_virtual_time
 
 ENDED_S_MAX = 60.0

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.declarations import Declared
 from rowtide.connectors.runtime.host import LOOK_S, Host
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.connectors.runtime.status_board import Report
-from rowtide.stream.changes.endpoint import Endpoint
 from tests.simulation.virtual_time import in_virtual_time
 
 NAME = "c"

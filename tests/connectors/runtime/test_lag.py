@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import cast
 
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import START, Lease, MemoryLeases
+from rowtide.client.changes.source import SourceShard
+from rowtide.client.changes.start import Start
 from rowtide.connectors.runtime.lag import measured
 from rowtide.core.records.position import Position, encode_position
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.leases import START, Lease, MemoryLeases
-from rowtide.stream.changes.source import SourceShard
-from rowtide.stream.changes.start import Start
 
 MOVED = [SourceShard("s1", (), b"", b""), SourceShard("s2", ("s1",), b"", b"")]
 

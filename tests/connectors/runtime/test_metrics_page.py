@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.connector_metrics import MetricsFile, families
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.sink_run import SinkRun
-from rowtide.stream.changes.endpoint import Endpoint
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/reference/metrics.md"
 LINE = re.compile(r"\| `rowtide_(connector_\w+)` \| (\w+) \| ([\w, ]+) \|")

@@ -12,6 +12,7 @@ import yaml
 
 from rowtide.cli.client import Client
 from rowtide.cli.wire_row import Put, Special
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime import home
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
@@ -19,7 +20,6 @@ from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.deploy.up import Ready
-from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors import alone_sink, lines_source
 from tests.connectors.processes import ROOT, ConnectorProcesses, declare
 from tests.connectors.runtime.conftest import Run

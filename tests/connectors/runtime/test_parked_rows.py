@@ -9,6 +9,11 @@ from typing import cast
 
 import pytest
 
+from rowtide.client.changes.api import ApiSource, CurrentRow
+from rowtide.client.changes.shard_follower import Unfinished
+from rowtide.client.changes.source import SourceShard
+from rowtide.client.changes.worker import Batch
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.connectors.runtime import parking
 from rowtide.connectors.runtime.kept_rows import Columns, KeptKey
@@ -21,11 +26,6 @@ from rowtide.core.values import variant
 from rowtide.core.values.cell import PUT, Cell
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.variant import Scalar
-from rowtide.stream.changes.api import ApiSource, CurrentRow
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.shard_follower import Unfinished
-from rowtide.stream.changes.source import SourceShard
-from rowtide.stream.changes.worker import Batch
 
 SHARD = "s1"
 TABLE = ChangeTable("t", (b"id",))

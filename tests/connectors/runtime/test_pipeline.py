@@ -8,6 +8,8 @@ from typing import cast
 
 import pytest
 
+from rowtide.client.changes.api import ApiSource, CurrentRow
+from rowtide.client.changes.worker import Batch
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.connectors.runtime.parking import Entry, ParkedRows
 from rowtide.connectors.runtime.pipeline import Pipeline, Target
@@ -18,8 +20,6 @@ from rowtide.core.values import key, variant
 from rowtide.core.values.cell import PUT, Cell
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.variant import Scalar
-from rowtide.stream.changes.api import ApiSource, CurrentRow
-from rowtide.stream.changes.worker import Batch
 
 KEY = variant.encode("a")
 CELLS = [Cell(b"v", PUT, variant.encode(1), 1, 0)]

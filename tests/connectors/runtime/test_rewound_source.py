@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from rowtide.client.changes.leases import Lease, MemoryLeases
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime import removal
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.leases import Lease, MemoryLeases
 
 FIRST = Lease("#source", 1, "somebody", position=base64.b64encode(b"at 1").decode())
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from rowtide.client.changes.api import ApiSource, CurrentRow
+from rowtide.client.changes.worker import Batch
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.row_making import RowMaker
 from rowtide.core.records.change import PUT_ROW, UPDATE, Change, ChangeTable, Kind, Parts
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Unavailable
-from rowtide.stream.changes.api import ApiSource, CurrentRow
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.worker import Batch
 
 TABLE = ChangeTable("t", (b"pk",))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rowtide.cli.client import Client
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
 from rowtide.connectors.runtime.source_run import SourceRun
@@ -16,7 +17,6 @@ from rowtide.connectors.runtime.status_board import STATUS_TABLE, StatusBoard, r
 from rowtide.connectors.runtime.table_states import fit_states
 from rowtide.connectors.sources.source import TableState
 from rowtide.deploy.up import Ready
-from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors import folder_source
 from tests.connectors.processes import ConnectorProcesses, declare, yaml_of
 from tests.connectors.runtime.conftest import Run

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rowtide.cli.client import Client
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.rows import Refused, SourceRow, TableShape
 from rowtide.connectors.runtime.parking import RETRY, SKIP, ParkedRows, TooManyParked
 from rowtide.connectors.runtime.progress import Progress
@@ -17,7 +18,6 @@ from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.sources.source import RowRefused
 from rowtide.core.values.errors import Rejected, Unavailable, invalid
 from rowtide.core.values.variant import Scalar
-from rowtide.stream.changes.endpoint import Endpoint
 from tests.connectors.target.test_table_target import row, shape, stored
 
 __all__ = ["shape"]

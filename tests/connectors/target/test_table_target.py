@@ -9,6 +9,10 @@ from itertools import count
 import pytest
 
 from rowtide.cli.client import Client
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import TableLeases
+from rowtide.client.changes.reader import read_changes
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.rows import SourceRow, TableShape
 from rowtide.connectors.runtime.place import table_shape
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
@@ -20,10 +24,6 @@ from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.values.variant import Scalar
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.leases import TableLeases
-from rowtide.stream.changes.reader import read_changes
 from tests.api.test_reshape import followed, living, merge, split
 
 pytestmark = pytest.mark.system

@@ -9,6 +9,10 @@ from collections.abc import Mapping
 import pytest
 
 from rowtide.cli.client import Client
+from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.leases import TableLeases
+from rowtide.client.changes.worker import ChangeWorker, FollowerSettings
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.connectors.verify.comparison import compare
 from rowtide.connectors.verify.table_pages import TablePages
@@ -17,10 +21,6 @@ from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.variant import Scalar
-from rowtide.stream.changes.api import ApiSource
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.leases import TableLeases
-from rowtide.stream.changes.worker import ChangeWorker, FollowerSettings
 from tests.changes.conftest import admin, client, endpoint, make_table, server, table
 from tests.changes.test_readers_together import SEED
 from tests.changes.test_snapshot import Copy, Rewritten

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from rowtide.client.endpoint import Endpoint
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
-from rowtide.stream.changes.endpoint import Endpoint
 
 HEAD = b"HTTP/1.1 %s\r\nContent-Length: %d\r\nx-ots-date: 2026-11-21T10:00:00.000000Z\r\n\r\n%s"
 BUSY = (503, "OTSPartitionUnavailable")

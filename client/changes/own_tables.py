@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rowtide.client.endpoint import Endpoint
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.variant import Scalar
-from rowtide.stream.changes.endpoint import Endpoint
 
 __all__ = ["has_value", "make_table"]
 

@@ -12,6 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from rowtide.client.changes.own_tables import has_value, make_table
+from rowtide.client.endpoint import Endpoint
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -20,8 +22,6 @@ from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError
 from rowtide.core.values.key_ranges import Ranges
 from rowtide.core.values.schema import STRING
 from rowtide.core.values.variant import Scalar
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.own_tables import has_value, make_table
 
 __all__ = ["LEASE_TABLE", "START", "Lease", "Leases", "MemoryLeases", "TableLeases"]
 

@@ -12,11 +12,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from rowtide.client.changes.leases import START, Lease, Leases
+from rowtide.client.changes.source import ChangeSource, SourceShard
 from rowtide.core.records.position import decode_position, encode_position
 from rowtide.core.values.errors import Rejected, invalid
 from rowtide.core.values.key_ranges import Ranges, left_of, within
-from rowtide.stream.changes.leases import START, Lease, Leases
-from rowtide.stream.changes.source import ChangeSource, SourceShard
 
 __all__ = [
     "NOWHERE",

@@ -1,8 +1,8 @@
 """Where a change reader gets a table's shards, changes and rows from.
 
-There are two: the Stream API (``stream/changes/api.py``), and Kafka for the changes with the API
-for the rest (``stream/changes/kafka.py``). Both have the same positions: the Stream API's
-iterators.
+There are two: the Stream API (``client/changes/api.py``), and Kafka for the changes with the API
+for the rest (``connectors/runtime/kafka_source.py``). Both have the same positions: the iterators
+of the Stream API.
 """
 
 from __future__ import annotations

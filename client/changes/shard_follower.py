@@ -17,6 +17,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from rowtide.client.changes.leases import Lease, Leases
+from rowtide.client.changes.source import ChangePage, ChangeSource, RowPage
 from rowtide.core.records.change import DELETE, Change
 from rowtide.core.records.position import decode_position, encode_position
 from rowtide.core.values.errors import (
@@ -27,8 +29,6 @@ from rowtide.core.values.errors import (
     first_failure,
 )
 from rowtide.core.values.key_ranges import Range, holds
-from rowtide.stream.changes.leases import Lease, Leases
-from rowtide.stream.changes.source import ChangePage, ChangeSource, RowPage
 
 __all__ = ["Batch", "FollowerSettings", "Handle", "ShardFollower", "Unfinished"]
 

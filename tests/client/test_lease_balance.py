@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.stream.changes.lease_balance import planned, readable
-from rowtide.stream.changes.leases import Lease
-from rowtide.stream.changes.source import SourceShard
+from rowtide.client.changes.lease_balance import planned, readable
+from rowtide.client.changes.leases import Lease
+from rowtide.client.changes.source import SourceShard
 
 
 def shards(*names: str) -> list[SourceShard]:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from rowtide.client.changes.source import ChangePage, RowPage, SourceShard
+from rowtide.client.endpoint import Endpoint
 from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.read_operations import READ_ROWS, READ_ROWS_KEYS_MAX
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records.change import (
     DELETE,
@@ -26,16 +29,8 @@ from rowtide.core.records.position import decode_position
 from rowtide.core.values import key, variant
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.errors import Rejected
-from rowtide.stream.changes.endpoint import Endpoint
-from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
 
-__all__ = ["KEYS_MAX", "READ_ROWS", "ApiSource", "CurrentRow", "Stream"]
-
-READ_ROWS = "RowtideReadRows"
-"""Ours: rows of encoded keys as of a commit stamp."""
-
-KEYS_MAX = 5000
-"""Keys in one such request."""
+__all__ = ["ApiSource", "CurrentRow", "Stream"]
 
 _KINDS: dict[int, Kind] = {pb.PUT_ROW: PUT_ROW, pb.UPDATE_ROW: UPDATE, pb.DELETE_ROW: DELETE}
 
@@ -199,7 +194,7 @@ class ApiSource:
         while left:
             asked = pb.ReadRowsRequest(
                 table_name=self._table,
-                keys=left[:KEYS_MAX],
+                keys=left[:READ_ROWS_KEYS_MAX],
                 columns_to_get=[*columns, *self.columns],
             )
             told = await self.endpoint.call(READ_ROWS, asked, pb.ReadRowsResponse)

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from rowtide.stream.changes.leases import Lease
-from rowtide.stream.changes.source import SourceShard
+from rowtide.client.changes.leases import Lease
+from rowtide.client.changes.source import SourceShard
 
 __all__ = ["Plan", "planned", "readable"]
 

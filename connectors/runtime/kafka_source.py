@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rowtide.client.changes.api import ApiSource, Stream
+from rowtide.client.changes.source import ChangePage, RowPage, SourceShard
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records import record
 from rowtide.core.records.change import (
@@ -26,8 +28,6 @@ from rowtide.core.records.position import Position, decode_position, encode_posi
 from rowtide.core.values.errors import LogTrimmed
 from rowtide.core.values.limits import Limits
 from rowtide.stream.api.row_requests import change_selection_of
-from rowtide.stream.changes.api import ApiSource, Stream
-from rowtide.stream.changes.source import ChangePage, RowPage, SourceShard
 from rowtide.stream.log.kafka.cluster import Cluster
 from rowtide.stream.log.kafka.group_offsets import GroupOffsets
 from rowtide.stream.log.log import Entry

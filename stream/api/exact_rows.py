@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.plainbuffer import HEADER
+from rowtide.core.protocol.read_operations import READ_ROWS_KEYS_MAX
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.rows import capacity
 from rowtide.core.rows.chunk import row_key
@@ -22,7 +23,6 @@ from rowtide.core.values.errors import invalid, invalid_key
 from rowtide.core.values.schema import Table, check_key
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.row_requests import named_key, parse, selection_of
-from rowtide.stream.changes.api import KEYS_MAX
 from rowtide.stream.shard.owner import ShardOwner
 
 __all__ = ["ExactRows"]
@@ -83,8 +83,10 @@ class ExactRows:
 
     def _checked(self, table: Table, keys: Sequence[bytes]) -> Sequence[bytes]:
         """Return the keys. Raises what is wrong with them: the answer relies on their order."""
-        if not 1 <= len(keys) <= KEYS_MAX:
-            raise invalid(f"The number of keys must be in [1, {KEYS_MAX}], but is {len(keys)}.")
+        if not 1 <= len(keys) <= READ_ROWS_KEYS_MAX:
+            raise invalid(
+                f"The number of keys must be in [1, {READ_ROWS_KEYS_MAX}], but is {len(keys)}."
+            )
         names = [name for name, _ in table.key_wire]
         for encoded in keys:
             try:

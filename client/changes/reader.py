@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from rowtide.stream.changes.leases import Leases, MemoryLeases
-from rowtide.stream.changes.shard_follower import Unfinished
-from rowtide.stream.changes.source import ChangeSource
-from rowtide.stream.changes.start import Begin
-from rowtide.stream.changes.worker import Batch, ChangeWorker, FollowerSettings
+from rowtide.client.changes.leases import Leases, MemoryLeases
+from rowtide.client.changes.shard_follower import Unfinished
+from rowtide.client.changes.source import ChangeSource
+from rowtide.client.changes.start import Begin
+from rowtide.client.changes.worker import Batch, ChangeWorker, FollowerSettings
 
 __all__ = ["Hand", "read_changes"]
 

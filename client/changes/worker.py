@@ -12,6 +12,12 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
+from rowtide.client.changes.clock import lease_clock
+from rowtide.client.changes.lease_balance import planned, readable
+from rowtide.client.changes.leases import START, Lease, Leases
+from rowtide.client.changes.shard_follower import Batch, FollowerSettings, Handle, ShardFollower
+from rowtide.client.changes.source import ChangeSource, SourceShard
+from rowtide.client.changes.start import NOWHERE, Begin, Start, start_at, unread_of
 from rowtide.core.values.errors import (
     LogTrimmed,
     OutcomeUnknown,
@@ -19,12 +25,6 @@ from rowtide.core.values.errors import (
     Unavailable,
     first_failure,
 )
-from rowtide.stream.changes.lease_balance import planned, readable
-from rowtide.stream.changes.leases import START, Lease, Leases
-from rowtide.stream.changes.shard_follower import Batch, FollowerSettings, Handle, ShardFollower
-from rowtide.stream.changes.source import ChangeSource, SourceShard
-from rowtide.stream.changes.start import NOWHERE, Begin, Start, start_at, unread_of
-from rowtide.stream.measures.clock import lease_clock
 
 __all__ = ["Batch", "ChangeWorker", "FollowerSettings", "Handle"]
 
