@@ -7,15 +7,11 @@ whether doing it again is harmless. A ``Client`` belongs to one thread.
 
 from __future__ import annotations
 
-import http.client
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, Self, TypeVar
-from urllib.parse import urlsplit
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from rowtide.cli.call_failures import NoAnswer, NotConnected, ServerError
 from rowtide.cli.wire_row import (
@@ -29,10 +25,13 @@ from rowtide.cli.wire_row import (
     encoded,
     row_of,
 )
+from rowtide.client.blocking_endpoint import BlockingEndpoint
+from rowtide.client.failures import failure_of_answer
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.read_operations import only_reads
 from rowtide.core.protocol.signed_request import Access, signed_headers
 from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from rowtide.core.values.schema import KeyColumn
 
 __all__ = [
@@ -47,10 +46,6 @@ __all__ = [
     "Write",
     "signed_headers",
 ]
-
-IDLE_S_MAX = 4.0
-"""A connection idle for longer is made anew: the server may be closing it just now, and a write
-sent on a closing connection has an unknown outcome."""
 
 Expect = Literal["IGNORE", "EXPECT_EXIST", "EXPECT_NOT_EXIST"]
 Kind = Literal["PUT", "UPDATE", "DELETE"]
@@ -93,16 +88,15 @@ class Client:
         access_key_secret: str,
         timeout_s: float = 30.0,
     ) -> None:
-        address = urlsplit(endpoint)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise ValueError(f"the endpoint must be http://HOST:PORT, not {endpoint!r}")
-        kind = (
-            http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+        self._endpoint = BlockingEndpoint(
+            endpoint,
+            instance=instance,
+            access_key_id=access_key_id,
+            access_key_secret=access_key_secret,
+            timeout_s=timeout_s,
         )
-        self._connection = kind(address.hostname, address.port, timeout=timeout_s)
         self.endpoint = endpoint
-        self.access = Access(instance, access_key_id, access_key_secret)
-        self._used_at = 0.0
+        self.access = self._endpoint.access
         self.changed = False
         """Whether something was done that may have changed something."""
         self.max_staleness_ms: int | None = None
@@ -116,7 +110,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
-        self._connection.close()
+        self._endpoint.close()
 
     def call(self, operation: str, request: Message, answer: type[Answer]) -> Answer:
         """Send one request and return its parsed answer.
@@ -134,36 +128,17 @@ class Client:
         more = {}
         if self.max_staleness_ms is not None:
             more[b"x-ots-max-staleness-ms"] = b"%d" % self.max_staleness_ms
-        headers = signed_headers(self.access, operation, body, datetime.now(UTC), more)
-        if time.monotonic() - self._used_at > IDLE_S_MAX:
-            self._connection.close()
-        self._connect()
         try:
-            self._connection.request("POST", f"/{operation}", body, headers)
-            # Closed here: what Ctrl-C raises within an object's own end is lost.
-            with self._connection.getresponse() as response:
-                content = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            raise NoAnswer(self._silence(error)) from error
-        self._used_at = time.monotonic()
-        if response.status != 200:
-            raise _server_error(response, content)
+            answer = self._endpoint.send(operation, body, more)
+        except Unavailable as error:
+            raise NotConnected(error.message) from error
+        except OutcomeUnknown as error:
+            raise NoAnswer(error.message) from error
+        if answer.status != 200:
+            failure = failure_of_answer(answer)
+            raise ServerError(failure.code, failure.message, answer.status, failure.request_id)
         self.changed = self.changed or not only_reads(operation)
-        return content
-
-    def _connect(self) -> None:
-        """Connect where no connection is open, to tell "nothing was sent" from "no answer"."""
-        if self._connection.sock is not None:
-            return
-        try:
-            self._connection.connect()
-        except OSError as error:
-            self._connection.close()
-            raise NotConnected(self._silence(error)) from error
-
-    def _silence(self, error: Exception) -> str:
-        return f"no answer from {self.endpoint}: {error or type(error).__name__}"
+        return answer.content
 
     # ---- Tables ----
 
@@ -354,14 +329,3 @@ def _stream_record(record: pb.GetStreamRecordResponse.StreamRecord) -> StreamRec
         change_of(plainbuffer.decode_row(record.record)),
         row_of(plainbuffer.decode_row(original)) if original else None,
     )
-
-
-def _server_error(response: http.client.HTTPResponse, content: bytes) -> ServerError:
-    """Return the error of an answer, whoever sent it: a proxy knows nothing of the protocol."""
-    request_id = response.headers.get("x-ots-requestid", "")
-    try:
-        error = pb.Error.FromString(content)
-    except DecodeError:
-        error = pb.Error(message=content[:200].decode(errors="replace"))
-    error.code = error.code or f"HTTP{response.status}"
-    return ServerError(error.code, error.message, response.status, request_id)

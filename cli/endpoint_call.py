@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
 from rowtide.client.endpoint import Endpoint
-from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.core.values.errors import STATUS, OutcomeUnknown, StoreError, Unavailable
 
 __all__ = ["PATIENCE_S", "asked", "endpoint_of"]
 
@@ -51,4 +51,4 @@ def _told(error: StoreError) -> Exception:
         return NoAnswer(error.message)
     if isinstance(error, Unavailable) and error.code == "OTSServerUnavailable":
         return NotConnected(error.message)
-    return ServerError(error.code, error.message, error.status, "")
+    return ServerError(error.code, error.message, STATUS.get(error.code, 0), error.request_id)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rowtide.client.changes.own_tables import has_value, make_table
-from rowtide.client.endpoint import Endpoint, failure_of
+from rowtide.client.endpoint import Endpoint
+from rowtide.client.failures import failure_of
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER
 from rowtide.core.protocol.wire import ots_pb2 as pb

@@ -16,7 +16,8 @@ from typing import Self
 
 from rowtide.client.changes.leases import TableLeases
 from rowtide.client.changes.own_tables import make_table
-from rowtide.client.endpoint import Endpoint, failure_of
+from rowtide.client.endpoint import Endpoint
+from rowtide.client.failures import failure_of
 from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
 from rowtide.connectors.runtime.source_rows import EncodedRows, Request, requests

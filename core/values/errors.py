@@ -71,8 +71,11 @@ class StoreError(Exception):
     """A failure a client is told about.
 
     ``code`` is a key of ``STATUS``; ``message`` names the thing, the limit and the value, which
-    may be as long as a request: it is cut at ``MESSAGE_MAX`` characters.
+    may be as long as a request: it is cut at ``MESSAGE_MAX`` characters. ``request_id`` is for
+    clients: the id that the server gave their request, empty if no answer came.
     """
+
+    request_id = ""
 
     def __init__(self, code: str, message: str) -> None:
         if len(message) > MESSAGE_MAX:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import select
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -130,7 +129,6 @@ def answered(clients: Sequence[Client], attempt: Callable[[Client], T]) -> T:
     """
     began = time.monotonic()
     for client in cycle(clients):
-        let_go(client)
         try:
             return attempt(client)
         except NotConnected:
@@ -138,13 +136,6 @@ def answered(clients: Sequence[Client], attempt: Callable[[Client], T]) -> T:
                 raise
         time.sleep(0.02)  # As SDKs do between two attempts.
     raise AssertionError("there is a worker")
-
-
-def let_go(client: Client) -> None:
-    """Forget a connection that the worker has closed meanwhile, as the pools of SDKs do."""
-    idle = client._connection.sock
-    if idle is not None and select.select([idle], [], [], 0)[0]:
-        client.close()
 
 
 def repeated(attempt: Callable[[], object]) -> float:

@@ -1,0 +1,180 @@
+"""A server's endpoint for threads: connections, time-outs and retries.
+
+Any number of threads may share it; each request has a connection of its own while it lasts. The
+counterpart for an event loop is in ``endpoint.py``.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Self, TypeVar
+
+from google.protobuf.message import Message
+
+from rowtide.client.failures import failure_of_answer, not_connected, without_answer
+from rowtide.client.http_exchange import (
+    IDLE_S_MAX,
+    RECEIVE_BYTES,
+    Access,
+    AnswerParser,
+    HttpAnswer,
+    parse_address,
+    request_bytes,
+)
+from rowtide.client.retries import Retries
+from rowtide.core.protocol.read_operations import only_reads
+
+__all__ = ["BlockingEndpoint"]
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class BlockingEndpoint:
+    """Calls an instance with a key pair; close it when done.
+
+    For up to ``patience_s`` a request is repeated that the server answers it has not done.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        instance: str,
+        access_key_id: str,
+        access_key_secret: str,
+        timeout_s: float = 30.0,
+        patience_s: float = 0.0,
+    ) -> None:
+        self.endpoint = endpoint
+        self.access = Access(instance, access_key_id, access_key_secret)
+        self._address = parse_address(endpoint)
+        self._timeout_s = timeout_s
+        self._patience_s = patience_s
+        # Appending and popping are atomic: threads need no lock. The last used is the first taken.
+        self._idle: deque[tuple[float, socket.socket]] = deque()
+        self.changed = False
+        """Whether something was done that may have changed something."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that nobody uses; the next call opens another."""
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    def call(self, operation: str, request: Message, answer: type[Answer]) -> Answer:
+        """Send one request and return its parsed answer.
+
+        Raises what the server refused it with, ``Unavailable`` where nothing was sent, and
+        ``OutcomeUnknown`` where no answer came.
+        """
+        return answer.FromString(self.ask(operation, request.SerializeToString()))
+
+    def ask(self, operation: str, body: bytes, more: Mapping[bytes, bytes] | None = None) -> bytes:
+        """Send a request's bytes and return its answer's. Raises what ``call`` raises.
+
+        ``more`` are further ``x-ots-`` headers.
+        """
+        retries = Retries(self._patience_s, time.monotonic())
+        while True:
+            answer = self.send(operation, body, more)
+            if answer.status == 200:
+                self.changed = self.changed or not only_reads(operation)
+                return answer.content
+            failure = failure_of_answer(answer)
+            pause_s = retries.pause_s(failure, time.monotonic())
+            if pause_s is None:
+                raise failure
+            time.sleep(pause_s)
+
+    def send(self, operation: str, body: bytes, more: Mapping[bytes, bytes] | None) -> HttpAnswer:
+        """Send a request once and return its answer, a refusal too.
+
+        Raises ``Unavailable`` where nothing was sent, ``OutcomeUnknown`` where no answer came.
+        """
+        connection = self._take() or self._open()
+        request = request_bytes(
+            self._address, self.access, operation, body, datetime.now(UTC), more
+        )
+        try:
+            answer = _answered(connection, request, time.monotonic() + self._timeout_s)
+        except (OSError, ValueError) as error:
+            connection.close()
+            raise without_answer(self.endpoint, error) from error
+        except BaseException:
+            # Interrupted: the answer would be taken for that of the next request.
+            connection.close()
+            raise
+        if answer.keep:
+            self._idle.append((time.monotonic(), connection))
+        else:
+            connection.close()
+        return answer
+
+    def _take(self) -> socket.socket | None:
+        while self._idle:
+            try:
+                used_s, connection = self._idle.pop()
+            except IndexError:
+                return None  # Another thread was faster.
+            if time.monotonic() - used_s < IDLE_S_MAX and _is_silent(connection):
+                return connection
+            connection.close()
+        return None
+
+    def _open(self) -> socket.socket:
+        host, port = self._address.host, self._address.port
+        try:
+            connection = socket.create_connection((host, port), timeout=self._timeout_s)
+        except OSError as error:
+            raise not_connected(self.endpoint, error) from error
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return _wrapped(connection, host) if self._address.is_tls else connection
+        except OSError as error:
+            connection.close()
+            raise not_connected(self.endpoint, error) from error
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _is_silent(connection: socket.socket) -> bool:
+    """True if nothing came on an idle connection: what can come is only that it was closed."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return not poll.poll(0)
+
+
+def _wrapped(connection: socket.socket, host: str) -> socket.socket:
+    import ssl  # It takes a while, and most servers of a developer speak plain HTTP.
+
+    return ssl.create_default_context().wrap_socket(connection, server_hostname=host)
+
+
+def _answered(connection: socket.socket, request: bytes, until_s: float) -> HttpAnswer:
+    """Send a request and return its answer. Raises ``BrokenAnswer`` and ``OSError``."""
+    _limit(connection, until_s)
+    connection.sendall(request)
+    parser = AnswerParser()
+    while True:
+        _limit(connection, until_s)
+        answer = parser.feed(connection.recv(RECEIVE_BYTES))
+        if answer is not None:
+            return answer
+
+
+def _limit(connection: socket.socket, until_s: float) -> None:
+    left_s = until_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    connection.settimeout(left_s)

@@ -1,0 +1,106 @@
+"""What a failed call means, from what the server answered or from its silence.
+
+    StoreError
+    ├── Rejected              not applied; the same call will fail again
+    │   ├── ConditionFailed   the row is not as the call wanted it
+    │   └── LogTrimmed        the position is kept no more
+    ├── Unavailable           not applied; the same call may succeed later
+    └── OutcomeUnknown        may have been applied: look before repeating
+
+Every failure has the server's ``code`` and ``message``, and the ``request_id`` under which the
+server logged the request; the id is empty if no answer came.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError
+
+from rowtide.client.http_exchange import HttpAnswer
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.values.errors import (
+    STATUS,
+    LogTrimmed,
+    OutcomeUnknown,
+    Rejected,
+    StoreError,
+    Unavailable,
+)
+
+__all__ = ["ConditionFailed", "failure_of", "failure_of_answer", "not_connected", "without_answer"]
+
+NOT_APPLIED = frozenset(
+    (
+        "OTSPartitionUnavailable",
+        "OTSServerBusy",
+        "OTSServerUnavailable",
+        "OTSTableNotReady",
+        "OTSRowOperationConflict",
+        "OTSNotEnoughCapacityUnit",
+        "OTSCapacityUnitExhausted",
+    )
+)
+"""Codes by which the server says that it has done nothing, and may do so later."""
+
+
+class ConditionFailed(Rejected):
+    """Not applied: the row does not meet the call's expectation or condition."""
+
+    def __init__(self, message: str = "Condition check failed.") -> None:
+        super().__init__("OTSConditionCheckFail", message)
+
+
+def failure_of(code: str, message: str, request_id: str = "") -> StoreError:
+    """Return the failure that an answer names, of a whole request or of one row."""
+    failure = _of_code(code, message)
+    failure.request_id = request_id
+    failure.add_note(f"{code}, request {request_id or 'unknown'}")
+    return failure
+
+
+def _of_code(code: str, message: str) -> StoreError:
+    if code == "OTSTrimmedDataAccess":
+        return LogTrimmed(message)
+    if code == "OTSConditionCheckFail":
+        return ConditionFailed(message)
+    if code in NOT_APPLIED or _is_rate(code, message):
+        return Unavailable(message, code)
+    if code in STATUS and STATUS[code] < 500:
+        return Rejected(code, message)
+    # A code that we do not know proves nothing.
+    failure = OutcomeUnknown(message)
+    failure.code = code
+    return failure
+
+
+def _is_rate(code: str, message: str) -> bool:
+    """True if a quota is one of operations in a second, which time alone gives back."""
+    return code == "OTSQuotaExhausted" and "too frequent" in message.lower()
+
+
+def failure_of_answer(answer: HttpAnswer) -> StoreError:
+    """Return the failure of an answer, whoever sent it: a proxy knows nothing of the protocol."""
+    request_id = answer.headers.get("x-ots-requestid", "")
+    try:
+        error = pb.Error.FromString(answer.content)
+    except DecodeError:
+        error = pb.Error(code="")
+    if error.code:
+        return failure_of(error.code, error.message, request_id)
+    text = answer.content[:200].decode(errors="replace")
+    failure = OutcomeUnknown(f"HTTP{answer.status}: {text}")
+    failure.code = f"HTTP{answer.status}"
+    return failure
+
+
+def not_connected(url: str, error: Exception) -> Unavailable:
+    """Return the failure of a request that was not sent, because nobody takes connections."""
+    return Unavailable(_silence(url, error), "OTSServerUnavailable")
+
+
+def without_answer(url: str, error: Exception) -> OutcomeUnknown:
+    """Return the failure of a request that was sent and not answered."""
+    return OutcomeUnknown(_silence(url, error))
+
+
+def _silence(url: str, error: Exception) -> str:
+    return f"no answer from {url}: {error or type(error).__name__}"
