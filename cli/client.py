@@ -14,7 +14,9 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 from google.protobuf.message import Message
 
 from rowtide.cli.call_failures import NoAnswer, NotConnected, ServerError
-from rowtide.cli.wire_row import (
+from rowtide.client.blocking_endpoint import BlockingEndpoint
+from rowtide.client.failures import failure_of_answer
+from rowtide.client.wire_row import (
     Change,
     Changed,
     Key,
@@ -25,8 +27,6 @@ from rowtide.cli.wire_row import (
     encoded,
     row_of,
 )
-from rowtide.client.blocking_endpoint import BlockingEndpoint
-from rowtide.client.failures import failure_of_answer
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.read_operations import only_reads
 from rowtide.core.protocol.signed_request import Access, signed_headers

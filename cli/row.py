@@ -29,7 +29,7 @@ from rowtide.cli.row_arguments import (
 )
 from rowtide.cli.table import table_argument
 from rowtide.cli.value_syntax import assignment_text, json_text, plain_text, to_json, type_name
-from rowtide.cli.wire_row import Key, Row, Special
+from rowtide.client.wire_row import Key, Row, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 
 __all__ = ["row"]

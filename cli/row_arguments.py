@@ -14,7 +14,7 @@ import click
 
 from rowtide.cli.client import Client, Expect
 from rowtide.cli.value_syntax import Assignment, SyntaxRefused, key_value, parse_argument
-from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put, Special
+from rowtide.client.wire_row import Change, Delete, Increment, Key, Put, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
 

@@ -26,7 +26,7 @@ from rowtide.cli.output import (
 from rowtide.cli.table import table_argument
 from rowtide.cli.tail import END, Change, Follower, stream_of
 from rowtide.cli.value_syntax import assignment_text, json_text, to_json
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 
 __all__ = ["since_us", "stream", "stream_id_of"]

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rowtide.cli.wire_row import Special
+from rowtide.client.wire_row import Special
 from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
 from rowtide.core.values.variant import Scalar
 

@@ -18,7 +18,7 @@ from typing import Any
 from demo.proof import Total, total
 from demo.source import Columns, Key, Row, Table
 from rowtide.cli.client import Client, ServerError, StreamPage, StreamRecord
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from rowtide.core.protocol.plainbuffer import SequenceInfo
 from rowtide.deploy.up import Ready
 

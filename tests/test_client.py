@@ -15,7 +15,7 @@ from tablestore.credentials import StaticCredentialsProvider
 from tablestore.protocol import OTSProtocol
 
 from rowtide.cli.client import Access, Client, NoAnswer, ServerError, Write, signed_headers
-from rowtide.cli.wire_row import Delete, Increment, Put, Special, change_of, encoded
+from rowtide.client.wire_row import Delete, Increment, Put, Special, change_of, encoded
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import SequenceInfo
 from rowtide.core.protocol.wire import ots_pb2 as pb

@@ -10,7 +10,7 @@ from demo import follow
 from demo.follow import Copy
 from demo.source import Row, Table
 from rowtide.cli.client import ServerError, StreamPage, StreamRecord
-from rowtide.cli.wire_row import Changed, Put
+from rowtide.client.wire_row import Changed, Put
 from rowtide.core.protocol.plainbuffer import SequenceInfo
 from rowtide.core.protocol.wire import ots_pb2 as pb
 

@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from rowtide.cli.client import Client, ServerError
-from rowtide.cli.wire_row import Change, Key, Put, Row, Special, encoded, row_of
+from rowtide.client.wire_row import Change, Key, Put, Row, Special, encoded, row_of
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 

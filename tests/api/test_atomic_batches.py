@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Increment
+from rowtide.client.wire_row import Increment
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
     OK,

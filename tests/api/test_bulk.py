@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put, Special, encoded
+from rowtide.client.wire_row import Change, Delete, Increment, Key, Put, Special, encoded
 from rowtide.core.protocol.row_matrix import NULL, RowMatrix, decode
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant

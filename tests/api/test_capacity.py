@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Delete, Put
+from rowtide.client.wire_row import Delete, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
     INF_MAX,

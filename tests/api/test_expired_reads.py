@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Increment, Put, Row
+from rowtide.client.wire_row import Increment, Put, Row
 from rowtide.core.protocol.row_matrix import NULL, decode
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant

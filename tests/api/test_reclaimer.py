@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client, ServerError
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import ask, get, key, put, rows, update
 from tests.api.conftest import MakeTable

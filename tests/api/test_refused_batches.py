@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Delete, Increment, Put, Special
+from rowtide.client.wire_row import Delete, Increment, Put, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
 from tests.api.calls import (

@@ -12,7 +12,7 @@ import pytest
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.tail import Change, Follower, stream_of
-from rowtide.cli.wire_row import Put, encoded
+from rowtide.client.wire_row import Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.api.calls import (

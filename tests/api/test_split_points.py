@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Key, encoded
+from rowtide.client.wire_row import Key, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import INF_MAX, INF_MIN, ask, get_range, key, put, puts, refusal, rows, units

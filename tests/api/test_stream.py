@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Change, Delete, Increment, Put, Special, change_of
+from rowtide.client.wire_row import Change, Delete, Increment, Put, Special, change_of
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Delete, Put, Row
+from rowtide.client.wire_row import Delete, Put, Row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import ask, get, key, put, puts, refusal, rows, stored, update
 from tests.api.conftest import MakeTable

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Increment, Put
+from rowtide.client.wire_row import Increment, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
     INF_MAX,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Change, Delete, Increment, Put, Special
+from rowtide.client.wire_row import Change, Delete, Increment, Put, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn

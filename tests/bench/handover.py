@@ -28,7 +28,7 @@ from typing import Any
 import click
 
 from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
-from rowtide.cli.wire_row import Key, Put
+from rowtide.client.wire_row import Key, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
 from rowtide.deploy.kafka.config import default_cache_dir

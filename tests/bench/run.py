@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from rowtide.cli.client import Client, ServerError
-from rowtide.cli.wire_row import Special
+from rowtide.client.wire_row import Special
 from rowtide.deploy.up import Ready, Up
 from tests.bench.circumstances import circumstances, told
 from tests.bench.measure import Bench

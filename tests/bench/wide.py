@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Increment, Key, Put, encoded
+from rowtide.client.wire_row import Increment, Key, Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.deploy.up import Up

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Put
 from rowtide.client.changes.api import ApiSource, CurrentRow
 from rowtide.client.changes.reader import read_changes
 from rowtide.client.endpoint import Endpoint
+from rowtide.client.wire_row import Put
 from rowtide.connectors.runtime.kafka_source import KafkaSource
 from rowtide.connectors.runtime.row_making import newest, rows_since
 from rowtide.core.protocol.read_operations import READ_ROWS

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from rowtide.deploy.up import Ready
 from tests.api.conftest import KEY
 from tests.changes.conftest import STREAM

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client, ServerError
-from rowtide.cli.wire_row import Put
 from rowtide.client.changes.worker import FollowerSettings
 from rowtide.client.endpoint import Endpoint
+from rowtide.client.wire_row import Put
 from tests.api.calls import key
 from tests.changes.conftest import SLOTS, MakeSource
 from tests.changes.readers import Readers

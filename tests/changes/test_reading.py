@@ -11,7 +11,6 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Delete, Put
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import Lease, Leases, MemoryLeases, TableLeases
 from rowtide.client.changes.reader import read_changes
@@ -19,6 +18,7 @@ from rowtide.client.changes.source import ChangeSource
 from rowtide.client.changes.start import Begin
 from rowtide.client.changes.worker import Batch, FollowerSettings
 from rowtide.client.endpoint import Endpoint
+from rowtide.client.wire_row import Delete, Put
 from rowtide.connectors.runtime.kafka_source import KafkaSource
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records.change import Change

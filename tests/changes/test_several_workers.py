@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Put
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.endpoint import Endpoint
+from rowtide.client.wire_row import Put
 from tests.api.calls import key
 from tests.api.conftest import KEY
 from tests.changes.conftest import STREAM

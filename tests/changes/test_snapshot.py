@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Delete, Put
 from rowtide.client.changes.source import ChangeSource
 from rowtide.client.changes.worker import Batch, FollowerSettings
 from rowtide.client.endpoint import Endpoint
+from rowtide.client.wire_row import Delete, Put
 from rowtide.core.records.change import Change
 from tests.api.calls import INF_MAX, INF_MIN, key
 from tests.changes.conftest import MakeSource

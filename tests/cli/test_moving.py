@@ -14,7 +14,7 @@ import pytest
 
 from rowtide.cli.client import Client
 from rowtide.cli.moving import ProgressLines
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.deploy.ports import free_ports
 from rowtide.deploy.up import Up

@@ -8,7 +8,7 @@ import pytest
 from rowtide.cli.client import StreamPage, StreamRecord
 from rowtide.cli.stream import since_us
 from rowtide.cli.tail import END, Follower
-from rowtide.cli.wire_row import Changed, Put
+from rowtide.client.wire_row import Changed, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 
 NOW_US = 1_800_000_000_000_000

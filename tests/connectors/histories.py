@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rowtide.cli.client import Client, ServerError, Write
-from rowtide.cli.wire_row import Delete, Key, Put, Special
+from rowtide.client.wire_row import Delete, Key, Put, Special
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings, make_sink
 from rowtide.connectors.rows import TableShape

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from rowtide.cli.client import Client
 from rowtide.cli.settings import load_settings
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.deploy.up import Ready
 from tests.deploy.image import LOCAL_IMAGE, image_settings, instructions

@@ -7,7 +7,7 @@ over a partition key reads all its rows, in one shard.
 
 from __future__ import annotations
 
-from rowtide.cli.wire_row import Change, Increment, Key, Put, Special, encoded, row_of
+from rowtide.client.wire_row import Change, Increment, Key, Put, Special, encoded, row_of
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant

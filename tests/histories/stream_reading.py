@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 
-from rowtide.cli.wire_row import Put, change_of
+from rowtide.client.wire_row import Put, change_of
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.histories.client import NoAnswer, NotSent, WorkerClient

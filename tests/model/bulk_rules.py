@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from rowtide.cli.wire_row import encoded
+from rowtide.client.wire_row import encoded
 from rowtide.core.protocol import row_matrix
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant

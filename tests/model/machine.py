@@ -11,7 +11,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from tests.model import drafts
 from tests.model.bulk_rules import BulkRules
 from tests.model.drafts import ChangeDraft, WriteDraft

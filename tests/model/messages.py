@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rowtide.cli.wire_row import Row, Special
+from rowtide.client.wire_row import Row, Special
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rowtide.cli.wire_row import Change, Delete, Increment, Put
+from rowtide.client.wire_row import Change, Delete, Increment, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
 from tests.api.calls import INF_MAX, INF_MIN, get_range, key

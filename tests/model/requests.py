@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, cast
 
-from rowtide.cli.wire_row import Change, Put
+from rowtide.client.wire_row import Change, Put
 
 Value = str | int | float | bool | bytes
 Key = tuple[str, int]

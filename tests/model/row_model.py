@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from rowtide.cli.wire_row import Change, Delete, Put
+from rowtide.client.wire_row import Change, Delete, Put
 from tests.model.requests import Combined, Compare, Found, Key, Options, Page, Read, Test, Value
 
 Row = dict[str, dict[int, Value]]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from rowtide.cli.wire_row import Special
+from rowtide.client.wire_row import Special
 from tests.model.difference import same
 from tests.model.drafts import WriteDraft
 from tests.model.pair import Pair

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rowtide.cli.wire_row import Change, Delete, Increment, Put
+from rowtide.client.wire_row import Change, Delete, Increment, Put
 from tests.model import row_model
 from tests.model.requests import (
     NO_KEY,

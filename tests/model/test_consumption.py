@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ServerError
-from rowtide.cli.wire_row import Put, encoded
+from rowtide.client.wire_row import Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import (

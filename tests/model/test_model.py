@@ -124,6 +124,6 @@ def test_the_model_is_small_and_knows_nothing_of_the_server() -> None:
     lines = [line for text in texts for line in text.splitlines() if line.strip()]
     assert len(lines) <= MODEL_LINES_MAX
     assert [line for line in lines if re.search(r"import.*rowtide|from rowtide", line)] == [
-        "from rowtide.cli.wire_row import Change, Delete, Put",
-        "from rowtide.cli.wire_row import Change, Delete, Increment, Put",
+        "from rowtide.client.wire_row import Change, Delete, Put",
+        "from rowtide.client.wire_row import Change, Delete, Increment, Put",
     ], "the values that a request is made of, and no more"

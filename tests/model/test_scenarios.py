@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rowtide.cli.wire_row import Delete, Put, encoded
+from rowtide.client.wire_row import Delete, Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import OK, ask, get, key, put, refusal, stored, update

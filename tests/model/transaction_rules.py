@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from rowtide.cli.wire_row import encoded
+from rowtide.client.wire_row import encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import key
 from tests.model import drafts

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from rowtide.cli.client import Client, StreamRecord
-from rowtide.cli.wire_row import Delete, Put, Row, Special
+from rowtide.client.wire_row import Delete, Put, Row, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.system.load import SHARED, TABLE, VERSIONS, Attempt, Told, Written
 from tests.system.server import wait_until

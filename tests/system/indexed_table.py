@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rowtide.cli.client import Client, NoAnswer, ServerError
-from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put, Special
+from rowtide.client.wire_row import Change, Delete, Increment, Key, Put, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.shard.index import PROGRESS, progress_of
 from rowtide.stream.log.kafka.changelog import KafkaChangelogReader

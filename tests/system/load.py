@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError, Write
-from rowtide.cli.wire_row import Change, Delete, Increment, Key, Put
+from rowtide.client.wire_row import Change, Delete, Increment, Key, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.system.server import Server

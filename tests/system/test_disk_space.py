@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rowtide.cli.client import Client, ServerError
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from rowtide.stream.shard.row_store import RowStore, StoreFailed
 from tests.system.conftest import MakeServer
 from tests.system.history import check_all

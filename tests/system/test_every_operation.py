@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from rowtide.cli.client import ServerError
-from rowtide.cli.wire_row import Key, encoded
+from rowtide.client.wire_row import Key, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant

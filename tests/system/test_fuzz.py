@@ -24,7 +24,7 @@ from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 
 from rowtide.cli.client import Access, signed_headers
-from rowtide.cli.wire_row import Delete, Increment, Key, Put, Special, encoded
+from rowtide.client.wire_row import Delete, Increment, Key, Put, Special, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import STATUS
 from tests.system.load import TABLE, create_table

@@ -19,7 +19,7 @@ from uuid import uuid4
 import pytest
 
 from rowtide.cli.client import Client, StreamRecord, Write
-from rowtide.cli.wire_row import Put, Special
+from rowtide.client.wire_row import Put, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.deploy.kafka.broker import EmbeddedBroker

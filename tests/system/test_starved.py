@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ServerError
-from rowtide.cli.wire_row import encoded
+from rowtide.client.wire_row import encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import INF_MAX, INF_MIN, batch_get, batch_write, get, get_range, key, put, puts

@@ -11,7 +11,7 @@ from itertools import groupby, pairwise
 import pytest
 
 from rowtide.cli.client import Client, StreamRecord
-from rowtide.cli.wire_row import Put, encoded
+from rowtide.client.wire_row import Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import OK, ask, put, puts, refusal, shown, stored
 from tests.system.conftest import MakeServer

@@ -16,7 +16,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from rowtide.cli.client import Client, NoAnswer, ServerError
-from rowtide.cli.wire_row import Increment, Key, Put, encoded
+from rowtide.client.wire_row import Increment, Key, Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import (

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rowtide.cli.client import Client, ServerError
-from rowtide.cli.wire_row import Put, encoded
+from rowtide.client.wire_row import Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.testing.clock import Clock

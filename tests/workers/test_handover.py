@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Row
+from rowtide.client.wire_row import Row
 from rowtide.deploy import up as up_module
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.workers.conftest import SERVED_S_MAX, Workers, answered, repeated

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from rowtide.cli.client import Client, ServerError
 from rowtide.cli.main import main
-from rowtide.cli.wire_row import encoded
+from rowtide.client.wire_row import encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
     INF_MAX,

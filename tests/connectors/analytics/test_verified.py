@@ -15,7 +15,7 @@ import pytest
 
 from demo.servers.clickhouse import Clickhouse
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.api.calls import key

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.api.calls import key

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from rowtide.deploy.up import Ready
 from tests.connectors.processes import ConnectorProcesses, declare
 from tests.connectors.runtime.conftest import Run

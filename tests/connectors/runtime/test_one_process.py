@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Put, Special
 from rowtide.client.endpoint import Endpoint
+from rowtide.client.wire_row import Put, Special
 from rowtide.connectors.runtime import home
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Put, Special
+from rowtide.client.wire_row import Put, Special
 from rowtide.connectors.sources.progress import TableProgress
 from rowtide.core.values.errors import Rejected
 from rowtide.deploy.up import Ready

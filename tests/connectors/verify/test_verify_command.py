@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from rowtide.cli.client import Client
-from rowtide.cli.wire_row import Put
+from rowtide.client.wire_row import Put
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
 from rowtide.deploy.up import Ready
