@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from google.protobuf.message import Message
 
@@ -28,6 +28,9 @@ from rowtide.client.http_exchange import (
 )
 from rowtide.client.retries import Retries
 from rowtide.core.protocol.read_operations import only_reads
+
+if TYPE_CHECKING:
+    from rowtide.client.endpoint import Endpoint
 
 __all__ = ["BlockingEndpoint"]
 
@@ -70,6 +73,19 @@ class BlockingEndpoint:
         """Close the connections that nobody uses; the next call opens another."""
         while self._idle:
             self._idle.pop()[1].close()
+
+    def for_a_loop(self) -> Endpoint:
+        """Return an endpoint of the same server for an event loop; it repeats nothing."""
+        from rowtide.client.endpoint import Endpoint  # With asyncio, which takes a while.
+
+        instance, key_id, secret = self.access
+        return Endpoint(
+            self.endpoint,
+            instance=instance,
+            access_key_id=key_id,
+            access_key_secret=secret,
+            timeout_s=self._timeout_s,
+        )
 
     def call(self, operation: str, request: Message, answer: type[Answer]) -> Answer:
         """Send one request and return its parsed answer.

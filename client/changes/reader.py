@@ -60,6 +60,8 @@ class _Given:
 
     batch: Batch
     finished: asyncio.Event = field(default_factory=asyncio.Event)
+    changes_finished: int = 0
+    """How many of its changes are finished; counted once the iterator has left."""
 
 
 class Hand:
@@ -75,6 +77,8 @@ class Hand:
         """The batch that is out, until it is finished or taken away."""
         self._asked = False
         """Whether ``_given`` is in the hands of whoever iterates."""
+        self._taken: _Given | None = None
+        """What whoever iterates was given last, also where it was taken away."""
         self._changed = asyncio.Event()
         self._failure: Exception | None = None
         self._ended = False
@@ -102,16 +106,28 @@ class Hand:
                 await given.finished.wait()
             finally:
                 self._given = None
-            if self._left:
-                raise Unfinished
+            # A page of rows may be empty: left with it in hand, it comes again.
+            if self._left and not 0 < len(batch) <= given.changes_finished:
+                raise Unfinished(given.changes_finished)
 
     async def batches(self) -> AsyncIterator[Batch]:
         """Yield batches until the worker ends."""
-        while (given := await self._next()) is not None:
-            yield given.batch
-            given.finished.set()
+        while (batch := await self.next_batch()) is not None:
+            yield batch
+
+    async def next_batch(self) -> Batch | None:
+        """Return the next batch, None where nothing comes any more; the last one is finished.
+
+        Raises what ended the worker.
+        """
+        if self._taken is not None:
+            self._taken.finished.set()
+        self._taken = await self._next()
+        if self._taken is not None:
+            return self._taken.batch
         if self._failure is not None:
             raise self._failure
+        return None
 
     async def _next(self) -> _Given | None:
         """Return what is given next, None where nothing comes any more."""
@@ -123,8 +139,10 @@ class Hand:
         self._asked = True
         return self._given
 
-    def leave(self) -> None:
-        """Nobody iterates any more: what is in hand is not finished."""
+    def leave(self, changes_finished: int = 0) -> None:
+        """Nobody iterates any more: of the batch in hand only so many changes are finished."""
         self._left = True
         if self._given is not None:
+            if self._given is self._taken:
+                self._given.changes_finished = changes_finished
             self._given.finished.set()

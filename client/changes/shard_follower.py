@@ -67,7 +67,14 @@ Handle = Callable[[Batch], Awaitable[None]]
 
 
 class Unfinished(Exception):
-    """Raised by a handler that gives the shard back with the batch in hand."""
+    """Raised by a handler that gives the shard back with the batch in hand.
+
+    The first ``finished`` changes of the batch need not come again.
+    """
+
+    def __init__(self, finished: int = 0) -> None:
+        super().__init__(finished)
+        self.finished = finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +187,11 @@ class ShardFollower:
         if page.changes:
             if page.following is not None:
                 self._read_ahead(page.following, wait_s)
-            await self._pass_on(page.changes)
+            try:
+                await self._pass_on(page.changes)
+            except Unfinished as unfinished:
+                self._position = self._place_of(page.changes[unfinished.finished])
+                raise
         self._position = page.following or self._position
         await self._checkpoint()
         return page.following is None
@@ -242,8 +253,7 @@ class ShardFollower:
                 [c for c in changes if c.kind == DELETE or not holds(self._pending, c.key_bytes)]
             )
             if beyond is not None:
-                at = decode_position(self._position)
-                self._position = encode_position(at._replace(offset=beyond.sequence))
+                self._position = self._place_of(beyond)
                 return False
             if page.following is None:
                 return True
@@ -253,6 +263,11 @@ class ShardFollower:
                     await asyncio.sleep(RETRY_S)  # The shard's end is not told yet.
                 return False
         raise Unfinished
+
+    def _place_of(self, change: Change) -> str:
+        """Return the position at which a change of the stream is the next."""
+        at = decode_position(self._position)
+        return encode_position(at._replace(offset=change.sequence))
 
     async def _pass_on_rows(self, page: RowPage, pending: Range) -> None:
         end = pending[1] if page.following is None else page.following

@@ -116,6 +116,11 @@ class Change:
         return {name.decode(): variant.decode(cell.variant) for name, cell in newest.items()}
 
     @property
+    def row(self) -> dict[str, Scalar]:
+        """Return the key's columns and those that are put, as one dictionary."""
+        return dict(self.key) | self.columns
+
+    @property
     def removed(self) -> list[str]:
         """Return the columns of which every version is deleted."""
         return [cell.name.decode() for cell in self.parts.cells if cell.op == DELETE_ALL]

@@ -1,0 +1,102 @@
+"""What an application imports: ``from rowtide.client import Client, AsyncClient``.
+
+Examples are in docs/guides/client.md. Names are loaded when they are first used: whoever uses the
+plain form alone does not wait for the import of an event loop.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rowtide.client.async_client import AsyncClient
+    from rowtide.client.async_transaction import AsyncLocalTransaction
+    from rowtide.client.batches import BatchFailed, DeleteRow, PutRow, RowOutcome, UpdateRow
+    from rowtide.client.changes.feed import AsyncChangeFeed
+    from rowtide.client.changes.shard_follower import Batch, FollowerSettings
+    from rowtide.client.changes.start import ShardPlace
+    from rowtide.client.changes.thread_feed import ChangeFeed
+    from rowtide.client.failures import ConditionFailed
+    from rowtide.client.predicates import ColumnPage, Predicate, column
+    from rowtide.client.protocols import AsyncRowClient, RowClient
+    from rowtide.client.row_values import AUTO_INCREMENT, INF_MAX, INF_MIN, RowDict, Versioned
+    from rowtide.client.sync_client import Client
+    from rowtide.client.sync_transaction import LocalTransaction
+    from rowtide.client.table_requests import SecondaryIndex, TableDescription
+    from rowtide.core.records.change import Change
+    from rowtide.core.values.errors import (
+        LogTrimmed,
+        OutcomeUnknown,
+        Rejected,
+        StoreError,
+        Unavailable,
+    )
+    from rowtide.core.values.limits import Limits
+
+__all__ = [
+    "AUTO_INCREMENT",
+    "INF_MAX",
+    "INF_MIN",
+    "AsyncChangeFeed",
+    "AsyncClient",
+    "AsyncLocalTransaction",
+    "AsyncRowClient",
+    "Batch",
+    "BatchFailed",
+    "Change",
+    "ChangeFeed",
+    "Client",
+    "ColumnPage",
+    "ConditionFailed",
+    "DeleteRow",
+    "FollowerSettings",
+    "Limits",
+    "LocalTransaction",
+    "LogTrimmed",
+    "OutcomeUnknown",
+    "Predicate",
+    "PutRow",
+    "Rejected",
+    "RowClient",
+    "RowDict",
+    "RowOutcome",
+    "SecondaryIndex",
+    "ShardPlace",
+    "StoreError",
+    "TableDescription",
+    "Unavailable",
+    "UpdateRow",
+    "Versioned",
+    "column",
+]
+
+_HOMES = {
+    "client.async_client": ("AsyncClient",),
+    "client.async_transaction": ("AsyncLocalTransaction",),
+    "client.batches": ("BatchFailed", "DeleteRow", "PutRow", "RowOutcome", "UpdateRow"),
+    "client.changes.feed": ("AsyncChangeFeed",),
+    "client.changes.shard_follower": ("Batch", "FollowerSettings"),
+    "client.changes.start": ("ShardPlace",),
+    "client.changes.thread_feed": ("ChangeFeed",),
+    "client.failures": ("ConditionFailed",),
+    "client.predicates": ("ColumnPage", "Predicate", "column"),
+    "client.protocols": ("AsyncRowClient", "RowClient"),
+    "client.row_values": ("AUTO_INCREMENT", "INF_MAX", "INF_MIN", "RowDict", "Versioned"),
+    "client.sync_client": ("Client",),
+    "client.sync_transaction": ("LocalTransaction",),
+    "client.table_requests": ("SecondaryIndex", "TableDescription"),
+    "core.change": ("Change",),
+    "core.errors": ("LogTrimmed", "OutcomeUnknown", "Rejected", "StoreError", "Unavailable"),
+    "core.limits": ("Limits",),
+}
+"""The names by the module that has them; a test compares them with ``__all__``."""
+
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Return a name of ``__all__`` from its module."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'rowtide.client' has no attribute {name!r}")
+    return getattr(import_module(f"rowtide.{_HOME[name]}"), name)

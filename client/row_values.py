@@ -1,0 +1,183 @@
+"""Rows as dictionaries: which values a column takes, and how a row becomes key and columns.
+
+A value is an ``int`` of 64 bits, a ``float``, a ``bool``, a ``str`` or ``bytes``; it comes back
+with the same type. What the server would refuse is refused here where that costs nothing, with the
+server's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from rowtide.client.wire_row import Put, Special
+from rowtide.core.protocol.plainbuffer import RowChange
+from rowtide.core.values.errors import Rejected, invalid, invalid_key
+from rowtide.core.values.limits import Limits
+from rowtide.core.values.schema import check_column_name
+from rowtide.core.values.variant import Scalar
+from rowtide.core.values.variant import decode as decode_variant
+
+__all__ = [
+    "AUTO_INCREMENT",
+    "INF_MAX",
+    "INF_MIN",
+    "Input",
+    "KeyInput",
+    "KeyPairs",
+    "RowDict",
+    "RowInput",
+    "TableKey",
+    "Versioned",
+    "bound",
+    "cells_of",
+    "check_columns",
+    "key_pairs",
+    "newest",
+    "split_row",
+    "to_scalar",
+]
+
+INF_MIN = Special.INF_MIN
+"""In a bound of a range: below every value."""
+
+INF_MAX = Special.INF_MAX
+"""In a bound of a range: above every value."""
+
+AUTO_INCREMENT = Special.AUTO_INCREMENT
+"""In a key: the server gives the number. As a type of a key column: the server may."""
+
+INT64 = range(-(2**63), 2**63)
+
+
+class Versioned(NamedTuple):
+    """A value at a version, in milliseconds since 1970."""
+
+    value: Scalar
+    version_ms: int
+
+
+RowDict = dict[str, Scalar]
+"""A row as read: the key's columns in their order, then the others by name."""
+
+Input = Scalar | bytearray | memoryview
+RowInput = Mapping[str, Input | Versioned | Special]
+"""A row to be written: key and columns; a column may be ``Versioned``."""
+
+KeyInput = Mapping[str, Input | Special]
+KeyPairs = list[tuple[str, Scalar | Special]]
+
+
+class TableKey(NamedTuple):
+    """The names of a table's key columns in their order, and which one the server may number."""
+
+    names: tuple[str, ...]
+    auto: str | None
+
+
+def to_scalar(name: str, value: object) -> Scalar:
+    """Return a value as the protocol has it. Raises ``TypeError``, ``Rejected`` for its size."""
+    if isinstance(value, bool | float | str | bytes):
+        return value
+    if isinstance(value, int):
+        if value not in INT64:
+            raise invalid(f"Column '{name}': {value} does not fit 64 bits.")
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    kind = type(value).__name__
+    raise TypeError(f"column '{name}' takes int, float, bool, str or bytes, not {kind}")
+
+
+def split_row(
+    key: TableKey, row: RowInput, limits: Limits, *, assign: bool = False
+) -> tuple[KeyPairs, list[Put]]:
+    """Return a row's key and its other columns; ``assign``: the server may number the key."""
+    if assign and key.auto is not None and key.auto not in row:
+        row = {**row, key.auto: AUTO_INCREMENT}
+    pairs = key_pairs(key, {name: row[name] for name in key.names if name in row}, limits)
+    names = set(key.names)
+    puts = [_put(name, value) for name, value in row.items() if name not in names]
+    check_columns(((put.name, put.value) for put in puts), limits)
+    if len(puts) > limits.attributes_per_write_max:
+        raise Rejected(
+            "OTSOutOfColumnCountLimit",
+            f"The number of columns from the request exceeds the limit, limit count: "
+            f"{limits.attributes_per_write_max}, column count: {len(puts)}.",
+        )
+    return pairs, puts
+
+
+def _put(name: str, value: object) -> Put:
+    if isinstance(value, Versioned):
+        return Put(name, to_scalar(name, value.value), value.version_ms)
+    return Put(name, to_scalar(name, value))
+
+
+def key_pairs(
+    key: TableKey, given: Mapping[str, object], limits: Limits, *, whole: bool = True
+) -> KeyPairs:
+    """Return a key in the table's order; without ``whole`` its last columns may be missing."""
+    unknown = [name for name in given if name not in key.names]
+    if unknown:
+        raise invalid_key(
+            f"'{unknown[0]}' is no key column: the table's key is {', '.join(key.names)}."
+        )
+    wanted = key.names if whole else key.names[: len(given)]
+    missing = [name for name in wanted if name not in given]
+    if missing:
+        raise invalid_key(
+            f"The key column '{missing[0]}' is missing: the table's key is {', '.join(key.names)}."
+        )
+    pairs: KeyPairs = []
+    for name in wanted:
+        value = given[name]
+        pairs.append((name, value if isinstance(value, Special) else to_scalar(name, value)))
+        if (size := _size(pairs[-1][1])) > limits.key_value_bytes_max:
+            raise _too_long("primary key", name, limits.key_value_bytes_max, size)
+    return pairs
+
+
+def bound(key: TableKey, given: KeyInput, rest: Special, limits: Limits) -> KeyPairs:
+    """Return a bound of a range; the key columns that are not given are ``rest``."""
+    pairs = key_pairs(key, given, limits, whole=False)
+    return pairs + [(name, rest) for name in key.names[len(pairs) :]]
+
+
+def check_columns(columns: Iterable[tuple[str, object]], limits: Limits) -> None:
+    """Raise the server's refusal of a column's name or of the size of its value."""
+    for name, value in columns:
+        check_column_name(name, limits)
+        if (size := _size(value)) > limits.attribute_bytes_max:
+            raise _too_long("attribute", name, limits.attribute_bytes_max, size)
+
+
+def _size(value: object) -> int:
+    if isinstance(value, str):
+        # Counted only where it may be too long: a character has four bytes at most.
+        return len(value.encode()) if len(value) > 256 else len(value)
+    return len(value) if isinstance(value, bytes) else 8
+
+
+def _too_long(kind: str, name: str, most: int, size: int) -> Rejected:
+    return invalid(
+        f"The length of {kind} column: '{name}' exceeds the MaxLength:{most} with "
+        f"CurrentLength:{size}."
+    )
+
+
+def newest(row: RowChange) -> RowDict:
+    """Return a row of an answer with the newest version of each column."""
+    found = {name.decode(): decode_variant(value) for name, value in row.key}
+    for cell in row.cells:  # The newest version of a column comes first.
+        found.setdefault(cell.name.decode(), decode_variant(cell.variant))
+    return found
+
+
+def cells_of(row: RowChange) -> dict[str, list[Versioned]]:
+    """Return the versions of each column of an answer's row, the newest first."""
+    found: dict[str, list[Versioned]] = {}
+    for cell in row.cells:
+        value = Versioned(decode_variant(cell.variant), cell.version_ms or 0)
+        found.setdefault(cell.name.decode(), []).append(value)
+    return found

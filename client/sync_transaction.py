@@ -1,0 +1,159 @@
+"""A local transaction of the plain form; the other form is in ``async_transaction.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol, Self, TypeVar
+
+from rowtide.client.batches import RowWrite, write_rows
+from rowtide.client.operations import Expect, Operations, Steps
+from rowtide.client.predicates import ColumnPage, Predicate
+from rowtide.client.ranges import RangeReading, RangeSpec
+from rowtide.client.row_values import Input, KeyInput, RowDict, RowInput
+from rowtide.core.values.errors import StoreError, Unavailable
+
+__all__ = ["LocalTransaction"]
+
+_Result = TypeVar("_Result")
+
+
+class _Run(Protocol):
+    """Sends what an operation yields, and returns its result."""
+
+    def __call__(self, steps: Steps[_Result]) -> _Result: ...
+
+
+class LocalTransaction:
+    """Reads and writes of one table's rows that share their first key column.
+
+    What it writes shows at the commit, whole. Until then others' writes to these rows are refused,
+    and it ends by itself after 60 s. Rows of other partitions are refused with OTSDataOutOfRange.
+    """
+
+    def __init__(self, run: _Run, operations: Operations, table: str, partition: Input) -> None:
+        self._run = run
+        self._operations = operations
+        self._table = table
+        self._partition = partition
+        self._id = ""
+
+    def __enter__(self) -> Self:
+        """Begin; refused while another transaction holds the rows."""
+        self._id = self._run(self._operations.start_transaction(self._table, self._partition))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.commit()
+        finally:
+            # It ends by itself, should this fail; what failed before is what matters.
+            with suppress(StoreError):
+                self.abort()
+
+    def commit(self) -> None:
+        """Apply what was written; where it was applied or dropped before, do nothing.
+
+        ``Unavailable`` leaves the transaction open. After ``OutcomeUnknown`` it is not aborted.
+        """
+        transaction, self._id = self._id, ""
+        try:
+            if transaction:
+                self._run(self._operations.commit(transaction))
+        except Unavailable:
+            self._id = transaction
+            raise
+
+    def abort(self) -> None:
+        """Drop what was written; where it was applied or dropped before, do nothing."""
+        transaction, self._id = self._id, ""
+        if transaction:
+            self._run(self._operations.abort(transaction))
+
+    def _open_id(self) -> str:
+        if not self._id:
+            raise RuntimeError("the transaction is not open: use it within its with block")
+        return self._id
+
+    def put(
+        self, row: RowInput, *, expect: Expect = "anything", condition: Predicate | None = None
+    ) -> RowDict:
+        """Replace a row, see ``Client.put``."""
+        return self._run(self._operations.put(self._table, row, expect, condition, self._open_id()))
+
+    def update(
+        self,
+        row: RowInput,
+        *,
+        delete: Sequence[str] = (),
+        increment: Mapping[str, int] | None = None,
+        returning: Sequence[str] = (),
+        expect: Expect = "anything",
+        condition: Predicate | None = None,
+    ) -> RowDict:
+        """Change columns of a row, see ``Client.update``."""
+        return self._run(
+            self._operations.update(
+                self._table,
+                row,
+                delete=delete,
+                increment=increment or {},
+                returning=returning,
+                expect=expect,
+                condition=condition,
+                transaction=self._open_id(),
+            )
+        )
+
+    def delete(
+        self, key: KeyInput, *, expect: Expect = "anything", condition: Predicate | None = None
+    ) -> None:
+        """Delete a row, see ``Client.delete``."""
+        self._run(self._operations.delete(self._table, key, expect, condition, self._open_id()))
+
+    def get(
+        self,
+        key: KeyInput,
+        *,
+        columns: Sequence[str] = (),
+        filter: Predicate | ColumnPage | None = None,
+    ) -> RowDict | None:
+        """Return a row as the transaction sees it, see ``Client.get``."""
+        return self._run(self._operations.get(self._table, key, columns, filter, self._open_id()))
+
+    def write(self, writes: Sequence[RowWrite]) -> list[RowDict]:
+        """Write rows, see ``Client.write``."""
+        return self._run(
+            write_rows(self._operations, writes, atomic=False, transaction=self._open_id())
+        )
+
+    def range(
+        self,
+        start: KeyInput | None = None,
+        end: KeyInput | None = None,
+        *,
+        reverse: bool = False,
+        columns: Sequence[str] = (),
+        filter: Predicate | ColumnPage | None = None,
+        limit: int | None = None,
+    ) -> Iterator[RowDict]:
+        """Yield rows of the partition as the transaction sees them, see ``Client.range``.
+
+        Bounds leave out the first key column.
+        """
+        spec = RangeSpec(
+            self._table,
+            start,
+            end,
+            None,
+            reverse,
+            columns,
+            filter,
+            limit,
+            transaction=self._open_id(),
+            partition=self._partition,
+        )
+        reading = RangeReading(self._operations, spec)
+        while reading.has_more:
+            yield from self._run(reading.next_page())
