@@ -95,8 +95,10 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    """Return a name of ``__all__`` from its module."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'rowtide.client' has no attribute {name!r}")
-    return getattr(import_module(f"rowtide.{_HOME[name]}"), name)
+if not TYPE_CHECKING:  # A type checker sees the imports above, and finds a wrong name.
+
+    def __getattr__(name: str) -> object:
+        """Return a name of ``__all__`` from its module."""
+        if name not in _HOME:
+            raise AttributeError(f"module 'rowtide.client' has no attribute {name!r}")
+        return getattr(import_module(f"rowtide.{_HOME[name]}"), name)
