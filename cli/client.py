@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 from google.protobuf.message import Message
 
 from rowtide.cli.call_failures import NoAnswer, NotConnected, ServerError
+from rowtide.client.answer_failure import failure_of_answer
 from rowtide.client.blocking_endpoint import BlockingEndpoint
-from rowtide.client.failures import failure_of_answer
 from rowtide.client.wire_row import (
     Change,
     Changed,

@@ -19,6 +19,9 @@ from typing import IO, Any
 import click
 
 from rowtide.cli.call_failures import NoAnswer, NotConnected, ServerError
+from rowtide.client.failures import failure_of
+from rowtide.core.values import errors
+from rowtide.core.values.errors import StoreError
 
 __all__ = ["EXIT_CODES", "Failure", "NotNow", "OutcomeUnknown", "Refused", "told"]
 
@@ -68,27 +71,20 @@ _UNKNOWN = "The change may have been made or not: look before you repeat it."
 _BEGUN = "What came before it was done: look before you repeat it."
 _TRY_AGAIN = "Nothing was changed: try again."
 
-_REFUSALS: dict[str, tuple[type[Failure], str]] = {
-    "OTSAuthFailed": (Refused, "Check the access key id, its secret and the instance."),
-    "OTSNoPermissionAccess": (
-        Refused,
-        "Use a key that may: `rowtide key list` shows what each may.",
-    ),
-    "OTSConditionCheckFail": (
-        Refused,
-        "The row is not as --expect wants it, or absent where the server numbers the rows.",
-    ),
-    "OTSQuotaExhausted": (Refused, "Delete one that is no longer needed first."),
-    "OTSPartitionUnavailable": (NotNow, _TRY_AGAIN),
-    "OTSServerBusy": (NotNow, _TRY_AGAIN),
-    "OTSServerUnavailable": (NotNow, _TRY_AGAIN),
-    "OTSTableNotReady": (NotNow, _TRY_AGAIN),
-    "OTSRowOperationConflict": (NotNow, _TRY_AGAIN),
-    "OTSCapacityUnitExhausted": (NotNow, _TRY_AGAIN),
-    "OTSTimeout": (OutcomeUnknown, _UNKNOWN),
-    "OTSInternalServerError": (OutcomeUnknown, _UNKNOWN),
+_KINDS: dict[type[StoreError], type[Failure]] = {
+    errors.Rejected: Refused,
+    errors.Unavailable: NotNow,
+    errors.OutcomeUnknown: OutcomeUnknown,
 }
-"""What a code of the protocol means for the caller; any other is ``Refused``, without a hint."""
+"""How a command ends by what the client makes of the server's code."""
+
+_HINTS = {
+    "OTSAuthFailed": "Check the access key id, its secret and the instance.",
+    "OTSNoPermissionAccess": "Use a key that may: `rowtide key list` shows what each may.",
+    "OTSConditionCheckFail": "The row is not as --expect wants it, or absent where the server "
+    "numbers the rows.",
+    "OTSQuotaExhausted": "Delete one that is no longer needed first.",
+}
 
 _ABSENT = {
     "table": "`rowtide table list` shows what tables there are.",
@@ -123,16 +119,25 @@ def told(*, writes: bool, begun: Callable[[], bool] = lambda: False) -> Iterator
 
 
 def _refusal(error: ServerError, *, writes: bool) -> Failure:
-    kind, hint = _REFUSALS.get(error.code, (Refused, ""))
-    if error.code == "OTSObjectNotExist":
-        hint = next((hint for thing, hint in _ABSENT.items() if thing in error.message.lower()), "")
-    if error.code == "OTSQuotaExhausted" and "too frequent" in error.message.lower():
-        kind, hint = NotNow, _TRY_AGAIN  # A rate: nothing is to be deleted for it.
-    if error.code.startswith("HTTP5"):
-        kind, hint = OutcomeUnknown, _UNKNOWN
+    kind = _kind_of(error)
     if kind is OutcomeUnknown and not writes:
         kind, hint = NotNow, "Try again; the server's log may tell more."
+    elif kind is OutcomeUnknown:
+        hint = _UNKNOWN
+    elif kind is NotNow:
+        hint = _TRY_AGAIN
+    elif error.code == "OTSObjectNotExist":
+        hint = next((hint for thing, hint in _ABSENT.items() if thing in error.message.lower()), "")
+    else:
+        hint = _HINTS.get(error.code, "")
     return kind(f"{_sentence(error.message)} ({error.code})", hint)
+
+
+def _kind_of(error: ServerError) -> type[Failure]:
+    if error.code.startswith("HTTP4"):
+        return Refused  # Of a proxy: the address is wrong, most likely.
+    failure = failure_of(error.code, error.message)
+    return next(kind for known, kind in _KINDS.items() if isinstance(failure, known))
 
 
 def _sentence(text: str) -> str:

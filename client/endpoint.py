@@ -15,7 +15,8 @@ from typing import NamedTuple, Self, TypeVar
 
 from google.protobuf.message import Message
 
-from rowtide.client.failures import failure_of_answer, not_connected, without_answer
+from rowtide.client.answer_failure import failure_of_answer
+from rowtide.client.failures import not_connected, without_answer
 from rowtide.client.http_exchange import (
     IDLE_S_MAX,
     RECEIVE_BYTES,

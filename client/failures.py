@@ -13,10 +13,6 @@ server logged the request; the id is empty if no answer came.
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
-
-from rowtide.client.http_exchange import HttpAnswer
-from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import (
     STATUS,
     LogTrimmed,
@@ -26,7 +22,7 @@ from rowtide.core.values.errors import (
     Unavailable,
 )
 
-__all__ = ["ConditionFailed", "failure_of", "failure_of_answer", "not_connected", "without_answer"]
+__all__ = ["ConditionFailed", "failure_of", "not_connected", "without_answer"]
 
 NOT_APPLIED = frozenset(
     (
@@ -75,21 +71,6 @@ def _of_code(code: str, message: str) -> StoreError:
 def _is_rate(code: str, message: str) -> bool:
     """True if a quota is one of operations in a second, which time alone gives back."""
     return code == "OTSQuotaExhausted" and "too frequent" in message.lower()
-
-
-def failure_of_answer(answer: HttpAnswer) -> StoreError:
-    """Return the failure of an answer, whoever sent it: a proxy knows nothing of the protocol."""
-    request_id = answer.headers.get("x-ots-requestid", "")
-    try:
-        error = pb.Error.FromString(answer.content)
-    except DecodeError:
-        error = pb.Error(code="")
-    if error.code:
-        return failure_of(error.code, error.message, request_id)
-    text = answer.content[:200].decode(errors="replace")
-    failure = OutcomeUnknown(f"HTTP{answer.status}: {text}")
-    failure.code = f"HTTP{answer.status}"
-    return failure
 
 
 def not_connected(url: str, error: Exception) -> Unavailable:
