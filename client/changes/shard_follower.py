@@ -273,8 +273,15 @@ class ShardFollower:
         end = pending[1] if page.following is None else page.following
         covers = (pending[0], end)
         table = await self._source.table_name()
-        await self._hand_over(Batch(table, self.shard_id, page.rows, covers, page.stamp))
         rest = self._pending[1:]
+        try:
+            await self._hand_over(Batch(table, self.shard_id, page.rows, covers, page.stamp))
+        except Unfinished as unfinished:
+            if unfinished.finished:
+                # As if the page had ended there.
+                following = page.rows[unfinished.finished].key_bytes
+                self._pending = ((following, pending[1]), *rest)
+            raise
         self._pending = rest if page.following is None else ((page.following, pending[1]), *rest)
         await self._checkpoint()
 

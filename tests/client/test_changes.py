@@ -84,6 +84,22 @@ def test_a_reader_may_begin_with_the_rows(form: Form, table: str) -> None:
     assert sorted(int(change.row["n"]) for change in found) == [*range(1, 10), 100]
 
 
+@pytest.mark.parametrize(("leave", "following"), [("break", 2), ("stop", 3)])
+def test_rows_go_on_behind_the_last_finished_one(
+    form: Form, table: str, leave: Leave, following: int
+) -> None:
+    begin = {"consumer": "copy", "begin": "rows"}
+    first = form.take(3, leave, table, **begin)
+    form.do("put", table, {"k": 0, "n": 100})
+    form.do("put", table, {"k": 9, "n": 109})
+    second = form.take(11 - following, "stop", table, **begin)
+    assert [change.row["k"] for change in first] == [0, 1, 2]
+    # The change of a row that was passed on comes before the rest of the rows.
+    rest = [("row", number) for number in range(following, 10)]
+    assert [(change.kind, change.row["k"]) for change in second] == [("put", 0), *rest]
+    assert second[-1].row["n"] == 109
+
+
 def test_a_consumer_is_rewound(form: Form, table: str) -> None:
     assert numbers(form, 10, "stop", consumer="mailer") == list(range(10))
     form.do("rewind", table, consumer="mailer", to="oldest")
