@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from rowtide.client.endpoint import failure_of
+from rowtide.client.failures import failure_of
 from rowtide.core.values.errors import STATUS, OutcomeUnknown, Rejected, StoreError, Unavailable
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/errors.md"
