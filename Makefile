@@ -33,25 +33,38 @@ PYTEST := $(CURDIR)/$(WHEEL)/venv/bin/python -m pytest -q -rs -c $(CURDIR)/pypro
 	--rootdir $(CURDIR) -p no:cacheprovider
 # -rs prints why a test was skipped: a missing tool must not pass for a check that was made.
 SERVER := kafka or system
-SHARED := $(addprefix $(CURDIR)/tests/,api changes cli conformance connectors model)
+# Files without a server's mark are not even imported where servers are tested (tests/conftest.py).
+SERVED = $(shell grep -rlE "mark\.(kafka|system)" $(CURDIR)/tests --include="test_*.py")
+SHARED := $(addsuffix /%,$(addprefix $(CURDIR)/tests/,api changes cli conformance connectors model))
 # Tests in these folders run on a local log, and with ROWTIDE_TEST_LOG=kafka on Kafka.
 EITHER := $(addprefix $(CURDIR)/tests/,api cli conformance connectors model)
 # tests/support/parts.py tells what each part took, and which part grew.
 TIMED := $(BIN)/python -m tests.support.parts
 PART := $(TIMED) run --in $(WHEEL)/empty
-# Three parts: tests without a server, on all processors; tests of one server, two files at once,
-# each with servers of its own; and tests that kill, count or time servers. These mostly wait, so
-# three run at once on two processors, except those that share servers (marked xdist_group).
-# $(1) chooses tests, $(2) is what else is run.
+# Three parts: tests of one server, two files at once, each with servers of its own; then tests that
+# kill, count or time servers. These mostly wait, so three run at once on two processors, except
+# those that share servers (marked xdist_group). Beside both, tests without a server run at a low
+# priority and take the time that the others leave; what they print is shown when they have ended.
+# $(1) chooses tests, $(2) is what else is run. BESIDE names targets made before the types.
+BESIDE ?=
 define SUITE
 @$(TIMED) begin
-@$(TIMED) run "checks and wheel" -- $(MAKE) --no-print-directory format-check lint types wheel
+@$(TIMED) run "checks and wheel" -- $(MAKE) --no-print-directory format-check lint wheel
 @parts=0; \
-	$(PART) "without servers" -- $(PYTEST) -n auto --dist worksteal -m "$(1)not ($(SERVER))" $(CURDIR)/tests || parts=1; \
-	$(PART) "one server" -- $(PYTEST) -n 2 --dist loadfile -m "$(1)($(SERVER))" $(SHARED) || parts=1; \
+	set -m; { low=0; \
+		$(if $(BESIDE),$(TIMED) run --beside "$(BESIDE)" -- $(MAKE) --no-print-directory $(BESIDE) \
+			|| echo "Without $(BESIDE): tests that need it are skipped.";) \
+		$(TIMED) run --beside "types" -- $(MAKE) --no-print-directory types || low=1; \
+		$(PART) --beside "without servers" -- $(PYTEST) -n auto --dist worksteal -m "$(1)not ($(SERVER))" $(CURDIR)/tests || low=1; \
+		exit $$low; } > $(WHEEL)/beside.txt 2>&1 < /dev/null & beside=$$!; set +m; \
+	trap "kill -- -$$beside 2> /dev/null" EXIT; \
+	$(PART) "one server" -- $(PYTEST) -n 2 --dist loadfile -m "$(1)($(SERVER))" \
+		$(filter $(SHARED),$(SERVED)) || parts=1; \
 	$(PART) "several servers and faults" -- $(PYTEST) -n 3 --dist loadgroup -m "$(1)($(SERVER))" \
-		$(addprefix --ignore ,$(SHARED)) $(CURDIR)/tests || parts=1; \
+		$(filter-out $(SHARED),$(SERVED)) || parts=1; \
 	$(2) \
+	wait $$beside || parts=1; \
+	cat $(WHEEL)/beside.txt; \
 	$(TIMED) report; exit $$parts
 endef
 ON_KAFKA = $(PART) "one server, on Kafka" -- env ROWTIDE_TEST_LOG=kafka \

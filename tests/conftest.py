@@ -6,6 +6,7 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,27 @@ SLOW_S_MAX = 3 * 3600
 """The time-out of a test marked slow. All others have the one of pyproject.toml."""
 
 
+SERVER = ("kafka", "system")
+"""Marks of tests that start servers. Makefile looks for them in the text of each file."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests that are marked slow their own time-out."""
+    """Give tests that are marked slow their own time-out.
+
+    Fail where a test has a server's mark that its file does not name: ``make test`` would miss it.
+    """
     for item in items:
+        if any(map(item.get_closest_marker, SERVER)):
+            _require_mark_in_text(item.path)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_S_MAX))
+
+
+@cache
+def _require_mark_in_text(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    if not any(f"mark.{name}" in text for name in SERVER):
+        raise pytest.UsageError(f"{path}: name mark.kafka or mark.system in the test's own file")
 
 
 # The whole suite runs both ways; servers that tests start read the same variable.

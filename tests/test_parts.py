@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -25,8 +26,25 @@ def test_a_part_is_compared_at_the_same_machine_speed(part: Part, times: float) 
     assert growth(part, BEFORE.parts[0]) == pytest.approx(times)
 
 
+def test_a_part_beside_others_is_compared_by_its_cpu_time() -> None:
+    before = Part("units", 100, 180, 0.1)
+    assert growth(Part("units", 700, 198, 0.1, beside=True), before) == pytest.approx(1.1)
+
+
+def test_parts_at_the_same_time_count_once() -> None:
+    first = Part("units", 100, 180, 0.1, beside=True, began_s=1000)
+    then = Part("faults", 300, 200, 0.1, began_s=1010)
+    assert (
+        table([first, then], None, 2)[3] == "all                                   310 s    380 s"
+    )
+
+
 def test_the_table_names_the_part_that_grew_and_no_other() -> None:
-    now = [Part("units", 119, 190, 0.1), Part("faults", 363, 210, 0.1), Part("new", 5, 4, 0.1)]
+    now = [
+        Part("units", 119, 190, 0.1, began_s=0),
+        Part("faults", 363, 210, 0.1, began_s=119),
+        Part("new", 5, 4, 0.1, began_s=482),
+    ]
     assert table(now, BEFORE, 2) == [
         "part                                   wall      CPU  baseline  change",
         "units                                 119 s    190 s     100 s    +19%",
@@ -57,6 +75,10 @@ def test_a_run_is_noted_reported_and_recorded(
     assert main(["begin"]) == 0
     command = [sys.executable, "-c", failing, str(tmp_path)]
     assert main(["run", "units", "--in", str(tmp_path), "--", *command]) == 7
+    lower = f"import os, sys; sys.exit(os.nice(0) - {os.nice(0)})"
+    command = [sys.executable, "-c", lower]
+    assert main(["run", "units", "--beside", "--", *command]) == parts.BESIDE_NICE
+    assert main(["run", "units", "--", *command]) == 0
     assert main(["run", "units", "--", sys.executable, "-c", "pass"]) == 0
     [part] = parts.last_parts()
     assert part.name == "units"

@@ -5,8 +5,11 @@ a slow hour of it, is not taken for a slow part: a fixed loop is timed before ea
 part's seconds are scaled by it. ``record`` makes the last run the new baseline. Nothing here fails
 a run: a part that grew is a printed line.
 
+A part that runs ``--beside`` others has a low priority: it takes what time they leave. How long it
+takes says nothing then, so its CPU time is compared.
+
     python -m tests.support.parts begin
-    python -m tests.support.parts run NAME [--in FOLDER] -- COMMAND ...
+    python -m tests.support.parts run NAME [--beside] [--in FOLDER] -- COMMAND ...
     python -m tests.support.parts report
     python -m tests.support.parts record
 """
@@ -21,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,17 +37,25 @@ GROWTH_MAX = 1.2
 """A part that took more than this times its baseline is named."""
 LOOP_STEPS = 400_000
 LOOP_TIMES = 9
+BESIDE_NICE = 15
+"""Priority of a part beside others: busy neighbours leave it a thirtieth of their time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """``cpu_s`` is the time of all processes that ended within the part. ``loop_s`` is how long the
-    fixed loop took just before."""
+    fixed loop took just before. ``began_s`` is seconds since 1970."""
 
     name: str
     wall_s: float
     cpu_s: float
     loop_s: float
+    beside: bool = False
+    began_s: float = 0.0
+
+    def compared_s(self, *, beside: bool) -> float:
+        """Return the time by which parts are compared that ran beside others, or did not."""
+        return self.cpu_s if beside else self.wall_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +71,24 @@ class Baseline:
         return next((part for part in self.parts if part.name == name), None)
 
 
-def loop_s() -> float:
+def loop_s(clock: Callable[[], float] = time.perf_counter) -> float:
     """Return how many seconds a fixed loop in pure Python takes now: the median of several."""
-    return statistics.median(_one_loop_s() for _ in range(LOOP_TIMES))
+    return statistics.median(_one_loop_s(clock) for _ in range(LOOP_TIMES))
 
 
-def _one_loop_s() -> float:
-    began = time.perf_counter()
+def _one_loop_s(clock: Callable[[], float]) -> float:
+    began = clock()
     total = 0
     for number in range(LOOP_STEPS):
         total = (total * 31 + number) & 0xFFFFFFFF
-    return time.perf_counter() - began
+    return clock() - began
 
 
 def growth(part: Part, before: Part) -> float:
     """Return how many times longer a part took than before, on a machine of the same speed."""
     speed = part.loop_s / before.loop_s
-    return part.wall_s / (before.wall_s * speed)
+    then_s = before.compared_s(beside=part.beside)
+    return part.compared_s(beside=part.beside) / (then_s * speed)
 
 
 def table(parts: Sequence[Part], baseline: Baseline | None, processors: int) -> list[str]:
@@ -92,15 +104,23 @@ def table(parts: Sequence[Part], baseline: Baseline | None, processors: int) -> 
                 f"GREW: {part.name}: {growth(part, before):.2f} times its baseline "
                 f"at the same machine speed"
             )
-    total = Part("all", sum(p.wall_s for p in parts), sum(p.cpu_s for p in parts), 1.0)
+    total = Part("all", _elapsed_s(parts), sum(p.cpu_s for p in parts), 1.0)
     return [*lines, _line(total, None), *grew, *_uncompared(baseline, processors)]
+
+
+def _elapsed_s(parts: Sequence[Part]) -> float:
+    """Return how long all parts took together: some run at the same time."""
+    if not parts:
+        return 0.0
+    return max(p.began_s + p.wall_s for p in parts) - min(p.began_s for p in parts)
 
 
 def _line(part: Part, before: Part | None) -> str:
     line = f"{part.name:34} {part.wall_s:6.0f} s {part.cpu_s:6.0f} s"
     if before is None:
         return line
-    return f"{line} {before.wall_s:7.0f} s {growth(part, before) - 1:+7.0%}"
+    then_s = before.compared_s(beside=part.beside)
+    return f"{line} {then_s:7.0f} s {growth(part, before) - 1:+7.0%}"
 
 
 def _uncompared(baseline: Baseline | None, processors: int) -> list[str]:
@@ -111,16 +131,22 @@ def _uncompared(baseline: Baseline | None, processors: int) -> list[str]:
     return []
 
 
-def run(name: str, command: Sequence[str], folder: str | None) -> int:
+def run(name: str, command: Sequence[str], folder: str | None, *, beside: bool) -> int:
     """Run a part, note what it took, and return its exit code."""
-    loop = loop_s()
-    began, before = time.monotonic(), _cpu_s()
-    code = subprocess.run(command, cwd=folder, check=False).returncode
-    part = Part(name, time.monotonic() - began, _cpu_s() - before, loop)
+    # Beside others the loop waits for its turn, which is no slowness of the machine.
+    loop = loop_s(time.thread_time if beside else time.perf_counter)
+    lower = _lower_priority if beside else None
+    began_s, began, before = time.time(), time.monotonic(), _cpu_s()
+    code = subprocess.run(command, cwd=folder, check=False, preexec_fn=lower).returncode
+    part = Part(name, time.monotonic() - began, _cpu_s() - before, loop, beside, began_s)
     LAST.parent.mkdir(exist_ok=True)
     with LAST.open("a", encoding="utf-8") as noted:
         noted.write(json.dumps(asdict(part)) + "\n")
     return code
+
+
+def _lower_priority() -> None:
+    os.nice(BESIDE_NICE)
 
 
 def _cpu_s() -> float:
@@ -167,13 +193,14 @@ def main(arguments: Sequence[str]) -> int:
     one = commands.add_parser("run", help="run a part")
     one.add_argument("name")
     one.add_argument("--in", dest="folder")
+    one.add_argument("--beside", action="store_true", help="at a low priority, beside other parts")
     one.add_argument("words", nargs="+", metavar="COMMAND")
     commands.add_parser("report", help="print what each part took")
     kept = commands.add_parser("record", help="make the last run the baseline")
     kept.add_argument("machine", help="which machine it was, in a few words")
     asked = parser.parse_args(arguments)
     if asked.command == "run":
-        return run(asked.name, asked.words, asked.folder)
+        return run(asked.name, asked.words, asked.folder, beside=asked.beside)
     if asked.command == "begin":
         LAST.unlink(missing_ok=True)
     elif asked.command == "record":

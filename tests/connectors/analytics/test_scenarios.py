@@ -1,4 +1,7 @@
-"""What every analytics sink does, told one rule at a time."""
+"""What every analytics sink does, told one rule at a time.
+
+Tests of ClickHouse, which is a server, have pytest.mark.system from conftest.py.
+"""
 
 from __future__ import annotations
 
