@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from rowtide.cli.client import Client
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.connector_folder import folder_option
 from rowtide.cli.endpoint_call import endpoint_of
+from rowtide.cli.event_loop import new_event_loop, receive_stop_signals
 from rowtide.cli.log_format import LOG_FORMATS, set_up_logging
 from rowtide.cli.more_workers import watch_parent
 from rowtide.cli.own_modules import find_modules_here
@@ -61,8 +61,6 @@ def run(
     Any number of these processes, on any machines, share the shards of tables. `rowtide up`
     runs one beside each worker.
     """
-    import uvloop
-
     find_modules_here()
     try:
         settings = load_settings(config, os.environ, flags)
@@ -70,7 +68,7 @@ def run(
         raise click.UsageError(str(error)) from error
     set_up_logging(verbose, settings.log_format)
     metrics = MetricsFile(metrics_file) if metrics_file is not None else None
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_run(client, names, settings, str(folder), metrics))
 
 
@@ -82,8 +80,7 @@ async def _run(
     metrics: MetricsFile | None,
 ) -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    receive_stop_signals(lambda _: stop.set())
     async with (
         endpoint_of(client) as endpoint,
         _reached(settings) as cluster,

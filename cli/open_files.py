@@ -6,7 +6,6 @@ most) leave nothing; what fails then is whatever opens a file next.
 
 from __future__ import annotations
 
-import resource
 from contextlib import suppress
 
 __all__ = ["allow_open_files"]
@@ -17,6 +16,10 @@ OPEN_FILES = 65_536
 
 def allow_open_files() -> None:
     """Raise the limit of this process, and of those that it starts; where it can't be, leave it."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit.
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES:
         return

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rowtide.cli.built_python import log_interpreter
 from rowtide.cli.connector_process import ConnectorProcess
 from rowtide.cli.credentials import Credentials
+from rowtide.cli.event_loop import new_event_loop, receive_stop_signals
 from rowtide.cli.more_workers import MoreWorkers, watch_parent
 from rowtide.cli.open_files import allow_open_files
 from rowtide.cli.settings import Settings
@@ -74,10 +75,8 @@ class Serving:
 def serve(serving: Serving) -> None:
     """Run until a signal; raises what made the start impossible, or ended it (in a group)."""
     pause_collector()
-    import uvloop
-
     allow_open_files()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(serving))
 
 
@@ -116,8 +115,7 @@ def _stop_at_signals(stopping: Callable[[], None]) -> asyncio.Event:
         stop.set()
         stopping()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, received, number)
+    receive_stop_signals(received)
     return stop
 
 

@@ -246,7 +246,8 @@ def _try_port(settings: Settings) -> None:
         settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     with socket.socket(family, kind, protocol) as attempt:
-        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # On Windows a port that is in use would pass.
+            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         attempt.bind(address)
 
 

@@ -14,13 +14,15 @@ another one could be taken for its own.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import secrets
+import socket
 from pathlib import Path
 from typing import Any
+
+from rowtide.stream.local.file_lock import lock_file, read_holder, write_holder
 
 __all__ = ["DirectoryBusy", "DirectoryLock", "OtherCluster", "WorkerDirectory"]
 
@@ -42,16 +44,14 @@ class DirectoryLock:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(self._file)
         except OSError as error:
-            holder = os.pread(self._file, 32, 0).decode("ascii", "replace").strip()
+            holder = read_holder(self._file)
             os.close(self._file)
             raise DirectoryBusy(
-                f"{path} is in use by process {holder or 'unknown'}: stop it, or choose another "
-                f"directory"
+                f"{path} is in use by process {holder}: stop it, or choose another directory"
             ) from error
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, str(os.getpid()).encode(), 0)
+        write_holder(self._file)
 
     def identity(self) -> list[str]:
         """Return what tells this directory from a copy of it."""
@@ -59,7 +59,7 @@ class DirectoryLock:
         machine = Path("/etc/machine-id")
         # Containers of one image may share it, and the clone of a disk has the same numbers.
         name = machine.read_text().strip() if machine.exists() else ""
-        return [name, os.uname().nodename, str(status.st_dev), str(status.st_ino)]
+        return [name, socket.gethostname(), str(status.st_dev), str(status.st_ino)]
 
     def release(self) -> None:
         """Let another process in."""

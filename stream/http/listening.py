@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 __all__ = ["bind", "reachable"]
@@ -11,7 +12,8 @@ def bind(host: str, port: int) -> socket.socket:
     """Return a socket that is bound but does not listen yet. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if os.name == "posix":  # On Windows it would let two processes listen on one port.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
     except OSError:

@@ -14,8 +14,9 @@ from rowtide.core.values.errors import invalid
 
 __all__ = ["AdvancedClock", "Clock", "StillClock", "lease_clock"]
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend there."""
+_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+"""Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend there. None:
+Windows, whose ``time.monotonic`` does."""
 
 ADVANCE_US_MAX = 100 * 366 * 86_400 * 1_000_000
 """A hundred years. More is probably a wrong unit; stamps of records have 63 bits."""
@@ -23,7 +24,7 @@ ADVANCE_US_MAX = 100 * 366 * 86_400 * 1_000_000
 
 def lease_clock() -> float:
     """Return seconds on a clock that never goes back and runs during suspend."""
-    return time.clock_gettime(_CLOCK)
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
 class Clock:

@@ -7,7 +7,6 @@ records are kept, the rest is cut off.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 from collections import deque
@@ -16,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Self
 
+from rowtide.stream.local.file_lock import lock_file, sync_folder
 from rowtide.stream.moving.frames import Damaged, Frame, Head, frame, read_frames, read_head
 from rowtide.stream.moving.manifest import Manifest, Part
 
@@ -78,8 +78,8 @@ class ExportFolder:
             file.write(manifest.encoded())
             _sync(file)
         draft.replace(self.path / MANIFEST)
-        _sync_folder(self.path)
-        _sync_folder(self.path.resolve().parent)
+        sync_folder(self.path)
+        sync_folder(self.path.resolve().parent)
 
     # Reading.
 
@@ -98,7 +98,7 @@ class ExportFolder:
         """Keep another import of a whole export away. Raises ``FolderBusy``."""
         with (self.path / MANIFEST).open("rb") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(file.fileno())
             except OSError as error:
                 raise FolderBusy(f"another import of {self.path} is under way") from error
             yield
@@ -155,7 +155,7 @@ class PartFile:
     def finish(self) -> str:
         """Have everything on the disk; return the file's SHA-256."""
         _sync(self._file)
-        _sync_folder(self._path.parent)
+        sync_folder(self._path.parent)
         return self._digest.hexdigest()
 
     def _write(self, content: bytes) -> None:
@@ -215,11 +215,3 @@ def _private(path: Path) -> IO[bytes]:
 def _sync(file: IO[bytes]) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

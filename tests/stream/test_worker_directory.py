@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -54,7 +53,7 @@ def test_a_copy_of_a_directory_knows_nobody_as_dead(tmp_path: Path) -> None:
 def test_a_cloned_disk_on_another_host_knows_nobody_as_dead(tmp_path: Path) -> None:
     """Device and inode are those of the original there, and images may share a machine's id."""
     first = started(tmp_path / "d")
-    with patch("os.uname", lambda: SimpleNamespace(nodename="other")):
+    with patch("socket.gethostname", lambda: "other"):
         clone = started(tmp_path / "d")
     assert (clone.dead, clone.instance == first.instance) == (frozenset(), False)
 

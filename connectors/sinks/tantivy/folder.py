@@ -9,7 +9,6 @@ Blocking calls throughout: a sink makes them in a thread of its own.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -24,6 +23,7 @@ from rowtide.connectors.sinks.tantivy.text_index import TextIndex
 from rowtide.core.values.errors import Rejected, Unavailable
 from rowtide.core.values.key_ranges import Range
 from rowtide.core.values.variant import Scalar
+from rowtide.stream.local.file_lock import lock_file, read_holder, write_holder
 
 __all__ = ["FoundRow", "FoundRows", "SearchFolder", "WritableFolder"]
 
@@ -198,14 +198,12 @@ def _locked(path: Path) -> int:
     """Lock the folder for this process, and write into the lock who that is."""
     lock = os.open(path / "writer.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        writer = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+        lock_file(lock)
+    except OSError as error:
+        writer = read_holder(lock)
         os.close(lock)
         raise Unavailable(
-            f"The search index in {path} is written by process {writer or 'unknown'}: one writes "
-            f"at a time."
+            f"The search index in {path} is written by process {writer}: one writes at a time."
         ) from error
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    write_holder(lock)
     return lock
