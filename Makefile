@@ -36,7 +36,8 @@ SERVER := kafka or system
 # Files without a server's mark are not even imported where servers are tested (tests/conftest.py).
 SERVED = $(shell grep -rlE "mark\.(kafka|system)" $(CURDIR)/tests --include="test_*.py")
 SHARED := $(addsuffix /%,$(addprefix $(CURDIR)/tests/,api changes cli conformance connectors model))
-# Tests in these folders run on a local log, and with ROWTIDE_TEST_LOG=kafka on Kafka.
+# Tests in these folders run on a local log, and with ROWTIDE_TEST_LOG=kafka on Kafka. That run signs
+# requests with version 4, the other with version 2.
 EITHER := $(addprefix $(CURDIR)/tests/,api cli conformance connectors model)
 # tests/support/parts.py tells what each part took, and which part grew.
 TIMED := $(BIN)/python -m tests.support.parts
@@ -68,7 +69,7 @@ define SUITE
 	$(TIMED) report; exit $$parts
 endef
 ON_KAFKA = $(PART) "one server, on Kafka" -- env ROWTIDE_TEST_LOG=kafka \
-	$(PYTEST) -n 2 --dist loadfile -m "not slow and ($(SERVER))" $(EITHER) || parts=1;
+	ROWTIDE_TEST_SIGNATURE=v4 $(PYTEST) -n 2 --dist loadfile -m "not slow and ($(SERVER))" $(EITHER) || parts=1;
 
 demo: $(DEMO) ## Load a month's flights, follow the stream, compare (ROWS=all: a whole year, ONCE=1: stop at the end)
 	ROWS=$(ROWS) ONCE=$(ONCE) $(BIN)/python -m demo.flights

@@ -13,6 +13,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.deploy.up import Ready
 from tests.support.servers import serving
+from tests.support.signing import SIGNATURE, headers_v4
 
 __all__ = ["KEY", "MakeTable", "client", "make_table", "server"]
 
@@ -27,6 +28,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
     # How often tables may be made is a bound of its own: test_table_throttle.py.
     with serving(tmp_path_factory.mktemp("server"), "--table-operations-per-s", "0") as ready:
         yield ready
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signature() -> Iterator[None]:
+    """Have every client of the tests sign with the chosen version of the signature."""
+    with pytest.MonkeyPatch.context() as patch:
+        if SIGNATURE == "v4":
+            patch.setattr("rowtide.cli.client.signed_headers", headers_v4)
+        yield
 
 
 @pytest.fixture(scope="session")

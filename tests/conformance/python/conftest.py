@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from rowtide.deploy.up import Ready
+from tests.support.signing import REGION, SIGNATURE
 
 MakeTable = Callable[..., str]
 KEY = [("pk1", "STRING"), ("pk2", "INTEGER")]
-REGIONS = {"v2": None, "v4": "cn-hangzhou"}
+REGIONS = {"v2": None, "v4": REGION}
 """The region that makes the SDK sign with a version."""
 _numbers = count()
 
@@ -28,9 +29,9 @@ def ts() -> Any:
         return importlib.import_module("tablestore")
 
 
-@pytest.fixture(scope="session", params=["v2"])
+@pytest.fixture(scope="session", params=[SIGNATURE])
 def sdk(ts: Any, server: Ready, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Return a client that signs with version 2; test_signatures.py takes version 4 as well."""
+    """Return a client that signs with the chosen version; test_signatures.py takes both."""
     client = ts.OTSClient(
         server.endpoint,
         server.access_key_id,
