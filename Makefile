@@ -4,7 +4,7 @@
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 SHELL := /bin/bash
-.PHONY: help demo demo-replication test test-all quick wheel bench native native-asan tools lint format format-check types proto clean
+.PHONY: help demo demo-replication test test-all quick wheel wheels bench native native-asan tools lint format format-check types proto clean
 
 PYTHON ?= python3
 ROWS ?= january
@@ -95,6 +95,12 @@ wheel: $(TEST)
 	$(UV) $(WHEEL)/venv/bin/python --no-deps --compile-bytecode $(WHEEL)/dist/*.whl || \
 		$(PIP) -q --python $(WHEEL)/venv/bin/python install --no-deps --ignore-installed $(WHEEL)/dist/*.whl
 	mkdir $(WHEEL)/empty
+
+wheels: $(TEST) ## Build the wheels of all platforms into dist/, and judge them (minutes, once)
+	$(PIP) install -q -e '.[wheels]'
+	rm -rf dist
+	$(BIN)/python hatch_wheels.py dist
+	ROWTIDE_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest -q -rs -n 0 tests/test_wheels.py
 
 bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json")
 	$(BIN)/python -m tests.bench.codec

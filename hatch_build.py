@@ -2,7 +2,8 @@
 
 An install never fails for it: without a compiler, or where it fails, a line says why and rowtide
 runs in Python alone. The module uses the stable ABI of Python 3.11, so one wheel of a platform
-serves every later version.
+serves every later version. hatch_wheels.py, which compiles for other platforms, names its module
+and the wheel's platform by ROWTIDE_WHEEL_MODULE and ROWTIDE_WHEEL_PLATFORM.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ class NativeKernels(BuildHookInterface[Any]):
             return
         self._scratch = tempfile.mkdtemp(prefix="rowtide-native-")
         made = Path(self._scratch, MODULE)
-        if compiled(folder, made):
-            build_data["force_include"][str(made)] = f"rowtide/core/native/{MODULE}"
-            build_data["pure_python"] = False
-            build_data["tag"] = f"cp311-abi3-{_platform()}"
+        if given := os.environ.get("ROWTIDE_WHEEL_MODULE"):
+            _include(Path(given), os.environ["ROWTIDE_WHEEL_PLATFORM"], build_data)
+        elif compiled(folder, made):
+            _include(made, _platform(), build_data)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was only made for the wheel."""
@@ -61,7 +62,6 @@ def compiled(folder: Path, target: Path, extra: Sequence[str] = ()) -> bool:
     compiler = next(_compilers(), None)
     if compiler is None:
         return _pure("no C compiler was found")
-    digest = f'-DROWTIDE_SOURCES="{sources(folder)}"'
     include = f"-I{sysconfig.get_path('include')}"
     shared = ["-bundle", "-undefined", "dynamic_lookup"]
     if sys.platform != "darwin":
@@ -69,7 +69,8 @@ def compiled(folder: Path, target: Path, extra: Sequence[str] = ()) -> bool:
     files = map(str, sorted(folder.glob("*.c")))
     # Written beside and renamed: a process that has the old one loaded keeps it.
     beside = target.with_name(f"{target.name}.{os.getpid()}")
-    command = [*compiler, *FLAGS, *extra, digest, include, *shared, *files, "-o", str(beside)]
+    command = [*compiler, *FLAGS, *extra, definition_of(folder), include, *shared, *files]
+    command += ["-o", str(beside)]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=300)
     except (OSError, subprocess.SubprocessError) as error:
@@ -88,6 +89,11 @@ def sources(folder: Path) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
+def definition_of(folder: Path) -> str:
+    """Return the flag that gives the compiled module the digest of its sources."""
+    return f'-DROWTIDE_SOURCES="{sources(folder)}"'
+
+
 def _compilers() -> Iterator[list[str]]:
     """Yield compilers that are there, as commands: CC's, the one Python was built with, others."""
     named = os.environ.get("CC")
@@ -96,6 +102,12 @@ def _compilers() -> Iterator[list[str]]:
         words = shlex.split(command or "")
         if words and shutil.which(words[0]):
             yield words
+
+
+def _include(module: Path, platform: str, build_data: dict[str, Any]) -> None:
+    build_data["force_include"][str(module)] = f"rowtide/core/native/{module.name}"
+    build_data["pure_python"] = False
+    build_data["tag"] = f"cp311-abi3-{platform}"
 
 
 def _pure(why: str) -> bool:
