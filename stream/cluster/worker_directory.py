@@ -22,7 +22,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from rowtide.stream.local.file_lock import lock_file, read_holder, write_holder
+from rowtide.stream.log.local.file_lock import lock_file, read_holder, write_holder
 
 __all__ = ["DirectoryBusy", "DirectoryLock", "OtherCluster", "WorkerDirectory"]
 

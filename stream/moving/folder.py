@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Self
 
-from rowtide.stream.local.file_lock import lock_file, sync_folder
+from rowtide.stream.log.local.file_lock import lock_file, sync_folder
 from rowtide.stream.moving.frames import Damaged, Frame, Head, frame, read_frames, read_head
 from rowtide.stream.moving.manifest import Manifest, Part
 

@@ -23,7 +23,7 @@ from rowtide.connectors.sinks.tantivy.text_index import TextIndex
 from rowtide.core.values.errors import Rejected, Unavailable
 from rowtide.core.values.key_ranges import Range
 from rowtide.core.values.variant import Scalar
-from rowtide.stream.local.file_lock import lock_file, read_holder, write_holder
+from rowtide.stream.log.local.file_lock import lock_file, read_holder, write_holder
 
 __all__ = ["FoundRow", "FoundRows", "SearchFolder", "WritableFolder"]
 
