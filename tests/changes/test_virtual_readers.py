@@ -23,9 +23,9 @@ FOUND = {
 }
 
 
-def run(seed: int) -> None:
+def run(seed: int, *, leaves_inside: bool = False) -> None:
     try:
-        in_virtual_time(World(seed).run(ACTIONS))
+        in_virtual_time(World(seed, leaves_inside=leaves_inside).run(ACTIONS))
     except Exception as error:
         raise AssertionError(f"seed {seed}: {error}") from error
 
@@ -34,6 +34,12 @@ def run(seed: int) -> None:
 def test_no_seed_loses_a_change_or_tells_it_out_of_order(first: int) -> None:
     for seed in range(first, min(first + AT_ONCE, FIRST + SEEDS)):
         run(seed)
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS // 3, AT_ONCE))
+def test_readers_that_leave_inside_a_batch_lose_nothing(first: int) -> None:
+    for seed in range(first, min(first + AT_ONCE, FIRST + SEEDS // 3)):
+        run(seed, leaves_inside=True)
 
 
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from rowtide.client.changes.leases import Lease, MemoryLeases
@@ -161,6 +161,7 @@ class Reader:
     """One process that reads, and tells the target."""
 
     def __init__(self, name: str, world: World) -> None:
+        self._leaving = world.leaving
         self.process = Process()
         self._way = Way(world.chance, lambda: world.weather)
         self._target = world.target
@@ -177,6 +178,16 @@ class Reader:
 
     async def _handle(self, batch: Batch) -> None:
         """Tell the target, as often as it takes; now and then give up, as parking may."""
+        leaving = self._leaving
+        if leaving is not None and len(batch) > 1 and leaving.random() < 0.1:
+            finished = leaving.randrange(1, len(batch))
+            await self._tell(_first_of(batch, finished))
+            raise Unfinished(finished)
+        await self._tell(batch)
+        if self._way.chance.random() < 0.03:
+            raise self._way.chance.choice([Unavailable, Unfinished])
+
+    async def _tell(self, batch: Batch) -> None:
         while True:
             try:
                 await self._way.ask(lambda: self._target.apply(batch))
@@ -184,15 +195,24 @@ class Reader:
                 await asyncio.sleep(0.3)
             else:
                 break
-        if self._way.chance.random() < 0.03:
-            raise self._way.chance.choice([Unavailable, Unfinished])
+
+
+def _first_of(batch: Batch, count: int) -> Batch:
+    """Return a batch of the first changes, which covers only what they do."""
+    covers = batch.covers and (batch.covers[0], batch.changes[count].key_bytes)
+    return replace(batch, changes=batch.changes[:count], covers=covers)
 
 
 class World:
-    """One run of ``seed``: actions until all is told."""
+    """One run of ``seed``: actions until all is told.
 
-    def __init__(self, seed: int) -> None:
+    With ``leaves_inside`` readers also leave in the middle of a batch, drawn by a chance of its
+    own: without it the named seeds are what they were.
+    """
+
+    def __init__(self, seed: int, *, leaves_inside: bool = False) -> None:
         self.chance = random.Random(seed)
+        self.leaving = random.Random(f"leaving {seed}") if leaves_inside else None
         self.begin: Begin = self.chance.choice(("oldest", "rows"))
         self.weather = Weather.drawn(self.chance)
         self.table = Table()
