@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rowtide.cli.client import Client
+
+if TYPE_CHECKING:
+    from rowtide.client import Client as RowtideClient
 
 __all__ = ["Instance"]
 
@@ -28,6 +31,18 @@ class Instance:
             instance=self.name,
             access_key_id=self.access_key_id,
             access_key_secret=self.access_key_secret,
+        )
+
+    def connect(self, **options: Any) -> RowtideClient:
+        """Return a ``rowtide.client.Client``; ``options`` are passed on to it. Close it."""
+        from rowtide.client import Client as RowtideClient
+
+        return RowtideClient(
+            self.endpoint,
+            instance=self.name,
+            access_key_id=self.access_key_id,
+            access_key_secret=self.access_key_secret,
+            **options,
         )
 
     def client(self, **options: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rowtide.client import Client
+from rowtide.testing.instance import Instance
 
 pytestmark = pytest.mark.system
 
@@ -56,6 +57,12 @@ def test_the_page_does_what_it_says(access: dict[str, Any]) -> None:
     orders = names["Orders"](client)
     assert (orders.is_paid("ada", 7), orders.is_paid("ada", 8)) == (True, False)
     client.close()
+
+
+def test_an_instance_of_the_plugin_connects(rowtide_instance: Instance) -> None:
+    with rowtide_instance.connect(timeout_s=5.0) as client:
+        client.create_table("t", {"k": int})
+        assert client.list_tables() == ["t"]
 
 
 def test_the_reader_that_is_told_to_stop_stops(
