@@ -14,13 +14,12 @@ __all__ = ["failure_of_answer"]
 
 def failure_of_answer(answer: HttpAnswer) -> StoreError:
     """Return the failure of an answer, whoever sent it: a proxy knows nothing of the protocol."""
-    request_id = answer.headers.get("x-ots-requestid", "")
     try:
         error = pb.Error.FromString(answer.content)
     except DecodeError:
         error = pb.Error(code="")
     if error.code:
-        return failure_of(error.code, error.message, request_id)
+        return failure_of(error.code, error.message, answer.request_id)
     text = answer.content[:200].decode(errors="replace")
     failure = OutcomeUnknown(f"HTTP{answer.status}: {text}")
     failure.code = f"HTTP{answer.status}"

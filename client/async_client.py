@@ -111,7 +111,9 @@ class AsyncClient:
                 if exchange.after_s:
                     await asyncio.sleep(exchange.after_s)
                 try:
-                    answer = await self._endpoint.ask(exchange.operation, exchange.body, self._more)
+                    answer = await self._endpoint.exchange(
+                        exchange.operation, exchange.body, self._more
+                    )
                 except StoreError as failure:
                     exchange = steps.throw(failure)
                 else:

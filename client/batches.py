@@ -15,7 +15,7 @@ from rowtide.client.operations import (
     Expect,
     Operations,
     Steps,
-    call,
+    call_named,
     columns_to_get,
     condition_message,
     encode_put,
@@ -151,12 +151,12 @@ def write_rows(
     pauses, after_s = _Pauses(operations.patience_s), 0.0
     while left:
         request = _write_request(writes, rows, left, atomic=atomic, transaction=transaction)
-        answer = yield from call(
+        answer, request_id = yield from call_named(
             "BatchWriteRow", request, pb.BatchWriteRowResponse, after_s=after_s
         )
         sent = _in_order_of_tables(writes, left)
         for number, row in zip(sent, _rows_of(answer), strict=True):
-            outcomes[number] = _outcome(rows[number], row)
+            outcomes[number] = _outcome(rows[number], row, request_id)
         left = [n for n in left if isinstance(outcomes[n].failure, Unavailable)]
         pause_s = pauses.take_s()
         if pause_s is None:
@@ -230,9 +230,9 @@ def _rows_of(answer: pb.BatchWriteRowResponse) -> list[pb.RowInBatchWriteRowResp
     return [row for table in answer.tables for row in table.rows]
 
 
-def _outcome(sent: _Encoded, row: pb.RowInBatchWriteRowResponse) -> RowOutcome:
+def _outcome(sent: _Encoded, row: pb.RowInBatchWriteRowResponse, request_id: str) -> RowOutcome:
     if not row.is_ok:
-        return RowOutcome(None, failure_of(row.error.code, row.error.message))
+        return RowOutcome(None, failure_of(row.error.code, row.error.message, request_id))
     return RowOutcome(sent.key or newest(plainbuffer.decode_row(row.row)), None)
 
 
@@ -263,10 +263,10 @@ def read_rows(
                 max_versions=1,
                 filter=None if filter is None else filter.encoded(),
             )
-            answer = yield from call(
+            answer, request_id = yield from call_named(
                 "BatchGetRow", request, pb.BatchGetRowResponse, after_s=after_s
             )
-            refused = _take(now, answer, found)
+            refused = _take(now, answer, found, request_id)
             after_s = 0.0
             if refused:
                 pause_s = pauses.take_s()
@@ -280,14 +280,17 @@ def read_rows(
 
 
 def _take(
-    numbers: Sequence[int], answer: pb.BatchGetRowResponse, found: dict[int, RowDict | None]
+    numbers: Sequence[int],
+    answer: pb.BatchGetRowResponse,
+    found: dict[int, RowDict | None],
+    request_id: str,
 ) -> dict[int, StoreError]:
     """Take the rows of an answer; return the failures of the others."""
     refused: dict[int, StoreError] = {}
     rows = [row for table in answer.tables for row in table.rows]
     for number, row in zip(numbers, rows, strict=True):
         if not row.is_ok:
-            refused[number] = failure_of(row.error.code, row.error.message)
+            refused[number] = failure_of(row.error.code, row.error.message, request_id)
         else:
             found[number] = newest(plainbuffer.decode_row(row.row)) if row.row else None
     return refused

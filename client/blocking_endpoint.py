@@ -101,12 +101,18 @@ class BlockingEndpoint:
 
         ``more`` are further ``x-ots-`` headers.
         """
+        return self.exchange(operation, body, more).content
+
+    def exchange(
+        self, operation: str, body: bytes, more: Mapping[bytes, bytes] | None = None
+    ) -> HttpAnswer:
+        """Return the whole answer where ``ask`` returns its content."""
         retries = Retries(self._patience_s, time.monotonic())
         while True:
             answer = self.send(operation, body, more)
             if answer.status == 200:
                 self.changed = self.changed or not only_reads(operation)
-                return answer.content
+                return answer
             failure = failure_of_answer(answer)
             pause_s = retries.pause_s(failure, time.monotonic())
             if pause_s is None:

@@ -95,12 +95,18 @@ class Endpoint:
 
         ``more`` are further ``x-ots-`` headers.
         """
+        return (await self.exchange(operation, body, more)).content
+
+    async def exchange(
+        self, operation: str, body: bytes, more: Mapping[bytes, bytes] | None = None
+    ) -> HttpAnswer:
+        """Return the whole answer where ``ask`` returns its content."""
         retries = Retries(self._patience_s, time.monotonic())
         while True:
             answer = await self.send(operation, body, more)
             if answer.status == 200:
                 self.changed = self.changed or not only_reads(operation)
-                return answer.content
+                return answer
             failure = failure_of_answer(answer)
             pause_s = retries.pause_s(failure, time.monotonic())
             if pause_s is None:

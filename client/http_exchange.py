@@ -83,6 +83,11 @@ class HttpAnswer:
     keep: bool
 
     @property
+    def request_id(self) -> str:
+        """Return the id under which the server logged the request; a proxy gives none."""
+        return self.headers.get("x-ots-requestid", "")
+
+    @property
     def server_us(self) -> int:
         """Return the server's time when it answered, in Unix microseconds; 0 where it is silent."""
         date = self.headers.get("x-ots-date")

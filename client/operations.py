@@ -1,8 +1,8 @@
 """What each operation sends and how its answer is read: once, for both forms of the client.
 
-An operation is a generator. It yields an ``Exchange``, receives the bytes of the answer, or the
-failure where it was yielded, and returns the result. Nothing here does I/O or waits; an
-``Exchange`` says for how long to wait before it is sent.
+An operation is a generator. It yields an ``Exchange``, receives the answer, or the failure where it
+was yielded, and returns the result. Nothing here does I/O or waits; an ``Exchange`` says for how
+long to wait before it is sent.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 
+from rowtide.client.http_exchange import HttpAnswer
 from rowtide.client.predicates import ColumnPage, Predicate
 from rowtide.client.row_values import (
     KeyInput,
@@ -31,7 +32,16 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import OutcomeUnknown, Rejected
 from rowtide.core.values.limits import INT32_MAX, Limits
 
-__all__ = ["Exchange", "Expect", "Operations", "Steps", "call", "condition_message", "encode_put"]
+__all__ = [
+    "Exchange",
+    "Expect",
+    "Operations",
+    "Steps",
+    "call",
+    "call_named",
+    "condition_message",
+    "encode_put",
+]
 
 Expect = Literal["anything", "exists", "absent"]
 """What a write expects of its row."""
@@ -55,15 +65,22 @@ class Exchange(NamedTuple):
 
 _Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer", bound=Message)
-Steps = Generator[Exchange, bytes, _Result]
+Steps = Generator[Exchange, HttpAnswer, _Result]
 
 
 def call(
     operation: str, request: Message, answer: type[_Answer], *, after_s: float = 0.0
 ) -> Steps[_Answer]:
     """Send one message and return its answer."""
-    content = yield Exchange(operation, request.SerializeToString(), after_s)
-    return answer.FromString(content)
+    return (yield from call_named(operation, request, answer, after_s=after_s))[0]
+
+
+def call_named(
+    operation: str, request: Message, answer: type[_Answer], *, after_s: float
+) -> Steps[tuple[_Answer, str]]:
+    """Send one message and return its answer with the id that the server gave the request."""
+    received = yield Exchange(operation, request.SerializeToString(), after_s)
+    return answer.FromString(received.content), received.request_id
 
 
 def condition_message(expect: Expect, condition: Predicate | None) -> pb.Condition:

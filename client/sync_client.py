@@ -89,7 +89,7 @@ class Client:
                 if exchange.after_s:
                     time.sleep(exchange.after_s)
                 try:
-                    answer = self._endpoint.ask(exchange.operation, exchange.body, self._more)
+                    answer = self._endpoint.exchange(exchange.operation, exchange.body, self._more)
                 except StoreError as failure:
                     exchange = steps.throw(failure)
                 else:

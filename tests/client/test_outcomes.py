@@ -178,6 +178,8 @@ def test_a_batch_names_what_became_of_each_row(form: str) -> None:
     kinds = [type(outcome.failure) for outcome in failure.value.outcomes]
     assert kinds == [type(None), ConditionFailed, OutcomeUnknown]
     assert failure.value.outcomes[0].key == {"k": "a"}
+    ids = {outcome.failure.request_id for outcome in failure.value.outcomes if outcome.failure}
+    assert ids == {failure.value.request_id} == {"r-2"}
     assert scripted.operations.count("BatchWriteRow") == 1
 
 
