@@ -2,7 +2,7 @@
 
 It serves the command line and whatever the official SDKs lack, the Stream API above all. It
 retries nothing: after ``NoAnswer`` a write may have been applied or not, and only the caller knows
-whether doing it again is harmless. A ``Client`` belongs to one thread.
+whether doing it again is harmless. A ``ProtocolClient`` belongs to one thread.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from rowtide.core.values.schema import KeyColumn
 
 __all__ = [
     "Access",
-    "Client",
     "Expect",
     "NoAnswer",
     "NotConnected",
+    "ProtocolClient",
     "ServerError",
     "StreamPage",
     "StreamRecord",
@@ -76,7 +76,7 @@ class StreamPage(NamedTuple):
     next_iterator: str | None
 
 
-class Client:
+class ProtocolClient:
     """Calls an instance with a key pair, signed with version 2 of the protocol's signature."""
 
     def __init__(

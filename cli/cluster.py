@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.output import Output, emit_json, emit_table
@@ -24,7 +24,7 @@ def cluster() -> None:
 
 
 @cluster.command("status", cls=ClientCommand)
-def status(client: Client, output: Output) -> None:
+def status(client: ProtocolClient, output: Output) -> None:
     """Show every worker, its slots, its leases and its lag.
 
     Needs a key with the admin right. Unflushed records are in their log, but not yet in the
@@ -42,7 +42,7 @@ _worker_argument = click.argument("worker", default="")
 
 @cluster.command("drain", cls=ClientCommand, writes=True)
 @_worker_argument
-def drain(client: Client, worker: str, output: Output) -> None:
+def drain(client: ProtocolClient, worker: str, output: Output) -> None:
     """Move all slots of WORKER to the others, and give it no new ones.
 
     WORKER is an address as `rowtide cluster status` shows it; without it, the worker that
@@ -56,7 +56,7 @@ def drain(client: Client, worker: str, output: Output) -> None:
 
 @cluster.command("undrain", cls=ClientCommand, writes=True)
 @_worker_argument
-def undrain(client: Client, worker: str, output: Output) -> None:
+def undrain(client: ProtocolClient, worker: str, output: Output) -> None:
     """Allow a drained WORKER to take slots again."""
     found = client.call_json("RowtideUndrain", {"worker": worker})
     _tell(found, f"{found['worker']} takes slots again.", output)
@@ -64,7 +64,7 @@ def undrain(client: Client, worker: str, output: Output) -> None:
 
 @cluster.command("forget", cls=ClientCommand, writes=True)
 @click.argument("worker")
-def forget(client: Client, worker: str, output: Output) -> None:
+def forget(client: ProtocolClient, worker: str, output: Output) -> None:
     """Remove WORKER, which is dead, from the list.
 
     A worker that stops removes itself. A killed one is shown as silent until it restarts or is

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.credentials import read_credentials, read_endpoint
 from rowtide.cli.exits import NotNow, Refused, told
 from rowtide.cli.settings import Settings, flag, variable
@@ -101,7 +101,7 @@ def data_dir_given() -> Path:
     return Path(click.get_current_context().meta[_DATA_DIR])
 
 
-def client_of(given: dict[str, Any]) -> Client:
+def client_of(given: dict[str, Any]) -> ProtocolClient:
     """Return a client for what was given and, for the rest, what the data directory says."""
     data_dir: Path = given["data_dir"]
     try:
@@ -117,7 +117,7 @@ def client_of(given: dict[str, Any]) -> Client:
     return _connected(endpoint, given, stored._asdict() if stored else {})
 
 
-def _connected(endpoint: str, given: dict[str, Any], stored: dict[str, str]) -> Client:
+def _connected(endpoint: str, given: dict[str, Any], stored: dict[str, str]) -> ProtocolClient:
     found = {name: given[name] or stored.get(name, "") for name in CONNECTION[1:4]}
     missing = [name for name, value in found.items() if not value]
     if missing:
@@ -127,7 +127,7 @@ def _connected(endpoint: str, given: dict[str, Any], stored: dict[str, str]) -> 
             f"credentials.json of `rowtide up`"
         )
     try:
-        return Client(endpoint, timeout_s=given["timeout_s"], **found)
+        return ProtocolClient(endpoint, timeout_s=given["timeout_s"], **found)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 

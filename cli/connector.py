@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.confirmation import confirm, yes_option
 from rowtide.cli.connection import ClientCommand
@@ -65,7 +65,7 @@ def validate(file: Path) -> None:
 @connector.command("plan", cls=ClientCommand)
 @_file
 @_prune
-def plan(client: Client, file: Path, output: Output, *, prune: bool) -> None:
+def plan(client: ProtocolClient, file: Path, output: Output, *, prune: bool) -> None:
     """Show what `apply` would change."""
     found = _planned(client, _judged(file), prune=prune)
     if output == "json":
@@ -78,7 +78,7 @@ def plan(client: Client, file: Path, output: Output, *, prune: bool) -> None:
 @_file
 @_prune
 @yes_option
-def apply(client: Client, file: Path, output: Output, *, prune: bool, yes: bool) -> None:
+def apply(client: ProtocolClient, file: Path, output: Output, *, prune: bool, yes: bool) -> None:
     """Declare the connectors of FILE: create missing ones, change different ones.
 
     Connectors that are not in FILE stay, unless --prune deletes them.
@@ -123,7 +123,7 @@ def _judged(file: Path) -> list[Declaration]:
     return declarations
 
 
-def _planned(client: Client, declarations: list[Declaration], *, prune: bool) -> Plan:
+def _planned(client: ProtocolClient, declarations: list[Declaration], *, prune: bool) -> Plan:
     declared = asked(client, lambda endpoint: Declarations(endpoint).all())
     return planned(declarations, declared, prune=prune)
 
@@ -175,7 +175,7 @@ connector.add_command(status)
 
 @connector.command("pause", cls=ClientCommand, writes=True, prints=False)
 @_names
-def pause(client: Client, names: tuple[str, ...]) -> None:
+def pause(client: ProtocolClient, names: tuple[str, ...]) -> None:
     """Pause connectors; return when no process runs them."""
 
     async def paused(endpoint: Endpoint) -> None:
@@ -189,7 +189,7 @@ def pause(client: Client, names: tuple[str, ...]) -> None:
 
 @connector.command("resume", cls=ClientCommand, writes=True, prints=False)
 @_names
-def resume(client: Client, names: tuple[str, ...]) -> None:
+def resume(client: ProtocolClient, names: tuple[str, ...]) -> None:
     """Resume paused connectors."""
 
     async def resumed(endpoint: Endpoint) -> None:
@@ -204,7 +204,7 @@ def resume(client: Client, names: tuple[str, ...]) -> None:
 @connector.command("rewind", cls=ClientCommand, writes=True, prints=False)
 @_name
 @click.argument("to")
-def rewind(client: Client, name: str, to: str) -> None:
+def rewind(client: ProtocolClient, name: str, to: str) -> None:
     """Restart connector NAME from TO, running or not.
 
     TO is `rows` (all rows, then changes), `oldest` (the oldest change that is kept), `latest`,
@@ -251,7 +251,7 @@ def _readable(name: str, declared: Declared | None) -> Declaration:
 @connector.command("recopy", cls=ClientCommand, writes=True, prints=False)
 @_name
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
-def recopy_tables(client: Client, name: str, tables: tuple[str, ...]) -> None:
+def recopy_tables(client: ProtocolClient, name: str, tables: tuple[str, ...]) -> None:
     """Copy each TABLE of source NAME again, running or not.
 
     TABLE is the name at the source (shop.orders) or in rowtide. Rows that the source does not
@@ -273,7 +273,7 @@ def recopy_tables(client: Client, name: str, tables: tuple[str, ...]) -> None:
 @connector.command("delete", cls=ClientCommand, writes=True, prints=False)
 @_name
 @yes_option
-def delete_one(client: Client, name: str, *, yes: bool) -> None:
+def delete_one(client: ProtocolClient, name: str, *, yes: bool) -> None:
     """Delete connector NAME with its position and its parked rows. The target keeps its rows.
 
     What a source created at its server is removed there, or printed if that fails. A source's

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.endpoint_call import asked
@@ -42,7 +42,7 @@ def parked() -> None:
 
 @parked.command("list", cls=ClientCommand)
 @_name
-def list_parked(client: Client, name: str, output: Output) -> None:
+def list_parked(client: ProtocolClient, name: str, output: Output) -> None:
     """List the parked rows of connector NAME, one line per key."""
     found = _parked(client, name)
     if output == "json":
@@ -65,7 +65,7 @@ def list_parked(client: Client, name: str, output: Output) -> None:
 @parked.command("show", cls=ClientCommand)
 @_name
 @click.argument("id_", metavar="ID")
-def show(client: Client, name: str, id_: str, output: Output) -> None:
+def show(client: ProtocolClient, name: str, id_: str, output: Output) -> None:
     """Show one parked row as it was rejected, and the reason."""
     entries = _one(_parked(client, name), id_)
     document = _document(entries)
@@ -81,7 +81,7 @@ def show(client: Client, name: str, id_: str, output: Output) -> None:
 @_name
 @_ids
 @_all
-def retry(client: Client, name: str, ids: tuple[str, ...], *, every: bool) -> None:
+def retry(client: ProtocolClient, name: str, ids: tuple[str, ...], *, every: bool) -> None:
     """Retry parked rows with their present values."""
     _want(client, name, ids, RETRY, every=every)
 
@@ -90,12 +90,12 @@ def retry(client: Client, name: str, ids: tuple[str, ...], *, every: bool) -> No
 @_name
 @_ids
 @_all
-def skip(client: Client, name: str, ids: tuple[str, ...], *, every: bool) -> None:
+def skip(client: ProtocolClient, name: str, ids: tuple[str, ...], *, every: bool) -> None:
     """Drop parked rows; later changes of their keys continue."""
     _want(client, name, ids, SKIP, every=every)
 
 
-def _want(client: Client, name: str, ids: Sequence[str], what: str, *, every: bool) -> None:
+def _want(client: ProtocolClient, name: str, ids: Sequence[str], what: str, *, every: bool) -> None:
     if bool(ids) == every:
         raise click.UsageError("Give the ids that `parked list` shows, or --all.")
     found = _parked(client, name)
@@ -112,7 +112,7 @@ def _want(client: Client, name: str, ids: Sequence[str], what: str, *, every: bo
     click.echo(f"{len(wanted)} to be {verb} by the process that runs {name}.")
 
 
-def _parked(client: Client, name: str) -> dict[bytes, list[Entry]]:
+def _parked(client: ProtocolClient, name: str) -> dict[bytes, list[Entry]]:
     async def found(endpoint: Endpoint) -> list[Entry]:
         if name not in await Declarations(endpoint).all():
             raise Refused(f"There is no connector {name}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.connector_folder import folder_option
 from rowtide.cli.endpoint_call import endpoint_of
@@ -48,7 +48,7 @@ __all__ = ["run"]
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Log lines as text or JSON.")
 @click.option("-v", "--verbose", count=True, help="Log details and tracebacks.")
 def run(
-    client: Client,
+    client: ProtocolClient,
     names: tuple[str, ...],
     config: Path | None,
     folder: Path,
@@ -73,7 +73,7 @@ def run(
 
 
 async def _run(
-    client: Client,
+    client: ProtocolClient,
     names: tuple[str, ...],
     settings: Settings,
     folder: str,

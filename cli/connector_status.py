@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.endpoint_call import asked
 from rowtide.cli.exits import Refused
@@ -26,7 +26,7 @@ FOLLOW_S = 1.0
 
 
 @click.command("list", cls=ClientCommand)
-def list_connectors(client: Client, output: Output) -> None:
+def list_connectors(client: ProtocolClient, output: Output) -> None:
     """List the connectors of the instance."""
     declared = asked(client, lambda endpoint: Declarations(endpoint).all())
     shown = [_declared(found) for found in declared.values()]
@@ -55,7 +55,7 @@ def _declared(found: Declared) -> dict[str, Any]:
 @click.option(
     "--tables", is_flag=True, help="List each table of a source with its state and its copy."
 )
-def status(client: Client, names: tuple[str, ...], output: Output, *, tables: bool) -> None:
+def status(client: ProtocolClient, names: tuple[str, ...], output: Output, *, tables: bool) -> None:
     """Show the state and lag of connectors: all, or those named.
 
     Lag is what a connector has not handled yet: records of the log, and seconds since the
@@ -166,7 +166,7 @@ def _print_troubles(standing: Standing) -> None:
 )
 @click.option("--lines", type=click.IntRange(min=1), default=100, show_default=True)
 def logs(
-    client: Client, name: str, since: str, lines: int, output: Output, *, follow: bool
+    client: ProtocolClient, name: str, since: str, lines: int, output: Output, *, follow: bool
 ) -> None:
     """Show the log of connector NAME from all its processes. Lines are kept for a week."""
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand, complete_table
 from rowtide.cli.output import Output, emit_json, emit_table, time_text
 
@@ -28,7 +28,7 @@ TIMES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%
 )
 @click.option("--to", "end", type=TIMES, metavar="TIME", help="Hour after the last one, UTC.")
 def consumption(
-    client: Client,
+    client: ProtocolClient,
     output: Output,
     table: str | None,
     begin: datetime | None,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
+from rowtide.cli.client import NoAnswer, NotConnected, ProtocolClient, ServerError
 from rowtide.client.endpoint import Endpoint
 from rowtide.core.values.errors import STATUS, OutcomeUnknown, StoreError, Unavailable
 
@@ -18,7 +18,7 @@ PATIENCE_S = 10.0
 Answer = TypeVar("Answer")
 
 
-def endpoint_of(client: Client, *, patience_s: float = 0.0) -> Endpoint:
+def endpoint_of(client: ProtocolClient, *, patience_s: float = 0.0) -> Endpoint:
     """Return the same server, to be asked from an event loop."""
     instance, key_id, secret = client.access
     return Endpoint(
@@ -30,7 +30,7 @@ def endpoint_of(client: Client, *, patience_s: float = 0.0) -> Endpoint:
     )
 
 
-def asked(client: Client, ask: Callable[[Endpoint], Awaitable[Answer]]) -> Answer:
+def asked(client: ProtocolClient, ask: Callable[[Endpoint], Awaitable[Answer]]) -> Answer:
     """Return what ``ask`` returns; its failures are told as those of a client."""
 
     async def answered() -> Answer:

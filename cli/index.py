@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.confirmation import confirm, yes_option
 from rowtide.cli.connection import ClientCommand, complete_table
@@ -76,7 +76,7 @@ def index() -> None:
 )
 @click.option("--without-base-data", is_flag=True, help="Do not index existing rows.")
 def create(
-    client: Client,
+    client: ProtocolClient,
     table: str,
     name: str,
     keys: tuple[tuple[str, str | None], ...],
@@ -108,7 +108,7 @@ def create(
     _done(output, name, "Created")
 
 
-def _define(client: Client, table: str, columns: dict[str, Any]) -> None:
+def _define(client: ProtocolClient, table: str, columns: dict[str, Any]) -> None:
     """Define those columns that the table does not know yet."""
     known = {c.name: c.type for c in client.describe_table(table).table_meta.defined_column}
     for name, kind in columns.items():
@@ -126,7 +126,7 @@ def _define(client: Client, table: str, columns: dict[str, Any]) -> None:
 
 @index.command("list", cls=ClientCommand)
 @_table
-def list_indexes(client: Client, table: str, output: Output) -> None:
+def list_indexes(client: ProtocolClient, table: str, output: Output) -> None:
     """Show the indexes of TABLE and their lag."""
     found = client.call_json("RowtideListIndexes", {"table": table})["indexes"]
     if output == "json":
@@ -163,7 +163,7 @@ def behind_text(one: dict[str, Any]) -> str:
 @_table
 @click.argument("name")
 @yes_option
-def drop(client: Client, table: str, name: str, output: Output, *, yes: bool) -> None:
+def drop(client: ProtocolClient, table: str, name: str, output: Output, *, yes: bool) -> None:
     """Drop the index NAME of TABLE; the table's rows stay."""
     confirm(f"Drop index {name} of table {table}?", yes=yes)
     request = pb.DropIndexRequest(main_table_name=table, index_name=name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.confirmation import confirm, yes_option
 from rowtide.cli.connection import ClientCommand
@@ -29,7 +29,7 @@ def instance() -> None:
     show_default=True,
     help="Kind of the instance.",
 )
-def create(client: Client, name: str, kind: str, output: Output) -> None:
+def create(client: ProtocolClient, name: str, kind: str, output: Output) -> None:
     """Create the instance NAME: 3-16 letters, digits and hyphens."""
     made = client.call_json("RowtideCreateInstance", {"name": name, "kind": kind})
     if output == "json":
@@ -39,7 +39,7 @@ def create(client: Client, name: str, kind: str, output: Output) -> None:
 
 
 @instance.command("list", cls=ClientCommand)
-def list_instances(client: Client, output: Output) -> None:
+def list_instances(client: ProtocolClient, output: Output) -> None:
     """List the instances."""
     found = client.call_json("RowtideListInstances", {})["instances"]
     if output == "json":
@@ -52,7 +52,7 @@ def list_instances(client: Client, output: Output) -> None:
 @instance.command("delete", cls=ClientCommand, writes=True)
 @click.argument("name")
 @yes_option
-def delete(client: Client, name: str, output: Output, *, yes: bool) -> None:
+def delete(client: ProtocolClient, name: str, output: Output, *, yes: bool) -> None:
     """Delete the instance NAME. It must have no tables."""
     confirm(f"Delete instance {name}?", yes=yes)
     gone = client.call_json("RowtideDeleteInstance", {"name": name})

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.confirmation import confirm, yes_option
 from rowtide.cli.connection import ClientCommand
@@ -29,7 +29,7 @@ def key() -> None:
     help="An instance that the key may use; repeat for more. Without: every instance.",
 )
 @click.option("--admin", is_flag=True, help="May manage instances and keys.")
-def create(client: Client, instances: tuple[str, ...], output: Output, *, admin: bool) -> None:
+def create(client: ProtocolClient, instances: tuple[str, ...], output: Output, *, admin: bool) -> None:
     """Create a key pair. Its secret is shown only now."""
     fields: dict[str, object] = {"admin": admin}
     if instances:
@@ -49,7 +49,7 @@ def create(client: Client, instances: tuple[str, ...], output: Output, *, admin:
 
 
 @key.command("list", cls=ClientCommand)
-def list_keys(client: Client, output: Output) -> None:
+def list_keys(client: ProtocolClient, output: Output) -> None:
     """List the keys, without their secrets."""
     found = client.call_json("RowtideListKeys", {})["keys"]
     if output == "json":
@@ -65,7 +65,7 @@ def list_keys(client: Client, output: Output) -> None:
 @key.command("revoke", cls=ClientCommand, writes=True)
 @click.argument("key_id")
 @yes_option
-def revoke(client: Client, key_id: str, output: Output, *, yes: bool) -> None:
+def revoke(client: ProtocolClient, key_id: str, output: Output, *, yes: bool) -> None:
     """Revoke the key KEY_ID: its requests are rejected from now on.
 
     If it is the key of a worker itself, the worker continues, but commands and connectors that

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.exits import Refused
@@ -92,7 +92,7 @@ def row() -> None:
 @_expect
 @click.option("--version", "version_ms", type=int, metavar="MS", help="Version of every cell.")
 def put(
-    client: Client,
+    client: ProtocolClient,
     table: str,
     columns: tuple[str, ...],
     expect: str | None,
@@ -124,7 +124,7 @@ def put(
 @_expect
 @click.option("--version", "version_ms", type=int, metavar="MS", help="Version of every cell.")
 def update(
-    client: Client,
+    client: ProtocolClient,
     table: str,
     columns: tuple[str, ...],
     deletes: tuple[str, ...],
@@ -150,7 +150,7 @@ def update(
 @_columns_argument
 @_expect
 def delete(
-    client: Client, table: str, columns: tuple[str, ...], expect: str | None, output: Output
+    client: ProtocolClient, table: str, columns: tuple[str, ...], expect: str | None, output: Output
 ) -> None:
     """Delete the row of TABLE with this key."""
     key = only_key(schema_of(client, table), columns)
@@ -168,7 +168,7 @@ def delete(
 @_versions
 @_staleness
 def get(
-    client: Client,
+    client: ProtocolClient,
     table: str,
     columns: tuple[str, ...],
     names: tuple[str, ...],
@@ -219,7 +219,7 @@ def get(
 @_column
 @_versions
 @_staleness
-def scan(client: Client, table: str, limit: int | None, output: Output, **given: Any) -> None:
+def scan(client: ProtocolClient, table: str, limit: int | None, output: Output, **given: Any) -> None:
     """Show the rows of TABLE in key order; JSON has one object per line."""
     schema = schema_of(client, table)
     client.max_staleness_ms = given["max_staleness_ms"]

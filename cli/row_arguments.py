@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client, Expect
+from rowtide.cli.client import Expect, ProtocolClient
 from rowtide.cli.value_syntax import Assignment, SyntaxRefused, key_value, parse_argument
 from rowtide.client.wire_row import Change, Delete, Increment, Key, Put, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -38,7 +38,7 @@ _EXPECTATIONS: dict[str | None, Expect] = {
 }
 
 
-def schema_of(client: Client, table: str) -> list[KeyColumn]:
+def schema_of(client: ProtocolClient, table: str) -> list[KeyColumn]:
     """Return the key columns of a table."""
     meta = client.describe_table(table).table_meta
     return [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.endpoint_call import asked
 from rowtide.cli.exits import NotNow, Refused
@@ -65,7 +65,7 @@ LOCK_S_MAX = 600.0
     help="Directory of the command's indexes; unless set, the user's cache directory.",
 )
 def search(
-    client: Client,
+    client: ProtocolClient,
     table: str,
     query: str,
     limit: int,
@@ -100,7 +100,7 @@ def search(
         _print(found, names)
 
 
-def _up_to_date(client: Client, table: str, language: str, cache_dir: Path | None) -> Path:
+def _up_to_date(client: ProtocolClient, table: str, language: str, cache_dir: Path | None) -> Path:
     """Return the folder of this user's own index, which has everything that the table has now."""
     stream_id = stream_id_of(client, table)
     cache = cache_dir or default_cache_dir(os.environ, sys.platform)

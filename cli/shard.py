@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.cli.client import ProtocolClient, NoAnswer, ServerError
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand, complete_table
 from rowtide.cli.exits import OutcomeUnknown
@@ -39,7 +39,7 @@ shard.add_command(repair)
 @shard.command("list", cls=ClientCommand)
 @_table
 @click.option("--all", "-a", "every", is_flag=True, help="Show ended shards, too.")
-def list_shards(client: Client, table: str, output: Output, *, every: bool) -> None:
+def list_shards(client: ProtocolClient, table: str, output: Output, *, every: bool) -> None:
     """List the shards of TABLE in the order of their keys."""
     found = [s for s in _shards(client, table) if every or s["state"] != "ended"]
     if output == "json":
@@ -61,7 +61,7 @@ def list_shards(client: Client, table: str, output: Output, *, every: bool) -> N
 
 @shard.command("tree", cls=ClientCommand)
 @_table
-def tree(client: Client, table: str, output: Output) -> None:
+def tree(client: ProtocolClient, table: str, output: Output) -> None:
     """Show parents and children of the shards of TABLE."""
     found = _shards(client, table)
     if output == "json":
@@ -82,7 +82,7 @@ def tree(client: Client, table: str, output: Output) -> None:
     help="First partition key of the second part; a binary key as hex digits. Without it the shard "
     "is split at half of its bytes.",
 )
-def split(client: Client, table: str, name: str, at: str | None, output: Output) -> None:
+def split(client: ProtocolClient, table: str, name: str, at: str | None, output: Output) -> None:
     """Split SHARD of TABLE in two."""
     fields = {"table": table, "shard": name}
     if at is not None:
@@ -94,7 +94,7 @@ def split(client: Client, table: str, name: str, at: str | None, output: Output)
 @_table
 @click.argument("left", metavar="SHARD")
 @click.argument("right", metavar="SHARD")
-def merge(client: Client, table: str, left: str, right: str, output: Output) -> None:
+def merge(client: ProtocolClient, table: str, left: str, right: str, output: Output) -> None:
     """Merge two adjacent SHARDs of TABLE; the second one is moved first if necessary."""
     living = [s for s in _shards(client, table) if s["state"] != "ended"]
     slots = {s["shard"]: s["slot"] for s in living}
@@ -115,18 +115,18 @@ def merge(client: Client, table: str, left: str, right: str, output: Output) -> 
 @click.option(
     "--slot", type=int, required=True, help="Slot to move to; `cluster status` shows its worker."
 )
-def move(client: Client, table: str, name: str, slot: int, output: Output) -> None:
+def move(client: ProtocolClient, table: str, name: str, slot: int, output: Output) -> None:
     """Move SHARD of TABLE to another slot, and so to its worker."""
     fields = {"table": table, "shard": name, "slot": slot}
     _change(client, "RowtideMoveShard", fields, output)
 
 
-def _shards(client: Client, table: str) -> list[dict[str, Any]]:
+def _shards(client: ProtocolClient, table: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = client.call_json("RowtideListShards", {"table": table})["shards"]
     return found
 
 
-def _change(client: Client, operation: str, fields: dict[str, Any], output: Output) -> None:
+def _change(client: ProtocolClient, operation: str, fields: dict[str, Any], output: Output) -> None:
     told = _done(client, operation, fields)
     if output == "json":
         emit_json(told)
@@ -135,7 +135,7 @@ def _change(client: Client, operation: str, fields: dict[str, Any], output: Outp
         click.echo(f"{before} -> {after}")
 
 
-def _done(client: Client, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
+def _done(client: ProtocolClient, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
     """Ask for a change and wait until it is done."""
     told = client.call_json(operation, fields)
     if not told["done"]:
@@ -145,7 +145,7 @@ def _done(client: Client, operation: str, fields: dict[str, Any]) -> dict[str, A
     return told
 
 
-def _children(client: Client, table: str, parents: set[str]) -> list[str]:
+def _children(client: ProtocolClient, table: str, parents: set[str]) -> list[str]:
     """Wait until a change that goes on is done; return what became of its ``parents``."""
     until = time.monotonic() + DONE_S
     while time.monotonic() < until:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.output import Output, emit_json
 
@@ -14,7 +14,7 @@ __all__ = ["repair"]
 @click.command(cls=ClientCommand, writes=True)
 @click.argument("name", metavar="SHARD")
 @click.option("--accept-loss", is_flag=True, help="Accept the loss and serve the rest.")
-def repair(client: Client, name: str, output: Output, *, accept_loss: bool) -> None:
+def repair(client: ProtocolClient, name: str, output: Output, *, accept_loss: bool) -> None:
     """Show what a closed SHARD has lost; with --accept-loss, serve it without that.
 
     A shard stays closed if Kafka lost acknowledged entries of its log. First copy the data

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.output import Output, emit_fields, emit_json, emit_table
 
@@ -17,7 +17,7 @@ MB = 1_000_000
 
 
 @click.command(cls=ClientCommand)
-def status(client: Client, output: Output) -> None:
+def status(client: ProtocolClient, output: Output) -> None:
     """Show the state of the server.
 
     Needs a key with the admin right. The process is the one that answers; the slots are those

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.exits import Refused
@@ -49,7 +49,7 @@ def stream() -> None:
 
 
 @stream.command("list", cls=ClientCommand)
-def list_streams(client: Client, output: Output) -> None:
+def list_streams(client: ProtocolClient, output: Output) -> None:
     """List the streams of the instance."""
     found = [
         {"table": s.table_name, "stream": s.stream_id, "enabled": time_text(s.creation_time)}
@@ -64,7 +64,7 @@ def list_streams(client: Client, output: Output) -> None:
 
 @stream.command("describe", cls=ClientCommand)
 @table_argument
-def describe(client: Client, table: str, output: Output) -> None:
+def describe(client: ProtocolClient, table: str, output: Output) -> None:
     """Show the stream of TABLE and its shards."""
     found = client.describe_stream(stream_id_of(client, table))
     shards = [_shard(shard) for shard in found.shards]
@@ -122,7 +122,7 @@ def since_us(text: str, now_us: int) -> int:
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Number of changes to show.")
 def tail(
-    client: Client,
+    client: ProtocolClient,
     table: str,
     since: int | None,
     limit: int | None,
@@ -216,7 +216,7 @@ def _change_text(cell: Any) -> str:
     return f"-{name}" if cell.version_ms is None else f"-{name}@{cell.version_ms}"
 
 
-def stream_id_of(client: Client, table: str) -> str:
+def stream_id_of(client: ProtocolClient, table: str) -> str:
     """Return the id of a table's stream; where it has none, tell how it gets one."""
     found = stream_of(client, table)
     if found is None:

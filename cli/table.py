@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.confirmation import confirm, yes_option
 from rowtide.cli.connection import ClientCommand, complete_table
@@ -114,7 +114,7 @@ def table() -> None:
 @_stream_columns
 @_reserved
 def create(
-    client: Client,
+    client: ProtocolClient,
     table: str,
     columns: tuple[KeyColumn, ...],
     reserved: tuple[int, int] | None,
@@ -137,7 +137,7 @@ def create(
 
 
 @table.command("list", cls=ClientCommand)
-def list_tables(client: Client, output: Output) -> None:
+def list_tables(client: ProtocolClient, output: Output) -> None:
     """List the tables of the instance, one per line."""
     names = client.list_table()
     if output == "json":
@@ -149,7 +149,7 @@ def list_tables(client: Client, output: Output) -> None:
 
 @table.command("describe", cls=ClientCommand)
 @table_argument
-def describe(client: Client, table: str, output: Output) -> None:
+def describe(client: ProtocolClient, table: str, output: Output) -> None:
     """Show the key, the options and the stream of TABLE."""
     found = _document(client.describe_table(table))
     if output == "json":
@@ -168,7 +168,7 @@ def describe(client: Client, table: str, output: Output) -> None:
 @click.option("--no-stream", is_flag=True, help="Disable the stream and delete its records.")
 @_reserved
 def update(
-    client: Client,
+    client: ProtocolClient,
     table: str,
     reserved: tuple[int, int] | None,
     output: Output,
@@ -193,7 +193,7 @@ def update(
 @table.command("delete", cls=ClientCommand, writes=True)
 @table_argument
 @yes_option
-def delete(client: Client, table: str, output: Output, *, yes: bool) -> None:
+def delete(client: ProtocolClient, table: str, output: Output, *, yes: bool) -> None:
     """Delete TABLE with its rows and its stream."""
     confirm(f"Delete table {table} with all its rows?", yes=yes)
     client.delete_table(table)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rowtide.cli.client import Client, StreamRecord
+from rowtide.cli.client import ProtocolClient, StreamRecord
 
 __all__ = ["END", "Change", "Follower", "stream_of"]
 
@@ -28,7 +28,7 @@ class Change(NamedTuple):
 class Follower:
     """Reads a stream from ``start_us`` on; None is the oldest change that is kept."""
 
-    def __init__(self, client: Client, stream_id: str, start_us: int | None) -> None:
+    def __init__(self, client: ProtocolClient, stream_id: str, start_us: int | None) -> None:
         self._client = client
         self._stream_id = stream_id
         self._iterators: dict[str, str] = {}
@@ -69,7 +69,7 @@ class Follower:
         self._read &= listed
 
 
-def stream_of(client: Client, table: str) -> str | None:
+def stream_of(client: ProtocolClient, table: str) -> str | None:
     """Return the id of a table's stream, or None where it has none."""
     streams = client.list_stream(table)
     return streams[0].stream_id if streams else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand, data_dir_given
 from rowtide.cli.connector_folder import folder_of
 from rowtide.cli.endpoint_call import asked
@@ -47,7 +47,7 @@ __all__ = ["verify"]
 @click.option("--show", default=20, show_default=True, help="Number of differing keys to print.")
 @click.option("--ranges", is_flag=True, help="Print each compared range.")
 def verify(
-    client: Client,
+    client: ProtocolClient,
     source: str,
     sink: str,
     folder: Path | None,

@@ -25,7 +25,7 @@ from demo.load import Loader
 from demo.proof import total
 from demo.screen import Progress, proof_table, stage
 from demo.source import TABLES, Change, Source, changed_rows
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import schema
 from rowtide.core.values.schema import KeyColumn
@@ -100,7 +100,7 @@ def run(ready: Ready, source: Source) -> bool:
     return equal and once
 
 
-def _create_tables(client: Client) -> None:
+def _create_tables(client: ProtocolClient) -> None:
     """Make every table anew, with a stream: an earlier run may have left them."""
     for name in set(client.list_table()) & {table.name for table in TABLES}:
         client.delete_table(name)

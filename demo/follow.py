@@ -17,7 +17,7 @@ from typing import Any
 
 from demo.proof import Total, total
 from demo.source import Columns, Key, Row, Table
-from rowtide.cli.client import Client, ServerError, StreamPage, StreamRecord
+from rowtide.cli.client import ProtocolClient, ServerError, StreamPage, StreamRecord
 from rowtide.client.wire_row import Put
 from rowtide.core.protocol.plainbuffer import SequenceInfo
 from rowtide.deploy.up import Ready
@@ -40,7 +40,7 @@ AWAY_S_MAX = 60.0
 class Copy:
     """One table, as its stream tells it."""
 
-    def __init__(self, client: Client, table: Table) -> None:
+    def __init__(self, client: ProtocolClient, table: Table) -> None:
         self.table = table
         self._client = client
         self._stream_id = client.list_stream(table.name)[0].stream_id
@@ -182,6 +182,6 @@ def _follow(ready: Ready, tables: Sequence[Table], seen: Any, pipe: Any) -> None
         pipe.send(f"{type(error).__name__}: {error}")
 
 
-def connect(ready: Ready) -> Client:
+def connect(ready: Ready) -> ProtocolClient:
     """Return a client of the server that is ready."""
-    return Client(**ready._asdict())
+    return ProtocolClient(**ready._asdict())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 
 __all__ = ["Clock"]
 
@@ -20,7 +20,7 @@ class Clock:
     tables of the test's instance, to which ``admin`` is connected: no test waits for that.
     """
 
-    def __init__(self, admin: Client) -> None:
+    def __init__(self, admin: ProtocolClient) -> None:
         self._admin = admin
 
     def now(self) -> datetime:

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 
 if TYPE_CHECKING:
     from rowtide.client import Client as RowtideClient
@@ -24,9 +24,9 @@ class Instance:
     access_key_secret: str = field(repr=False)
     _clients: list[Any] = field(default_factory=list, repr=False)
 
-    def admin(self) -> Client:
+    def admin(self) -> ProtocolClient:
         """Return a connection of rowtide's own client, which also reads streams."""
-        return Client(
+        return ProtocolClient(
             self.endpoint,
             instance=self.name,
             access_key_id=self.access_key_id,

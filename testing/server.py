@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from rowtide.cli.client import Client, NoAnswer
+from rowtide.cli.client import NoAnswer, ProtocolClient
 from rowtide.cli.more_workers import PARENT, but_settings
 from rowtide.deploy.up import NotReady, Up
 from rowtide.testing.instance import Instance
@@ -47,7 +47,7 @@ class Server:
     access_key_secret: str = field(repr=False)
     log_file: Path
 
-    def client(self) -> Client:
+    def client(self) -> ProtocolClient:
         """Return a connection of rowtide's own client to the first instance."""
         return self._instance(self.instance).admin()
 

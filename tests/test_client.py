@@ -14,7 +14,7 @@ from tablestore.auth import RequestContext, SignV2
 from tablestore.credentials import StaticCredentialsProvider
 from tablestore.protocol import OTSProtocol
 
-from rowtide.cli.client import Access, Client, NoAnswer, ServerError, Write, signed_headers
+from rowtide.cli.client import Access, NoAnswer, ProtocolClient, ServerError, Write, signed_headers
 from rowtide.client.wire_row import Delete, Increment, Put, Special, change_of, encoded
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import SequenceInfo
@@ -41,7 +41,7 @@ def sdk_request(operation: str, *arguments: Any) -> tuple[dict[str, str], bytes]
 
 
 @contextmanager
-def server(*answers: bytes) -> Iterator[Client]:
+def server(*answers: bytes) -> Iterator[ProtocolClient]:
     """Serve one connection that gives these answers in turn, then closes."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=_serve, args=(listening, answers))
@@ -63,8 +63,8 @@ def _serve(listening: socket.socket, answers: tuple[bytes, ...]) -> None:
             connection.sendall(answer)
 
 
-def client_of(port: int) -> Client:
-    return Client(
+def client_of(port: int) -> ProtocolClient:
+    return ProtocolClient(
         f"http://127.0.0.1:{port}", instance="inst", access_key_id="id", access_key_secret="secret"
     )
 
@@ -187,4 +187,4 @@ def test_an_endpoint_that_nobody_serves_is_no_refusal() -> None:
 
 def test_an_endpoint_must_be_a_url() -> None:
     with pytest.raises(ValueError, match="must be http://HOST:PORT, not 'localhost'"):
-        Client("localhost", instance="i", access_key_id="k", access_key_secret="s")
+        ProtocolClient("localhost", instance="i", access_key_id="k", access_key_secret="s")

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.client.wire_row import Change, Key, Put, Row, Special, encoded, row_of
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -37,13 +37,13 @@ INF_MIN, INF_MAX = Special.INF_MIN, Special.INF_MAX
 OK = "ok"
 
 
-def ask(client: Client, request: Message) -> Any:
+def ask(client: ProtocolClient, request: Message) -> Any:
     """Send a request under the operation its type is named after; return the parsed answer."""
     operation = type(request).__name__.removesuffix("Request")
     return client.call(operation, request, getattr(pb, f"{operation}Response"))
 
 
-def refusal(client: Client, request: Message) -> str:
+def refusal(client: ProtocolClient, request: Message) -> str:
     """Return a refused request's status, code and text in one line."""
     refused = None
     try:
@@ -165,7 +165,7 @@ def rows(buffer: bytes) -> list[Row]:
     return [row_of(row) for row in plainbuffer.decode_rows(buffer)] if buffer else []
 
 
-def stored(client: Client, table: str, row_key: Key, **fields: Any) -> Row | None:
+def stored(client: ProtocolClient, table: str, row_key: Key, **fields: Any) -> Row | None:
     """Return a row as GetRow answers it, or None where it is absent."""
     found = rows(ask(client, get(table, row_key, **fields)).row)
     assert len(found) < 2

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.deploy.up import Ready
@@ -40,14 +40,14 @@ def signature() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def client(server: Ready) -> Iterator[Client]:
+def client(server: Ready) -> Iterator[ProtocolClient]:
     """One connection, signed, that sends exactly the messages it is given."""
-    with Client(**server._asdict()) as connected:
+    with ProtocolClient(**server._asdict()) as connected:
         yield connected
 
 
 @pytest.fixture(scope="module")
-def make_table(client: Client) -> Iterator[MakeTable]:
+def make_table(client: ProtocolClient) -> Iterator[MakeTable]:
     """Make a table under a fresh name; it is deleted after the module's last test."""
     with ExitStack() as made:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Increment
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
@@ -35,7 +35,7 @@ def table(make_table: MakeTable) -> str:
     return make_table(stream=enabled())
 
 
-def test_all_rows_are_written_in_one_piece(client: Client, table: str) -> None:
+def test_all_rows_are_written_in_one_piece(client: ProtocolClient, table: str) -> None:
     follower = Follower(client, table)
     batch = batch_write(
         [
@@ -58,7 +58,7 @@ def test_all_rows_are_written_in_one_piece(client: Client, table: str) -> None:
     assert [record.action for record in follower.read()] == [1, 2, 3]
 
 
-def test_one_failed_condition_fails_all_with_its_code(client: Client, table: str) -> None:
+def test_one_failed_condition_fails_all_with_its_code(client: ProtocolClient, table: str) -> None:
     batch = batch_write(
         [
             (
@@ -78,7 +78,9 @@ def test_one_failed_condition_fails_all_with_its_code(client: Client, table: str
     assert Follower(client, table).read() == []
 
 
-def test_a_condition_on_a_row_that_comes_twice_fails_all(client: Client, table: str) -> None:
+def test_a_condition_on_a_row_that_comes_twice_fails_all(
+    client: ProtocolClient, table: str
+) -> None:
     text = "Repeated rows do not support row exist expectation check in BatchModify."
     writes = [put(table, key("a", 1)), update(table, key("a", 1), puts(v=1), condition=MUST_EXIST)]
     assert outcomes(ask(client, batch_write([(table, writes)], is_atomic=True))) == [
@@ -90,14 +92,14 @@ def test_a_condition_on_a_row_that_comes_twice_fails_all(client: Client, table: 
     assert stored(client, table, key("a", 1)) is None
 
 
-def test_rows_of_two_partition_keys_are_out_of_scope(client: Client, table: str) -> None:
+def test_rows_of_two_partition_keys_are_out_of_scope(client: ProtocolClient, table: str) -> None:
     writes = [put(table, key(str(number), 1)) for number in range(3)]
     told = "OTSDataOutOfRange Data out of scope of atomic. Atomic PartKey:0. Data PartKey:1"
     assert outcomes(ask(client, batch_write([(table, writes)], is_atomic=True))) == [[told] * 3]
     assert stored(client, table, key("0", 1)) is None
 
 
-def test_a_row_with_a_wrong_key_fails_all(client: Client, table: str) -> None:
+def test_a_row_with_a_wrong_key_fails_all(client: ProtocolClient, table: str) -> None:
     writes = [put(table, key("a", 1)), put(table, key("a"))]
     told = "Validate PK size fail. Input: 1, Meta: 2."
     assert outcomes(ask(client, batch_write([(table, writes)], is_atomic=True))) == [
@@ -109,7 +111,7 @@ def test_a_row_with_a_wrong_key_fails_all(client: Client, table: str) -> None:
     assert stored(client, table, key("a", 1)) is None
 
 
-def test_each_table_stands_alone(client: Client, table: str, make_table: MakeTable) -> None:
+def test_each_table_stands_alone(client: ProtocolClient, table: str, make_table: MakeTable) -> None:
     other = make_table()
     bad = put(table, key("a", 2), condition=MUST_EXIST)
     batch = batch_write(
@@ -126,7 +128,7 @@ def test_each_table_stands_alone(client: Client, table: str, make_table: MakeTab
     assert stored(client, other, key("b", 1)) is not None
 
 
-def test_not_atomic_is_row_by_row(client: Client, table: str) -> None:
+def test_not_atomic_is_row_by_row(client: ProtocolClient, table: str) -> None:
     writes = [put(table, key("a", 1)), put(table, key("b", 2), condition=MUST_EXIST)]
     answer = ask(client, batch_write([(table, writes)], is_atomic=False))
     assert outcomes(answer) == [[OK, FAILED]]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Change, Delete, Increment, Key, Put, Special, encoded
 from rowtide.core.protocol.row_matrix import NULL, RowMatrix, decode
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -47,7 +47,7 @@ def values(number: int) -> list[Put]:
 
 
 @pytest.fixture
-def table(client: Client, make_table: MakeTable) -> str:
+def table(client: ProtocolClient, make_table: MakeTable) -> str:
     """A table with three key columns and three defined ones."""
     name = make_table(KEY)
     columns = [("DC1", pb.DCT_STRING), ("DC2", pb.DCT_INTEGER), ("DC3", pb.DCT_BLOB)]
@@ -76,7 +76,9 @@ def results(answer: pb.BulkImportResponse) -> list[str]:
 # BulkImport.
 
 
-def test_rows_are_put_updated_and_deleted_and_metered_by_bytes(client: Client, table: str) -> None:
+def test_rows_are_put_updated_and_deleted_and_metered_by_bytes(
+    client: ProtocolClient, table: str
+) -> None:
     now_ms = time.time_ns() // 1_000_000
     for number in (2010, 2020):
         ask(client, put(table, at(number), puts(old=1)))
@@ -101,7 +103,7 @@ def test_rows_are_put_updated_and_deleted_and_metered_by_bytes(client: Client, t
     assert stored(client, table, at(2020)) is None
 
 
-def test_rows_of_one_key_are_applied_in_request_order(client: Client, table: str) -> None:
+def test_rows_of_one_key_are_applied_in_request_order(client: ProtocolClient, table: str) -> None:
     changes: list[Import] = [
         (pb.PUT, at(1), puts(n=1)),
         (pb.UPDATE, at(1), [Increment("n", 4)]),
@@ -114,7 +116,7 @@ def test_rows_of_one_key_are_applied_in_request_order(client: Client, table: str
     assert shown(stored(client, table, at(2))) == {"b": 2}
 
 
-def test_a_bad_row_does_not_spoil_the_others(client: Client, table: str) -> None:
+def test_a_bad_row_does_not_spoil_the_others(client: ProtocolClient, table: str) -> None:
     mistyped = [*puts(DC1=""), *puts(DC2=0), Put("DC2", b"0")]
     changes: list[Import] = [
         (pb.PUT, at(10), values(10)),
@@ -138,7 +140,7 @@ def test_a_bad_row_does_not_spoil_the_others(client: Client, table: str) -> None
     assert stored(client, table, at(11)) is None
 
 
-def test_a_missing_table_is_each_rows_error(client: Client) -> None:
+def test_a_missing_table_is_each_rows_error(client: ProtocolClient) -> None:
     answer = ask(client, imports("no_such_table", [(pb.PUT, at(n), values(n)) for n in (1, 2)]))
     assert results(answer) == ["OTSObjectNotExist Requested table does not exist."] * 2
 
@@ -167,14 +169,16 @@ LONG = "x" * (2 * 1024 * 1024 + 1)
     ],
 )
 def test_a_row_of_a_wrong_shape_refuses_the_whole_request(
-    client: Client, table: str, cells: list[Put], text: str
+    client: ProtocolClient, table: str, cells: list[Put], text: str
 ) -> None:
     request = imports(table, [(pb.PUT, at(20), values(20)), (pb.PUT, at(21), cells)])
     assert refusal(client, request) == INVALID + text
     assert stored(client, table, at(20)) is None
 
 
-def test_wrong_keys_of_any_table_refuse_the_whole_request(client: Client, table: str) -> None:
+def test_wrong_keys_of_any_table_refuse_the_whole_request(
+    client: ProtocolClient, table: str
+) -> None:
     infinite = imports(table, [(pb.PUT, key("a", INF_MIN, b""), [])])
     told = "VT_INF_MIN is an invalid type for the primary key."
     assert refusal(client, infinite) == INVALID + told
@@ -186,7 +190,7 @@ def test_wrong_keys_of_any_table_refuse_the_whole_request(client: Client, table:
 @pytest.mark.parametrize("there", [True, False], ids=["a table", "no table"])
 @pytest.mark.parametrize("values", [(), ("a", 1, b"", 1, 1)])
 def test_a_key_has_one_to_four_columns_whatever_the_table(
-    client: Client, table: str, values: tuple[Any, ...], there: bool
+    client: ProtocolClient, table: str, values: tuple[Any, ...], there: bool
 ) -> None:
     name = table if there else "absent"
     told = INVALID + "The number of primary key columns must be in range: [1, 4]."
@@ -198,7 +202,9 @@ def test_a_key_has_one_to_four_columns_whatever_the_table(
     assert stored(client, table, at(30)) is None
 
 
-def test_a_value_to_be_generated_neither_deletes_nor_exports(client: Client, table: str) -> None:
+def test_a_value_to_be_generated_neither_deletes_nor_exports(
+    client: ProtocolClient, table: str
+) -> None:
     asked = key("a", Special.AUTO_INCREMENT, b"")
     told = INVALID + "Invalid row to delete which with pk auto increment."
     assert refusal(client, imports(table, [(pb.DELETE, asked, [])])) == told
@@ -208,20 +214,20 @@ def test_a_value_to_be_generated_neither_deletes_nor_exports(client: Client, tab
     assert refusal(client, exported) == told
 
 
-def test_the_number_of_rows_is_held_to_its_limit(client: Client, table: str) -> None:
+def test_the_number_of_rows_is_held_to_its_limit(client: ProtocolClient, table: str) -> None:
     changes: list[Import] = [(pb.PUT, at(n), values(n)) for n in range(3000, 3201)]
     told = INVALID + "Rows count exceeds the upper limit: 200."
     assert refusal(client, imports(table, changes)) == told
     assert results(ask(client, imports(table, changes[:200]))) == [OK] * 200
 
 
-def test_a_request_without_rows_is_refused(client: Client, table: str) -> None:
+def test_a_request_without_rows_is_refused(client: ProtocolClient, table: str) -> None:
     told = f"{INVALID}No operation is specified for table: '{table}'."
     assert refusal(client, imports(table, [])) == told
     assert refusal(client, imports("3t", [])) == INVALID + "Invalid table name: '3t'."
 
 
-def test_the_size_of_all_rows_is_held_to_its_limit(client: Client, table: str) -> None:
+def test_the_size_of_all_rows_is_held_to_its_limit(client: ProtocolClient, table: str) -> None:
     limit, half = 4 * 1024 * 1024, 2 * 1024 * 1024
     row = key("a", 1, b"1")  # Nineteen bytes of names and values.
     cells = [Put("a", "x" * half), Put("b", "x" * (limit - half - 21))]
@@ -231,7 +237,9 @@ def test_the_size_of_all_rows_is_held_to_its_limit(client: Client, table: str) -
     assert refusal(client, more) == f"{INVALID}{told}{limit}, data size: {limit + 1}."
 
 
-def test_a_table_without_updates_refuses_them(client: Client, make_table: MakeTable) -> None:
+def test_a_table_without_updates_refuses_them(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table(KEY, options=pb.TableOptions(allow_update=False))
     request = imports(table, [(pb.UPDATE, at(1), values(1))])
     assert refusal(client, request) == INVALID + "Update operation is not allowed in this table"
@@ -263,7 +271,7 @@ def _value(field: bytes) -> Any:
 
 
 @pytest.fixture
-def filled(client: Client, table: str) -> str:
+def filled(client: ProtocolClient, table: str) -> str:
     """The table with rows 150 to 299; every tenth lacks DC2."""
     changes: list[Import] = []
     for number in range(150, 300):
@@ -285,7 +293,12 @@ def filled(client: Client, table: str) -> str:
     ],
 )
 def test_a_matrix_has_the_columns_asked_for_the_keys_first(
-    client: Client, filled: str, asked: list[str], names: list[str], keys: int, first: list[Any]
+    client: ProtocolClient,
+    filled: str,
+    asked: list[str],
+    names: list[str],
+    keys: int,
+    first: list[Any],
 ) -> None:
     answer = ask(client, exports(filled, columns_to_get=asked))
     assert answer.data_block_type == pb.DBT_SIMPLE_ROW_MATRIX
@@ -296,7 +309,7 @@ def test_a_matrix_has_the_columns_asked_for_the_keys_first(
 
 
 def test_rows_without_any_named_attribute_are_left_out_of_a_matrix(
-    client: Client, filled: str
+    client: ProtocolClient, filled: str
 ) -> None:
     _, _, without_key = shown_matrix(ask(client, exports(filled, columns_to_get=["DC2"])).rows)
     _, _, with_key = shown_matrix(ask(client, exports(filled, columns_to_get=["DC2", "PK1"])).rows)
@@ -304,7 +317,7 @@ def test_rows_without_any_named_attribute_are_left_out_of_a_matrix(
 
 
 def test_an_export_is_metered_by_bytes_of_every_row_that_the_filter_saw(
-    client: Client, table: str
+    client: ProtocolClient, table: str
 ) -> None:
     numbers = range(150, 300)
     ask(client, imports(table, [(pb.PUT, at(n), values(n)) for n in numbers]))
@@ -333,7 +346,7 @@ def test_an_export_is_metered_by_bytes_of_every_row_that_the_filter_saw(
 
 
 def test_plain_rows_have_whole_keys_and_newest_versions(
-    client: Client, make_table: MakeTable
+    client: ProtocolClient, make_table: MakeTable
 ) -> None:
     table = make_table(KEY, options=pb.TableOptions(max_versions=3))
     for number in (1, 2, 3):
@@ -347,7 +360,7 @@ def test_plain_rows_have_whole_keys_and_newest_versions(
     assert shown_matrix(ask(client, exports(table, columns_to_get=["a"])).rows)[2] == [[3]]
 
 
-def test_an_empty_range_is_a_matrix_without_rows(client: Client, table: str) -> None:
+def test_an_empty_range_is_a_matrix_without_rows(client: ProtocolClient, table: str) -> None:
     answer = ask(client, exports(table, columns_to_get=["DC1", "PK1"]))
     assert shown_matrix(answer.rows) == (["PK1", "DC1"], 1, [])
     plain = ask(client, exports(table, data_block_type_hint=pb.DBT_PLAIN_BUFFER))
@@ -356,7 +369,7 @@ def test_an_empty_range_is_a_matrix_without_rows(client: Client, table: str) -> 
 
 @pytest.mark.parametrize("hint", [pb.DBT_PLAIN_BUFFER, pb.DBT_SIMPLE_ROW_MATRIX])
 def test_an_export_goes_on_page_by_page_below_four_mebibytes(
-    client: Client, table: str, hint: int
+    client: ProtocolClient, table: str, hint: int
 ) -> None:
     big = "x" * 1_000_000
     for number in range(10, 20):
@@ -387,12 +400,12 @@ def test_an_export_goes_on_page_by_page_below_four_mebibytes(
     ],
 )
 def test_the_bounds_of_an_export_are_checked(
-    client: Client, table: str, span: tuple[Key, Key], told: str
+    client: ProtocolClient, table: str, span: tuple[Key, Key], told: str
 ) -> None:
     assert refusal(client, exports(table, span, columns_to_get=["PK1"])) == told
 
 
-def test_a_matrix_needs_a_column(client: Client, table: str) -> None:
+def test_a_matrix_needs_a_column(client: ProtocolClient, table: str) -> None:
     told = INVALID + "DBT_SIMPLE_ROW_MATRIX need at least one column to get."
     assert refusal(client, exports(table)) == told
     assert refusal(client, exports(table, columns_to_get=["#"])).endswith("column name: '#'.")
@@ -403,7 +416,9 @@ def test_a_matrix_needs_a_column(client: Client, table: str) -> None:
 # GetRange.
 
 
-def test_a_range_as_matrix_has_the_whole_key_on_every_page(client: Client, filled: str) -> None:
+def test_a_range_as_matrix_has_the_whole_key_on_every_page(
+    client: ProtocolClient, filled: str
+) -> None:
     request = get_range(
         filled,
         *EVERYTHING,
@@ -429,7 +444,7 @@ def test_a_range_as_matrix_has_the_whole_key_on_every_page(client: Client, fille
     ]
 
 
-def test_a_range_as_matrix_costs_what_it_costs_as_rows(client: Client, filled: str) -> None:
+def test_a_range_as_matrix_costs_what_it_costs_as_rows(client: ProtocolClient, filled: str) -> None:
     fields: dict[str, Any] = {"columns_to_get": ["DC1", "DC2", "DC3"]}
     plain = ask(client, get_range(filled, *EVERYTHING, **fields))
     hint = pb.DBT_SIMPLE_ROW_MATRIX
@@ -437,7 +452,7 @@ def test_a_range_as_matrix_costs_what_it_costs_as_rows(client: Client, filled: s
     assert matrix.consumed == plain.consumed
 
 
-def test_a_range_as_matrix_may_leave_key_columns_out(client: Client, filled: str) -> None:
+def test_a_range_as_matrix_may_leave_key_columns_out(client: ProtocolClient, filled: str) -> None:
     fields: dict[str, Any] = {
         "columns_to_get": ["PK2", "DC1"],
         "return_entire_primary_keys": False,
@@ -449,7 +464,7 @@ def test_a_range_as_matrix_may_leave_key_columns_out(client: Client, filled: str
 
 
 def test_a_matrix_whose_nulls_outgrow_an_answer_is_cut(
-    client: Client, make_table: MakeTable
+    client: ProtocolClient, make_table: MakeTable
 ) -> None:
     table = make_table(KEY)
     for first in range(0, 4600, 200):
@@ -467,7 +482,9 @@ def test_a_matrix_whose_nulls_outgrow_an_answer_is_cut(
     assert not second_page.HasField("next_start_primary_key")
 
 
-def test_a_hint_without_columns_is_answered_with_plain_rows(client: Client, filled: str) -> None:
+def test_a_hint_without_columns_is_answered_with_plain_rows(
+    client: ProtocolClient, filled: str
+) -> None:
     hint = pb.DBT_SIMPLE_ROW_MATRIX
     answer = ask(client, get_range(filled, *EVERYTHING, limit=2, data_block_type_hint=hint))
     assert answer.data_block_type == pb.DBT_PLAIN_BUFFER

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Delete, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
@@ -69,14 +69,14 @@ WRITES: dict[str, tuple[Callable[[str], Any], tuple[int, int]]] = {
 
 
 @pytest.mark.parametrize("case", WRITES)
-def test_a_write_costs_what_it_writes(client: Client, table: str, case: str) -> None:
+def test_a_write_costs_what_it_writes(client: ProtocolClient, table: str, case: str) -> None:
     request, used = WRITES[case]
     ask(client, put(table, PK, filled(9000)))
     assert units(ask(client, request(table))) == used
 
 
 @pytest.mark.parametrize("case", WRITES)
-def test_a_row_of_a_batch_costs_the_same(client: Client, table: str, case: str) -> None:
+def test_a_row_of_a_batch_costs_the_same(client: ProtocolClient, table: str, case: str) -> None:
     request, used = WRITES[case]
     ask(client, put(table, PK, filled(9000)))
     answer = ask(client, batch_write([(table, [request(table)])]))
@@ -84,7 +84,9 @@ def test_a_row_of_a_batch_costs_the_same(client: Client, table: str, case: str) 
 
 
 @pytest.mark.parametrize(("size", "used"), [(100, 1), (4096, 1), (4097, 2), (8192, 2), (8193, 3)])
-def test_a_read_costs_what_it_returns(client: Client, table: str, size: int, used: int) -> None:
+def test_a_read_costs_what_it_returns(
+    client: ProtocolClient, table: str, size: int, used: int
+) -> None:
     ask(client, put(table, PK, filled(size)))
     assert units(ask(client, get(table, PK))) == (used, 0)
     answer = ask(client, batch_get([(table, [PK, ABSENT])]))
@@ -92,13 +94,13 @@ def test_a_read_costs_what_it_returns(client: Client, table: str, size: int, use
     assert units(ask(client, get(table, PK, columns_to_get=["PK1"]))) == (1, 0)
 
 
-def test_a_read_of_nothing_costs_one_unit(client: Client, table: str) -> None:
+def test_a_read_of_nothing_costs_one_unit(client: ProtocolClient, table: str) -> None:
     assert units(ask(client, get(table, ABSENT))) == (1, 0)
     nothing = get_range(table, key("m", 1), key("n", 1))
     assert units(ask(client, nothing)) == (1, 0)
 
 
-def test_a_range_is_rounded_once(client: Client, make_table: MakeTable) -> None:
+def test_a_range_is_rounded_once(client: ProtocolClient, make_table: MakeTable) -> None:
     table = make_table()
     everything = get_range(table, key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX))
     for number in range(10):

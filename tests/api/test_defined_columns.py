@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import OK, ask, key, put, refusal, shown, stored
@@ -44,11 +44,11 @@ def drop(table: str, *names: str) -> pb.DeleteDefinedColumnRequest:
     return pb.DeleteDefinedColumnRequest(table_name=table, columns=names)
 
 
-def defined(client: Client, table: str) -> list[tuple[str, Any]]:
+def defined(client: ProtocolClient, table: str) -> list[tuple[str, Any]]:
     return [(c.name, c.type) for c in client.describe_table(table).table_meta.defined_column]
 
 
-def test_a_table_shows_the_columns_it_was_made_with(client: Client) -> None:
+def test_a_table_shows_the_columns_it_was_made_with(client: ProtocolClient) -> None:
     ask(client, create("defined_at_birth", ALL))
     try:
         assert defined(client, "defined_at_birth") == ALL
@@ -57,7 +57,7 @@ def test_a_table_shows_the_columns_it_was_made_with(client: Client) -> None:
 
 
 def test_columns_are_added_at_the_end_and_deleted_by_name(
-    client: Client, make_table: MakeTable
+    client: ProtocolClient, make_table: MakeTable
 ) -> None:
     table = make_table()
     ask(client, add(table, ALL[:2]))
@@ -68,7 +68,7 @@ def test_columns_are_added_at_the_end_and_deleted_by_name(
 
 
 def test_other_changes_of_a_table_leave_its_defined_columns(
-    client: Client, make_table: MakeTable
+    client: ProtocolClient, make_table: MakeTable
 ) -> None:
     table = make_table()
     ask(client, add(table, ALL))
@@ -76,7 +76,9 @@ def test_other_changes_of_a_table_leave_its_defined_columns(
     assert defined(client, table) == ALL
 
 
-def test_thirty_two_columns_are_taken_and_no_more(client: Client, make_table: MakeTable) -> None:
+def test_thirty_two_columns_are_taken_and_no_more(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table()
     told = "400 OTSParameterInvalid The number of defined columns must be in range: [0, 32]."
     assert refusal(client, add(table, many(33))) == told
@@ -85,7 +87,7 @@ def test_thirty_two_columns_are_taken_and_no_more(client: Client, make_table: Ma
     assert len(defined(client, table)) == 32
 
 
-def test_a_table_with_more_columns_is_not_made(client: Client) -> None:
+def test_a_table_with_more_columns_is_not_made(client: ProtocolClient) -> None:
     told = "400 OTSParameterInvalid The number of defined columns must be in range: [0, 32]."
     assert refusal(client, create("too_many_defined", many(33))) == told
     assert "too_many_defined" not in client.list_table()
@@ -103,7 +105,7 @@ def test_a_table_with_more_columns_is_not_made(client: Client) -> None:
     ],
 )
 def test_a_column_that_cannot_be_added_is_told(
-    client: Client, make_table: MakeTable, columns: list[tuple[str, Any]], text: str
+    client: ProtocolClient, make_table: MakeTable, columns: list[tuple[str, Any]], text: str
 ) -> None:
     table = make_table()
     ask(client, add(table, ALL))
@@ -111,7 +113,7 @@ def test_a_column_that_cannot_be_added_is_told(
     assert defined(client, table) == ALL
 
 
-def test_a_column_without_a_type_is_refused(client: Client, make_table: MakeTable) -> None:
+def test_a_column_without_a_type_is_refused(client: ProtocolClient, make_table: MakeTable) -> None:
     request = pb.AddDefinedColumnRequest(table_name=make_table())
     request.columns.add(name="a")
     told = "400 OTSParameterInvalid Invalid type of defined column 'a': 0."
@@ -119,7 +121,7 @@ def test_a_column_without_a_type_is_refused(client: Client, make_table: MakeTabl
 
 
 def test_a_column_that_is_not_defined_cannot_be_deleted(
-    client: Client, make_table: MakeTable
+    client: ProtocolClient, make_table: MakeTable
 ) -> None:
     table = make_table()
     ask(client, add(table, ALL))
@@ -129,14 +131,16 @@ def test_a_column_that_is_not_defined_cannot_be_deleted(
     assert refusal(client, drop(table)).endswith("No defined column is specified.")
 
 
-def test_a_missing_table_is_told(client: Client) -> None:
+def test_a_missing_table_is_told(client: ProtocolClient) -> None:
     told = "404 OTSObjectNotExist Requested table does not exist."
     assert refusal(client, add("no_such_table", ALL)) == told
     assert refusal(client, drop("no_such_table", "i")) == told
     assert refusal(client, add("3t", ALL)) == "400 OTSParameterInvalid Invalid table name: '3t'."
 
 
-def test_single_writes_are_not_held_to_the_types(client: Client, make_table: MakeTable) -> None:
+def test_single_writes_are_not_held_to_the_types(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table()
     ask(client, add(table, ALL))
     row = key("a", 1)

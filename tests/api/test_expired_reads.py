@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Increment, Put, Row
 from rowtide.core.protocol.row_matrix import NULL, decode
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -48,46 +48,46 @@ def names(found: Iterable[Row]) -> set[str]:
     return {cell.name for row in found for cell in row.columns} & set(COLUMNS)
 
 
-def read(client: Client, table: str, **fields: Any) -> set[str]:
+def read(client: ProtocolClient, table: str, **fields: Any) -> set[str]:
     return names(rows(ask(client, get(table, ROW, **fields)).row))
 
 
-def read_within(client: Client, table: str) -> set[str]:
+def read_within(client: ProtocolClient, table: str) -> set[str]:
     return read(client, table, transaction_id=start(client, table))
 
 
-def batched(client: Client, table: str) -> set[str]:
+def batched(client: ProtocolClient, table: str) -> set[str]:
     [part] = ask(client, batch_get([(table, [ROW])])).tables
     return names(rows(part.rows[0].row))
 
 
-def ranged(client: Client, table: str) -> set[str]:
+def ranged(client: ProtocolClient, table: str) -> set[str]:
     return names(rows(ask(client, get_range(table, *EVERYTHING)).rows))
 
 
-def ranged_backward(client: Client, table: str) -> set[str]:
+def ranged_backward(client: ProtocolClient, table: str) -> set[str]:
     request = get_range(table, *reversed(EVERYTHING), direction=pb.BACKWARD)
     return names(rows(ask(client, request).rows))
 
 
-def exported(client: Client, table: str) -> set[str]:
+def exported(client: ProtocolClient, table: str) -> set[str]:
     request = exports(table, EVERYTHING, data_block_type_hint=pb.DBT_PLAIN_BUFFER)
     return names(rows(ask(client, request).rows))
 
 
-def exported_as_matrix(client: Client, table: str) -> set[str]:
+def exported_as_matrix(client: ProtocolClient, table: str) -> set[str]:
     answer = ask(client, exports(table, EVERYTHING, columns_to_get=COLUMNS))
     matrix = decode(answer.rows)
     [row] = matrix.rows
     return {n.decode() for n, field in zip(matrix.names, row, strict=True) if field != NULL}
 
 
-def filtered(client: Client, table: str) -> set[str]:
+def filtered(client: ProtocolClient, table: str) -> set[str]:
     passing = {name: compared(name, pb.CT_EQUAL, 1).SerializeToString() for name in COLUMNS}
     return {name for name, test in passing.items() if ask(client, get(table, ROW, filter=test)).row}
 
 
-def on_condition(client: Client, table: str) -> set[str]:
+def on_condition(client: ProtocolClient, table: str) -> set[str]:
     writes = {
         name: update(table, ROW, puts(z=1), condition=on(compared(name, pb.CT_EQUAL, 1)))
         for name in COLUMNS
@@ -95,14 +95,14 @@ def on_condition(client: Client, table: str) -> set[str]:
     return {name for name, write in writes.items() if refusal(client, write) == OK}
 
 
-def incremented(client: Client, table: str) -> set[str]:
+def incremented(client: ProtocolClient, table: str) -> set[str]:
     changes = [Increment(name, 1) for name in COLUMNS]
     content = returning(pb.RT_AFTER_MODIFY, *COLUMNS)
     [row] = rows(ask(client, update(table, ROW, changes, return_content=content)).row)
     return {cell.name for cell in row.columns if cell.value == 2}
 
 
-PATHS: dict[str, Callable[[Client, str], set[str]]] = {
+PATHS: dict[str, Callable[[ProtocolClient, str], set[str]]] = {
     "GetRow": read,
     "GetRow within a transaction": read_within,
     "BatchGetRow": batched,
@@ -119,7 +119,7 @@ PATHS: dict[str, Callable[[Client, str], set[str]]] = {
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("path", PATHS)
 def test_what_has_expired_is_seen_by_nobody(
-    client: Client, make_table: MakeTable, path: str, *, wide: bool
+    client: ProtocolClient, make_table: MakeTable, path: str, *, wide: bool
 ) -> None:
     seen: dict[int, set[str]] = {}
     for life_s in (-1, DAY_S):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Change, Delete, Increment, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
@@ -44,7 +44,7 @@ _numbers = count()
 class Indexed:
     """A table keyed PK1 STRING, PK2 INTEGER with defined columns n, s, b, d, and its indexes."""
 
-    def __init__(self, client: Client, *indexes: pb.IndexMeta, **fields: Any) -> None:
+    def __init__(self, client: ProtocolClient, *indexes: pb.IndexMeta, **fields: Any) -> None:
         self.client = client
         self.name = f"indexed_{next(_numbers)}"
         ask(client, self.request(*indexes, **fields))
@@ -80,7 +80,7 @@ class Indexed:
 
 
 @pytest.fixture
-def table(client: Client, index: pb.IndexMeta) -> Iterator[Indexed]:
+def table(client: ProtocolClient, index: pb.IndexMeta) -> Iterator[Indexed]:
     made = Indexed(client, index)
     yield made
     client.delete_table(made.name)
@@ -104,7 +104,7 @@ def by_n(kind: int, **fields: Any) -> pb.IndexMeta:
     return meta(kind, *(["PK1", "n"] if kind == LOCAL else ["n"]), **fields)
 
 
-def read(client: Client, index: pb.IndexMeta) -> list[dict[str, Any]]:
+def read(client: ProtocolClient, index: pb.IndexMeta) -> list[dict[str, Any]]:
     """Return an index's rows in its order: its whole key, then its columns, as one dictionary."""
     names = [c.name for c in client.describe_table(index.name).table_meta.primary_key]
     low = key(*[INF_MIN] * len(names), names=names)
@@ -113,7 +113,7 @@ def read(client: Client, index: pb.IndexMeta) -> list[dict[str, Any]]:
     return [{**dict(row.key), **(shown(row) or {})} for row in found]
 
 
-def settled(client: Client, index: pb.IndexMeta, main: str) -> list[dict[str, Any]]:
+def settled(client: ProtocolClient, index: pb.IndexMeta, main: str) -> list[dict[str, Any]]:
     """Return an index's rows once it is behind nothing and has every row."""
     until_followed(client, main, index.name)
     return read(client, index)
@@ -127,7 +127,7 @@ def index(request: pytest.FixtureRequest) -> pb.IndexMeta:
 
 class TestRowsOfAnIndex:
     def test_each_row_with_the_columns_of_its_key_has_one(
-        self, client: Client, table: Indexed, index: pb.IndexMeta
+        self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
         table.put("a", 1, n=20, s="x", other=1)
         table.put("a", 2, n=10)
@@ -150,7 +150,7 @@ class TestRowsOfAnIndex:
     )
     def test_it_changes_with_its_row(
         self,
-        client: Client,
+        client: ProtocolClient,
         table: Indexed,
         index: pb.IndexMeta,
         changes: list[Change],
@@ -161,7 +161,7 @@ class TestRowsOfAnIndex:
         assert settled(client, index, table.name) == left
 
     def test_it_goes_with_its_row(
-        self, client: Client, table: Indexed, index: pb.IndexMeta
+        self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
         table.put("a", 1, n=1)
         table.delete("a", 1)
@@ -170,7 +170,7 @@ class TestRowsOfAnIndex:
         assert settled(client, index, table.name) == []
 
     def test_a_row_is_found_by_its_key_in_the_index(
-        self, client: Client, table: Indexed, index: pb.IndexMeta
+        self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
         table.put("a", 1, n=7, s="x")
         settled(client, index, table.name)
@@ -182,7 +182,7 @@ class TestRowsOfAnIndex:
         assert [bool(t.rows[0].row) for t in answer.tables] == [True, True]
 
     def test_batches_and_bulk_imports_reach_it(
-        self, client: Client, table: Indexed, index: pb.IndexMeta
+        self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
         many = [put(table.name, key("a", i), puts(n=i)) for i in range(20)]
         ask(client, batch_write([(table.name, many)]))
@@ -195,7 +195,7 @@ class TestRowsOfAnIndex:
         )
 
     def test_a_transaction_reaches_it_with_its_commit(
-        self, client: Client, table: Indexed, index: pb.IndexMeta
+        self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
         table.put("a", 1, n=1)
         begun = pb.StartLocalTransactionRequest(
@@ -210,7 +210,7 @@ class TestRowsOfAnIndex:
 
 
 class TestALocalIndex:
-    def test_agrees_with_every_answered_write_at_once(self, client: Client) -> None:
+    def test_agrees_with_every_answered_write_at_once(self, client: ProtocolClient) -> None:
         index = by_n(LOCAL)
         table = Indexed(client, index)
         for n in range(30):
@@ -219,7 +219,7 @@ class TestALocalIndex:
         assert sorted(row["n"] for row in read(client, index)) == [27, 28, 29]
         client.delete_table(table.name)
 
-    def test_cannot_be_read_within_a_transaction(self, client: Client) -> None:
+    def test_cannot_be_read_within_a_transaction(self, client: ProtocolClient) -> None:
         index = by_n(LOCAL)
         table = Indexed(client, index)
         begun = pb.StartLocalTransactionRequest(
@@ -231,7 +231,7 @@ class TestALocalIndex:
         assert refusal(client, asked) == INVALID + "Disallow read local index"
         client.delete_table(table.name)
 
-    def test_begins_with_the_tables_partition_key(self, client: Client) -> None:
+    def test_begins_with_the_tables_partition_key(self, client: ProtocolClient) -> None:
         table = Indexed(client)
         told = table.create(meta(LOCAL, "n", "PK1", name="wrong"))
         assert told == (
@@ -242,7 +242,7 @@ class TestALocalIndex:
 
 
 class TestAGlobalIndex:
-    def test_orders_the_whole_table_by_its_key(self, client: Client) -> None:
+    def test_orders_the_whole_table_by_its_key(self, client: ProtocolClient) -> None:
         index = meta(GLOBAL, "n", "s")
         point = b"\x03\x01\x00\x00\x00m"
         cut = [
@@ -255,7 +255,7 @@ class TestAGlobalIndex:
         assert [row["n"] for row in settled(client, index, table.name)] == list(range(1, 21))
         client.delete_table(table.name)
 
-    def test_tells_how_far_it_is_behind(self, client: Client) -> None:
+    def test_tells_how_far_it_is_behind(self, client: ProtocolClient) -> None:
         index = by_n(GLOBAL)
         table = Indexed(client, index)
         table.put("a", 1, n=1)
@@ -269,7 +269,7 @@ class TestAGlobalIndex:
 
 class TestAnIndexOfAnOlderTable:
     @KINDS
-    def test_has_the_rows_there_were(self, client: Client, kind: int) -> None:
+    def test_has_the_rows_there_were(self, client: ProtocolClient, kind: int) -> None:
         table = Indexed(client)
         for start in range(0, 4500, 150):
             many = [put(table.name, key("a", i), puts(n=i % 7)) for i in range(start, start + 150)]
@@ -285,7 +285,7 @@ class TestAnIndexOfAnOlderTable:
 
     @KINDS
     def test_without_base_data_has_what_is_written_from_then_on(
-        self, client: Client, kind: int
+        self, client: ProtocolClient, kind: int
     ) -> None:
         table = Indexed(client)
         for place in range(3):
@@ -299,7 +299,7 @@ class TestAnIndexOfAnOlderTable:
         client.delete_table(table.name)
 
     @KINDS
-    def test_may_be_dropped_and_made_again(self, client: Client, kind: int) -> None:
+    def test_may_be_dropped_and_made_again(self, client: ProtocolClient, kind: int) -> None:
         table = Indexed(client)
         table.put("a", 1, n=1)
         index = by_n(kind)
@@ -337,7 +337,7 @@ class TestWhatIsRefused:
         ],
     )
     def test_an_index_beyond_the_limits_even_of_a_table_that_is_not_there(
-        self, client: Client, asked: pb.IndexMeta, told: str
+        self, client: ProtocolClient, asked: pb.IndexMeta, told: str
     ) -> None:
         request = pb.CreateIndexRequest(main_table_name="no_such_table", index_meta=asked)
         assert refusal(client, request) == told
@@ -346,7 +346,7 @@ class TestWhatIsRefused:
         assert refusal(client, named) == told
         client.delete_table(table.name)
 
-    def test_an_index_of_a_table_that_is_not_there(self, client: Client) -> None:
+    def test_an_index_of_a_table_that_is_not_there(self, client: ProtocolClient) -> None:
         gone = "404 OTSObjectNotExist Requested table does not exist."
         request = pb.CreateIndexRequest(main_table_name="no_such_table", index_meta=by_n(GLOBAL))
         assert refusal(client, request) == gone
@@ -367,7 +367,7 @@ class TestWhatIsRefused:
         ],
     )
     def test_an_index_that_does_not_fit_its_table(
-        self, client: Client, asked: pb.IndexMeta, told: str
+        self, client: ProtocolClient, asked: pb.IndexMeta, told: str
     ) -> None:
         table = Indexed(client)
         wanted = INVALID + told.format(name=asked.name)
@@ -375,7 +375,7 @@ class TestWhatIsRefused:
         assert refusal(client, _named(table.request(asked), "other")) == wanted
         client.delete_table(table.name)
 
-    def test_a_name_that_is_taken(self, client: Client) -> None:
+    def test_a_name_that_is_taken(self, client: ProtocolClient) -> None:
         taken = by_n(GLOBAL)
         table = Indexed(client, taken)
         exists = "409 OTSObjectAlreadyExist Requested table already exists."
@@ -384,7 +384,7 @@ class TestWhatIsRefused:
         assert refusal(client, _named(table.request(), taken.name)) == exists
         client.delete_table(table.name)
 
-    def test_more_indexes_than_five_are_refused(self, client: Client) -> None:
+    def test_more_indexes_than_five_are_refused(self, client: ProtocolClient) -> None:
         table = Indexed(client)
         for _ in range(5):
             assert table.create(by_n(LOCAL), base=False) == OK
@@ -404,7 +404,7 @@ class TestWhatIsRefused:
         ],
     )
     def test_options_under_which_an_index_cannot_agree(
-        self, client: Client, options: dict[str, Any], told: str
+        self, client: ProtocolClient, options: dict[str, Any], told: str
     ) -> None:
         whole = pb.TableOptions(**{"max_versions": 1, "time_to_live": -1, **options})
         table = Indexed(client, table_options=whole)
@@ -417,7 +417,7 @@ class TestWhatIsRefused:
         client.delete_table(table.name)
 
     def test_every_change_by_the_indexs_own_name(
-        self, client: Client, table: Indexed, index: pb.IndexMeta
+        self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
         told = INVALID + f"Table '{index.name}' is an index: it can only be read, and dropped."
         names = [c.name for c in client.describe_table(index.name).table_meta.primary_key]
@@ -439,14 +439,14 @@ class TestWhatIsRefused:
             assert refusal(client, request) == told, type(request).__name__
 
     def test_a_value_of_another_type_than_the_defined_one(
-        self, client: Client, table: Indexed, index: pb.IndexMeta
+        self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
         told = INVALID + "Invalid column type for column n expect VT_INTEGER actual VT_STRING"
         assert refusal(client, put(table.name, key("a", 1), puts(n="1"))) == told
         table.put("a", 1, d="no index looks at it")
         assert settled(client, index, table.name) == []
 
-    def test_a_value_too_long_for_a_key(self, client: Client) -> None:
+    def test_a_value_too_long_for_a_key(self, client: ProtocolClient) -> None:
         table = Indexed(client, meta(GLOBAL, "s", columns=["b"]))
         told = INVALID + (
             "The length of primary key column: 's' exceeds the MaxLength:1024 with "
@@ -457,13 +457,13 @@ class TestWhatIsRefused:
         client.delete_table(table.name)
 
     def test_a_defined_column_in_use_stays(
-        self, client: Client, table: Indexed, index: pb.IndexMeta
+        self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
         request = pb.DeleteDefinedColumnRequest(table_name=table.name, columns=["d", "s"])
         told = INVALID + f"Defined column 's' is used by index '{index.name}'."
         assert refusal(client, request) == told
 
-    def test_an_index_that_is_not_there(self, client: Client, table: Indexed) -> None:
+    def test_an_index_that_is_not_there(self, client: ProtocolClient, table: Indexed) -> None:
         assert (
             table.drop_index("nothing") == "404 OTSObjectNotExist Requested table does not exist."
         )
@@ -484,7 +484,7 @@ class TestHowItIsShown:
     @pytest.mark.parametrize("with_table", [True, False], ids=["CreateTable", "CreateIndex"])
     @pytest.mark.parametrize("case", NAMED_KEYS, ids=str)
     def test_by_its_table_with_the_key_that_was_asked_for(
-        self, client: Client, case: tuple[int, str], *, with_table: bool
+        self, client: ProtocolClient, case: tuple[int, str], *, with_table: bool
     ) -> None:
         kind, keys = case
         index = meta(kind, *keys.split())
@@ -498,7 +498,7 @@ class TestHowItIsShown:
         assert own == [*keys.split(), *(c for c in ("PK1", "PK2") if c not in keys.split())]
 
     @KINDS
-    def test_by_its_table_with_all_else(self, client: Client, kind: int) -> None:
+    def test_by_its_table_with_all_else(self, client: ProtocolClient, kind: int) -> None:
         index = by_n(kind, columns=["s", "d"])
         table = Indexed(client, index)
         (told,) = client.describe_table(table.name).index_metas
@@ -508,7 +508,7 @@ class TestHowItIsShown:
         client.delete_table(table.name)
 
     def test_by_its_own_name_as_a_table(
-        self, client: Client, table: Indexed, index: pb.IndexMeta
+        self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
         described = client.describe_table(index.name)
         columns = {(c.name, c.type) for c in described.table_meta.primary_key}
@@ -517,7 +517,7 @@ class TestHowItIsShown:
         assert index.name not in client.list_table()
         assert table.name in client.list_table()
 
-    def test_a_stream_tells_of_rows_alone(self, client: Client) -> None:
+    def test_a_stream_tells_of_rows_alone(self, client: ProtocolClient) -> None:
         spec = pb.StreamSpecification(enable_stream=True, expiration_time=24)
         table = Indexed(client, by_n(LOCAL), by_n(GLOBAL), stream_spec=spec)
         for n in range(5):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.api.calls import ask, key, put
@@ -40,7 +40,7 @@ def scrape(server: Ready) -> Callable[[], Numbers]:
 
 
 def test_every_metric_is_documented_with_its_kind_and_labels(
-    server: Ready, client: Client, make_table: Callable[..., str]
+    server: Ready, client: ProtocolClient, make_table: Callable[..., str]
 ) -> None:
     ask(client, put(make_table(), key("a", 1)))
     with pytest.raises(ServerError):
@@ -70,7 +70,7 @@ def test_every_metric_is_documented_with_its_kind_and_labels(
 def test_a_write_and_its_refusal_are_counted(
     server: Ready,
     scrape: Callable[[], Numbers],
-    client: Client,
+    client: ProtocolClient,
     make_table: Callable[..., str],
 ) -> None:
     table, before = make_table(), scrape()
@@ -95,7 +95,7 @@ def test_a_write_and_its_refusal_are_counted(
 
 
 def test_a_shard_tells_where_its_log_begins_and_ends(
-    scrape: Callable[[], Numbers], client: Client, make_table: Callable[..., str]
+    scrape: Callable[[], Numbers], client: ProtocolClient, make_table: Callable[..., str]
 ) -> None:
     table = make_table()
     for number in range(3):
@@ -112,7 +112,7 @@ def test_a_shard_tells_where_its_log_begins_and_ends(
 
 
 def test_a_stream_that_is_read_is_counted(
-    scrape: Callable[[], Numbers], client: Client, make_table: Callable[..., str]
+    scrape: Callable[[], Numbers], client: ProtocolClient, make_table: Callable[..., str]
 ) -> None:
     table = make_table(stream=pb.StreamSpecification(enable_stream=True, expiration_time=24))
     ask(client, put(table, key("a", 1)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.core.protocol.wire import ots_pb2 as pb
 
 pytestmark = pytest.mark.system
@@ -22,7 +22,9 @@ CreateDeliveryTask ListDeliveryTask CreateGlobalTable DescribeGlobalTable LoadTa
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.split())
-def test_an_operation_that_is_not_built_is_refused_by_name(client: Client, operation: str) -> None:
+def test_an_operation_that_is_not_built_is_refused_by_name(
+    client: ProtocolClient, operation: str
+) -> None:
     with pytest.raises(ServerError) as refused:
         client.call(operation, pb.ListTableRequest(), pb.ListTableResponse)
     told = (refused.value.status, refused.value.code, refused.value.message)
@@ -30,6 +32,6 @@ def test_an_operation_that_is_not_built_is_refused_by_name(client: Client, opera
 
 
 @pytest.mark.parametrize("operation", ["ListSearchIndex", "ListTimeseriesTable"])
-def test_what_clean_up_code_lists_is_empty(client: Client, operation: str) -> None:
+def test_what_clean_up_code_lists_is_empty(client: ProtocolClient, operation: str) -> None:
     answer = client.call(operation, pb.ListTableRequest(), pb.ListTableResponse)
     assert answer == pb.ListTableResponse()

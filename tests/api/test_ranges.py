@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Put
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -21,7 +21,7 @@ MIB4 = 4 * 1024 * 1024
 LOWEST, HIGHEST = key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX)
 
 
-def fill(client: Client, table: str, keys: list[Any], changes: Any = ()) -> None:
+def fill(client: ProtocolClient, table: str, keys: list[Any], changes: Any = ()) -> None:
     """Put a row under each key, 200 at a time."""
     for start in range(0, len(keys), 200):
         writes = [put(table, row_key, changes) for row_key in keys[start : start + 200]]
@@ -42,7 +42,7 @@ def keys_of(answer: Any) -> list[tuple[Any, ...]]:
     return [tuple(value for _, value in row.key) for row in rows(answer.rows)]
 
 
-def pages(client: Client, request: Any) -> list[list[tuple[Any, ...]]]:
+def pages(client: ProtocolClient, request: Any) -> list[list[tuple[Any, ...]]]:
     """Read to the end; return the keys of every page."""
     found = []
     while True:
@@ -54,7 +54,7 @@ def pages(client: Client, request: Any) -> list[list[tuple[Any, ...]]]:
 
 
 @pytest.fixture(scope="module")
-def grid(client: Client, make_table: MakeTable) -> str:
+def grid(client: ProtocolClient, make_table: MakeTable) -> str:
     """Return a table of the keys a..d with 1..5."""
     table = make_table()
     fill(client, table, [key(p, n) for p in "abcd" for n in range(1, 6)], puts(c=1))
@@ -67,7 +67,7 @@ GRID = [(p, n) for p in "abcd" for n in range(1, 6)]
 @pytest.mark.parametrize("limit", [None, 1, 3, 5, 19, 20, 21])
 @pytest.mark.parametrize("backward", [False, True])
 def test_pages_join_to_the_whole(
-    client: Client, grid: str, limit: int | None, backward: bool
+    client: ProtocolClient, grid: str, limit: int | None, backward: bool
 ) -> None:
     bounds = (HIGHEST, LOWEST) if backward else (LOWEST, HIGHEST)
     direction = pb.BACKWARD if backward else pb.FORWARD
@@ -96,7 +96,7 @@ BOUNDS: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
 
 @pytest.mark.parametrize("case", BOUNDS)
 def test_a_range_forward_has_the_keys_within_its_bounds(
-    client: Client, grid: str, case: str
+    client: ProtocolClient, grid: str, case: str
 ) -> None:
     start, end, seen = BOUNDS[case]
     answer = ask(client, get_range(grid, start, end))
@@ -120,21 +120,21 @@ BACKWARD: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
 
 @pytest.mark.parametrize("case", BACKWARD)
 def test_a_range_backward_has_the_keys_within_its_bounds(
-    client: Client, grid: str, case: str
+    client: ProtocolClient, grid: str, case: str
 ) -> None:
     start, end, seen = BACKWARD[case]
     answer = ask(client, get_range(grid, start, end, direction=pb.BACKWARD))
     assert (keys_of(answer), next_key(answer)) == (seen, None)
 
 
-def test_a_limit_names_the_first_unread_row(client: Client, grid: str) -> None:
+def test_a_limit_names_the_first_unread_row(client: ProtocolClient, grid: str) -> None:
     answer = ask(client, get_range(grid, key("a", 1), HIGHEST, limit=5))
     assert (keys_of(answer)[-1], next_key(answer)) == (("a", 5), ("b", 1))
     answer = ask(client, get_range(grid, key("b", 1), LOWEST, limit=5, direction=pb.BACKWARD))
     assert (keys_of(answer)[-1], next_key(answer)) == (("a", 2), ("a", 1))
 
 
-def test_keys_sort_by_bytes_and_by_number(client: Client, make_table: MakeTable) -> None:
+def test_keys_sort_by_bytes_and_by_number(client: ProtocolClient, make_table: MakeTable) -> None:
     columns = [KeyColumn("s", STRING), KeyColumn("n", INTEGER), KeyColumn("b", BINARY)]
     names = [column.name for column in columns]
     table = make_table(columns)
@@ -155,7 +155,7 @@ def test_keys_sort_by_bytes_and_by_number(client: Client, make_table: MakeTable)
 
 
 @pytest.fixture(scope="module")
-def many(client: Client, make_table: MakeTable) -> str:
+def many(client: ProtocolClient, make_table: MakeTable) -> str:
     """Return a table of 10,000 small rows."""
     table = make_table()
     fill(client, table, [key("many", n) for n in range(10_000)], puts(c=1))
@@ -163,7 +163,9 @@ def many(client: Client, make_table: MakeTable) -> str:
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_an_answer_scans_5000_rows_at_most(client: Client, many: str, backward: bool) -> None:
+def test_an_answer_scans_5000_rows_at_most(
+    client: ProtocolClient, many: str, backward: bool
+) -> None:
     bounds = (HIGHEST, LOWEST) if backward else (LOWEST, HIGHEST)
     direction = pb.BACKWARD if backward else pb.FORWARD
     read = pages(client, get_range(many, *bounds, direction=direction))
@@ -172,7 +174,7 @@ def test_an_answer_scans_5000_rows_at_most(client: Client, many: str, backward: 
     assert [len(page) for page in read] == [5000, 5000]
 
 
-def test_rows_count_before_the_filter(client: Client, many: str) -> None:
+def test_rows_count_before_the_filter(client: ProtocolClient, many: str) -> None:
     leaf = pb.SingleColumnValueFilter(
         comparator=pb.CT_GREATER_EQUAL,
         column_name="PK2",
@@ -187,7 +189,7 @@ def test_rows_count_before_the_filter(client: Client, many: str) -> None:
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_an_answer_has_four_mebibytes_at_most(
-    client: Client, make_table: MakeTable, backward: bool
+    client: ProtocolClient, make_table: MakeTable, backward: bool
 ) -> None:
     table = make_table()
     for number in range(9):
@@ -202,7 +204,9 @@ def test_an_answer_has_four_mebibytes_at_most(
     assert found == (list(range(9))[::-1] if backward else list(range(9)))
 
 
-def test_a_row_larger_than_an_answer_comes_alone(client: Client, make_table: MakeTable) -> None:
+def test_a_row_larger_than_an_answer_comes_alone(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table()
     for part in range(3):
         ask(
@@ -219,7 +223,9 @@ def test_a_row_larger_than_an_answer_comes_alone(client: Client, make_table: Mak
     assert [found for page in read for found in page] == [("before", 1), ("huge", 1), ("small", 1)]
 
 
-def test_columns_to_get_leave_out_rows_without_them(client: Client, make_table: MakeTable) -> None:
+def test_columns_to_get_leave_out_rows_without_them(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table()
     ask(client, put(table, key("a", 1), puts(c=1)))
     ask(client, put(table, key("b", 1), puts(d=1)))

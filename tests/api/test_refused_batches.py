@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Delete, Increment, Put, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
@@ -222,7 +222,7 @@ REFUSED: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_batch_is_refused_whole(client: Client, table: str, case: str) -> None:
+def test_a_batch_is_refused_whole(client: ProtocolClient, table: str, case: str) -> None:
     request, text = REFUSED[case]
     refused = refusal(client, request(table))
     assert refused == f"400 OTSParameterInvalid {text.format(table=table)}"
@@ -237,14 +237,14 @@ def test_a_batch_is_refused_whole(client: Client, table: str, case: str) -> None
     ],
 )
 def test_a_condition_without_sense_refuses_the_batch(
-    client: Client, table: str, bad: pb.Condition
+    client: ProtocolClient, table: str, bad: pb.Condition
 ) -> None:
     request = _after_a_good_row(table, put(table, PK, condition=bad))
     assert refusal(client, request).startswith("400 OTSParameterInvalid ")
     assert stored(client, table, key("before", 1)) is None
 
 
-def test_a_wrong_key_is_the_rows_own_error(client: Client, table: str) -> None:
+def test_a_wrong_key_is_the_rows_own_error(client: ProtocolClient, table: str) -> None:
     sizes, name, kind = key("a"), key("a", 1, names=["PK1", "PK3"]), key("a", "b")
     told = [
         "OTSInvalidPK Validate PK size fail. Input: 1, Meta: 2.",
@@ -259,7 +259,7 @@ def test_a_wrong_key_is_the_rows_own_error(client: Client, table: str) -> None:
     assert stored(client, table, key("good", 1)) is not None
 
 
-def test_a_missing_table_is_its_rows_error(client: Client, table: str) -> None:
+def test_a_missing_table_is_its_rows_error(client: ProtocolClient, table: str) -> None:
     written = batch_write(
         [("absent", [put("absent", PK)] * 2), (table, [put(table, PK), put(table, PK)])]
     )
@@ -268,7 +268,9 @@ def test_a_missing_table_is_its_rows_error(client: Client, table: str) -> None:
     assert outcomes(ask(client, read)) == [[NO_TABLE, NO_TABLE], ["ok"]]
 
 
-def test_answers_keep_the_order_of_tables_and_rows(client: Client, make_table: MakeTable) -> None:
+def test_answers_keep_the_order_of_tables_and_rows(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     first, second, third = make_table(), make_table(), make_table()
     wanted = [
         (second, [key("b", 2), key("b", 1), key("b", 2)]),
@@ -282,12 +284,12 @@ def test_answers_keep_the_order_of_tables_and_rows(client: Client, make_table: M
     assert found == [[tuple(k) for k in keys] for _, keys in wanted]
 
 
-def test_a_table_without_rows_can_be_read(client: Client, table: str) -> None:
+def test_a_table_without_rows_can_be_read(client: ProtocolClient, table: str) -> None:
     answer = ask(client, batch_get([("empty", []), (table, [PK])]))
     assert [len(part.rows) for part in answer.tables] == [0, 1]
 
 
-def test_a_row_written_often_is_written_in_order(client: Client, table: str) -> None:
+def test_a_row_written_often_is_written_in_order(client: ProtocolClient, table: str) -> None:
     row = key("often", 1)
     writes = [
         put(table, row, puts(a=1)),
@@ -300,7 +302,7 @@ def test_a_row_written_often_is_written_in_order(client: Client, table: str) -> 
     assert [(name, value) for name, value, _ in found.columns] == [("b", 42), ("c", 3)]
 
 
-def test_one_bad_row_does_not_spoil_the_rest(client: Client, table: str) -> None:
+def test_one_bad_row_does_not_spoil_the_rest(client: ProtocolClient, table: str) -> None:
     absent = pb.Condition(row_existence=pb.EXPECT_NOT_EXIST)
     present = pb.Condition(row_existence=pb.EXPECT_EXIST)
     failed = "OTSConditionCheckFail Condition check failed."
@@ -390,21 +392,21 @@ def _on_column(expectation: Any) -> pb.Condition:
 
 @pytest.mark.parametrize("case", REPEATED)
 def test_a_row_that_comes_twice_has_no_condition(
-    client: Client, make_table: MakeTable, case: str
+    client: ProtocolClient, make_table: MakeTable, case: str
 ) -> None:
     table = make_table()
     writes, told = REPEATED[case]
     assert outcomes(ask(client, batch_write([(table, writes(table))]))) == [told]
 
 
-def test_a_key_of_two_tables_is_two_rows(client: Client, make_table: MakeTable) -> None:
+def test_a_key_of_two_tables_is_two_rows(client: ProtocolClient, make_table: MakeTable) -> None:
     tables = make_table(), make_table()
     wanted = [(t, [put(t, key("r", 1), condition=ABSENT)]) for t in tables]
     assert outcomes(ask(client, batch_write(wanted))) == [["ok"], ["ok"]]
 
 
 def test_rows_that_are_like_earlier_ones_have_no_condition_either(
-    client: Client, make_table: MakeTable
+    client: ProtocolClient, make_table: MakeTable
 ) -> None:
     table = make_table()
     for number in range(20):
@@ -417,7 +419,7 @@ def test_rows_that_are_like_earlier_ones_have_no_condition_either(
 
 
 def test_a_double_is_looked_at_in_rows_that_are_like_earlier_ones(
-    client: Client, make_table: MakeTable
+    client: ProtocolClient, make_table: MakeTable
 ) -> None:
     table = make_table()
     for number in range(20):
@@ -435,7 +437,7 @@ def test_a_double_is_looked_at_in_rows_that_are_like_earlier_ones(
     ("versions", "over"), [((None, None), 0), ((None, None), 1), ((1, 2), 0), ((1, 2), 1)]
 )
 def test_a_batch_has_four_mebibytes_at_most(
-    client: Client, table: str, versions: tuple[int | None, int | None], over: int
+    client: ProtocolClient, table: str, versions: tuple[int | None, int | None], over: int
 ) -> None:
     """Names and values count, and eight bytes for every version that is given."""
     now_ms = int(time.time() * 1000)

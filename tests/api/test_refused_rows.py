@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Change, Delete, Increment, Put, Special, encoded
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -84,20 +84,22 @@ def table(make_table: MakeTable) -> str:
 
 @pytest.mark.parametrize("operation", TAKES_A_KEY)
 @pytest.mark.parametrize("case", WRONG_KEYS)
-def test_a_wrong_key_is_refused(client: Client, table: str, operation: str, case: str) -> None:
+def test_a_wrong_key_is_refused(
+    client: ProtocolClient, table: str, operation: str, case: str
+) -> None:
     row_key, text = WRONG_KEYS[case]
     request = TAKES_A_KEY[operation](table, row_key)
     assert refusal(client, request) == f"400 OTSInvalidPK {text}"
 
 
 @pytest.mark.parametrize("operation", TAKES_A_KEY)
-def test_a_table_that_is_not_there_is_refused(client: Client, operation: str) -> None:
+def test_a_table_that_is_not_there_is_refused(client: ProtocolClient, operation: str) -> None:
     assert refusal(client, TAKES_A_KEY[operation]("absent", PK)) == NO_TABLE
 
 
 @pytest.mark.parametrize("operation", TAKES_A_KEY)
 @pytest.mark.parametrize("name", ["", "0", "3t", "-", "T#", "表", "a" * 256])
-def test_a_bad_table_name_is_refused(client: Client, operation: str, name: str) -> None:
+def test_a_bad_table_name_is_refused(client: ProtocolClient, operation: str, name: str) -> None:
     text = f"400 OTSParameterInvalid Invalid table name: '{name}'."
     assert refusal(client, TAKES_A_KEY[operation](name, PK)) == text
 
@@ -106,7 +108,7 @@ def test_a_bad_table_name_is_refused(client: Client, operation: str, name: str) 
 @pytest.mark.parametrize("values", [(), ("a", 1, 2, 3, 4), ("a", 1, 2, 3, 4, 5)])
 @pytest.mark.parametrize("there", [True, False], ids=["a table", "no table"])
 def test_a_key_has_one_to_four_columns_whatever_the_table(
-    client: Client, table: str, operation: str, values: tuple[Any, ...], there: bool
+    client: ProtocolClient, table: str, operation: str, values: tuple[Any, ...], there: bool
 ) -> None:
     text = "The number of primary key columns must be in range: [1, 4]."
     request = TAKES_A_KEY[operation](table if there else "absent", key(*values))
@@ -114,7 +116,7 @@ def test_a_key_has_one_to_four_columns_whatever_the_table(
 
 
 @pytest.mark.parametrize("operation", TAKES_A_KEY)
-def test_a_table_name_is_looked_at_before_a_key(client: Client, operation: str) -> None:
+def test_a_table_name_is_looked_at_before_a_key(client: ProtocolClient, operation: str) -> None:
     request = TAKES_A_KEY[operation]("3t", key("a", 1, 2, 3, 4))
     assert refusal(client, request) == "400 OTSParameterInvalid Invalid table name: '3t'."
 
@@ -145,7 +147,7 @@ WRONG_CHANGES: dict[str, tuple[list[Change], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG_CELLS)
-def test_a_put_of_wrong_cells_is_refused(client: Client, table: str, case: str) -> None:
+def test_a_put_of_wrong_cells_is_refused(client: ProtocolClient, table: str, case: str) -> None:
     cells, text = WRONG_CELLS[case]
     row_key = key("wrong", 1)
     assert refusal(client, put(table, row_key, cells)) == f"400 OTSParameterInvalid {text}"
@@ -155,7 +157,7 @@ def test_a_put_of_wrong_cells_is_refused(client: Client, table: str, case: str) 
 
 
 @pytest.mark.parametrize("case", WRONG_CHANGES)
-def test_an_update_of_wrong_cells_is_refused(client: Client, table: str, case: str) -> None:
+def test_an_update_of_wrong_cells_is_refused(client: ProtocolClient, table: str, case: str) -> None:
     cells, text = WRONG_CHANGES[case]
     row_key = key("wrong", 1)
     assert refusal(client, update(table, row_key, cells)) == f"400 OTSParameterInvalid {text}"
@@ -163,7 +165,7 @@ def test_an_update_of_wrong_cells_is_refused(client: Client, table: str, case: s
 
 
 def test_a_double_is_looked_at_in_rows_that_are_like_earlier_ones(
-    client: Client, table: str
+    client: ProtocolClient, table: str
 ) -> None:
     for number in [*range(20), math.inf, 1, math.nan, 2]:
         told = refusal(client, put(table, key("like", 1), [Put("a", 1), Put("c", float(number))]))
@@ -174,7 +176,7 @@ def test_a_double_is_looked_at_in_rows_that_are_like_earlier_ones(
 
 
 def test_a_column_may_have_the_name_of_a_key_column_in_another_case(
-    client: Client, table: str
+    client: ProtocolClient, table: str
 ) -> None:
     assert refusal(client, put(table, PK, [Put("pk1", 1), Put("PK3", 2), Put("PK", 3)])) == "ok"
 
@@ -182,7 +184,7 @@ def test_a_column_may_have_the_name_of_a_key_column_in_another_case(
 @pytest.mark.parametrize("operation", ["GetRow", "PutRow", "UpdateRow", "DeleteRow"])
 @pytest.mark.parametrize(("bound", "name"), [(INF_MIN, "VT_INF_MIN"), (INF_MAX, "VT_INF_MAX")])
 def test_a_bound_is_no_key(
-    client: Client, table: str, operation: str, bound: Any, name: str
+    client: ProtocolClient, table: str, operation: str, bound: Any, name: str
 ) -> None:
     text = f"400 OTSParameterInvalid {name} is an invalid type for the primary key."
     assert refusal(client, TAKES_A_KEY[operation](table, key("a", bound))) == text
@@ -196,7 +198,9 @@ def _long(name: str, limit: int, length: int, what: str) -> str:
 
 
 @pytest.mark.parametrize("operation", TAKES_A_KEY)
-def test_a_key_value_has_1024_bytes_at_most(client: Client, table: str, operation: str) -> None:
+def test_a_key_value_has_1024_bytes_at_most(
+    client: ProtocolClient, table: str, operation: str
+) -> None:
     ask = TAKES_A_KEY[operation]
     assert refusal(client, ask(table, key("b" * 1024, 1))) == "ok"
     # Bytes count, not characters.
@@ -204,7 +208,9 @@ def test_a_key_value_has_1024_bytes_at_most(client: Client, table: str, operatio
     assert refusal(client, ask(table, key("é" * 513, 1))) == text
 
 
-def test_a_binary_key_value_has_1024_bytes_at_most(client: Client, make_table: MakeTable) -> None:
+def test_a_binary_key_value_has_1024_bytes_at_most(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table([KeyColumn("pk_0", BINARY)])
     assert refusal(client, put(table, key(b"\0" * 1024, names=["pk_0"]))) == "ok"
     text = _long("pk_0", 1024, 1025, "primary key")
@@ -212,7 +218,9 @@ def test_a_binary_key_value_has_1024_bytes_at_most(client: Client, make_table: M
 
 
 @pytest.mark.parametrize("value", ["x" * (MIB2 + 1), b"x" * (MIB2 + 1)], ids=["text", "bytes"])
-def test_an_attribute_has_two_mebibytes_at_most(client: Client, table: str, value: Any) -> None:
+def test_an_attribute_has_two_mebibytes_at_most(
+    client: ProtocolClient, table: str, value: Any
+) -> None:
     text = _long("attr", MIB2, MIB2 + 1, "attribute")
     assert refusal(client, put(table, PK, [Put("attr", value)])) == text
     assert refusal(client, update(table, PK, [Put("attr", value)])) == text
@@ -221,7 +229,7 @@ def test_an_attribute_has_two_mebibytes_at_most(client: Client, table: str, valu
 
 @pytest.mark.parametrize("write", [put, update])
 def test_a_write_has_1024_columns_at_most(
-    client: Client, table: str, write: Callable[..., Any]
+    client: ProtocolClient, table: str, write: Callable[..., Any]
 ) -> None:
     cells = [Put(f"c{n}", n) for n in range(1025)]
     assert refusal(client, write(table, PK, cells)) == (
@@ -232,7 +240,7 @@ def test_a_write_has_1024_columns_at_most(
 
 
 @pytest.mark.parametrize("read", ["GetRow", "GetRange"])
-def test_a_read_names_1024_columns_at_most(client: Client, table: str, read: str) -> None:
+def test_a_read_names_1024_columns_at_most(client: ProtocolClient, table: str, read: str) -> None:
     request = TAKES_A_KEY[read if read == "GetRow" else "GetRange start"](table, PK)
     request.columns_to_get.extend(f"c{n}" for n in range(1024))
     assert refusal(client, request) == "ok"
@@ -248,7 +256,7 @@ BAD_NAMES = ["", "#", "#abc", "#公司", "# ", "a" * 256, "é" * 128]
 
 
 @pytest.mark.parametrize("name", GOOD_NAMES)
-def test_a_column_name_is_any_text(client: Client, table: str, name: str) -> None:
+def test_a_column_name_is_any_text(client: ProtocolClient, table: str, name: str) -> None:
     row_key = key("names", 1)
     assert refusal(client, put(table, row_key, [Put(name, 1)])) == "ok"
     assert refusal(client, update(table, row_key, [Delete(name)])) == "ok"
@@ -257,7 +265,7 @@ def test_a_column_name_is_any_text(client: Client, table: str, name: str) -> Non
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_column_name_starts_with_no_hash_and_has_255_bytes_at_most(
-    client: Client, table: str, name: str
+    client: ProtocolClient, table: str, name: str
 ) -> None:
     wrong = f"400 OTSParameterInvalid Invalid column name: '{name}'."
     everywhere = key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX)
@@ -348,7 +356,7 @@ ODD: Refusals = {
 
 @pytest.mark.parametrize("case", ODD)
 def test_an_odd_request_is_refused_with_the_services_text(
-    client: Client, table: str, case: str
+    client: ProtocolClient, table: str, case: str
 ) -> None:
     request, text = ODD[case]
     assert refusal(client, request(table)) == f"400 OTSParameterInvalid {text}"
@@ -406,7 +414,7 @@ UNTOLD: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("case", UNTOLD)
 def test_a_request_without_sense_is_refused_and_changes_nothing(
-    client: Client, table: str, case: str
+    client: ProtocolClient, table: str, case: str
 ) -> None:
     assert refusal(client, delete(table, PK)) == "ok"
     assert refusal(client, UNTOLD[case](table)).startswith("400 OTSParameterInvalid ")
@@ -416,12 +424,12 @@ def test_a_request_without_sense_is_refused_and_changes_nothing(
     )
 
 
-def test_a_version_far_from_now_is_refused(client: Client, table: str) -> None:
+def test_a_version_far_from_now_is_refused(client: ProtocolClient, table: str) -> None:
     # A day either way is the default; the epoch's beginning is farther.
     assert refusal(client, put(table, PK, [Put("c", 1, 1)])).startswith("400 OTSParameterInvalid ")
 
 
-def test_a_table_can_refuse_updates(client: Client, make_table: MakeTable) -> None:
+def test_a_table_can_refuse_updates(client: ProtocolClient, make_table: MakeTable) -> None:
     table = make_table(options=pb.TableOptions(allow_update=False))
     assert refusal(client, put(table, PK, [Put("c", 1)])) == "ok"
     assert refusal(client, update(table, PK, [Put("c", 1)])) == (
@@ -431,7 +439,9 @@ def test_a_table_can_refuse_updates(client: Client, make_table: MakeTable) -> No
 
 
 @pytest.mark.parametrize("kind", [variant.DOUBLE, variant.BOOLEAN])
-def test_a_key_value_is_a_text_a_number_or_bytes(client: Client, table: str, kind: int) -> None:
+def test_a_key_value_is_a_text_a_number_or_bytes(
+    client: ProtocolClient, table: str, kind: int
+) -> None:
     value = variant.encode(1.5) if kind == variant.DOUBLE else variant.encode(True)
     row = plainbuffer.encode_row([(b"PK1", value), (b"PK2", variant.encode(1))], [])
     refused = refusal(client, put(table, PK, row=plainbuffer.HEADER + row))
@@ -491,13 +501,13 @@ def _when(expectation: int, column: bool = False) -> dict[str, Any]:
     ],
 )
 def test_a_row_with_a_generated_value_has_no_condition(
-    client: Client, automatic: str, operation: str, condition: dict[str, Any], text: str
+    client: ProtocolClient, automatic: str, operation: str, condition: dict[str, Any], text: str
 ) -> None:
     request = MODIFYING[operation](automatic, GENERATED, CELLS, **condition)
     assert refusal(client, request) == f"400 OTSParameterInvalid {text}"
 
 
-def test_a_row_with_a_chosen_value_can_only_exist(client: Client, automatic: str) -> None:
+def test_a_row_with_a_chosen_value_can_only_exist(client: ProtocolClient, automatic: str) -> None:
     text = (
         "400 OTSParameterInvalid Invalid expect:EXPECT_NOT_EXIST when modify a specific row for "
         "table with pk auto increment"
@@ -510,7 +520,7 @@ def test_a_row_with_a_chosen_value_can_only_exist(client: Client, automatic: str
 
 
 def test_a_row_with_a_chosen_value_may_have_another_condition(
-    client: Client, automatic: str
+    client: ProtocolClient, automatic: str
 ) -> None:
     content = {"return_content": _returning(pb.RT_PK)}
     (made,) = rows(ask(client, put(automatic, GENERATED, CELLS, **content)).row)
@@ -529,26 +539,30 @@ def test_a_row_with_a_chosen_value_may_have_another_condition(
 
 @pytest.mark.parametrize("operation", ["GetRow", "GetRange start", "GetRange end"])
 def test_nothing_is_read_by_a_value_to_be_generated(
-    client: Client, automatic: str, table: str, operation: str
+    client: ProtocolClient, automatic: str, table: str, operation: str
 ) -> None:
     text = "400 OTSParameterInvalid PKAutoIncr can't be used for read operations."
     for name in (automatic, table, "absent"):
         assert refusal(client, TAKES_A_KEY[operation](name, GENERATED)) == text
 
 
-def test_a_generated_value_needs_its_column(client: Client, automatic: str, table: str) -> None:
+def test_a_generated_value_needs_its_column(
+    client: ProtocolClient, automatic: str, table: str
+) -> None:
     text = "400 OTSInvalidPK Validate PK type fail. Input: VT_AUTO_INCREMENT, Meta: VT_INTEGER."
     assert refusal(client, put(table, GENERATED)) == text
     assert refusal(client, update(table, GENERATED, CELLS)) == text
     assert refusal(client, put(automatic, GENERATED)) == "ok"
 
 
-def test_a_row_has_one_generated_value_at_most(client: Client, automatic: str) -> None:
+def test_a_row_has_one_generated_value_at_most(client: ProtocolClient, automatic: str) -> None:
     twice = key(Special.AUTO_INCREMENT, Special.AUTO_INCREMENT)
     text = "400 OTSParameterInvalid 2 pk auto increment exist in row."
     assert refusal(client, put(automatic, twice)) == text
 
 
-def test_no_row_is_deleted_by_a_value_to_be_generated(client: Client, automatic: str) -> None:
+def test_no_row_is_deleted_by_a_value_to_be_generated(
+    client: ProtocolClient, automatic: str
+) -> None:
     text = "400 OTSParameterInvalid Invalid row to delete which with pk auto increment."
     assert refusal(client, delete(automatic, GENERATED)) == text

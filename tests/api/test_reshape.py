@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.cli.tail import Change, Follower, stream_of
 from rowtide.client.wire_row import Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -41,7 +41,7 @@ NAMES = [f"{letter}{number}" for letter in "abcdefgh" for number in range(5)]
 
 
 @pytest.fixture
-def admin(server: Ready) -> Iterator[Client]:
+def admin(server: Ready) -> Iterator[ProtocolClient]:
     """A client that repeats what SDKs repeat."""
     with Retrying(**server._asdict()) as connected:
         yield connected
@@ -53,16 +53,16 @@ def table(make_table: MakeTable) -> str:
     return make_table(stream=STREAM)
 
 
-def shards(client: Client, table: str) -> list[dict[str, Any]]:
+def shards(client: ProtocolClient, table: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = client.call_json("RowtideListShards", {"table": table})["shards"]
     return found
 
 
-def living(client: Client, table: str) -> list[str]:
+def living(client: ProtocolClient, table: str) -> list[str]:
     return [shard["shard"] for shard in shards(client, table) if shard["state"] == "open"]
 
 
-def split(client: Client, table: str, shard: str, at: str | None = None) -> list[str]:
+def split(client: ProtocolClient, table: str, shard: str, at: str | None = None) -> list[str]:
     """Split a shard; return its children once they have taken its place."""
     fields = {"table": table, "shard": shard} | ({} if at is None else {"at": at})
     done = client.call_json("RowtideSplitShard", fields)
@@ -72,7 +72,7 @@ def split(client: Client, table: str, shard: str, at: str | None = None) -> list
     return children
 
 
-def merge(client: Client, table: str, left: str, right: str) -> str:
+def merge(client: ProtocolClient, table: str, left: str, right: str) -> str:
     """Merge two shards; return their child once it has taken their place."""
     done = client.call_json("RowtideMergeShards", {"table": table, "shards": [left, right]})
     assert done["done"]
@@ -81,7 +81,7 @@ def merge(client: Client, table: str, left: str, right: str) -> str:
     return str(child)
 
 
-def all_rows(client: Client, table: str) -> dict[str, int]:
+def all_rows(client: ProtocolClient, table: str) -> dict[str, int]:
     """Return every row's number by its name."""
     request = get_range(table, key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX))
     found: dict[str, int] = {}
@@ -96,7 +96,7 @@ def all_rows(client: Client, table: str) -> dict[str, int]:
         request.inclusive_start_primary_key = answer.next_start_primary_key
 
 
-def followed(client: Client, table: str) -> list[Change]:
+def followed(client: ProtocolClient, table: str) -> list[Change]:
     """Return the whole stream as a consumer sees it that ends parents before children."""
     stream_id = stream_of(client, table)
     assert stream_id is not None
@@ -125,16 +125,16 @@ def numbers_of(changes: list[Change]) -> dict[str, list[int]]:
     return found
 
 
-def write(client: Client, table: str, name: str, number: int) -> None:
+def write(client: ProtocolClient, table: str, name: str, number: int) -> None:
     ask(client, put(table, key(name, 1), puts(n=number)))
 
 
-def write_all(client: Client, table: str, number: int) -> None:
+def write_all(client: ProtocolClient, table: str, number: int) -> None:
     for name in NAMES:
         write(client, table, name, number)
 
 
-def test_a_split_shard_ends_and_its_children_name_it(admin: Client, table: str) -> None:
+def test_a_split_shard_ends_and_its_children_name_it(admin: ProtocolClient, table: str) -> None:
     write_all(admin, table, 0)
     [parent] = living(admin, table)
     children = split(admin, table, parent, "d3")
@@ -153,7 +153,9 @@ def test_a_split_shard_ends_and_its_children_name_it(admin: Client, table: str) 
     assert len(ask(admin, pb.DescribeTableRequest(table_name=table)).shard_splits) == 1
 
 
-def test_rows_and_stream_are_whole_after_splits_and_merges(admin: Client, table: str) -> None:
+def test_rows_and_stream_are_whole_after_splits_and_merges(
+    admin: ProtocolClient, table: str
+) -> None:
     write_all(admin, table, 0)
     [parent] = living(admin, table)
     left, right = split(admin, table, parent)
@@ -173,7 +175,9 @@ def test_rows_and_stream_are_whole_after_splits_and_merges(admin: Client, table:
     )
 
 
-def test_stamps_rise_along_a_key_through_splits_and_merges(admin: Client, table: str) -> None:
+def test_stamps_rise_along_a_key_through_splits_and_merges(
+    admin: ProtocolClient, table: str
+) -> None:
     for number in range(6):
         write(admin, table, "d3", number)
         shard = living(admin, table)
@@ -219,7 +223,7 @@ def writer(server: Ready, table: str, name: str, written: list[int]) -> Iterator
 
 
 def test_no_error_reaches_who_writes_and_reads_meanwhile(
-    server: Ready, admin: Client, table: str
+    server: Ready, admin: ProtocolClient, table: str
 ) -> None:
     write_all(admin, table, 0)
     first: list[int] = []
@@ -245,7 +249,7 @@ def test_no_error_reaches_who_writes_and_reads_meanwhile(
     ],
 )
 def test_a_shard_is_split_inside_of_it_alone(
-    admin: Client, table: str, at: str, refused: str
+    admin: ProtocolClient, table: str, at: str, refused: str
 ) -> None:
     [parent] = living(admin, table)
     children = split(admin, table, parent, "d3")
@@ -255,7 +259,7 @@ def test_a_shard_is_split_inside_of_it_alone(
     assert living(admin, table) == children
 
 
-def test_shards_that_are_not_adjacent_stay_apart(admin: Client, table: str) -> None:
+def test_shards_that_are_not_adjacent_stay_apart(admin: ProtocolClient, table: str) -> None:
     [parent] = living(admin, table)
     left, right = split(admin, table, parent, "d")
     middle, last = split(admin, table, right, "f")
@@ -264,7 +268,7 @@ def test_shards_that_are_not_adjacent_stay_apart(admin: Client, table: str) -> N
     assert living(admin, table) == [left, middle, last]
 
 
-def test_one_partition_key_is_never_split(admin: Client, table: str) -> None:
+def test_one_partition_key_is_never_split(admin: ProtocolClient, table: str) -> None:
     for number in range(40):
         ask(admin, put(table, key("a", number), puts(n=number)))
     [parent] = living(admin, table)
@@ -272,13 +276,13 @@ def test_one_partition_key_is_never_split(admin: Client, table: str) -> None:
         split(admin, table, parent)
 
 
-def test_an_unknown_shard_is_named(admin: Client, table: str) -> None:
+def test_an_unknown_shard_is_named(admin: ProtocolClient, table: str) -> None:
     with pytest.raises(ServerError, match="has no open shard 's0'"):
         split(admin, table, "s0")
 
 
 def test_indexes_follow_a_table_through_its_splits_and_merges(
-    admin: Client, make_table: MakeTable
+    admin: ProtocolClient, make_table: MakeTable
 ) -> None:
     table = make_table(KEY, stream=STREAM)
     ask(admin, pb.AddDefinedColumnRequest(table_name=table, columns=[DEFINED]))
@@ -307,12 +311,12 @@ def test_indexes_follow_a_table_through_its_splits_and_merges(
     until(lambda: far() == [3] * len(NAMES), far)
 
 
-def _built(client: Client, table: str) -> None:
+def _built(client: ProtocolClient, table: str) -> None:
     """Return once both indexes have all rows: until then no shard may be split."""
     until_followed(client, table)
 
 
-def _indexed(client: Client, index: str, names: tuple[str, ...]) -> list[int]:
+def _indexed(client: ProtocolClient, index: str, names: tuple[str, ...]) -> list[int]:
     """Return the numbers in an index's rows, in their order."""
     first = key(*[INF_MIN] * 3, names=names)
     last = key(*[INF_MAX] * 3, names=names)
@@ -320,7 +324,9 @@ def _indexed(client: Client, index: str, names: tuple[str, ...]) -> list[int]:
     return [int(dict(row.key)["n"]) for row in rows(answer.rows)]
 
 
-def test_a_transaction_that_was_committed_stays_so_over_a_split(admin: Client, table: str) -> None:
+def test_a_transaction_that_was_committed_stays_so_over_a_split(
+    admin: ProtocolClient, table: str
+) -> None:
     write_all(admin, table, 0)
     begin = pb.StartLocalTransactionRequest(table_name=table, key=encoded(key("d3")))
     transaction = ask(admin, begin).transaction_id
@@ -333,7 +339,9 @@ def test_a_transaction_that_was_committed_stays_so_over_a_split(admin: Client, t
     assert shown(stored(admin, table, key("d3", 1))) == {"n": 1}
 
 
-def test_a_transaction_that_was_committed_stays_so_over_a_move(admin: Client, table: str) -> None:
+def test_a_transaction_that_was_committed_stays_so_over_a_move(
+    admin: ProtocolClient, table: str
+) -> None:
     write_all(admin, table, 0)
     begin = pb.StartLocalTransactionRequest(table_name=table, key=encoded(key("d3")))
     transaction = ask(admin, begin).transaction_id
@@ -353,7 +361,7 @@ def test_a_transaction_that_was_committed_stays_so_over_a_move(admin: Client, ta
     ask(admin, commit)
 
 
-def test_options_and_stream_may_change_between_splits(admin: Client, table: str) -> None:
+def test_options_and_stream_may_change_between_splits(admin: ProtocolClient, table: str) -> None:
     row = key("a0", 1)
     write_all(admin, table, 0)
     [parent] = living(admin, table)
@@ -372,7 +380,7 @@ def test_options_and_stream_may_change_between_splits(admin: Client, table: str)
 
 
 def test_a_table_with_ended_shards_is_deleted_whole(
-    server: Ready, admin: Client, make_table: MakeTable
+    server: Ready, admin: ProtocolClient, make_table: MakeTable
 ) -> None:
     made = make_table(stream=STREAM)
     name = f"{made}_deleted"

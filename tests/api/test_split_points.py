@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Key, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
@@ -33,7 +33,7 @@ def points(answer: Any) -> list[Key]:
 
 
 def test_an_empty_table_is_one_part_and_costs_one_read_unit(
-    client: Client, make_table: MakeTable
+    client: ProtocolClient, make_table: MakeTable
 ) -> None:
     answer = ask(client, splits(make_table()))
     assert points(answer) == []
@@ -41,14 +41,16 @@ def test_an_empty_table_is_one_part_and_costs_one_read_unit(
     assert [(c.name, c.type) for c in answer.schema] == [("PK1", pb.STRING), ("PK2", pb.INTEGER)]
 
 
-def test_the_schema_shows_an_auto_increment_column(client: Client, make_table: MakeTable) -> None:
+def test_the_schema_shows_an_auto_increment_column(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table((KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER, True)))
     schema = ask(client, splits(table)).schema
     assert [c.HasField("option") for c in schema] == [False, True]
 
 
 @pytest.fixture(scope="module")
-def filled(client: Client, make_table: MakeTable) -> str:
+def filled(client: ProtocolClient, make_table: MakeTable) -> str:
     """A table of 200 rows of 100,000 bytes each."""
     table = make_table()
     for number in range(200):
@@ -56,11 +58,13 @@ def filled(client: Client, make_table: MakeTable) -> str:
     return table
 
 
-def test_a_table_below_the_size_is_one_part(client: Client, filled: str) -> None:
+def test_a_table_below_the_size_is_one_part(client: ProtocolClient, filled: str) -> None:
     assert points(ask(client, splits(filled))) == []
 
 
-def test_parts_have_the_size_asked_for_and_hold_every_row_once(client: Client, filled: str) -> None:
+def test_parts_have_the_size_asked_for_and_hold_every_row_once(
+    client: ProtocolClient, filled: str
+) -> None:
     answer = ask(client, splits(filled, 4, split_size_unit_in_byte=MIB))
     cuts = points(answer)
     edges = [key(INF_MIN, INF_MIN), *cuts, key(INF_MAX, INF_MAX)]
@@ -70,7 +74,7 @@ def test_parts_have_the_size_asked_for_and_hold_every_row_once(client: Client, f
     assert len(cuts) == 4
 
 
-def ask_all(client: Client, table: str, start: Key, end: Key) -> list[Any]:
+def ask_all(client: ProtocolClient, table: str, start: Key, end: Key) -> list[Any]:
     """Return every row of a range, page by page."""
     request = get_range(table, start, end)
     found: list[Any] = []
@@ -82,13 +86,13 @@ def ask_all(client: Client, table: str, start: Key, end: Key) -> list[Any]:
         request.inclusive_start_primary_key = answer.next_start_primary_key
 
 
-def test_a_limit_of_cuts_makes_larger_parts(client: Client, filled: str) -> None:
+def test_a_limit_of_cuts_makes_larger_parts(client: ProtocolClient, filled: str) -> None:
     for limit in (1, 2, 3):
         request = splits(filled, split_size_unit_in_byte=MIB, split_point_limit=limit)
         assert len(points(ask(client, request))) == limit
 
 
-def test_a_table_in_several_shards_names_the_owner_of_each_part(client: Client) -> None:
+def test_a_table_in_several_shards_names_the_owner_of_each_part(client: ProtocolClient) -> None:
     ask(client, create_request("in_four_shards", [("PK1", pb.STRING)], cuts="ceg"))
     try:
         assert points(ask(client, splits("in_four_shards"))) == []
@@ -101,7 +105,7 @@ def test_a_table_in_several_shards_names_the_owner_of_each_part(client: Client) 
         client.delete_table("in_four_shards")
 
 
-def test_a_cut_can_be_the_bound_of_a_range(client: Client, filled: str) -> None:
+def test_a_cut_can_be_the_bound_of_a_range(client: ProtocolClient, filled: str) -> None:
     answer = ask(client, splits(filled, 4, split_size_unit_in_byte=MIB))
     request = get_range(filled, key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX))
     request.exclusive_end_primary_key = answer.split_points[0]
@@ -129,12 +133,12 @@ LIMIT = "The split_point_limit should be greater than 0."
     ],
 )
 def test_a_request_out_of_bounds_is_told(
-    client: Client, make_table: MakeTable, size: int, fields: dict[str, int], text: str
+    client: ProtocolClient, make_table: MakeTable, size: int, fields: dict[str, int], text: str
 ) -> None:
     assert refusal(client, splits(make_table(), size, **fields)) == INVALID + text
 
 
-def test_a_missing_table_is_told(client: Client) -> None:
+def test_a_missing_table_is_told(client: ProtocolClient) -> None:
     missing = "404 OTSObjectNotExist Requested table does not exist."
     assert refusal(client, splits("no_such_table")) == missing
     assert refusal(client, splits("3t")) == INVALID + "Invalid table name: '3t'."

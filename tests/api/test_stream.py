@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Change, Delete, Increment, Put, Special, change_of
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -61,7 +61,7 @@ def seen(record: Any) -> Seen:
 class Follower:
     """Reads the one shard of a table's stream from its start on."""
 
-    def __init__(self, client: Client, table: str) -> None:
+    def __init__(self, client: ProtocolClient, table: str) -> None:
         self.client = client
         self.stream_id = described(client, table).stream_id
         told = ask(client, pb.DescribeStreamRequest(stream_id=self.stream_id))
@@ -90,7 +90,7 @@ class Follower:
         return [seen(record) for record in answer.stream_records]
 
 
-def described(client: Client, table: str) -> Any:
+def described(client: ProtocolClient, table: str) -> Any:
     """Return a table's stream details."""
     return ask(client, pb.DescribeTableRequest(table_name=table)).stream_details
 
@@ -104,13 +104,13 @@ OFF = pb.StreamSpecification(enable_stream=False)
 
 
 @pytest.fixture
-def followed(client: Client, make_table: MakeTable) -> tuple[str, Follower]:
+def followed(client: ProtocolClient, make_table: MakeTable) -> tuple[str, Follower]:
     """Return a fresh table with a stream, and its follower."""
     table = make_table(stream=enabled(), options=OLD_VERSIONS)
     return table, Follower(client, table)
 
 
-def test_a_stream_is_listed_and_described(client: Client, make_table: MakeTable) -> None:
+def test_a_stream_is_listed_and_described(client: ProtocolClient, make_table: MakeTable) -> None:
     before_us = time.time_ns() // 1000
     plain, table = make_table(), make_table(stream=enabled(7, "b", "a"))
     details = described(client, table)
@@ -137,7 +137,7 @@ def test_a_stream_is_listed_and_described(client: Client, make_table: MakeTable)
 
 
 def test_a_write_is_in_the_stream_once_answered(
-    client: Client, followed: tuple[str, Follower]
+    client: ProtocolClient, followed: tuple[str, Follower]
 ) -> None:
     table, follower = followed
     for number in range(30):
@@ -169,7 +169,7 @@ CHANGES: dict[str, tuple[Any, int, list[Change]]] = {
 
 @pytest.mark.parametrize("case", CHANGES)
 def test_a_record_says_what_was_changed(
-    client: Client, followed: tuple[str, Follower], case: str
+    client: ProtocolClient, followed: tuple[str, Follower], case: str
 ) -> None:
     table, follower = followed
     request, action, cells = CHANGES[case]
@@ -185,7 +185,7 @@ def test_a_record_says_what_was_changed(
 
 
 def test_a_put_without_a_version_is_recorded_with_the_stored_one(
-    client: Client, followed: tuple[str, Follower]
+    client: ProtocolClient, followed: tuple[str, Follower]
 ) -> None:
     table, follower = followed
     ask(client, put(table, PK, puts(c=1)))
@@ -196,7 +196,7 @@ def test_a_put_without_a_version_is_recorded_with_the_stored_one(
 
 
 def test_an_increment_is_recorded_as_its_result(
-    client: Client, followed: tuple[str, Follower]
+    client: ProtocolClient, followed: tuple[str, Follower]
 ) -> None:
     table, follower = followed
     for _ in range(2):
@@ -207,7 +207,9 @@ def test_an_increment_is_recorded_as_its_result(
     assert all(isinstance(cell, Put) for record in records for cell in record.cells)
 
 
-def test_an_assigned_key_is_recorded_as_its_value(client: Client, make_table: MakeTable) -> None:
+def test_an_assigned_key_is_recorded_as_its_value(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     columns = [KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER, auto_increment=True)]
     table = make_table(columns, stream=enabled())
     follower = Follower(client, table)
@@ -222,7 +224,9 @@ def test_an_assigned_key_is_recorded_as_its_value(client: Client, make_table: Ma
     assert record.key == tuple(value for _, value in told.key)
 
 
-def test_what_failed_is_not_recorded(client: Client, followed: tuple[str, Follower]) -> None:
+def test_what_failed_is_not_recorded(
+    client: ProtocolClient, followed: tuple[str, Follower]
+) -> None:
     table, follower = followed
     present = pb.Condition(row_existence=pb.EXPECT_EXIST)
     for request in (
@@ -241,7 +245,7 @@ def test_what_failed_is_not_recorded(client: Client, followed: tuple[str, Follow
 
 
 def test_records_come_in_the_order_of_the_writes(
-    client: Client, followed: tuple[str, Follower]
+    client: ProtocolClient, followed: tuple[str, Follower]
 ) -> None:
     table, follower = followed
     for number in range(20):
@@ -256,7 +260,7 @@ def test_records_come_in_the_order_of_the_writes(
 
 @pytest.mark.parametrize("limit", [1, 7, 50, 1000])
 def test_pages_of_records_join_to_the_whole(
-    client: Client, followed: tuple[str, Follower], limit: int
+    client: ProtocolClient, followed: tuple[str, Follower], limit: int
 ) -> None:
     table, follower = followed
     batch = [put(table, key("a", number), puts(c=number)) for number in range(100)]
@@ -268,7 +272,9 @@ def test_pages_of_records_join_to_the_whole(
     assert found == list(range(100))
 
 
-def test_no_hidden_record_holds_a_reader_up(client: Client, followed: tuple[str, Follower]) -> None:
+def test_no_hidden_record_holds_a_reader_up(
+    client: ProtocolClient, followed: tuple[str, Follower]
+) -> None:
     table, follower = followed
     for number in range(3):
         for versions in (2, 3):
@@ -280,7 +286,7 @@ def test_no_hidden_record_holds_a_reader_up(client: Client, followed: tuple[str,
 
 
 def test_an_iterator_is_a_position_that_can_be_read_again(
-    client: Client, followed: tuple[str, Follower]
+    client: ProtocolClient, followed: tuple[str, Follower]
 ) -> None:
     table, follower = followed
     ask(client, batch_write([(table, [put(table, key("a", n)) for n in range(10)])]))
@@ -299,7 +305,7 @@ def test_an_iterator_is_a_position_that_can_be_read_again(
 
 
 def test_an_answer_has_a_thousand_records_unless_told(
-    client: Client, followed: tuple[str, Follower]
+    client: ProtocolClient, followed: tuple[str, Follower]
 ) -> None:
     table, follower = followed
     for part in range(6):
@@ -309,7 +315,7 @@ def test_an_answer_has_a_thousand_records_unless_told(
 
 
 def test_a_large_answer_stops_early_and_loses_nothing(
-    client: Client, followed: tuple[str, Follower]
+    client: ProtocolClient, followed: tuple[str, Follower]
 ) -> None:
     table, follower = followed
     for number in range(8):
@@ -322,7 +328,7 @@ def test_a_large_answer_stops_early_and_loses_nothing(
 
 
 def test_a_time_finds_the_first_record_not_before_it(
-    client: Client, followed: tuple[str, Follower]
+    client: ProtocolClient, followed: tuple[str, Follower]
 ) -> None:
     table, follower = followed
     for number in range(10):
@@ -340,7 +346,9 @@ def test_a_time_finds_the_first_record_not_before_it(
     assert first_from(time.time_ns() // 1000 + 10**9) == []
 
 
-def test_the_columns_asked_for_come_as_they_were(client: Client, make_table: MakeTable) -> None:
+def test_the_columns_asked_for_come_as_they_were(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table(stream=enabled(24, "a", "b"))
     follower = Follower(client, table)
     ask(client, put(table, PK, puts(a=1, b="x", c=1)))
@@ -351,7 +359,9 @@ def test_the_columns_asked_for_come_as_they_were(client: Client, make_table: Mak
     assert told == [{}, {"a": 1, "b": "x"}, {"a": 2}, {}]
 
 
-def test_a_stream_can_be_changed_while_it_runs(client: Client, make_table: MakeTable) -> None:
+def test_a_stream_can_be_changed_while_it_runs(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table(stream=enabled(24))
     follower = Follower(client, table)
     ask(client, put(table, PK, puts(a=1)))
@@ -370,7 +380,7 @@ def test_a_stream_can_be_changed_while_it_runs(client: Client, make_table: MakeT
 
 
 def test_disabling_ends_a_stream_and_enabling_begins_another(
-    client: Client, followed: tuple[str, Follower]
+    client: ProtocolClient, followed: tuple[str, Follower]
 ) -> None:
     table, follower = followed
     ask(client, put(table, PK, puts(c="old")))
@@ -394,7 +404,7 @@ def test_disabling_ends_a_stream_and_enabling_begins_another(
 
 
 def test_a_stream_enabled_late_begins_with_the_next_write(
-    client: Client, make_table: MakeTable
+    client: ProtocolClient, make_table: MakeTable
 ) -> None:
     table = make_table()
     ask(client, put(table, PK, puts(c=1)))
@@ -405,7 +415,7 @@ def test_a_stream_enabled_late_begins_with_the_next_write(
     assert len(follower.read()) == 1
 
 
-def test_a_deleted_tables_stream_is_gone(client: Client, make_table: MakeTable) -> None:
+def test_a_deleted_tables_stream_is_gone(client: ProtocolClient, make_table: MakeTable) -> None:
     table = make_table(stream=enabled())
     follower = Follower(client, table)
     client.delete_table(table)
@@ -418,7 +428,9 @@ def test_a_deleted_tables_stream_is_gone(client: Client, make_table: MakeTable) 
     assert refusal(client, read) == TRIMMED, "a table of the same name is another"
 
 
-def test_names_that_are_not_there_are_told(client: Client, followed: tuple[str, Follower]) -> None:
+def test_names_that_are_not_there_are_told(
+    client: ProtocolClient, followed: tuple[str, Follower]
+) -> None:
     table, follower = followed
     assert refusal(client, pb.DescribeStreamRequest(stream_id=f"{table}_1")).startswith("404 ")
     shard = pb.GetShardIteratorRequest(stream_id=follower.stream_id, shard_id="absent")
@@ -437,7 +449,7 @@ def test_names_that_are_not_there_are_told(client: Client, followed: tuple[str, 
 
 @pytest.mark.parametrize("size", [238, 239, 254, 255])
 def test_only_the_records_of_a_table_with_a_long_name_are_refused(
-    client: Client, size: int
+    client: ProtocolClient, size: int
 ) -> None:
     name = "n" * size
     client.create_table(name, [KeyColumn("PK1", STRING)], stream=enabled())
@@ -458,7 +470,7 @@ def _fields(message: pb.GetShardIteratorRequest) -> dict[str, str]:
     return {"stream_id": message.stream_id, "shard_id": message.shard_id}
 
 
-def test_shards_are_paged(client: Client) -> None:
+def test_shards_are_paged(client: ProtocolClient) -> None:
     ask(
         client,
         create_request("paged", [("PK1", pb.INTEGER)], cuts=range(4), stream_spec=enabled()),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.limits import Limits
 from rowtide.deploy.up import Ready
@@ -30,16 +30,16 @@ def ready(tmp_path: Path) -> Iterator[Ready]:
 
 
 @pytest.fixture
-def client(ready: Ready) -> Iterator[Client]:
-    with Client(**ready._asdict()) as connected:
+def client(ready: Ready) -> Iterator[ProtocolClient]:
+    with ProtocolClient(**ready._asdict()) as connected:
         yield connected
 
 
 @pytest.fixture
-def other(client: Client, ready: Ready) -> Iterator[Client]:
+def other(client: ProtocolClient, ready: Ready) -> Iterator[ProtocolClient]:
     """A second instance, for which the first one's operations do not count."""
     client.call_json("RowtideCreateInstance", {"name": "throttled", "kind": "capacity"})
-    with Client(**{**ready._asdict(), "instance": "throttled"}) as connected:
+    with ProtocolClient(**{**ready._asdict(), "instance": "throttled"}) as connected:
         yield connected
 
 
@@ -47,7 +47,9 @@ def create(name: str) -> pb.CreateTableRequest:
     return create_request(name, [("pk", pb.STRING)])
 
 
-def test_a_burst_is_taken_and_then_ten_a_second(client: Client, other: Client) -> None:
+def test_a_burst_is_taken_and_then_ten_a_second(
+    client: ProtocolClient, other: ProtocolClient
+) -> None:
     request = pb.UpdateTableRequest(table_name="t", table_options=pb.TableOptions(max_versions=2))
     began = time.monotonic()
     assert refusal(other, create("t")) == OK

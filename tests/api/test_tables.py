@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_table_is_refused_with_the_services_text(client: Client, case: str) -> None:
+def test_a_table_is_refused_with_the_services_text(client: ProtocolClient, case: str) -> None:
     parts, text = REFUSED[case]
     assert refusal(client, create(**parts)) == INVALID + text
     assert "created" not in client.list_table()
@@ -165,13 +165,13 @@ UNTOLD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", UNTOLD)
-def test_a_table_without_sense_is_refused(client: Client, case: str) -> None:
+def test_a_table_without_sense_is_refused(client: ProtocolClient, case: str) -> None:
     assert refusal(client, create(**UNTOLD[case])).startswith(INVALID)
     assert "created" not in client.list_table()
 
 
 @pytest.mark.parametrize("name", ["", "0", "3t", "-", "T#", "表", "a b", "a\n", "a" * 256])
-def test_a_bad_name_is_refused_by_every_operation(client: Client, name: str) -> None:
+def test_a_bad_name_is_refused_by_every_operation(client: ProtocolClient, name: str) -> None:
     for request in (
         create(name),
         pb.DescribeTableRequest(table_name=name),
@@ -183,7 +183,7 @@ def test_a_bad_name_is_refused_by_every_operation(client: Client, name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["_0", "_T", "A0", "_", "a" * 255])
-def test_a_good_name_makes_a_table(client: Client, name: str) -> None:
+def test_a_good_name_makes_a_table(client: ProtocolClient, name: str) -> None:
     assert refusal(client, create(name)) == "ok"
     assert name in client.list_table()
     assert refusal(client, create(name)) == (
@@ -193,7 +193,7 @@ def test_a_good_name_makes_a_table(client: Client, name: str) -> None:
     assert name not in client.list_table()
 
 
-def test_names_differ_by_case_and_are_listed_in_order(client: Client) -> None:
+def test_names_differ_by_case_and_are_listed_in_order(client: ProtocolClient) -> None:
     for name in ("zz", "Zz", "aZ"):
         assert refusal(client, create(name)) == "ok"
     assert [name for name in client.list_table() if name in ("zz", "Zz", "aZ")] == [
@@ -215,11 +215,11 @@ def test_names_differ_by_case_and_are_listed_in_order(client: Client) -> None:
         ),
     ],
 )
-def test_an_absent_table_is_told(client: Client, request_of: Callable[[], Any]) -> None:
+def test_an_absent_table_is_told(client: ProtocolClient, request_of: Callable[[], Any]) -> None:
     assert refusal(client, request_of()) == NO_TABLE
 
 
-def test_a_new_table_shows_all_that_every_sdk_needs(client: Client) -> None:
+def test_a_new_table_shows_all_that_every_sdk_needs(client: ProtocolClient) -> None:
     before_us = time.time_ns() // 1000
     shape = [("a", pb.STRING), ("b", pb.INTEGER), ("c", pb.BINARY), ("d", pb.STRING)]
     ask(client, create("described", key=shape, **reserved(0, 0)))
@@ -247,7 +247,7 @@ def test_a_new_table_shows_all_that_every_sdk_needs(client: Client) -> None:
     assert list(described.shard_splits) == []
 
 
-def test_a_table_without_options_has_the_defaults(client: Client) -> None:
+def test_a_table_without_options_has_the_defaults(client: ProtocolClient) -> None:
     request = create("defaults")
     request.ClearField("table_options")
     ask(client, request)
@@ -256,7 +256,7 @@ def test_a_table_without_options_has_the_defaults(client: Client) -> None:
     assert (shown.time_to_live, shown.max_versions, shown.allow_update) == (-1, 1, True)
 
 
-def test_the_cuts_of_a_table_are_shown_and_divide_its_keys(client: Client) -> None:
+def test_the_cuts_of_a_table_are_shown_and_divide_its_keys(client: ProtocolClient) -> None:
     points = ["g", "p"]
     ask(client, create("cut", partitions=cuts(*(v(point) for point in points)), **stream()))
     described = ask(client, pb.DescribeTableRequest(table_name="cut"))
@@ -282,7 +282,7 @@ def test_the_cuts_of_a_table_are_shown_and_divide_its_keys(client: Client) -> No
 @pytest.mark.parametrize(
     "number", [v(0), v(-1), v(-(2**63) + 1), v(2**63 - 2)], ids=["0", "-1", "min + 1", "max - 1"]
 )
-def test_a_table_may_be_cut_at_any_other_number(client: Client, number: bytes) -> None:
+def test_a_table_may_be_cut_at_any_other_number(client: ProtocolClient, number: bytes) -> None:
     ask(client, create("cut_at", **NUMBER, partitions=cuts(number)))
     shown = ask(client, pb.DescribeTableRequest(table_name="cut_at")).shard_splits
     client.delete_table("cut_at")
@@ -290,7 +290,7 @@ def test_a_table_may_be_cut_at_any_other_number(client: Client, number: bytes) -
 
 
 @pytest.mark.parametrize("point", ["Z" * 64, "\u4e2d\u56fd" * 10, bytes(64)], ids=ascii)
-def test_a_table_may_be_cut_at_64_bytes(client: Client, point: str | bytes) -> None:
+def test_a_table_may_be_cut_at_64_bytes(client: ProtocolClient, point: str | bytes) -> None:
     kind = pb.STRING if isinstance(point, str) else pb.BINARY
     ask(client, create("cut_long", key=[("PK0", kind)], partitions=cuts(v(point))))
     shown = ask(client, pb.DescribeTableRequest(table_name="cut_long")).shard_splits
@@ -298,7 +298,9 @@ def test_a_table_may_be_cut_at_64_bytes(client: Client, point: str | bytes) -> N
     assert [plainbuffer.decode_row(split).key[0][1] for split in shown] == [v(point)]
 
 
-def test_options_are_changed_alone_or_together(client: Client, make_table: MakeTable) -> None:
+def test_options_are_changed_alone_or_together(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table()
 
     def changed(**values: Any) -> tuple[int, int, int]:
@@ -321,7 +323,7 @@ def test_options_are_changed_alone_or_together(client: Client, make_table: MakeT
     assert changed(deviation_cell_version_in_sec=2**40) == (2**31 - 1, 2**31 - 1, 2**40)
 
 
-def test_a_refused_change_changes_nothing(client: Client, make_table: MakeTable) -> None:
+def test_a_refused_change_changes_nothing(client: ProtocolClient, make_table: MakeTable) -> None:
     table = make_table()
     before = ask(client, pb.DescribeTableRequest(table_name=table))
     for wrong in (
@@ -334,7 +336,7 @@ def test_a_refused_change_changes_nothing(client: Client, make_table: MakeTable)
     assert ask(client, pb.DescribeTableRequest(table_name=table)) == before
 
 
-def test_update_full_row_cannot_be_changed(client: Client, make_table: MakeTable) -> None:
+def test_update_full_row_cannot_be_changed(client: ProtocolClient, make_table: MakeTable) -> None:
     table = make_table()
     request = pb.UpdateTableRequest(table_name=table, **options(update_full_row=True))
     assert "contain updateFullRow" in refusal(client, request)
@@ -360,14 +362,16 @@ SAYS_NOTHING: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", SAYS_NOTHING)
 def test_an_update_that_says_nothing_is_refused(
-    client: Client, make_table: MakeTable, case: str
+    client: ProtocolClient, make_table: MakeTable, case: str
 ) -> None:
     parts, text = SAYS_NOTHING[case]
     for name in (make_table(), "absent"):  # As a message's shape, before the table is looked up.
         assert refusal(client, pb.UpdateTableRequest(table_name=name, **parts)) == INVALID + text
 
 
-def test_one_reserved_unit_alone_leaves_the_other(client: Client, make_table: MakeTable) -> None:
+def test_one_reserved_unit_alone_leaves_the_other(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table()
     unit = pb.CapacityUnit(read=0)
     request = pb.UpdateTableRequest(
@@ -377,7 +381,9 @@ def test_one_reserved_unit_alone_leaves_the_other(client: Client, make_table: Ma
     assert (told.read, told.write) == (0, 0)
 
 
-def test_throughput_is_changed_once_in_two_minutes(client: Client, make_table: MakeTable) -> None:
+def test_throughput_is_changed_once_in_two_minutes(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table()
     request = pb.UpdateTableRequest(table_name=table, **reserved(1, 1))
     assert refusal(client, request) == (
@@ -385,7 +391,7 @@ def test_throughput_is_changed_once_in_two_minutes(client: Client, make_table: M
     )
 
 
-def test_a_table_made_again_is_empty(client: Client) -> None:
+def test_a_table_made_again_is_empty(client: ProtocolClient) -> None:
     shape: dict[str, Any] = {"key": [("PK1", pb.STRING), ("PK2", pb.INTEGER)]}
     for _ in range(2):
         ask(client, create("again", **shape))
@@ -396,7 +402,7 @@ def test_a_table_made_again_is_empty(client: Client) -> None:
         assert refusal(client, get("again", PK)) == NO_TABLE
 
 
-def test_an_instance_has_64_tables_at_most(client: Client) -> None:
+def test_an_instance_has_64_tables_at_most(client: ProtocolClient) -> None:
     there = len(client.list_table())
     made = [f"one_of_many_{n}" for n in range(64 - there)]
     for name in made:
@@ -407,7 +413,7 @@ def test_an_instance_has_64_tables_at_most(client: Client) -> None:
     assert refused == "403 OTSQuotaExhausted Number of tables exceeds the quota:64."
 
 
-def test_an_unknown_operation_is_refused(client: Client) -> None:
+def test_an_unknown_operation_is_refused(client: ProtocolClient) -> None:
     with pytest.raises(ServerError) as refused:
         client.call("PutRowe", pb.PutRowRequest(), pb.PutRowResponse)
     assert (refused.value.status, refused.value.code) == (400, "OTSParameterInvalid")
@@ -418,7 +424,7 @@ def test_an_unknown_operation_is_refused(client: Client) -> None:
     "operation",
     ["CreateSearchIndex", "Search", "SQLQuery", "tunnel/create", "CreateTimeseriesTable"],
 )
-def test_what_is_not_built_is_told_by_name(client: Client, operation: str) -> None:
+def test_what_is_not_built_is_told_by_name(client: ProtocolClient, operation: str) -> None:
     with pytest.raises(ServerError) as refused:
         client.call(operation, pb.ListTableRequest(), pb.ListTableResponse)
     assert refused.value.status == 400

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Increment, Key, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
@@ -54,31 +54,31 @@ def start_request(table: str, *values: Any) -> pb.StartLocalTransactionRequest:
     return pb.StartLocalTransactionRequest(table_name=table, key=encoded(key(*values)))
 
 
-def start(client: Client, table: str, value: Any = "a") -> str:
+def start(client: ProtocolClient, table: str, value: Any = "a") -> str:
     """Open a transaction."""
     answer = ask(client, start_request(table, value))
     return str(answer.transaction_id)
 
 
-def commit(client: Client, transaction_id: str) -> str:
+def commit(client: ProtocolClient, transaction_id: str) -> str:
     """Commit; return ok or the refusal."""
     return refusal(client, pb.CommitTransactionRequest(transaction_id=transaction_id))
 
 
-def abort(client: Client, transaction_id: str) -> str:
+def abort(client: ProtocolClient, transaction_id: str) -> str:
     """Abort; return ok or the refusal."""
     return refusal(client, pb.AbortTransactionRequest(transaction_id=transaction_id))
 
 
 @contextmanager
-def opened(client: Client, table: str, value: Any = "a") -> Iterator[str]:
+def opened(client: ProtocolClient, table: str, value: Any = "a") -> Iterator[str]:
     """Open a transaction that is aborted at the end, so that a failure frees the key."""
     transaction_id = start(client, table, value)
     yield transaction_id
     assert abort(client, transaction_id) == OK
 
 
-def ranged(client: Client, table: str, transaction_id: str | None = None) -> list[Any]:
+def ranged(client: ProtocolClient, table: str, transaction_id: str | None = None) -> list[Any]:
     """Return the second key column of the rows of partition ``a``, read forward and backward."""
     low, high = key("a", INF_MIN), key("a", INF_MAX)
     within = {"transaction_id": transaction_id}
@@ -89,13 +89,13 @@ def ranged(client: Client, table: str, transaction_id: str | None = None) -> lis
     return [row.key[1][1] for row in forward]
 
 
-def seen(client: Client, table: str, row: Key, transaction_id: str | None = None) -> Any:
+def seen(client: ProtocolClient, table: str, row: Key, transaction_id: str | None = None) -> Any:
     """Return a row's values, as the transaction or as everybody reads it."""
     return shown(stored(client, table, row, transaction_id=transaction_id))
 
 
 def test_what_is_written_shows_inside_at_once_and_outside_at_the_commit(
-    client: Client, table: str
+    client: ProtocolClient, table: str
 ) -> None:
     one, two = key("a", 1), key("a", 2)
     ask(client, put(table, one, puts(v=1)))
@@ -114,7 +114,7 @@ def test_what_is_written_shows_inside_at_once_and_outside_at_the_commit(
     assert commit(client, transaction_id) == OK, "an answer may have been lost"
 
 
-def test_what_is_aborted_never_shows(client: Client, table: str) -> None:
+def test_what_is_aborted_never_shows(client: ProtocolClient, table: str) -> None:
     row = key("a", 1)
     ask(client, put(table, row, puts(v=1)))
     transaction_id = start(client, table)
@@ -125,7 +125,7 @@ def test_what_is_aborted_never_shows(client: Client, table: str) -> None:
     assert ranged(client, table) == [1]
 
 
-def test_a_range_within_goes_on_where_its_page_ended(client: Client, table: str) -> None:
+def test_a_range_within_goes_on_where_its_page_ended(client: ProtocolClient, table: str) -> None:
     for number in range(0, 20, 2):
         ask(client, put(table, key("a", number), puts(v=number)))
     with opened(client, table) as transaction_id:
@@ -144,7 +144,9 @@ def test_a_range_within_goes_on_where_its_page_ended(client: Client, table: str)
         assert found == [number for number in range(20) if number != 4]
 
 
-def test_others_cannot_write_the_partition_key_but_read_it(client: Client, table: str) -> None:
+def test_others_cannot_write_the_partition_key_but_read_it(
+    client: ProtocolClient, table: str
+) -> None:
     row, beside = key("a", 1), key("b", 1)
     ask(client, put(table, row, puts(v=1)))
     with opened(client, table):
@@ -159,7 +161,7 @@ def test_others_cannot_write_the_partition_key_but_read_it(client: Client, table
     ask(client, put(table, row, puts(v=3)))
 
 
-def test_a_batch_within_writes_its_rows_one_by_one(client: Client, table: str) -> None:
+def test_a_batch_within_writes_its_rows_one_by_one(client: ProtocolClient, table: str) -> None:
     transaction_id = start(client, table)
     failing = put(table, key("a", 1), condition=pb.Condition(row_existence=pb.EXPECT_EXIST))
     batch = batch_write(
@@ -174,7 +176,7 @@ def test_a_batch_within_writes_its_rows_one_by_one(client: Client, table: str) -
     assert ranged(client, table) == [2]
 
 
-def test_an_atomic_batch_within_is_refused_row_by_row(client: Client, table: str) -> None:
+def test_an_atomic_batch_within_is_refused_row_by_row(client: ProtocolClient, table: str) -> None:
     text = "An atomic BatchWriteRow is not supported in a local transaction."
     writes = [
         (table, [put(table, key("a", 1)), delete(table, key("b", 1)), put(table, key("a"))]),
@@ -223,7 +225,9 @@ REFUSED: dict[str, tuple[Callable[[str, str], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_refusal_leaves_the_transaction_open(client: Client, table: str, case: str) -> None:
+def test_a_refusal_leaves_the_transaction_open(
+    client: ProtocolClient, table: str, case: str
+) -> None:
     request, told = REFUSED[case]
     with opened(client, table) as transaction_id:
         ask(client, put(table, key("a", 9), transaction_id=transaction_id))
@@ -231,7 +235,9 @@ def test_a_refusal_leaves_the_transaction_open(client: Client, table: str, case:
         assert ranged(client, table, transaction_id) == [9]
 
 
-def test_another_table_is_beside_it(client: Client, table: str, make_table: MakeTable) -> None:
+def test_another_table_is_beside_it(
+    client: ProtocolClient, table: str, make_table: MakeTable
+) -> None:
     other = make_table()
     with opened(client, table) as transaction_id:
         told = refusal(client, put(other, key("a", 1), transaction_id=transaction_id))
@@ -249,7 +255,7 @@ IDS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("case", IDS)
-def test_an_unknown_id_is_refused_everywhere(client: Client, table: str, case: str) -> None:
+def test_an_unknown_id_is_refused_everywhere(client: ProtocolClient, table: str, case: str) -> None:
     transaction_id, told = IDS[case]
     row = key("a", 1)
     within: dict[str, Any] = {"transaction_id": transaction_id}
@@ -266,7 +272,7 @@ def test_an_unknown_id_is_refused_everywhere(client: Client, table: str, case: s
     assert [refusal(client, request) for request in requests] == [told] * len(requests)
 
 
-def test_a_finished_id_is_refused(client: Client, table: str) -> None:
+def test_a_finished_id_is_refused(client: ProtocolClient, table: str) -> None:
     finished = [start(client, table), ""]
     assert commit(client, finished[0]) == OK
     finished[1] = start(client, table)
@@ -279,7 +285,7 @@ def test_a_finished_id_is_refused(client: Client, table: str) -> None:
     assert commit(client, finished[1]) == MISSING
 
 
-def test_an_empty_id_is_no_id(client: Client, table: str) -> None:
+def test_an_empty_id_is_no_id(client: ProtocolClient, table: str) -> None:
     assert commit(client, "") == INVALID
     assert abort(client, "") == INVALID
 
@@ -301,19 +307,19 @@ STARTS: dict[str, tuple[tuple[Any, ...], str]] = {
 
 
 @pytest.mark.parametrize("case", STARTS)
-def test_a_start_is_refused(client: Client, table: str, case: str) -> None:
+def test_a_start_is_refused(client: ProtocolClient, table: str, case: str) -> None:
     values, told = STARTS[case]
     assert refusal(client, start_request(table, *values)) == told
 
 
-def test_a_start_on_no_table_is_refused(client: Client) -> None:
+def test_a_start_on_no_table_is_refused(client: ProtocolClient) -> None:
     told = "404 OTSObjectNotExist Requested table does not exist."
     assert refusal(client, start_request("absent", "a")) == told
     told = "400 OTSParameterInvalid Invalid table name: ''."
     assert refusal(client, start_request("", "a")) == told
 
 
-def test_a_table_may_disallow_transactions(client: Client) -> None:
+def test_a_table_may_disallow_transactions(client: ProtocolClient) -> None:
     name = "no_transactions"
     ask(client, create_request(name, [("PK1", pb.STRING)], enable_local_txn=False))
     try:
@@ -325,7 +331,9 @@ def test_a_table_may_disallow_transactions(client: Client) -> None:
         client.delete_table(name)
 
 
-def test_a_dropped_table_ends_its_transactions(client: Client, make_table: MakeTable) -> None:
+def test_a_dropped_table_ends_its_transactions(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     name = "dropped_under_a_transaction"
     request = create_request(name, [("PK1", pb.STRING)])
     ask(client, request)
@@ -341,7 +349,7 @@ def test_a_dropped_table_ends_its_transactions(client: Client, make_table: MakeT
 
 
 def test_the_stream_shows_a_transaction_at_its_commit_and_in_one_piece(
-    client: Client, table: str
+    client: ProtocolClient, table: str
 ) -> None:
     follower = Follower(client, table)
     transaction_id = start(client, table)

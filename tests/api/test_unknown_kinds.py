@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
@@ -93,7 +93,7 @@ WRITES: dict[str, tuple[Callable[[str, Spoil], Any], str]] = {
 @pytest.mark.parametrize("spoil", [without, with_unknown])
 @pytest.mark.parametrize("case", WRITES)
 def test_a_write_of_an_unknown_kind_changes_nothing(
-    client: Client, make_table: MakeTable, case: str, spoil: Spoil
+    client: ProtocolClient, make_table: MakeTable, case: str, spoil: Spoil
 ) -> None:
     table = make_table()
     ask(client, put(table, PK, puts(old=1)))
@@ -104,7 +104,7 @@ def test_a_write_of_an_unknown_kind_changes_nothing(
 
 @pytest.mark.parametrize("spoil", [without, with_unknown])
 def test_a_range_of_an_unknown_direction_is_refused(
-    client: Client, make_table: MakeTable, spoil: Spoil
+    client: ProtocolClient, make_table: MakeTable, spoil: Spoil
 ) -> None:
     request = get_range(make_table(), key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX))
     spoil(request, "direction")
@@ -113,7 +113,9 @@ def test_a_range_of_an_unknown_direction_is_refused(
 
 
 @pytest.mark.parametrize("spoil", [without, with_unknown])
-def test_a_key_column_of_an_unknown_type_makes_no_table(client: Client, spoil: Spoil) -> None:
+def test_a_key_column_of_an_unknown_type_makes_no_table(
+    client: ProtocolClient, spoil: Spoil
+) -> None:
     request = pb.CreateTableRequest(table_meta=pb.TableMeta(table_name="unknown_key"))
     request.reserved_throughput.capacity_unit.read = 0
     request.reserved_throughput.capacity_unit.write = 0

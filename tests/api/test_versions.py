@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Delete, Put, Row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import ask, get, key, put, puts, refusal, rows, stored, update
@@ -47,7 +47,9 @@ def between(start: int, end: int) -> pb.TimeRange:
     return pb.TimeRange(start_time=start, end_time=end)
 
 
-def test_the_newest_versions_by_number_are_kept(client: Client, table: str, row: Any) -> None:
+def test_the_newest_versions_by_number_are_kept(
+    client: ProtocolClient, table: str, row: Any
+) -> None:
     for version in range(1, 1001, 200):
         cells = [Put("c", v, v) for v in range(version, version + 200)]
         ask(client, update(table, row, cells))
@@ -71,7 +73,7 @@ READS: dict[str, tuple[dict[str, Any], list[int]]] = {
 
 
 @pytest.mark.parametrize("case", READS)
-def test_a_read_chooses_versions(client: Client, table: str, row: Any, case: str) -> None:
+def test_a_read_chooses_versions(client: ProtocolClient, table: str, row: Any, case: str) -> None:
     chosen, seen = READS[case]
     ask(client, put(table, row, [Put("c", v, v) for v in (30, 10, 50, 20, 40)]))
     fields = {"max_versions": None, **chosen}
@@ -79,7 +81,7 @@ def test_a_read_chooses_versions(client: Client, table: str, row: Any, case: str
     assert versions(found) == seen
 
 
-def test_an_equal_version_is_overwritten(client: Client, table: str, row: Any) -> None:
+def test_an_equal_version_is_overwritten(client: ProtocolClient, table: str, row: Any) -> None:
     ask(client, put(table, row, [Put("c", "old", 10)]))
     ask(client, update(table, row, [Put("c", "new", 10)]))
     found = stored(client, table, row, max_versions=9)
@@ -87,7 +89,7 @@ def test_an_equal_version_is_overwritten(client: Client, table: str, row: Any) -
     assert [(c.value, c.version_ms) for c in found.columns] == [("new", 10)]
 
 
-def test_one_version_or_all_are_deleted(client: Client, table: str, row: Any) -> None:
+def test_one_version_or_all_are_deleted(client: ProtocolClient, table: str, row: Any) -> None:
     ask(client, put(table, row, [Put("c", v, v) for v in (1, 2, 3)] + [Put("d", 1, 1)]))
     ask(client, update(table, row, [Delete("c", 2), Delete("c", 9)]))
     assert versions(stored(client, table, row, max_versions=9)) == [3, 1]
@@ -97,7 +99,7 @@ def test_one_version_or_all_are_deleted(client: Client, table: str, row: Any) ->
 
 
 def test_cells_without_a_version_share_the_servers_time(
-    client: Client, table: str, row: Any
+    client: ProtocolClient, table: str, row: Any
 ) -> None:
     before_ms = int(time.time() * 1000)
     ask(client, put(table, row, [Put("a", 1), Put("b", 2), Put("c", 3, 7)]))
@@ -109,7 +111,7 @@ def test_cells_without_a_version_share_the_servers_time(
     assert given["c"] == 7
 
 
-def test_versions_of_one_row_never_go_back(client: Client, table: str, row: Any) -> None:
+def test_versions_of_one_row_never_go_back(client: ProtocolClient, table: str, row: Any) -> None:
     for number in range(50):
         ask(client, update(table, row, puts(c=number)))
     found = stored(client, table, row, max_versions=100)
@@ -124,7 +126,7 @@ def test_versions_of_one_row_never_go_back(client: Client, table: str, row: Any)
     ("offset_s", "taken"), [(-90, True), (-110, False), (90, True), (110, False)]
 )
 def test_a_version_lies_within_the_offset_around_now(
-    client: Client, make_table: MakeTable, offset_s: int, taken: bool
+    client: ProtocolClient, make_table: MakeTable, offset_s: int, taken: bool
 ) -> None:
     table = make_table(options=pb.TableOptions(deviation_cell_version_in_sec=100))
     version = (int(time.time()) + offset_s) * 1000
@@ -133,7 +135,9 @@ def test_a_version_lies_within_the_offset_around_now(
         assert told == "ok" if taken else told.startswith(INVALID)
 
 
-def test_a_version_already_expired_is_refused(client: Client, make_table: MakeTable) -> None:
+def test_a_version_already_expired_is_refused(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
     table = make_table(
         options=pb.TableOptions(time_to_live=DAY_S, deviation_cell_version_in_sec=EPOCH_TO_NOW_S)
     )
@@ -145,7 +149,7 @@ def test_a_version_already_expired_is_refused(client: Client, make_table: MakeTa
 
 
 def test_a_shorter_life_hides_at_once_and_a_longer_one_shows_again(
-    client: Client, make_table: MakeTable
+    client: ProtocolClient, make_table: MakeTable
 ) -> None:
     table = make_table(
         options=pb.TableOptions(max_versions=9, deviation_cell_version_in_sec=EPOCH_TO_NOW_S)
@@ -169,7 +173,9 @@ def test_a_shorter_life_hides_at_once_and_a_longer_one_shows_again(
     assert seen(time_to_live=-1) == at
 
 
-def test_columns_and_versions_are_chosen_together(client: Client, table: str, row: Any) -> None:
+def test_columns_and_versions_are_chosen_together(
+    client: ProtocolClient, table: str, row: Any
+) -> None:
     ask(client, put(table, row, [Put(name, v, v) for name in "abcd" for v in (1, 2)]))
 
     def seen(**fields: Any) -> list[tuple[str, int | None]] | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Increment, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
@@ -44,7 +44,7 @@ def column(number: int) -> str:
     return f"c{number:07d}"
 
 
-def widen(client: Client, table: str, columns: int) -> None:
+def widen(client: ProtocolClient, table: str, columns: int) -> None:
     """Write the wide row, its values the columns' numbers, between two narrow ones."""
     for base in range(0, columns, PER_WRITE):
         some = range(base, min(base + PER_WRITE, columns))
@@ -56,14 +56,14 @@ def widen(client: Client, table: str, columns: int) -> None:
 @pytest.fixture(
     scope="module", params=[200_000, pytest.param(1_000_000, marks=pytest.mark.slow)], ids=str
 )
-def wide(client: Client, make_table: MakeTable, request: Any) -> tuple[str, int]:
+def wide(client: ProtocolClient, make_table: MakeTable, request: Any) -> tuple[str, int]:
     """Return a table with a wide row, and its number of columns."""
     table = make_table()
     widen(client, table, request.param)
     return table, request.param
 
 
-def parts(client: Client, request: Any) -> Iterator[list[Any]]:
+def parts(client: ProtocolClient, request: Any) -> Iterator[list[Any]]:
     """Read one row to its end; yield the cells of each part."""
     while True:
         answer = ask(client, request)
@@ -74,14 +74,16 @@ def parts(client: Client, request: Any) -> Iterator[list[Any]]:
         request.token = answer.next_token
 
 
-def test_the_parts_of_a_row_join_to_the_whole(client: Client, wide: tuple[str, int]) -> None:
+def test_the_parts_of_a_row_join_to_the_whole(
+    client: ProtocolClient, wide: tuple[str, int]
+) -> None:
     table, columns = wide
     found = list(parts(client, get(table, WIDE)))
     assert all(len(part) > 200_000 for part in found[:-1]), "a part is as large as it may be"
     assert [cell.value for part in found for cell in part] == list(range(columns))
 
 
-def test_a_row_is_paged_by_columns(client: Client, wide: tuple[str, int]) -> None:
+def test_a_row_is_paged_by_columns(client: ProtocolClient, wide: tuple[str, int]) -> None:
     table, columns = wide
     skip = columns - 5
 
@@ -98,7 +100,7 @@ def test_a_row_is_paged_by_columns(client: Client, wide: tuple[str, int]) -> Non
     assert names(columns_to_get=[column(skip), column(1)]) == [column(1), column(skip)]
 
 
-def test_one_cell_is_changed_and_counted(client: Client, wide: tuple[str, int]) -> None:
+def test_one_cell_is_changed_and_counted(client: ProtocolClient, wide: tuple[str, int]) -> None:
     table, columns = wide
     at = columns // 2
     for _ in range(3):
@@ -111,7 +113,7 @@ def test_one_cell_is_changed_and_counted(client: Client, wide: tuple[str, int]) 
 
 @pytest.mark.parametrize("direction", [pb.FORWARD, pb.BACKWARD])
 def test_a_range_goes_on_inside_the_row(
-    client: Client, wide: tuple[str, int], direction: Any
+    client: ProtocolClient, wide: tuple[str, int], direction: Any
 ) -> None:
     table, columns = wide
     lowest, highest = key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX)
@@ -134,7 +136,7 @@ def test_a_range_goes_on_inside_the_row(
     assert answers >= 3
 
 
-def test_a_batch_reads_parts_too(client: Client, wide: tuple[str, int]) -> None:
+def test_a_batch_reads_parts_too(client: ProtocolClient, wide: tuple[str, int]) -> None:
     table, columns = wide
     tokens, found = [b"", b""], []
     while True:
@@ -148,12 +150,12 @@ def test_a_batch_reads_parts_too(client: Client, wide: tuple[str, int]) -> None:
     assert found == list(range(columns))
 
 
-def test_a_token_of_nobody_is_refused(client: Client, wide: tuple[str, int]) -> None:
+def test_a_token_of_nobody_is_refused(client: ProtocolClient, wide: tuple[str, int]) -> None:
     said = refusal(client, get(wide[0], WIDE, token=b"no token at all, but long enough"))
     assert said.startswith("400 OTSParameterInvalid The token is invalid")
 
 
-def test_a_wide_row_is_replaced_and_deleted(client: Client, make_table: MakeTable) -> None:
+def test_a_wide_row_is_replaced_and_deleted(client: ProtocolClient, make_table: MakeTable) -> None:
     table = make_table()
     widen(client, table, 5000)
     ask(client, put(table, WIDE, puts(c=1)))

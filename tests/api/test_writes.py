@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Change, Delete, Increment, Put, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
@@ -69,7 +69,9 @@ def row() -> Any:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_a_value_is_read_as_it_was_written(client: Client, table: str, row: Any, name: str) -> None:
+def test_a_value_is_read_as_it_was_written(
+    client: ProtocolClient, table: str, row: Any, name: str
+) -> None:
     value = VALUES[name]
     ask(client, put(table, row, [Put("c", value)]))
     found = stored(client, table, row)
@@ -88,7 +90,9 @@ KEY_VALUES = [
 
 
 @pytest.mark.parametrize("values", KEY_VALUES)
-def test_a_key_may_be_at_its_edges(client: Client, table: str, values: tuple[Any, ...]) -> None:
+def test_a_key_may_be_at_its_edges(
+    client: ProtocolClient, table: str, values: tuple[Any, ...]
+) -> None:
     ask(client, put(table, key(*values), puts(c=1)))
     found = stored(client, table, key(*values))
     assert found is not None
@@ -96,7 +100,7 @@ def test_a_key_may_be_at_its_edges(client: Client, table: str, values: tuple[Any
 
 
 def test_one_name_holds_another_type_in_the_next_version(
-    client: Client, table: str, row: Any
+    client: ProtocolClient, table: str, row: Any
 ) -> None:
     for value in (1, "one", b"one"):
         ask(client, update(table, row, [Put("c", value)]))
@@ -106,7 +110,7 @@ def test_one_name_holds_another_type_in_the_next_version(
     assert shown(found) == {"c": b"one"}
 
 
-def test_put_replaces_and_update_merges(client: Client, table: str, row: Any) -> None:
+def test_put_replaces_and_update_merges(client: ProtocolClient, table: str, row: Any) -> None:
     ask(client, put(table, row, puts(a=1, b=2)))
     ask(client, update(table, row, puts(b=3, c=4)))
     assert shown(stored(client, table, row)) == {"a": 1, "b": 3, "c": 4}
@@ -114,13 +118,15 @@ def test_put_replaces_and_update_merges(client: Client, table: str, row: Any) ->
     assert shown(stored(client, table, row, max_versions=3)) == {"d": 5}
 
 
-def test_a_row_may_have_no_columns(client: Client, table: str, row: Any) -> None:
+def test_a_row_may_have_no_columns(client: ProtocolClient, table: str, row: Any) -> None:
     ask(client, put(table, row))
     assert shown(stored(client, table, row)) == {}
     assert outcomes(ask(client, batch_write([(table, [put(table, row)])]))) == [["ok"]]
 
 
-def test_columns_come_in_the_order_of_their_bytes(client: Client, table: str, row: Any) -> None:
+def test_columns_come_in_the_order_of_their_bytes(
+    client: ProtocolClient, table: str, row: Any
+) -> None:
     names = ["b", "a", "Z", "é", "z", "aa", "你", "_", "1"]
     ask(client, put(table, row, [Put(name, 1) for name in names]))
     found = stored(client, table, row)
@@ -128,7 +134,9 @@ def test_columns_come_in_the_order_of_their_bytes(client: Client, table: str, ro
     assert [column.name for column in found.columns] == sorted(names, key=str.encode)
 
 
-def test_a_row_of_1024_columns_takes_more_by_updates(client: Client, table: str, row: Any) -> None:
+def test_a_row_of_1024_columns_takes_more_by_updates(
+    client: ProtocolClient, table: str, row: Any
+) -> None:
     for part in range(3):
         cells = [Put(f"c{part}_{n:04}", n) for n in range(1024)]
         ask(client, update(table, row, cells))
@@ -140,7 +148,7 @@ def test_a_row_of_1024_columns_takes_more_by_updates(client: Client, table: str,
 @pytest.mark.parametrize("there", [False, True])
 @pytest.mark.parametrize("write", [put, update, delete])
 def test_an_expectation_is_met_or_nothing_is_written(
-    client: Client, table: str, row: Any, write: Any, there: bool
+    client: ProtocolClient, table: str, row: Any, write: Any, there: bool
 ) -> None:
     before = {"c": 1} if there else None
     if there:
@@ -154,17 +162,21 @@ def test_an_expectation_is_met_or_nothing_is_written(
     assert shown(stored(client, table, row)) == (None if write is delete else {"c": 2})
 
 
-def test_a_delete_of_nothing_succeeds(client: Client, table: str, row: Any) -> None:
+def test_a_delete_of_nothing_succeeds(client: ProtocolClient, table: str, row: Any) -> None:
     assert refusal(client, delete(table, row)) == "ok"
     assert stored(client, table, row) is None
 
 
-def test_an_update_that_only_deletes_makes_no_row(client: Client, table: str, row: Any) -> None:
+def test_an_update_that_only_deletes_makes_no_row(
+    client: ProtocolClient, table: str, row: Any
+) -> None:
     assert refusal(client, update(table, row, [Delete("c"), Delete("d", 5)])) == "ok"
     assert stored(client, table, row) is None
 
 
-def test_a_row_stays_when_its_last_column_is_deleted(client: Client, table: str, row: Any) -> None:
+def test_a_row_stays_when_its_last_column_is_deleted(
+    client: ProtocolClient, table: str, row: Any
+) -> None:
     ask(client, put(table, row, puts(c=1)))
     ask(client, update(table, row, [Delete("c")]))
     assert shown(stored(client, table, row)) == {}
@@ -229,7 +241,7 @@ CONDITIONS: dict[str, tuple[pb.Filter, bool]] = {
 @pytest.mark.parametrize("case", CONDITIONS)
 @pytest.mark.parametrize("write", [put, update, delete])
 def test_a_column_condition_decides_a_write(
-    client: Client, table: str, row: Any, write: Any, case: str
+    client: ProtocolClient, table: str, row: Any, write: Any, case: str
 ) -> None:
     condition, passes = CONDITIONS[case]
     ask(client, put(table, row, puts(n=5, s="a")))
@@ -239,7 +251,7 @@ def test_a_column_condition_decides_a_write(
 
 
 def test_a_condition_on_an_absent_row_passes_where_missing_passes(
-    client: Client, table: str, row: Any
+    client: ProtocolClient, table: str, row: Any
 ) -> None:
     strict = on(compared("n", pb.CT_EQUAL, 5))
     lax = on(compared("n", pb.CT_EQUAL, 5, missing_fails=False))
@@ -272,7 +284,7 @@ REFUSED: dict[str, tuple[pb.Filter, str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_condition_or_filter_without_sense_is_refused(
-    client: Client, table: str, row: Any, case: str
+    client: ProtocolClient, table: str, row: Any, case: str
 ) -> None:
     wrong, text = REFUSED[case]
     bounds = key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX)
@@ -281,7 +293,9 @@ def test_a_condition_or_filter_without_sense_is_refused(
     assert refusal(client, read) == INVALID + text
 
 
-def test_a_chain_of_a_thousand_filters_is_counted(client: Client, table: str, row: Any) -> None:
+def test_a_chain_of_a_thousand_filters_is_counted(
+    client: ProtocolClient, table: str, row: Any
+) -> None:
     deep = compared("n", pb.CT_EQUAL, 5)
     for _ in range(1000):
         deep = combined(pb.LO_NOT, deep)
@@ -289,7 +303,7 @@ def test_a_chain_of_a_thousand_filters_is_counted(client: Client, table: str, ro
     assert told == INVALID + "The count of filter exceeds the max: 32."
 
 
-def test_32_filters_are_taken(client: Client, table: str, row: Any) -> None:
+def test_32_filters_are_taken(client: ProtocolClient, table: str, row: Any) -> None:
     most = combined(pb.LO_OR, *[compared("n", pb.CT_EQUAL, 5, missing_fails=False)] * 31)
     assert refusal(client, put(table, row, condition=on(most))) == "ok"
 
@@ -303,14 +317,16 @@ def returning(kind: int, *names: str) -> pb.ReturnContent:
 
 
 def test_an_increment_adds_and_a_missing_column_counts_zero(
-    client: Client, table: str, row: Any
+    client: ProtocolClient, table: str, row: Any
 ) -> None:
     ask(client, update(table, row, [Increment("n", 5)]))
     ask(client, update(table, row, [Increment("n", -7), Increment("m", INT64_MAX)]))
     assert shown(stored(client, table, row)) == {"m": INT64_MAX, "n": -2}
 
 
-def test_the_result_of_an_increment_is_returned(client: Client, table: str, row: Any) -> None:
+def test_the_result_of_an_increment_is_returned(
+    client: ProtocolClient, table: str, row: Any
+) -> None:
     ask(client, put(table, row, puts(n=40, c="x")))
     changes: list[Change] = [Increment("n", 2), Increment("m", 1), Put("c", "y")]
     content = returning(pb.RT_AFTER_MODIFY, "n")
@@ -322,14 +338,14 @@ def test_the_result_of_an_increment_is_returned(client: Client, table: str, row:
     assert told.columns[0] in found.columns, "the version too"
 
 
-def test_no_column_named_is_the_key_alone(client: Client, table: str, row: Any) -> None:
+def test_no_column_named_is_the_key_alone(client: ProtocolClient, table: str, row: Any) -> None:
     content = returning(pb.RT_AFTER_MODIFY)
     (told,) = rows(ask(client, update(table, row, [Increment("n", 2)], return_content=content)).row)
     assert (told.key, told.columns) == (tuple(row), ())
 
 
 def test_several_results_are_returned_in_the_order_of_their_names(
-    client: Client, table: str, row: Any
+    client: ProtocolClient, table: str, row: Any
 ) -> None:
     content = returning(pb.RT_AFTER_MODIFY, "z", "a")
     changes = [Increment("z", 1), Increment("a", 2), Increment("b", 3)]
@@ -338,7 +354,7 @@ def test_several_results_are_returned_in_the_order_of_their_names(
     assert [(name, value) for name, value, _ in told.columns] == [("a", 2), ("z", 1)]
 
 
-def test_an_increment_in_a_batch_is_returned(client: Client, table: str, row: Any) -> None:
+def test_an_increment_in_a_batch_is_returned(client: ProtocolClient, table: str, row: Any) -> None:
     change = update(
         table, row, [Increment("n", 2)], return_content=returning(pb.RT_AFTER_MODIFY, "n")
     )
@@ -349,7 +365,7 @@ def test_an_increment_in_a_batch_is_returned(client: Client, table: str, row: An
 
 @pytest.mark.parametrize("value", ["5", 5.0, True, b"5"])
 def test_only_an_integer_can_be_incremented(
-    client: Client, table: str, row: Any, value: Any
+    client: ProtocolClient, table: str, row: Any, value: Any
 ) -> None:
     ask(client, put(table, row, [Put("n", value)]))
     assert refusal(client, update(table, row, [Increment("n", 1)])).startswith(INVALID)
@@ -358,14 +374,16 @@ def test_only_an_integer_can_be_incremented(
 
 @pytest.mark.parametrize(("start", "by"), [(INT64_MAX, 1), (-(2**63), -1)])
 def test_an_increment_does_not_overflow(
-    client: Client, table: str, row: Any, start: int, by: int
+    client: ProtocolClient, table: str, row: Any, start: int, by: int
 ) -> None:
     ask(client, put(table, row, puts(n=start)))
     assert refusal(client, update(table, row, [Increment("n", by)])).startswith(INVALID)
     assert shown(stored(client, table, row)) == {"n": start}
 
 
-def test_increments_make_new_versions_newest_first(client: Client, table: str, row: Any) -> None:
+def test_increments_make_new_versions_newest_first(
+    client: ProtocolClient, table: str, row: Any
+) -> None:
     for _ in range(4):
         ask(client, update(table, row, [Increment("n", 1)]))
     found = stored(client, table, row, max_versions=3)
@@ -380,7 +398,7 @@ def test_increments_make_new_versions_newest_first(client: Client, table: str, r
 
 @pytest.mark.parametrize("write", [put, update])
 def test_a_write_returns_its_key_when_asked(
-    client: Client, table: str, row: Any, write: Any
+    client: ProtocolClient, table: str, row: Any, write: Any
 ) -> None:
     assert not ask(client, write(table, row, puts(c=1))).row
     nothing = write(table, row, puts(c=1), return_content=returning(pb.RT_NONE))
@@ -390,7 +408,7 @@ def test_a_write_returns_its_key_when_asked(
     assert (told.key, told.columns) == (tuple(row), ())
 
 
-def test_a_delete_returns_its_key_when_asked(client: Client, table: str, row: Any) -> None:
+def test_a_delete_returns_its_key_when_asked(client: ProtocolClient, table: str, row: Any) -> None:
     (told,) = rows(ask(client, delete(table, row, return_content=returning(pb.RT_PK))).row)
     assert told.key == tuple(row)
 
@@ -403,7 +421,7 @@ def numbered(make_table: MakeTable) -> str:
 
 @pytest.mark.parametrize("write", [put, update])
 def test_assigned_values_are_unique_and_increase(
-    client: Client, numbered: str, row: Any, write: Any
+    client: ProtocolClient, numbered: str, row: Any, write: Any
 ) -> None:
     partition = f"p{row[1][1]}"
     asked = write(
@@ -420,7 +438,7 @@ def test_assigned_values_are_unique_and_increase(
     assert [found.key[1][1] for found in rows(ask(client, everything).rows)] == told
 
 
-def test_an_increment_may_go_with_an_assigned_key(client: Client, numbered: str) -> None:
+def test_an_increment_may_go_with_an_assigned_key(client: ProtocolClient, numbered: str) -> None:
     asked = update(
         numbered,
         key("both", Special.AUTO_INCREMENT),
@@ -431,7 +449,9 @@ def test_an_increment_may_go_with_an_assigned_key(client: Client, numbered: str)
     assert shown(stored(client, numbered, told.key)) == {"n": 3}
 
 
-def test_a_named_value_of_an_assigned_column_must_exist(client: Client, numbered: str) -> None:
+def test_a_named_value_of_an_assigned_column_must_exist(
+    client: ProtocolClient, numbered: str
+) -> None:
     assert refusal(client, put(numbered, key("named", 5), puts(c=1))) == FAILED
     assert refusal(client, update(numbered, key("named", 5), puts(c=1))) == FAILED
     assert refusal(client, delete(numbered, key("named", 5))) == "ok"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from demo.servers.server import free_port
-from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.up import Ready, Up
@@ -75,7 +75,7 @@ class Cluster:
     def status(self, number: int) -> Status:
         """Return every worker's status as one of them tells it; nothing where it is silent."""
         try:
-            with Client(**self.access[number]._asdict()) as client:
+            with ProtocolClient(**self.access[number]._asdict()) as client:
                 found: Status = client.call_json("RowtideClusterStatus", {})["workers"]
         except (NoAnswer, ServerError):
             return []
@@ -91,7 +91,7 @@ class Cluster:
         self._ask(number, "RowtideUndrain")
 
     def _ask(self, number: int, operation: str) -> None:
-        with Client(**self.access[number]._asdict()) as client:
+        with ProtocolClient(**self.access[number]._asdict()) as client:
             client.call_json(operation, {})
 
     def settled(self, count: int) -> dict[int, tuple[str, int]]:

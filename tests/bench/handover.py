@@ -27,7 +27,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
+from rowtide.cli.client import NoAnswer, NotConnected, ProtocolClient, ServerError
 from rowtide.client.wire_row import Key, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
@@ -77,7 +77,7 @@ class Caller(threading.Thread):
         self._at = shard % len(access)
         self._key: Key = (("name", letter(shard)), ("number", shard))
         self._write = write
-        self._client: Client | None = None
+        self._client: ProtocolClient | None = None
         self._written = 0
 
     def run(self) -> None:
@@ -122,7 +122,7 @@ class Caller(threading.Thread):
 
     def _call(self) -> None:
         if self._client is None:
-            self._client = Client(**self._access[self._at]._asdict())
+            self._client = ProtocolClient(**self._access[self._at]._asdict())
         if self._write:
             self._written += 1
             self._client.put_row(TABLE, self._key, [Put("n", self._written)])
@@ -142,7 +142,7 @@ def letter(shard: int) -> str:
     return chr(ord("a") + 4 * shard)
 
 
-def create_table(client: Client) -> None:
+def create_table(client: ProtocolClient) -> None:
     """Create the table, one shard for each slot."""
     points = [b"\x09", *(variant.encode(letter(n)) for n in range(1, SHARDS)), b"\x0a"]
     request = pb.CreateTableRequest(
@@ -239,7 +239,7 @@ class Measurement:
 
     def _change(self, number: int) -> None:
         """Split a shard and merge its parts, or move it."""
-        with Client(**self._cluster.access[0]._asdict()) as client:
+        with ProtocolClient(**self._cluster.access[0]._asdict()) as client:
             told = client.call_json("RowtideListShards", {"table": TABLE})["shards"]
             shard = next(
                 s
@@ -255,7 +255,7 @@ class Measurement:
             time.sleep(AFTER_S)
             self._asked(client, "Merge", shards=children)
 
-    def _asked(self, client: Client, change: str, **fields: object) -> list[str]:
+    def _asked(self, client: ProtocolClient, change: str, **fields: object) -> list[str]:
         plural = "Shards" if change == "Merge" else "Shard"
         told = client.call_json(f"Rowtide{change}{plural}", {"table": TABLE, **fields})
         if not told["done"]:
@@ -303,7 +303,7 @@ def main(runs: int, kind: str, options: Sequence[str]) -> None:
         Cluster(Path(folder), cache_dir, count=WORKERS, slots=SHARDS, options=options) as cluster,
     ):
         cluster.settled(WORKERS)
-        with Client(**cluster.access[0]._asdict()) as client:
+        with ProtocolClient(**cluster.access[0]._asdict()) as client:
             create_table(client)
         measurement = Measurement(cluster, kind)
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.bench.processes import cpu_s
@@ -34,7 +34,7 @@ class Bench:
         self._ready = ready
         self._pid = pid
         self._connections = connections
-        self.client = Client(**ready._asdict())
+        self.client = ProtocolClient(**ready._asdict())
 
     def create(self, table: str) -> Requests:
         """Create a table with a stream."""

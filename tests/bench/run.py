@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.client.wire_row import Special
 from rowtide.deploy.up import Ready, Up
 from tests.bench.circumstances import circumstances, told
@@ -136,7 +136,7 @@ def _rebuilt(server: Up, data_dir: Path, rows: tuple[int, int], *, warm_s: float
     return Result("cold rebuild of 1 M rows", scaled, "s", remark=remark)
 
 
-def _await_served(client: Client, table: str) -> None:
+def _await_served(client: ProtocolClient, table: str) -> None:
     """Ask for an absent row until its shard is open."""
     while True:
         try:

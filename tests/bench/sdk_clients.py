@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, Self
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.bench.measure import all_written, has_row, scan
@@ -172,7 +172,7 @@ class OwnClient:
 
     def _create(self, step: Step) -> Told:
         stream = pb.StreamSpecification(enable_stream=True, expiration_time=STREAM_HOURS)
-        with Client(**self._ready._asdict()) as client:
+        with ProtocolClient(**self._ready._asdict()) as client:
             client.create_table(step.table, KEY, stream=stream)
         return Told(0, 0.0, 0.0, 0.0)
 
@@ -198,7 +198,7 @@ class OwnClient:
         return told
 
     async def _drain(self, table: Requests, step: Step) -> Told:
-        with Client(**self._ready._asdict()) as client:
+        with ProtocolClient(**self._ready._asdict()) as client:
             stream = client.list_stream(table.table)[0].stream_id
             shard = client.describe_stream(stream).shards[0].shard_id
             iterator: str | None = client.get_shard_iterator(stream, shard)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Increment, Key, Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import STRING, KeyColumn
@@ -36,11 +36,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         output = (Path(folder) / "output").open("wb")
         up = Up(Path(folder) / "data", options=["--port", "0"], output=output)
-        with output, up, Client(**up.start()._asdict()) as client:
+        with output, up, ProtocolClient(**up.start()._asdict()) as client:
             _measure(client, columns)
 
 
-def _measure(client: Client, columns: int) -> None:
+def _measure(client: ProtocolClient, columns: int) -> None:
     click.echo(told(circumstances("wide")))
     client.create_table("t", (KeyColumn("pk", STRING),))
     server = client.call_json("RowtideStatus", {})["pid"]
@@ -68,7 +68,7 @@ def _name(number: int) -> str:
     return f"c{number:07d}"
 
 
-def _calls(client: Client) -> dict[str, Call]:
+def _calls(client: ProtocolClient) -> dict[str, Call]:
     def read(row: Key, name: str) -> None:
         client.get_row("t", row, columns=[name])
 
@@ -107,7 +107,7 @@ def _line(name: str, call: Call, columns: int, server: int) -> str:
     )
 
 
-def _read_whole(client: Client) -> int:
+def _read_whole(client: ProtocolClient) -> int:
     request = pb.GetRowRequest(table_name="t", primary_key=encoded(WIDE), max_versions=1)
     cells = 0
     while True:

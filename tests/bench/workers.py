@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
 from rowtide.core.values.schema import INTEGER, STRING
@@ -93,7 +93,7 @@ def create_table(access: Ready) -> None:
         reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
         partitions=[pb.PartitionRange(begin=points[n], end=points[n + 1]) for n in range(SHARDS)],
     )
-    with Client(**access._asdict()) as client:
+    with ProtocolClient(**access._asdict()) as client:
         client.call("CreateTable", request, pb.CreateTableResponse)
 
 

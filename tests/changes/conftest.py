@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.source import ChangeSource
 from rowtide.client.endpoint import Endpoint
@@ -67,7 +67,7 @@ def source(request: pytest.FixtureRequest, endpoint: Endpoint, cluster: Cluster)
 
 
 @pytest.fixture
-def admin(server: Ready) -> Iterator[Client]:
+def admin(server: Ready) -> Iterator[ProtocolClient]:
     """A client that repeats what SDKs repeat."""
     with Retrying(**server._asdict()) as connected:
         yield connected

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.changes.api import ApiSource, CurrentRow
 from rowtide.client.changes.reader import read_changes
 from rowtide.client.endpoint import Endpoint
@@ -31,7 +31,7 @@ def encoded(name: str, number: int = 1) -> bytes:
 
 
 async def test_rows_are_as_of_a_stamp_that_covers_what_was_read_before(
-    admin: Client, endpoint: Endpoint, table: str
+    admin: ProtocolClient, endpoint: Endpoint, table: str
 ) -> None:
     source = ApiSource(endpoint, table)
     admin.put_row(table, key("a", 1), [Put("n", 1)])
@@ -54,7 +54,7 @@ async def test_rows_are_as_of_a_stamp_that_covers_what_was_read_before(
 
 
 async def test_rows_are_as_of_what_was_read_out_of_the_log_before_it_was_applied(
-    admin: Client, endpoint: Endpoint, cluster: Cluster, table: str
+    admin: ProtocolClient, endpoint: Endpoint, cluster: Cluster, table: str
 ) -> None:
     api = ApiSource(endpoint, table)
     count = 200
@@ -82,7 +82,7 @@ async def test_rows_are_as_of_what_was_read_out_of_the_log_before_it_was_applied
 
 
 async def test_rows_of_several_shards_are_answered_while_these_split(
-    admin: Client, endpoint: Endpoint, table: str
+    admin: ProtocolClient, endpoint: Endpoint, table: str
 ) -> None:
     world = World(admin, table, random.Random(1))
     await world.write(60)
@@ -107,7 +107,9 @@ async def test_rows_of_several_shards_are_answered_while_these_split(
         before = now
 
 
-async def test_chosen_columns_are_read_alone(admin: Client, endpoint: Endpoint, table: str) -> None:
+async def test_chosen_columns_are_read_alone(
+    admin: ProtocolClient, endpoint: Endpoint, table: str
+) -> None:
     admin.put_row(table, key("a", 1), [Put("n", 1), Put("m", 2)])
     admin.put_row(table, key("b", 1), [Put("m", 2)])
     found = await ApiSource(endpoint, table, columns=["n"]).current([encoded("a"), encoded("b")])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Put
 from rowtide.deploy.up import Ready
 from tests.api.conftest import KEY
@@ -22,7 +22,7 @@ LINES_MAX = 10
 
 
 async def test_the_example_prints_changes(
-    server: Ready, admin: Client, capsys: pytest.CaptureFixture[str]
+    server: Ready, admin: ProtocolClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     example = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert example is not None

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.deploy.up import Ready
 from tests.changes.readers import Delivered
 from tests.changes.test_readers_together import SEED, World, consumer
@@ -75,7 +75,9 @@ def processes(tmp_path: Path, server: Ready, table: str) -> Iterator[Processes]:
         yield Processes(tmp_path, server, table, closing)
 
 
-def test_killed_readers_lose_nothing(admin: Client, table: str, processes: Processes) -> None:
+def test_killed_readers_lose_nothing(
+    admin: ProtocolClient, table: str, processes: Processes
+) -> None:
     world = World(admin, table, random.Random(SEED))
     asyncio.run(world.write(20))
     processes.start()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.client.changes.worker import FollowerSettings
 from rowtide.client.endpoint import Endpoint
 from rowtide.client.wire_row import Put
@@ -34,7 +34,7 @@ def consumer() -> str:
 class World:
     """A table that is written, and whose shards are split and merged."""
 
-    def __init__(self, admin: Client, table: str, chance: random.Random) -> None:
+    def __init__(self, admin: ProtocolClient, table: str, chance: random.Random) -> None:
         self.written: dict[str, list[int]] = {}
         self._admin = admin
         self._table = table
@@ -82,7 +82,7 @@ class World:
 
 
 async def test_readers_divide_the_shards_and_hand_over_without_repeating(
-    admin: Client, endpoint: Endpoint, source: MakeSource, table: str
+    admin: ProtocolClient, endpoint: Endpoint, source: MakeSource, table: str
 ) -> None:
     world = World(admin, table, random.Random(1))
     await world.write(30)
@@ -107,7 +107,7 @@ async def test_readers_divide_the_shards_and_hand_over_without_repeating(
 
 
 async def test_the_shards_of_a_crashed_reader_move_on(
-    admin: Client, endpoint: Endpoint, source: MakeSource, table: str
+    admin: ProtocolClient, endpoint: Endpoint, source: MakeSource, table: str
 ) -> None:
     world = World(admin, table, random.Random(1))
     await world.write(30)
@@ -124,7 +124,7 @@ async def test_the_shards_of_a_crashed_reader_move_on(
 
 
 async def test_no_change_is_skipped_or_out_of_order_whatever_happens(
-    admin: Client, endpoint: Endpoint, source: MakeSource, table: str
+    admin: ProtocolClient, endpoint: Endpoint, source: MakeSource, table: str
 ) -> None:
     chance = random.Random(SEED)
     world = World(admin, table, chance)

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import Lease, Leases, MemoryLeases, TableLeases
 from rowtide.client.changes.reader import read_changes
@@ -54,7 +54,7 @@ async def first(
     return found
 
 
-def write_some(admin: Client, table: str) -> None:
+def write_some(admin: ProtocolClient, table: str) -> None:
     admin.put_row(table, key("a", 1), [Put("n", 1), Put("s", "x")])
     admin.update_row(table, key("a", 1), [Put("n", 2), Delete("s")])
     admin.put_row(table, key("b", 1), [Put("s", "y")])
@@ -62,7 +62,7 @@ def write_some(admin: Client, table: str) -> None:
 
 
 async def test_changes_come_in_order_and_say_what_was_done(
-    admin: Client, source: MakeSource, table: str
+    admin: ProtocolClient, source: MakeSource, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
     assert await first(source(table), 4) == [
@@ -74,7 +74,7 @@ async def test_changes_come_in_order_and_say_what_was_done(
 
 
 async def test_only_columns_that_are_wanted_leave_the_server(
-    admin: Client, source: MakeSource, table: str
+    admin: ProtocolClient, source: MakeSource, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
     wanted = source(table, columns=["s"])
@@ -94,7 +94,7 @@ async def test_only_columns_that_are_wanted_leave_the_server(
 
 
 async def test_a_snapshot_gives_the_rows_then_what_changes(
-    admin: Client, source: MakeSource, table: str
+    admin: ProtocolClient, source: MakeSource, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
     wanted = source(table)
@@ -123,7 +123,7 @@ def above(column: str, number: int) -> bytes:
 
 
 async def test_only_changes_that_pass_the_filter_leave_the_server(
-    admin: Client, source: MakeSource, table: str
+    admin: ProtocolClient, source: MakeSource, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
     wanted = source(table, filter=above("n", 1), columns=["s"])
@@ -133,7 +133,7 @@ async def test_only_changes_that_pass_the_filter_leave_the_server(
 
 
 async def test_a_reader_that_left_goes_on_with_what_it_had_in_hand(
-    admin: Client, source: MakeSource, endpoint: Endpoint, table: str
+    admin: ProtocolClient, source: MakeSource, endpoint: Endpoint, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
     leases = TableLeases(endpoint, "leaver")
@@ -154,7 +154,7 @@ async def test_a_reader_that_left_goes_on_with_what_it_had_in_hand(
 
 
 async def test_what_the_loop_raises_comes_out_as_it_is(
-    admin: Client, source: MakeSource, table: str
+    admin: ProtocolClient, source: MakeSource, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
 
@@ -176,7 +176,7 @@ async def test_a_stream_that_is_not_there_is_told(
 
 
 async def test_a_group_that_somebody_else_is_in_does_not_keep_a_reader_from_reading(
-    admin: Client, endpoint: Endpoint, cluster: Cluster, broker: str, table: str
+    admin: ProtocolClient, endpoint: Endpoint, cluster: Cluster, broker: str, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
     source = KafkaSource(ApiSource(endpoint, table), cluster)
@@ -202,7 +202,7 @@ async def one_more(reading: AsyncIterator[Batch]) -> None:
 
 
 async def test_kafkas_own_tools_see_how_far_a_consumer_is(
-    admin: Client, endpoint: Endpoint, cluster: Cluster, broker: str, table: str
+    admin: ProtocolClient, endpoint: Endpoint, cluster: Cluster, broker: str, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
     source = KafkaSource(ApiSource(endpoint, table), cluster)
@@ -242,7 +242,9 @@ class Telling(MemoryLeases):
         return made
 
 
-async def test_a_reader_may_begin_at_a_time(admin: Client, source: MakeSource, table: str) -> None:
+async def test_a_reader_may_begin_at_a_time(
+    admin: ProtocolClient, source: MakeSource, table: str
+) -> None:
     await asyncio.to_thread(write_some, admin, table)
     stamps: list[int] = []
     async with asyncio.timeout(30), read_changes(source(table)) as batches:
@@ -254,7 +256,7 @@ async def test_a_reader_may_begin_at_a_time(admin: Client, source: MakeSource, t
 
 
 async def test_a_reader_may_begin_with_what_comes(
-    admin: Client, source: MakeSource, table: str
+    admin: ProtocolClient, source: MakeSource, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
     leases = Telling()

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import TableLeases
 from rowtide.client.changes.start import Begin, ShardPlace, rewind
@@ -42,7 +42,7 @@ class Rewound:
 
 
 @pytest.fixture
-def world(admin: Client, table: str) -> World:
+def world(admin: ProtocolClient, table: str) -> World:
     return World(admin, table, random.Random(SEED))
 
 
@@ -73,7 +73,7 @@ async def test_from_the_oldest_everything_comes_again_in_order(
 
 
 async def test_a_shard_goes_back_to_a_sequence_number_alone(
-    world: World, endpoint: Endpoint, table: str, admin: Client
+    world: World, endpoint: Endpoint, table: str, admin: ProtocolClient
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
         rewound = Rewound(world, endpoint, table, tasks, "oldest")

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.endpoint import Endpoint
 from rowtide.client.wire_row import Put
@@ -36,7 +36,7 @@ async def spread(world: Rewritten) -> None:
         await world.reshape("RowtideMoveShard", fields)
 
 
-def put_again(client: Client) -> None:
+def put_again(client: ProtocolClient) -> None:
     for letter in "abcdefgh":
         at = key(f"{letter}0", 100)
         repeated(partial(client.put_row, TABLE, at, [Put("n", -1)]))

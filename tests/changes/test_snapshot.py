@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.changes.source import ChangeSource
 from rowtide.client.changes.worker import Batch, FollowerSettings
 from rowtide.client.endpoint import Endpoint
@@ -111,7 +111,7 @@ def differences(copy: Copy, rows: dict[Any, Any]) -> dict[Any, Any]:
 
 
 async def test_rows_and_changes_make_the_table_whatever_happens(
-    admin: Client, endpoint: Endpoint, source: MakeSource, table: str
+    admin: ProtocolClient, endpoint: Endpoint, source: MakeSource, table: str
 ) -> None:
     chance = random.Random(SEED)
     world = Rewritten(admin, table, chance)
@@ -136,7 +136,7 @@ async def test_rows_and_changes_make_the_table_whatever_happens(
 
 
 async def test_nothing_goes_back_in_time_while_rows_are_read(
-    admin: Client, endpoint: Endpoint, source: MakeSource, table: str
+    admin: ProtocolClient, endpoint: Endpoint, source: MakeSource, table: str
 ) -> None:
     world = Rewritten(admin, table, random.Random(SEED))
     await world.fill()
@@ -160,7 +160,7 @@ async def test_nothing_goes_back_in_time_while_rows_are_read(
 
 
 async def test_rows_that_go_before_they_are_read_again_are_deleted(
-    admin: Client, endpoint: Endpoint, source: MakeSource, table: str
+    admin: ProtocolClient, endpoint: Endpoint, source: MakeSource, table: str
 ) -> None:
     world = Rewritten(admin, table, random.Random(SEED))
     await world.fill()

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 from click.testing import CliRunner
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.cli.cluster import show
 from rowtide.cli.exits import OutcomeUnknown
 from rowtide.cli.main import main
@@ -151,6 +151,6 @@ def test_a_drain_of_unknown_outcome_is_not_told_as_one_that_changed_nothing(
 
     given = ["--endpoint", "http://127.0.0.1:1", "--instance", "demo"]
     given += ["--access-key-id", "a", "--access-key-secret", "b", "--data-dir", str(tmp_path)]
-    with patch.object(Client, "call_json", unknown):
+    with patch.object(ProtocolClient, "call_json", unknown):
         told = CliRunner().invoke(main, ["cluster", command, "worker:1", *given])
     assert told.exit_code == OutcomeUnknown.exit_code

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connector_process import ConnectorProcess
 from rowtide.cli.settings import Settings
 from rowtide.core.values.schema import STRING, KeyColumn
@@ -87,13 +87,13 @@ def started(
 
 
 def tables(ready: Ready) -> list[str]:
-    with Client(**ready._asdict()) as client:
+    with ProtocolClient(**ready._asdict()) as client:
         return list(client.list_table())
 
 
 def test_nothing_of_kafka_is_loaded_and_little_else(tmp_path: Path) -> None:
     with started(tmp_path / "ready", "--data", tmp_path / "data") as (child, ready):
-        with Client(**ready._asdict()) as client:
+        with ProtocolClient(**ready._asdict()) as client:
             client.create_table("t", [KeyColumn("k", STRING)])
         assert not (tmp_path / "data" / "kafka").exists()
     assert child.returncode == 0
@@ -109,7 +109,7 @@ def test_what_was_written_is_there_at_the_next_start(tmp_path: Path) -> None:
         with started(tmp_path / "ready", "--data", tmp_path / "data") as (_, ready):
             assert tables(ready) == expected
             if not expected:
-                with Client(**ready._asdict()) as client:
+                with ProtocolClient(**ready._asdict()) as client:
                     client.create_table("t", [KeyColumn("k", STRING)])
 
 

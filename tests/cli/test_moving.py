@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.moving import ProgressLines
 from rowtide.client.wire_row import Put
 from rowtide.core.values.schema import STRING, KeyColumn
@@ -39,7 +39,7 @@ def write(directory: Path, value: str) -> None:
     """Run ``rowtide dev`` on a directory, and write a table there."""
     with (
         Up(directory, options=["--port", "0"], command="dev") as up,
-        Client(**up.start()._asdict()) as client,
+        ProtocolClient(**up.start()._asdict()) as client,
     ):
         if "t" not in client.list_table():
             client.create_table("t", [KeyColumn("k", STRING)])
@@ -256,7 +256,7 @@ def test_the_rows_are_served_and_the_local_directory_is_not(
     shutil.copy(written / "credentials.json", tmp_path / "worker")
     with (
         Up(tmp_path / "worker", options=["--port", "0", *kafka], command="worker") as up,
-        Client(**up.start()._asdict()) as client,
+        ProtocolClient(**up.start()._asdict()) as client,
     ):
         assert client.list_table() == ["t"]
         keys = client.call_json("RowtideListKeys", {})["keys"]

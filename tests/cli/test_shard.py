@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client, NotConnected, ServerError
+from rowtide.cli.client import NotConnected, ProtocolClient, ServerError
 from rowtide.cli.exits import OutcomeUnknown, told
 from rowtide.cli.shard import merge, move, split
 
@@ -16,7 +16,7 @@ Answer = dict[str, Any] | Exception
 BUSY = ServerError("OTSPartitionUnavailable", "The partition is not available.", 503, "r1")
 
 
-class ScriptedClient(Client):
+class ScriptedClient(ProtocolClient):
     """Answers each operation with what is next in its script."""
 
     def __init__(self, **script: list[Answer]) -> None:
@@ -45,11 +45,11 @@ def shards(*told_of: tuple[str, int, str, list[str]]) -> Answer:
     return {"shards": [dict(zip(names, one, strict=True)) for one in told_of]}
 
 
-def ask(command: Any, client: Client, **arguments: Any) -> None:
+def ask(command: Any, client: ProtocolClient, **arguments: Any) -> None:
     command.callback(client=client, table="parcels", output="table", **arguments)
 
 
-def failed(command: Any, client: Client, **arguments: Any) -> OutcomeUnknown:
+def failed(command: Any, client: ProtocolClient, **arguments: Any) -> OutcomeUnknown:
     with pytest.raises(OutcomeUnknown) as raised, told(writes=True):
         ask(command, client, **arguments)
     assert raised.value.hint == "`rowtide shard list` shows what became of it."

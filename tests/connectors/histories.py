@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
-from rowtide.cli.client import Client, ServerError, Write
+from rowtide.cli.client import ProtocolClient, ServerError, Write
 from rowtide.client.wire_row import Delete, Key, Put, Special
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings, make_sink
@@ -103,7 +103,7 @@ class _Play:
         self,
         history: History,
         server: Ready,
-        client: Client,
+        client: ProtocolClient,
         table: str,
         processes: ConnectorProcesses,
     ) -> None:

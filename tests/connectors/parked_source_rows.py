@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from tests.connectors.processes import ConnectorProcesses
 from tests.connectors.runtime.conftest import Run
 from tests.support.waiting import until
@@ -24,7 +24,7 @@ class Told:
     name: str
     table: str
     execute: Callable[[str], None]
-    client: Client
+    client: ProtocolClient
     processes: ConnectorProcesses
     connector: Run
 

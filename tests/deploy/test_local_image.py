@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 from packaging.requirements import Requirement
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.settings import load_settings
 from rowtide.client.wire_row import Put
 from rowtide.core.values.schema import STRING, KeyColumn
@@ -123,7 +123,7 @@ def test_local_mode_runs_on_what_the_image_installs_and_no_more(tmp_path: Path) 
 
 
 def write_and_read(ready: Ready) -> None:
-    with Client(**ready._asdict()) as client:
+    with ProtocolClient(**ready._asdict()) as client:
         client.create_table("t", [KeyColumn("id", STRING)])
         client.put_row("t", ROW, [Put("note", "hello")])
         row = client.get_row("t", ROW)

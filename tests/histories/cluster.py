@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rowtide.cli.client import Access, Client, ServerError
+from rowtide.cli.client import Access, ProtocolClient, ServerError
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
@@ -241,7 +241,7 @@ class Cluster:
         (self._three or self.brokers[0]).stop()
 
 
-def make_table(client: Client) -> None:
+def make_table(client: ProtocolClient) -> None:
     """Create the table, and again where a slot was on its way."""
     for _ in range(100):
         try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from tests.api.calls import ask
 from tests.model.requests import Refused
 from tests.system.server import Server
@@ -28,7 +28,7 @@ class World:
     """
 
     server: Server
-    client: Client
+    client: ProtocolClient
     where: tuple[str, ...]
     now_ms: int = START_MS
     high_ms: int = START_MS

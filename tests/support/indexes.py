@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from tests.support.waiting import until
 
 __all__ = ["until_followed"]
 
 
-def until_followed(client: Client, table: str, *names: str) -> None:
+def until_followed(client: ProtocolClient, table: str, *names: str) -> None:
     """Return once indexes of a table are built and behind nothing: those named, or all."""
 
     def told() -> list[dict[str, Any]]:

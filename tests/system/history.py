@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from rowtide.cli.client import Client, StreamRecord
+from rowtide.cli.client import ProtocolClient, StreamRecord
 from rowtide.client.wire_row import Delete, Put, Row, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.system.load import SHARED, TABLE, VERSIONS, Attempt, Told, Written
@@ -25,7 +25,7 @@ Columns = dict[str, dict[int, object]]
 Rows = dict[tuple[object, ...], Columns]
 
 
-def check_all(client: Client, written: Sequence[Written]) -> dict[str, int]:
+def check_all(client: ProtocolClient, written: Sequence[Written]) -> dict[str, int]:
     """Check everything and return counts to print."""
     faults = [fault for one in written for fault in one.faults]
     assert not faults, "\n".join(faults[:10])
@@ -141,7 +141,7 @@ def _changed(columns: Columns, record: StreamRecord) -> Columns:
     return {name: versions for name, versions in columns.items() if versions}
 
 
-def all_rows(client: Client, table: str = TABLE) -> Rows:
+def all_rows(client: ProtocolClient, table: str = TABLE) -> Rows:
     """Return every row of the table with all its versions."""
     low = (("name", Special.INF_MIN), ("number", Special.INF_MIN))
     high = (("name", Special.INF_MAX), ("number", Special.INF_MAX))
@@ -161,7 +161,7 @@ def _columns(row: Row) -> Columns:
     return columns
 
 
-def stream_of(client: Client, *, limit: int | None = None) -> dict[str, list[StreamRecord]]:
+def stream_of(client: ProtocolClient, *, limit: int | None = None) -> dict[str, list[StreamRecord]]:
     """Return every record of the table's stream, by shard."""
     [stream] = client.list_stream(TABLE)
     return {
@@ -170,7 +170,9 @@ def stream_of(client: Client, *, limit: int | None = None) -> dict[str, list[Str
     }
 
 
-def _shard(client: Client, stream_id: str, shard_id: str, limit: int | None) -> list[StreamRecord]:
+def _shard(
+    client: ProtocolClient, stream_id: str, shard_id: str, limit: int | None
+) -> list[StreamRecord]:
     records: list[StreamRecord] = []
     iterator: str | None = client.get_shard_iterator(stream_id, shard_id)
     while iterator is not None:

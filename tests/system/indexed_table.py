@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from rowtide.client.wire_row import Change, Delete, Increment, Key, Put, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.shard.index import PROGRESS, progress_of
@@ -56,7 +56,7 @@ def index_meta(name: str, kind: int) -> pb.IndexMeta:
     )
 
 
-def create(client: Client, *indexes: pb.IndexMeta) -> None:
+def create(client: ProtocolClient, *indexes: pb.IndexMeta) -> None:
     """Create the table, keyed PK1 STRING, PK2 INTEGER, with defined columns n and s."""
     request = pb.CreateTableRequest(
         table_meta=pb.TableMeta(
@@ -77,7 +77,7 @@ def create(client: Client, *indexes: pb.IndexMeta) -> None:
     ask(client, request)
 
 
-def fill(client: Client, count: int) -> None:
+def fill(client: ProtocolClient, count: int) -> None:
     """Put rows that no writer touches."""
     for start in range(0, count, 200):
         places = range(start, min(count, start + 200))
@@ -112,7 +112,7 @@ class Writer(threading.Thread):
         self._server = server
         self._halt = stop
         self._random = random.Random(seed * 1000 + number)
-        self._client: Client | None = None
+        self._client: ProtocolClient | None = None
 
     def run(self) -> None:
         """Write until told to stop."""
@@ -155,7 +155,7 @@ class Writer(threading.Thread):
 # What is there in the end.
 
 
-def _read(client: Client, name: str) -> Rows:
+def _read(client: ProtocolClient, name: str) -> Rows:
     names = [c.name for c in client.describe_table(name).table_meta.primary_key]
     low = tuple((column, Special.INF_MIN) for column in names)
     high = tuple((column, Special.INF_MAX) for column in names)
@@ -164,7 +164,7 @@ def _read(client: Client, name: str) -> Rows:
     return [{**dict(row.key), **{p.name: p.value for p in row.columns}} for row in found]
 
 
-def agreed(client: Client, index: pb.IndexMeta) -> int:
+def agreed(client: ProtocolClient, index: pb.IndexMeta) -> int:
     """Hold an index to the table's rows as they are now; return how many it has."""
     shown = [*KEY, "n", "s"]
     table = [row for row in _read(client, TABLE) if "n" in row]
@@ -183,7 +183,7 @@ def _difference(found: Rows, wanted: Rows) -> str:
     return f"too many {sorted(one - other)[:5]}, missing {sorted(other - one)[:5]}"
 
 
-def followed(client: Client) -> bool:
+def followed(client: ProtocolClient) -> bool:
     """Say whether every index has all rows there were and is behind nothing."""
     told = client.call_json("RowtideListIndexes", {"table": TABLE})["indexes"]
     return all((one["phase"], one["behind"]) == ("following", 0) for one in told)

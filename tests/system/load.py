@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError, Write
+from rowtide.cli.client import NoAnswer, NotConnected, ProtocolClient, ServerError, Write
 from rowtide.client.wire_row import Change, Delete, Increment, Key, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
@@ -59,7 +59,7 @@ class Written:
     applied: int = 0
 
 
-def create_table(client: Client, *, stream: bool = True) -> None:
+def create_table(client: ProtocolClient, *, stream: bool = True) -> None:
     """Create the table that the load writes."""
     client.create_table(
         TABLE,
@@ -113,7 +113,7 @@ class Writer(threading.Thread):
         self._random = random.Random(seed * 1000 + number)
         self._names = [f"w{number}-{row}" for row in range(ROWS)]
         self._wide = [f"wide{number}-{row}" for row in range(WIDE_ROWS)]
-        self._client: Client | None = None
+        self._client: ProtocolClient | None = None
         self._next_mark = 0
         self._columns: dict[str, dict[str, str] | None] = {}
         """What a row's columns must be, None where it is absent; no entry where that's unsure."""
@@ -197,7 +197,7 @@ class Writer(threading.Thread):
             return [self._failed(error)] * len(writes)
         return [Told.APPLIED]
 
-    def _connected(self) -> Client:
+    def _connected(self) -> ProtocolClient:
         if self._client is None:
             self._client = self._server.client()
         return self._client

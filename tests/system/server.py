@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from rowtide.deploy.kafka.orphan import find_broker
 from rowtide.deploy.up import NotReady, Ready
 from tests.support.waiting import until
@@ -102,9 +102,9 @@ class Server:
         found = json.loads(self.ready_file.read_text())
         return Ready(*(found[name] for name in Ready._fields))
 
-    def client(self, *, timeout_s: float = 30.0) -> Client:
+    def client(self, *, timeout_s: float = 30.0) -> ProtocolClient:
         """Return a new client of the server as it is now."""
-        return Client(**self.ready()._asdict(), timeout_s=timeout_s)
+        return ProtocolClient(**self.ready()._asdict(), timeout_s=timeout_s)
 
     def stop(self) -> int:
         """Let the server drain and end; return its exit code."""

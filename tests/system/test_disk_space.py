@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.client.wire_row import Put
 from rowtide.stream.shard.row_store import RowStore, StoreFailed
 from tests.system.conftest import MakeServer
@@ -36,11 +36,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
             pytest.skip(str(error))
 
 
-def put(client: Client, name: str) -> None:
+def put(client: ProtocolClient, name: str) -> None:
     client.put_row(TABLE, key_of(name), [Put("a", name)])
 
 
-def refusal(client: Client) -> ServerError | None:
+def refusal(client: ProtocolClient) -> ServerError | None:
     """Write; return what the server said, or None where it was taken."""
     try:
         put(client, "refused")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from tests.system.conftest import MakeServer
 from tests.system.history import all_rows, check_all, differences
 from tests.system.load import TABLE, Load, Written, create_table
@@ -95,7 +95,7 @@ def rows_of(server: Server) -> dict[tuple[object, ...], dict[str, dict[int, obje
         return all_rows(client)
 
 
-def shard(client: Client) -> dict[str, int]:
+def shard(client: ProtocolClient) -> dict[str, int]:
     """Return the status of the table's only shard."""
     status = client.call_json("RowtideStatus", {})
     [found] = [

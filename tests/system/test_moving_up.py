@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 
-from rowtide.cli.client import Client, StreamRecord, Write
+from rowtide.cli.client import ProtocolClient, StreamRecord, Write
 from rowtide.client.wire_row import Put, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
@@ -59,7 +59,7 @@ def prefix() -> str:
 # What a server has.
 
 
-def rows(client: Client, table: str) -> list[Any]:
+def rows(client: ProtocolClient, table: str) -> list[Any]:
     """Return every row with all its versions."""
     names = [c.name for c in client.describe_table(table).table_meta.primary_key]
     low = tuple((name, Special.INF_MIN) for name in names)
@@ -68,7 +68,9 @@ def rows(client: Client, table: str) -> list[Any]:
     return [row for found in client.get_range(table, low, high, page=page) for row in found]
 
 
-def read_on(client: Client, iterator: str | None, limit: int | None = None) -> list[StreamRecord]:
+def read_on(
+    client: ProtocolClient, iterator: str | None, limit: int | None = None
+) -> list[StreamRecord]:
     """Return what follows an iterator."""
     found: list[StreamRecord] = []
     while iterator is not None:
@@ -80,7 +82,7 @@ def read_on(client: Client, iterator: str | None, limit: int | None = None) -> l
     return found
 
 
-def streams(client: Client) -> dict[tuple[str, str], list[StreamRecord]]:
+def streams(client: ProtocolClient) -> dict[tuple[str, str], list[StreamRecord]]:
     """Return every record of every stream, by stream and shard."""
     return {
         (stream.stream_id, shard.shard_id): read_on(
@@ -91,7 +93,7 @@ def streams(client: Client) -> dict[tuple[str, str], list[StreamRecord]]:
     }
 
 
-def everything(client: Client) -> dict[str, Any]:
+def everything(client: ProtocolClient) -> dict[str, Any]:
     """Return what clients see of the instance."""
     return {
         "tables": sorted(client.list_table()),
@@ -106,7 +108,7 @@ def everything(client: Client) -> dict[str, Any]:
 
 
 def half_read(
-    client: Client, found: dict[tuple[str, str], list[StreamRecord]]
+    client: ProtocolClient, found: dict[tuple[str, str], list[StreamRecord]]
 ) -> dict[tuple[str, str], tuple[str, list[StreamRecord]]]:
     """Read half of each stream's shard; return the iterators behind it, and what follows."""
     positions: dict[tuple[str, str], tuple[str, list[StreamRecord]]] = {}
@@ -126,7 +128,7 @@ def half_read(
 # What is put there.
 
 
-def put_many(client: Client, table: str, numbers: range, width: int = 60) -> None:
+def put_many(client: ProtocolClient, table: str, numbers: range, width: int = 60) -> None:
     for start in range(numbers.start, numbers.stop, 100):
         some = range(start, min(numbers.stop, start + 100))
         writes = [
@@ -136,7 +138,7 @@ def put_many(client: Client, table: str, numbers: range, width: int = 60) -> Non
         assert client.batch_write_row({table: writes}) == [None] * len(some)
 
 
-def create_tables(client: Client) -> None:
+def create_tables(client: ProtocolClient) -> None:
     stream = pb.StreamSpecification(enable_stream=True, expiration_time=24)
     create_table(client)
     indexed_table.create(client, *INDEXES)
@@ -149,7 +151,7 @@ def create_tables(client: Client) -> None:
     )
 
 
-def number(client: Client) -> int:
+def number(client: ProtocolClient) -> int:
     """Put a row whose number the server gives; return it."""
     key = client.put_row(NUMBERED, (("k", "k"), ("id", Special.AUTO_INCREMENT)), [Put("a", 1)])
     found = dict(key)["id"]
@@ -157,7 +159,7 @@ def number(client: Client) -> int:
     return found
 
 
-def split(client: Client, table: str) -> None:
+def split(client: ProtocolClient, table: str) -> None:
     [shard] = client.call_json("RowtideListShards", {"table": table})["shards"]
     fields = {"table": table, "shard": shard["shard"]}
     wait_until(lambda: bool(client.call_json("RowtideSplitShard", fields)), what="split")
@@ -173,7 +175,7 @@ def split(client: Client, table: str) -> None:
     )
 
 
-def starts(client: Client, table: str) -> list[int]:
+def starts(client: ProtocolClient, table: str) -> list[int]:
     """Return where the logs of a table's shards begin."""
     status = client.call_json("RowtideStatus", {})
     return [s["start"] for slot in status["slots"] for s in slot["shards"] if s["table"] == table]
@@ -314,7 +316,7 @@ def import_twice(folder: Path, broker: str, prefix: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def check_same(client: Client, before: Before) -> None:
+def check_same(client: ProtocolClient, before: Before) -> None:
     """Compare all that clients see with what they saw, and read on in the streams."""
     again = everything(client)
     for what, wanted in before.found.items():
@@ -339,7 +341,7 @@ def check_going_on(server: Server, before: Before, file: Path, seed: int) -> Non
         for index in INDEXES:
             assert indexed_table.agreed(client, index) == 200
     ready = server.ready()._replace(**{n: before.key[n] for n in KEY_PAIR})
-    with Client(**ready._asdict()) as other:
+    with ProtocolClient(**ready._asdict()) as other:
         assert len(rows(other, PLAIN)) == PLAIN_ROWS
 
 

@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 
 import pytest
 
-from rowtide.cli.client import Client, StreamRecord
+from rowtide.cli.client import ProtocolClient, StreamRecord
 from rowtide.client.wire_row import Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import OK, ask, put, puts, refusal, shown, stored
@@ -101,7 +101,7 @@ def test_transactions_are_serialisable_across_many_kills(make_server: MakeServer
     prove(make_server("--flush-s", "1"), kills=8, between=600)
 
 
-def stream_of(client: Client) -> list[StreamRecord]:
+def stream_of(client: ProtocolClient) -> list[StreamRecord]:
     """Return every record of the table's one shard."""
     (stream,) = client.list_stream(TABLE)
     (shard,) = client.describe_stream(stream.stream_id).shards
@@ -116,12 +116,12 @@ def stream_of(client: Client) -> list[StreamRecord]:
     return records
 
 
-def readable(client: Client) -> bool:
+def readable(client: ProtocolClient) -> bool:
     """Say whether reads are served."""
     return stored(client, TABLE, account("p0", 0)) is not None
 
 
-def flushed(client: Client) -> bool:
+def flushed(client: ProtocolClient) -> bool:
     """Say whether the changelog has every row."""
     return all(
         shard["dirty_rows"] == 0
@@ -130,7 +130,7 @@ def flushed(client: Client) -> bool:
     )
 
 
-def started(client: Client, value: str) -> str:
+def started(client: ProtocolClient, value: str) -> str:
     """Open a transaction on the accounts of ``value``."""
     key = encoded(account(value, 0)[:1])
     answer = ask(client, pb.StartLocalTransactionRequest(table_name=TABLE, key=key))

@@ -15,7 +15,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from rowtide.client.wire_row import Increment, Key, Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
@@ -55,7 +55,7 @@ def account(partition: str, number: object) -> Key:
     return (("owner", partition), ("number", number))  # type: ignore[return-value]
 
 
-def create_accounts(client: Client) -> None:
+def create_accounts(client: ProtocolClient) -> None:
     """Create the table and give every row its first balance."""
     client.create_table(
         TABLE,
@@ -88,7 +88,7 @@ class Mover(threading.Thread):
         self._halt = stop
         self._number = number
         self._random = random.Random(seed * 1000 + number)
-        self._client: Client | None = None
+        self._client: ProtocolClient | None = None
 
     def run(self) -> None:
         """Move until told to stop."""
@@ -196,7 +196,7 @@ class Mover(threading.Thread):
             self._knock(error)
             raise Given from error
 
-    def _connected(self) -> Client:
+    def _connected(self) -> ProtocolClient:
         if self._client is None:
             self._client = self._server.client()
         return self._client

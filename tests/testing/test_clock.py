@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.client.wire_row import Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import STRING, KeyColumn
@@ -26,29 +26,29 @@ ROW = (("id", "a"),)
 
 
 @pytest.fixture
-def client(rowtide_instance: Instance) -> Iterator[Client]:
+def client(rowtide_instance: Instance) -> Iterator[ProtocolClient]:
     """Return a client of the test's own instance."""
     with rowtide_instance.admin() as client:
         yield client
 
 
-def by_get_row(client: Client) -> bool:
+def by_get_row(client: ProtocolClient) -> bool:
     return client.get_row("t", ROW) is not None
 
 
-def by_get_range(client: Client) -> bool:
+def by_get_range(client: ProtocolClient) -> bool:
     pages = client.get_range("t", (("id", INF_MIN),), (("id", INF_MAX),))
     return any(page for page in pages)
 
 
-def by_batch_get_row(client: Client) -> bool:
+def by_batch_get_row(client: ProtocolClient) -> bool:
     answer = ask(client, batch_get([("t", [ROW])]))
     return bool(rows(answer.tables[0].rows[0].row))
 
 
 @pytest.mark.parametrize("found", [by_get_row, by_get_range, by_batch_get_row])
 def test_a_row_is_gone_once_its_time_to_live_has_passed(
-    rowtide_clock: Clock, client: Client, found: Callable[[Client], bool]
+    rowtide_clock: Clock, client: ProtocolClient, found: Callable[[ProtocolClient], bool]
 ) -> None:
     client.create_table("t", KEY, options=pb.TableOptions(time_to_live=DAY_S))
     client.put_row("t", ROW, [Put("note", "hello")])
@@ -59,7 +59,9 @@ def test_a_row_is_gone_once_its_time_to_live_has_passed(
     assert not found(client)
 
 
-def test_a_version_given_after_the_advance_is_later(rowtide_clock: Clock, client: Client) -> None:
+def test_a_version_given_after_the_advance_is_later(
+    rowtide_clock: Clock, client: ProtocolClient
+) -> None:
     client.create_table("t", KEY, options=pb.TableOptions(max_versions=9))
     client.put_row("t", ROW, [Put("note", 1)])
     later = rowtide_clock.advance(3 * DAY_S)
@@ -72,7 +74,7 @@ def test_a_version_given_after_the_advance_is_later(rowtide_clock: Clock, client
 
 
 def test_a_record_leaves_the_stream_with_its_expiry_and_not_before(
-    rowtide_clock: Clock, client: Client
+    rowtide_clock: Clock, client: ProtocolClient
 ) -> None:
     stream = pb.StreamSpecification(enable_stream=True, expiration_time=2)
     options = pb.TableOptions(time_to_live=DAY_S)
@@ -92,7 +94,9 @@ def test_a_record_leaves_the_stream_with_its_expiry_and_not_before(
     assert records() == 0
 
 
-def test_the_life_of_a_local_transaction_passes(rowtide_clock: Clock, client: Client) -> None:
+def test_the_life_of_a_local_transaction_passes(
+    rowtide_clock: Clock, client: ProtocolClient
+) -> None:
     key = [KeyColumn("id", STRING), KeyColumn("part", STRING)]
     client.create_table("t", key)
     request = pb.StartLocalTransactionRequest(table_name="t", key=encoded(ROW))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rowtide.cli.client import Client, NoAnswer, NotConnected, ServerError
+from rowtide.cli.client import NoAnswer, NotConnected, ProtocolClient, ServerError
 from rowtide.deploy.ports import free_ports, is_free
 from rowtide.deploy.up import Ready, Up
 from tests.support.waiting import until
@@ -32,7 +32,7 @@ READS = ("Get", "BatchGet", "Describe", "List")
 """How the names of operations begin that change nothing."""
 
 
-class Retrying(Client):
+class Retrying(ProtocolClient):
     """Repeats, as SDKs do, what was not done because a slot is on its way.
 
     Reads also where their worker died with the answer: they change nothing.
@@ -60,9 +60,9 @@ class Workers:
         self._ready: Ready | None = None
         self._endpoints: list[str] = []
         self.running: list[Up] = []
-        self.clients: list[Client] = []
+        self.clients: list[ProtocolClient] = []
 
-    def start(self, *options: str) -> Client:
+    def start(self, *options: str) -> ProtocolClient:
         """Start one more worker; return a client of it."""
         number = len(self.running)
         output = self._closing.enter_context((self.folder / f"output{number}").open("wb"))
@@ -83,7 +83,7 @@ class Workers:
         """Return how to reach a worker."""
         return self._access(self._endpoints[number])
 
-    def again(self, number: int) -> Client:
+    def again(self, number: int) -> ProtocolClient:
         """Start a worker that ended, on its directory; return a new client of it."""
         self._endpoints[number] = self.running[number].start().endpoint
         access = self._access(self._endpoints[number])
@@ -91,11 +91,11 @@ class Workers:
         self.clients[number] = client
         return client
 
-    def another(self) -> Client:
+    def another(self) -> ProtocolClient:
         """Return a fresh client of a worker by chance, which need not run."""
-        return self.one(Client)
+        return self.one(ProtocolClient)
 
-    def one(self, kind: type[Client]) -> Client:
+    def one(self, kind: type[ProtocolClient]) -> ProtocolClient:
         """Return a fresh client of that kind."""
         return kind(**self._access(random.choice(self._endpoints)))
 
@@ -121,7 +121,7 @@ class Workers:
 T = TypeVar("T")
 
 
-def answered(clients: Sequence[Client], attempt: Callable[[Client], T]) -> T:
+def answered(clients: Sequence[ProtocolClient], attempt: Callable[[ProtocolClient], T]) -> T:
     """Return what clients are answered that repeat what SDKs do, and no more.
 
     They are of workers behind a balancer: where one can't be reached the next one is asked. A write

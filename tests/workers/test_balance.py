@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from tests.api.calls import ask, batch_write, key, put, puts
 from tests.api.test_reshape import all_rows, living, shards, split
 from tests.support.waiting import until
@@ -29,7 +29,7 @@ LARGE = [f"{letter}{number}" for letter in "abcdefghijkl" for number in range(8)
 """Names of 24 MiB of rows: RocksDB keeps the last 16 MiB in memory, which is no size on disk."""
 
 
-def write_on(client: Client, stop: threading.Event, failures: list[BaseException]) -> None:
+def write_on(client: ProtocolClient, stop: threading.Event, failures: list[BaseException]) -> None:
     """Write all names again and again, as fast as that goes."""
     number = 0
     try:
@@ -42,7 +42,7 @@ def write_on(client: Client, stop: threading.Event, failures: list[BaseException
         raise
 
 
-def all_written(client: Client, rows: list[object]) -> None:
+def all_written(client: ProtocolClient, rows: list[object]) -> None:
     """Write a batch, and repeat the rows that were refused, as an SDK does."""
     left = rows
     until = time.monotonic() + SERVED_S_MAX
@@ -53,7 +53,7 @@ def all_written(client: Client, rows: list[object]) -> None:
         assert time.monotonic() < until
 
 
-def workers_of(clients: list[Client]) -> list[set[str]]:
+def workers_of(clients: list[ProtocolClient]) -> list[set[str]]:
     """Return the open shards of each worker."""
     told = [client.call_json("RowtideStatus", {})["slots"] for client in clients]
     return [
@@ -83,7 +83,7 @@ def test_a_hot_shard_is_split_and_its_parts_spread(workers: Workers) -> None:
     assert all_rows(clients[0], "moved").keys() == set(NAMES)
 
 
-def fill(client: Client, chance: random.Random) -> None:
+def fill(client: ProtocolClient, chance: random.Random) -> None:
     """Write rows that don't compress, of which a part ends on disk."""
     for at in range(0, len(LARGE), 8):
         rows: list[object] = [
@@ -93,7 +93,9 @@ def fill(client: Client, chance: random.Random) -> None:
         repeated(partial(all_written, client, rows))
 
 
-def changed(client: Client, table: str, *, enough: Callable[[int], bool]) -> list[dict[str, Any]]:
+def changed(
+    client: ProtocolClient, table: str, *, enough: Callable[[int], bool]
+) -> list[dict[str, Any]]:
     """Return the open shards of a table once there are as many as is waited for."""
     until = time.monotonic() + SERVED_S_MAX
     while True:

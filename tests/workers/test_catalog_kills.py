@@ -18,7 +18,7 @@ from functools import partial
 
 import pytest
 
-from rowtide.cli.client import Access, Client, NoAnswer, ServerError
+from rowtide.cli.client import Access, NoAnswer, ProtocolClient, ServerError
 from rowtide.stream.log.kafka.cluster import Cluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.topics import TopicNames
@@ -60,17 +60,17 @@ class Maker:
     def stop(self) -> None:
         self._stop.set()
 
-    def make(self, client: Client) -> None:
+    def make(self, client: ProtocolClient) -> None:
         raise NotImplementedError
 
-    def remove(self, client: Client) -> None:
+    def remove(self, client: ProtocolClient) -> None:
         raise NotImplementedError
 
-    def told(self, client: Client) -> bool:
+    def told(self, client: ProtocolClient) -> bool:
         """Return whether the catalog's owner says that it is there, whoever is asked."""
         raise NotImplementedError
 
-    def seen(self, client: Client) -> set[bool]:
+    def seen(self, client: ProtocolClient) -> set[bool]:
         """Return all that a worker that serves slots lets one see of whether it is there."""
         raise NotImplementedError
 
@@ -102,7 +102,7 @@ class Maker:
         if found and self.there is not None:
             assert found == [self.there], f"{self.name}: it is told that that is not so"
 
-    def _code(self, attempt: Callable[[Client], object]) -> str:
+    def _code(self, attempt: Callable[[ProtocolClient], object]) -> str:
         """Ask any worker; return what it refused with, if it did."""
         client = self._workers.another()
         try:
@@ -120,13 +120,13 @@ class Maker:
 class TableMaker(Maker):
     """Of a table."""
 
-    def make(self, client: Client) -> None:
+    def make(self, client: ProtocolClient) -> None:
         ask(client, create(self.name))
 
-    def remove(self, client: Client) -> None:
+    def remove(self, client: ProtocolClient) -> None:
         client.delete_table(self.name)
 
-    def told(self, client: Client) -> bool:
+    def told(self, client: ProtocolClient) -> bool:
         try:
             client.describe_table(self.name)
         except ServerError as error:
@@ -135,7 +135,7 @@ class TableMaker(Maker):
             return False
         return True
 
-    def seen(self, client: Client) -> set[bool]:
+    def seen(self, client: ProtocolClient) -> set[bool]:
         return {self.told(client), self.name in client.list_table()}
 
 
@@ -145,11 +145,11 @@ class UserMaker(Maker):
     A worker that has no slots yet, for it was killed, may hear of it a moment later.
     """
 
-    def access(self, client: Client) -> Access:
+    def access(self, client: ProtocolClient) -> Access:
         """Return whom to come as, which is let in while it is there."""
         raise NotImplementedError
 
-    def lets_in(self, client: Client) -> bool:
+    def lets_in(self, client: ProtocolClient) -> bool:
         """Say whether a worker lets that one in."""
         instance, key_id, secret = self.access(client)
         with type(client)(
@@ -163,7 +163,7 @@ class UserMaker(Maker):
                 return False
         return True
 
-    def seen(self, client: Client) -> set[bool]:
+    def seen(self, client: ProtocolClient) -> set[bool]:
         return {self.told(client), self.lets_in(client)}
 
     def _look(self) -> None:
@@ -178,17 +178,17 @@ class UserMaker(Maker):
 class InstanceMaker(UserMaker):
     """Of an instance."""
 
-    def make(self, client: Client) -> None:
+    def make(self, client: ProtocolClient) -> None:
         client.call_json("RowtideCreateInstance", {"name": self.name})
 
-    def remove(self, client: Client) -> None:
+    def remove(self, client: ProtocolClient) -> None:
         client.call_json("RowtideDeleteInstance", {"name": self.name})
 
-    def told(self, client: Client) -> bool:
+    def told(self, client: ProtocolClient) -> bool:
         found = client.call_json("RowtideListInstances", {})["instances"]
         return self.name in [instance["name"] for instance in found]
 
-    def access(self, client: Client) -> Access:
+    def access(self, client: ProtocolClient) -> Access:
         return client.access._replace(instance=self.name)
 
 
@@ -200,17 +200,17 @@ class KeyMaker(UserMaker):
 
     key_id, secret = "none", "none"
 
-    def make(self, client: Client) -> None:
+    def make(self, client: ProtocolClient) -> None:
         made = client.call_json("RowtideCreateKey", {})
         self.key_id, self.secret = made["access_key_id"], made["access_key_secret"]
 
-    def remove(self, client: Client) -> None:
+    def remove(self, client: ProtocolClient) -> None:
         client.call_json("RowtideRevokeKey", {"access_key_id": self.key_id})
 
-    def told(self, client: Client) -> bool:
+    def told(self, client: ProtocolClient) -> bool:
         return self.key_id in keys(client)
 
-    def access(self, client: Client) -> Access:
+    def access(self, client: ProtocolClient) -> Access:
         return Access(client.access.instance, self.key_id, self.secret)
 
     def _makes(self) -> bool:
@@ -220,7 +220,7 @@ class KeyMaker(UserMaker):
         self.there = False if made else None
 
 
-def keys(client: Client) -> frozenset[str]:
+def keys(client: ProtocolClient) -> frozenset[str]:
     """Return the ids of all access keys."""
     found = client.call_json("RowtideListKeys", {})["keys"]
     return frozenset(key["access_key_id"] for key in found)
@@ -285,7 +285,7 @@ def use_and_delete(workers: Workers) -> None:
             repeated(partial(delete, client, name))
 
 
-def delete(client: Client, name: str) -> None:
+def delete(client: ProtocolClient, name: str) -> None:
     """Delete a table, unless an attempt without an answer did."""
     try:
         client.delete_table(name)

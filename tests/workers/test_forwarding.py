@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.client.wire_row import Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
@@ -49,7 +49,9 @@ def create(name: str, *cuts: str) -> pb.CreateTableRequest:
 
 
 @pytest.fixture(scope="module")
-def clients(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Client]]:
+def clients(
+    broker: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[ProtocolClient]]:
     """Clients of three workers that share six slots, and the tables t0 to t5."""
     with ExitStack() as closing:
         workers = Workers(tmp_path_factory.mktemp("three"), broker, closing)
@@ -62,14 +64,14 @@ def clients(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[l
 
 
 @pytest.fixture(params=range(3), ids=["first", "second", "third"])
-def client(request: pytest.FixtureRequest, clients: list[Client]) -> Client:
+def client(request: pytest.FixtureRequest, clients: list[ProtocolClient]) -> ProtocolClient:
     """Each of the workers in turn."""
     number: int = request.param
     return clients[number]
 
 
 def test_a_row_written_through_one_worker_is_read_through_every_other(
-    clients: list[Client], client: Client
+    clients: list[ProtocolClient], client: ProtocolClient
 ) -> None:
     number = clients.index(client)
     for name in TABLES:
@@ -80,7 +82,7 @@ def test_a_row_written_through_one_worker_is_read_through_every_other(
             assert shown(stored(other, name, key("a", number))) == {"by": number}
 
 
-def test_a_batch_is_written_and_read_in_its_order(client: Client) -> None:
+def test_a_batch_is_written_and_read_in_its_order(client: ProtocolClient) -> None:
     letters = "zaymbxlcw"
     many = [put("wide", key(letter, n), puts(n=n)) for n, letter in enumerate(letters)]
     beside = [put(name, key(name, 1), puts(n=1)) for name in TABLES]
@@ -98,7 +100,9 @@ def test_a_batch_is_written_and_read_in_its_order(client: Client) -> None:
     assert values == [[[{"n": n}] for n in range(9)], [[{"n": 1}], []]]
 
 
-def test_a_batch_that_names_a_table_twice_is_refused_by_every_worker(client: Client) -> None:
+def test_a_batch_that_names_a_table_twice_is_refused_by_every_worker(
+    client: ProtocolClient,
+) -> None:
     duplicated = "400 OTSParameterInvalid Duplicated table name: wide"
     keys = [key("a", 91), key("z", 91)]
     assert refusal(client, batch_get([("wide", keys), ("wide", keys)])) == duplicated
@@ -107,7 +111,7 @@ def test_a_batch_that_names_a_table_twice_is_refused_by_every_worker(client: Cli
     assert stored(client, "wide", keys[0]) is None
 
 
-def test_a_batch_with_a_bad_row_is_refused_whole(client: Client) -> None:
+def test_a_batch_with_a_bad_row_is_refused_whole(client: ProtocolClient) -> None:
     good = put("wide", key("a", 77), puts(n=1))
     bad = put("wide", key("z", 77), [Put("#", 1)])
     request = batch_write([("wide", [good, bad])])
@@ -118,7 +122,7 @@ def test_a_batch_with_a_bad_row_is_refused_whole(client: Client) -> None:
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("limit", [None, 1, 4])
 def test_a_range_over_every_workers_shards_is_whole_and_in_order(
-    client: Client, backward: bool, limit: int | None
+    client: ProtocolClient, backward: bool, limit: int | None
 ) -> None:
     name = f"range_{backward}_{limit}_{id(client)}"
     ask(client, create(name, *CUTS))
@@ -140,7 +144,7 @@ def test_a_range_over_every_workers_shards_is_whole_and_in_order(
 
 
 def test_a_transaction_and_a_stream_go_through_any_worker(
-    clients: list[Client], client: Client
+    clients: list[ProtocolClient], client: ProtocolClient
 ) -> None:
     number = clients.index(client)
     for name in TABLES:
@@ -158,7 +162,7 @@ def test_a_transaction_and_a_stream_go_through_any_worker(
         assert key("t", number) in [rows(record.record)[0].key for record in records]
 
 
-def test_tables_are_changed_and_deleted_through_any_worker(client: Client) -> None:
+def test_tables_are_changed_and_deleted_through_any_worker(client: ProtocolClient) -> None:
     name = f"changed_{id(client)}"
     ask(client, create(name, *CUTS))
     for letter in "az":
@@ -176,7 +180,7 @@ def test_tables_are_changed_and_deleted_through_any_worker(client: Client) -> No
 
 
 @pytest.mark.parametrize("kind", [pb.IT_LOCAL_INDEX, pb.IT_GLOBAL_INDEX], ids=["local", "global"])
-def test_an_index_follows_a_table_of_several_workers(client: Client, kind: Any) -> None:
+def test_an_index_follows_a_table_of_several_workers(client: ProtocolClient, kind: Any) -> None:
     name = f"indexed_{kind}_{id(client)}"
     request = create(name, *CUTS)
     request.table_meta.defined_column.add(name="n", type=pb.DCT_INTEGER)
@@ -202,7 +206,7 @@ def test_an_index_follows_a_table_of_several_workers(client: Client, kind: Any) 
     assert told == sorted(wanted + [(letter, 2, 100) for letter in letters])
 
 
-def test_a_table_of_several_workers_is_cut_into_parts(client: Client) -> None:
+def test_a_table_of_several_workers_is_cut_into_parts(client: ProtocolClient) -> None:
     name = f"cut_{id(client)}"
     ask(client, create(name, *CUTS))
     letters = [letter for letter in "abcdefghijklmnopqrstuvwxyz" for _ in range(2)]
@@ -219,7 +223,7 @@ def test_a_table_of_several_workers_is_cut_into_parts(client: Client) -> None:
 
 
 def test_a_key_and_an_instance_are_known_everywhere_once_they_are_made(
-    clients: list[Client], client: Client
+    clients: list[ProtocolClient], client: ProtocolClient
 ) -> None:
     name = f"made-{clients.index(client)}"
     client.call_json("RowtideCreateInstance", {"name": name, "kind": "capacity"})

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Row
 from rowtide.deploy import up as up_module
 from tests.api.calls import ask, key, put, puts, shown, stored
@@ -44,7 +44,7 @@ def long_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(up_module, "RUN", OF_LONG_SESSIONS)
 
 
-def write_all(clients: Sequence[Client], number: int) -> None:
+def write_all(clients: Sequence[ProtocolClient], number: int) -> None:
     """Write a row of each table and read it; nothing but what SDKs repeat may come between."""
     for at, name in enumerate(TABLES):
         first = (number + at) % len(clients)
@@ -54,18 +54,18 @@ def write_all(clients: Sequence[Client], number: int) -> None:
         assert shown(answered(asked[::-1], partial(row, name, number))) == {"n": number}
 
 
-def write_all_though_killed(client: Client, number: int) -> None:
+def write_all_though_killed(client: ProtocolClient, number: int) -> None:
     """Write a row of each table, again where it may have been written."""
     for name in TABLES:
         repeated(partial(ask, client, put(name, key("a", number), puts(n=number))))
 
 
-def row(name: str, number: int, client: Client) -> Row | None:
+def row(name: str, number: int, client: ProtocolClient) -> Row | None:
     """Return a row that was written."""
     return stored(client, name, key("a", number))
 
 
-def check_all(client: Client, numbers: range) -> None:
+def check_all(client: ProtocolClient, numbers: range) -> None:
     for name in TABLES:
         for number in numbers:
             assert shown(stored(client, name, key("a", number))) == {"n": number}

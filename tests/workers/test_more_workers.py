@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from rowtide.deploy.up import Ready, Up
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.support.waiting import until
@@ -29,7 +29,7 @@ def alive(pid: int) -> bool:
 def status(ready: Ready) -> dict[str, int]:
     """Return a worker's process id and how many slots it has open; no process: 0."""
     try:
-        with Client(**ready._asdict()) as client:
+        with ProtocolClient(**ready._asdict()) as client:
             told = client.call_json("RowtideStatus", {})
     except (NoAnswer, ServerError):
         return {"pid": 0, "slots": 0}

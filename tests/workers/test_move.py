@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from tests.api.calls import ask, delete, key, put, puts
 from tests.api.test_reshape import all_rows, followed, living, merge, numbers_of, shards, split
 from tests.workers.conftest import SLOTS, Workers, repeated
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.system
 NAMES = [f"{letter}{number}" for letter in "abcdefgh" for number in range(5)]
 
 
-def write_all(client: Client, number: int) -> None:
+def write_all(client: ProtocolClient, number: int) -> None:
     for name in NAMES:
         ask(client, put("moved", key(name, 1), puts(n=number)))
 
 
-def move(client: Client, shard: str, slot: int) -> str:
+def move(client: ProtocolClient, shard: str, slot: int) -> str:
     fields: dict[str, Any] = {"table": "moved", "shard": shard, "slot": slot}
     done = client.call_json("RowtideMoveShard", fields)
     assert done["done"]
@@ -31,7 +31,7 @@ def move(client: Client, shard: str, slot: int) -> str:
     return str(child)
 
 
-def slot_of(client: Client, shard: str) -> int:
+def slot_of(client: ProtocolClient, shard: str) -> int:
     return next(int(s["slot"]) for s in shards(client, "moved") if s["shard"] == shard)
 
 

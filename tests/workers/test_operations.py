@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.deploy.up import NotReady
 from rowtide.stream.log.kafka.cluster import Cluster
 from rowtide.stream.log.kafka.config import KafkaConfig
@@ -24,13 +24,13 @@ from tests.workers.test_handover import LONG, TABLES, check_all, write_all
 pytestmark = pytest.mark.system
 
 
-def slots(client: Client) -> list[dict[str, Any]]:
+def slots(client: ProtocolClient) -> list[dict[str, Any]]:
     """Return the slots of the worker that is asked."""
     found: list[dict[str, Any]] = client.call_json("RowtideStatus", {})["slots"]
     return found
 
 
-def reclaimers_paused(client: Client) -> set[bool]:
+def reclaimers_paused(client: ProtocolClient) -> set[bool]:
     """Return whether the reclaimers of a worker's slots stand still."""
     return {slot["reclaimer"]["paused"] for slot in slots(client)}
 
@@ -60,7 +60,7 @@ def test_a_drained_worker_gives_its_slots_away_and_answers_all_the_same(workers:
     # What is made elsewhere is known at once to a worker without slots.
     made = first.call_json("RowtideCreateKey", {"instances": ["demo"]})
     access = {name: made[name] for name in ("access_key_id", "access_key_secret")}
-    with Client(second.endpoint, instance="demo", **access) as known:
+    with ProtocolClient(second.endpoint, instance="demo", **access) as known:
         assert known.list_table() == TABLES
     assert not second.call_json("RowtideUndrain", {})["drained"]
     until(workers.divided)
@@ -121,7 +121,7 @@ def test_who_asks_a_dead_worker_is_told_so(workers: Workers) -> None:
     workers.settled()
     address = second.call_json("RowtideStatus", {})["address"]
     workers.running[1].kill()
-    with Client(**workers.ready(0)) as asking:
+    with ProtocolClient(**workers.ready(0)) as asking:
         for operation in ("RowtideDrain", "RowtideUndrain"):
             with pytest.raises(ServerError, match=f"Worker '{address}' does not answer"):
                 asking.call_json(operation, {"worker": address})

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.cli.client import Client, NoAnswer, ServerError
+from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from tests.api.calls import ask, key, put, puts
 from tests.api.test_reshape import all_rows, followed, numbers_of, shards
 from tests.workers.conftest import SERVED_S_MAX, SLOTS, Retrying, Workers, repeated
@@ -77,7 +77,7 @@ def writing(workers: Workers, threads: int = 4) -> Iterator[Writers]:
     assert not writers.failures
 
 
-def change(client: Client, chance: random.Random) -> str | None:
+def change(client: ProtocolClient, chance: random.Random) -> str | None:
     """Ask for a change that is possible now; return what was asked, None where nothing is."""
     found = [shard for shard in shards(client, "moved") if shard["state"] == "open"]
     if not found:
@@ -98,7 +98,7 @@ def change(client: Client, chance: random.Random) -> str | None:
     return kind
 
 
-def settled(client: Callable[[], Client]) -> None:
+def settled(client: Callable[[], ProtocolClient]) -> None:
     """Return once nothing is under way any more."""
 
     def look() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.cli.main import main
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.stream.log.kafka.cluster import Cluster
@@ -30,7 +30,7 @@ ROWS = 5
 ASKED = 4
 
 
-def fill(workers: Workers) -> Client:
+def fill(workers: Workers) -> ProtocolClient:
     """Start a worker and write rows of one shard."""
     client = workers.start(*LONG)
     repeated(partial(ask, client, create("t")))
@@ -39,7 +39,9 @@ def fill(workers: Workers) -> Client:
     return client
 
 
-async def filled_and_lost(workers: Workers, broker: str, folder: Path) -> tuple[Client, int]:
+async def filled_and_lost(
+    workers: Workers, broker: str, folder: Path
+) -> tuple[ProtocolClient, int]:
     """Fill a shard and lose its log; return the worker, started again, and the log's former end."""
     fill(workers)
     workers.running[0].stop()
@@ -68,7 +70,7 @@ def repair(data_dir: Path, *options: str) -> str:
     return result.output
 
 
-def found(client: Client) -> list[Any]:
+def found(client: ProtocolClient) -> list[Any]:
     """Return what is left of the rows."""
     rows = [shown(stored(client, "t", key("a", number))) for number in range(ROWS)]
     return [row and row["n"] for row in rows]
@@ -113,7 +115,7 @@ async def test_what_was_deleted_before_it_was_applied_is_lost(
         client.call_json("RowtideRepairShard", {"shard": SHARD})
 
 
-def opening(client: Client) -> set[str]:
+def opening(client: ProtocolClient) -> set[str]:
     """Return the shards that can't be opened, and are tried again."""
     slots = client.call_json("RowtideStatus", {})["slots"]
     return {shard for slot in slots for shard in slot["opening"]}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rowtide.cli.client import Client, ServerError
+from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.cli.main import main
 from rowtide.client.wire_row import encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -46,11 +46,11 @@ LETTERS = "bfjosw"
 BOUND_MS = 2000
 
 
-def number(client: Client, name: str) -> float:
+def number(client: ProtocolClient, name: str) -> float:
     return metric(client.endpoint, name)
 
 
-def copied(client: Client) -> dict[int, dict[str, Any]]:
+def copied(client: ProtocolClient) -> dict[int, dict[str, Any]]:
     """Return the copies of a worker, by slot."""
     told = client.call_json("RowtideStatus", {})["standbys"]
     return {copy["slot"]: copy for copy in told}
@@ -75,7 +75,7 @@ def pair(workers: Workers) -> Workers:
     return workers
 
 
-def write(client: Client, value: int, table: str = "t") -> None:
+def write(client: ProtocolClient, value: int, table: str = "t") -> None:
     """Write a row of each shard."""
     for letter in LETTERS:
         repeated(partial(ask, client, put(table, key(letter, 0), puts(n=value))))
@@ -244,7 +244,7 @@ def test_lost_rows_of_a_copy_are_made_again_and_are_those_of_the_owner(pair: Wor
     assert everything(pair.clients[0]) == before
 
 
-def everything(client: Client) -> list[Any]:
+def everything(client: ProtocolClient) -> list[Any]:
     """Return every row of the table as the wire has it."""
     page = get_range("t", key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX), max_versions=9)
     found: list[Any] = []

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 from demo.servers.clickhouse import Clickhouse
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
@@ -65,7 +65,7 @@ def verify(server: Ready, table: str, name: str) -> subprocess.CompletedProcess[
 def test_a_target_is_found_equal_while_its_connector_runs(
     kind: str,
     server: Ready,
-    client: Client,
+    client: ProtocolClient,
     make_table: MakeTable,
     processes: ConnectorProcesses,
     tmp_path: Path,

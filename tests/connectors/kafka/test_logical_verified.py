@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
@@ -48,7 +48,7 @@ def test_what_waits_behind_a_refused_row_is_written_once_that_is_skipped(
     server: Ready,
     broker: str,
     topic: str,
-    client: Client,
+    client: ProtocolClient,
     make_table: MakeTable,
     processes: ConnectorProcesses,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from demo.servers.sql_server import SqlServer
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.core.values.limits import Limits
 from rowtide.deploy.up import Ready, Up
 from tests.connectors.processes import ConnectorProcesses, declare, yaml_of
@@ -36,7 +36,7 @@ def server(tmp_path: Path) -> Iterator[Ready]:
 
 def test_as_many_tables_as_fit_are_followed(
     server: Ready,
-    rows: Client,
+    rows: ProtocolClient,
     mariadb: SqlServer,
     processes: ConnectorProcesses,
     connector: Run,
@@ -86,5 +86,5 @@ def test_as_many_tables_as_fit_are_followed(
     assert standing()["tables_failed"] == len(names) - fit - 1
 
 
-def _has(rows: Client, table: str) -> bool:
+def _has(rows: ProtocolClient, table: str) -> bool:
     return rows.get_row(table, [("id", 2)]) is not None

@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from demo.servers.sql_server import SqlServer
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.main import main
 from rowtide.deploy.up import Ready
 from tests.connectors.processes import ConnectorProcesses, declare
@@ -39,7 +39,7 @@ COLUMNS = {
 
 def test_a_copy_of_a_copy_is_equal(
     server: Ready,
-    rows: Client,
+    rows: ProtocolClient,
     mariadb: SqlServer,
     processes: ConnectorProcesses,
     connector: Run,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from demo.servers.postgres import HOST, PostgreSQL
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.deploy.up import Ready
 from tests.connectors.masked_source_rows import SECRET, columns_of, tell_masked
 from tests.connectors.parked_source_rows import Told
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.system
 
 def test_columns_are_masked_before_they_leave_the_process(
     server: Ready,
-    rows: Client,
+    rows: ProtocolClient,
     postgres: PostgreSQL,
     processes: ConnectorProcesses,
     connector: Run,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from demo.servers.postgres import HOST, PostgreSQL
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.deploy.up import Ready
 from tests.connectors.parked_source_rows import Told, tell
 from tests.connectors.processes import ConnectorProcesses, declare, yaml_of
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.system
 
 def test_a_refused_row_waits_with_its_key(
     server: Ready,
-    rows: Client,
+    rows: ProtocolClient,
     postgres: PostgreSQL,
     processes: ConnectorProcesses,
     connector: Run,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.cli.main import main
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import STRING, KeyColumn
@@ -24,7 +24,7 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def rows(server: Ready) -> Iterator[Client]:
+def rows(server: Ready) -> Iterator[ProtocolClient]:
     """A client that repeats what SDKs repeat."""
     with Retrying(**server._asdict()) as connected:
         yield connected

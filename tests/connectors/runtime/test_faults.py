@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Put
 from rowtide.deploy.up import Ready
 from tests.connectors.processes import ConnectorProcesses, declare
@@ -55,7 +55,7 @@ class Scene:
     """A table, the processes that run connectors of it, and the command line beside them."""
 
     server: Ready
-    client: Client
+    client: ProtocolClient
     table: str
     processes: ConnectorProcesses
     connector: Run
@@ -86,7 +86,7 @@ class Scene:
 @pytest.fixture
 def scene(
     server: Ready,
-    rows: Client,
+    rows: ProtocolClient,
     orders: str,
     processes: ConnectorProcesses,
     connector: Run,

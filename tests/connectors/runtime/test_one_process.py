@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.endpoint import Endpoint
 from rowtide.client.wire_row import Put, Special
 from rowtide.connectors.runtime import home
@@ -30,7 +30,7 @@ from tests.support.waiting import until, until_async
 pytestmark = pytest.mark.system
 
 
-def written(client: Client, table: str) -> dict[object, object]:
+def written(client: ProtocolClient, table: str) -> dict[object, object]:
     if table not in client.list_table():
         return {}
     low, high = [("id", Special.INF_MIN)], [("id", Special.INF_MAX)]
@@ -40,7 +40,7 @@ def written(client: Client, table: str) -> dict[object, object]:
 
 def test_killed_sources_lose_nothing_and_one_alone_is_the_source(
     server: Ready,
-    rows: Client,
+    rows: ProtocolClient,
     processes: ConnectorProcesses,
     connector: Run,
     tmp_path: Path,
@@ -83,7 +83,11 @@ def test_killed_sources_lose_nothing_and_one_alone_is_the_source(
 
 
 def test_what_a_deleted_source_parked_is_there_when_it_goes_on(
-    server: Ready, rows: Client, processes: ConnectorProcesses, connector: Run, tmp_path: Path
+    server: Ready,
+    rows: ProtocolClient,
+    processes: ConnectorProcesses,
+    connector: Run,
+    tmp_path: Path,
 ) -> None:
     """It was forgotten, and the source, declared again, went on behind it: nobody knew."""
     file, table = tmp_path / "lines", "parked_lines"
@@ -111,7 +115,7 @@ def test_what_a_deleted_source_parked_is_there_when_it_goes_on(
 async def test_files_that_are_elsewhere_are_filled_anew(
     server: Ready,
     orders: str,
-    rows: Client,
+    rows: ProtocolClient,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -153,7 +157,7 @@ def test_a_worker_runs_what_is_declared_and_shows_its_metrics(
     path = str(tmp_path / "rows.db")
     with (
         serving(tmp_path, "--cache-dir", str(cache_dir)) as ready,
-        Client(**ready._asdict()) as client,
+        ProtocolClient(**ready._asdict()) as client,
     ):
         stream = pb.StreamSpecification(enable_stream=True, expiration_time=24)
         client.create_table("orders", (KeyColumn("id", STRING),), stream=stream)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Put, Special
 from rowtide.connectors.sources.progress import TableProgress
 from rowtide.core.values.errors import Rejected
@@ -70,7 +70,11 @@ def test_a_name_that_two_tables_have_in_rowtide_is_refused() -> None:
 
 @pytest.mark.system
 def test_one_table_is_copied_again_and_the_others_flow(
-    server: Ready, rows: Client, processes: ConnectorProcesses, connector: Run, tmp_path: Path
+    server: Ready,
+    rows: ProtocolClient,
+    processes: ConnectorProcesses,
+    connector: Run,
+    tmp_path: Path,
 ) -> None:
     folder = tmp_path / "tables"
     folder.mkdir()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.place import Place
@@ -114,7 +114,11 @@ def lines(*rows: object) -> str:
 
 @pytest.mark.system
 def test_status_shows_each_table_and_why_one_failed(
-    server: Ready, rows: Client, processes: ConnectorProcesses, connector: Run, tmp_path: Path
+    server: Ready,
+    rows: ProtocolClient,
+    processes: ConnectorProcesses,
+    connector: Run,
+    tmp_path: Path,
 ) -> None:
     folder = tmp_path / "tables"
     folder.mkdir()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.rows import Refused, SourceRow, TableShape
 from rowtide.connectors.runtime.parking import RETRY, SKIP, ParkedRows, TooManyParked
@@ -172,7 +172,7 @@ async def test_keys_that_no_table_can_have(endpoint: Endpoint, shape: TableShape
 
 
 async def test_too_many_and_what_is_not_about_the_row_end_the_source(
-    client: Client, endpoint: Endpoint, shape: TableShape
+    client: ProtocolClient, endpoint: Endpoint, shape: TableShape
 ) -> None:
     bad = [row(shape, f"bad{n}", WIDE, n) for n in range(1, 4)]
     async with parking(endpoint, shape, most=2) as (target, parked):

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import TableLeases
 from rowtide.client.changes.reader import read_changes
@@ -33,7 +33,7 @@ _numbers = count()
 
 
 @pytest.fixture
-def shape(client: Client) -> Iterator[TableShape]:
+def shape(client: ProtocolClient) -> Iterator[TableShape]:
     """A table that a source makes."""
     made = TableShape(f"sourced_{next(_numbers)}", KEY)
     yield made
@@ -147,7 +147,7 @@ async def test_rows_prepared_in_a_thread_are_written_and_refused_as_others(
 
 
 async def test_rows_of_other_tables_before_a_refused_one_are_written(
-    client: Client, endpoint: Endpoint, shape: TableShape
+    client: ProtocolClient, endpoint: Endpoint, shape: TableShape
 ) -> None:
     other = TableShape(f"sourced_{next(_numbers)}", KEY)
     wide = row(shape, "wide", {"n": 2**63}, 1500)
@@ -163,7 +163,7 @@ async def test_rows_of_other_tables_before_a_refused_one_are_written(
 
 
 async def test_a_table_that_was_dropped_is_made_again(
-    client: Client, endpoint: Endpoint, shape: TableShape
+    client: ProtocolClient, endpoint: Endpoint, shape: TableShape
 ) -> None:
     async with TableTarget(endpoint, "dropped") as target:
         await target.ensure_table(shape)
@@ -255,7 +255,9 @@ async def test_what_a_late_process_sends_does_no_harm(
     assert await stored(endpoint, shape) == {"a": [("n", 4, 1003)]}
 
 
-async def test_rows_of_several_tables_go_out_together(client: Client, endpoint: Endpoint) -> None:
+async def test_rows_of_several_tables_go_out_together(
+    client: ProtocolClient, endpoint: Endpoint
+) -> None:
     shapes = [TableShape(f"sourced_{next(_numbers)}", KEY) for _ in range(3)]
     async with TableTarget(endpoint, "several") as target:
         for table in shapes:
@@ -268,7 +270,7 @@ async def test_rows_of_several_tables_go_out_together(client: Client, endpoint: 
 
 
 async def test_rows_stay_once_through_splits_and_merges(
-    client: Client, endpoint: Endpoint, shape: TableShape
+    client: ProtocolClient, endpoint: Endpoint, shape: TableShape
 ) -> None:
     given = [row(shape, f"{'abcdefgh'[n % 8]}", {"n": n}, n, whole=False) for n in range(1, 400)]
 

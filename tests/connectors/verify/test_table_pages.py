@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import TableLeases
 from rowtide.client.changes.worker import ChangeWorker, FollowerSettings
@@ -57,7 +57,7 @@ async def writing(world: Rewritten, steps: int) -> None:
 
 
 async def test_a_copy_is_equal_while_its_table_changes_and_a_spoilt_one_is_not(
-    admin: Client, endpoint: Endpoint, table: str
+    admin: ProtocolClient, endpoint: Endpoint, table: str
 ) -> None:
     world = Rewritten(admin, table, random.Random(SEED))
     await world.fill()
@@ -91,7 +91,7 @@ async def test_a_consumer_that_does_not_come_is_told(endpoint: Endpoint, table: 
 
 
 async def test_a_table_is_read_whole_and_by_keys(
-    admin: Client, endpoint: Endpoint, table: str
+    admin: ProtocolClient, endpoint: Endpoint, table: str
 ) -> None:
     world = Rewritten(admin, table, random.Random(SEED))
     await world.fill()

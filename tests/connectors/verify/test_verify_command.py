@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Put
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
@@ -58,7 +58,7 @@ def running(server: Ready, *names: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def copied(server: Ready, admin: Client, table: str, tmp_path: Path) -> Iterator[Path]:
+def copied(server: Ready, admin: ProtocolClient, table: str, tmp_path: Path) -> Iterator[Path]:
     """A file with the table's rows, which a connector goes on filling."""
     for number in range(ROWS):
         admin.put_row(table, key(f"{number:02}", 1), [Put("n", number), Put("s", "ü" * number)])
@@ -77,7 +77,7 @@ def name_of(file: Path) -> str:
 
 
 def test_equal_ends_and_a_planted_difference(
-    server: Ready, admin: Client, table: str, copied: Path
+    server: Ready, admin: ProtocolClient, table: str, copied: Path
 ) -> None:
     name = name_of(copied)
     told = rowtide(server, "verify", table, name)
