@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.cli.client import Client
+from rowtide.cli.client import ProtocolClient
 from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.deploy.up import Ready, Up
 
@@ -75,13 +75,13 @@ def test_a_server_starts_writes_and_stops_at_a_signal(
     server: tuple[Up, Ready], tmp_path: Path, elsewhere: dict[str, str]
 ) -> None:
     up, ready = server
-    with Client(**ready._asdict()) as client:
+    with ProtocolClient(**ready._asdict()) as client:
         client.create_table("t", [KeyColumn("k", STRING)])
         assert list(client.list_table()) == ["t"]
     os.kill(up.pid, signal.SIGTERM)
     up.wait()
     # The lock went with its process, and what was written is there.
-    with local(tmp_path, elsewhere) as again, Client(**again.start()._asdict()) as client:
+    with local(tmp_path, elsewhere) as again, ProtocolClient(**again.start()._asdict()) as client:
         assert list(client.list_table()) == ["t"]
 
 
