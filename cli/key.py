@@ -29,7 +29,9 @@ def key() -> None:
     help="An instance that the key may use; repeat for more. Without: every instance.",
 )
 @click.option("--admin", is_flag=True, help="May manage instances and keys.")
-def create(client: ProtocolClient, instances: tuple[str, ...], output: Output, *, admin: bool) -> None:
+def create(
+    client: ProtocolClient, instances: tuple[str, ...], output: Output, *, admin: bool
+) -> None:
     """Create a key pair. Its secret is shown only now."""
     fields: dict[str, object] = {"admin": admin}
     if instances:

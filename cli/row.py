@@ -219,7 +219,9 @@ def get(
 @_column
 @_versions
 @_staleness
-def scan(client: ProtocolClient, table: str, limit: int | None, output: Output, **given: Any) -> None:
+def scan(
+    client: ProtocolClient, table: str, limit: int | None, output: Output, **given: Any
+) -> None:
     """Show the rows of TABLE in key order; JSON has one object per line."""
     schema = schema_of(client, table)
     client.max_staleness_ms = given["max_staleness_ms"]

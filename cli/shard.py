@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.client import ProtocolClient, NoAnswer, ServerError
+from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand, complete_table
 from rowtide.cli.exits import OutcomeUnknown

@@ -45,9 +45,14 @@ def write_answer(read: int, write: int, wire: bytes) -> bytes:
 
 def range_answer(read: int, rows: list[bytes], next_key: bytes) -> bytes:
     """Return GetRangeResponse; ``next_key`` is empty where the range is read to its end."""
-    body = b"".join((HEADER, *rows)) if rows else b""
-    answer = consumed(read, 0) + field(2, body)
-    return answer + field(3, HEADER + next_key) if next_key else answer
+    # Joined once: a page has megabytes.
+    size = len(HEADER) + sum(map(len, rows)) if rows else 0
+    parts = [consumed(read, 0), b"\x12", varint(size)]
+    if rows:
+        parts += (HEADER, *rows)
+    if next_key:
+        parts.append(field(3, HEADER + next_key))
+    return b"".join(parts)
 
 
 def stream_answer(rows: Iterable[StreamRow], read: int, next_iterator: str, *, more: bool) -> bytes:
