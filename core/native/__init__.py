@@ -16,12 +16,18 @@ from typing import Protocol, cast
 
 from rowtide.core.values.cell import Cell
 
-__all__ = ["Kernels", "choose", "compiled", "kernels", "kind"]
+__all__ = ["Kernels", "PlainRow", "choose", "compiled", "kernels", "kind"]
 
-INTERFACE = 3
+INTERFACE = 4
 """What the compiled module must say of itself. One of other sources is not used."""
 
 Columns = list[tuple[bytes, bytes]]
+
+PlainRow = tuple[int, int, bytes, bytes, bytes, int, bytes, int, int]
+"""A row of a batch that is a plain write: the kind of change, what is expected of the row, the key
+of its first chunk, its encoded key, its key's piece and that one's state, its cells as they were
+sent in the order of their names, how many they are, and the bytes of piece and cells that capacity
+units count."""
 
 
 class Kernels(Protocol):
@@ -119,6 +125,42 @@ class Kernels(Protocol):
         does not fit into what is left.
         """
 
+    def row_fields(self, message: bytes, /) -> list[list[bytes]] | None:
+        """Return the rows of each table of a BatchWriteRow, or of its answer, as whole fields."""
+
+    def read_rows(
+        self,
+        fields: list[bytes],
+        table_id: int,
+        key: tuple[tuple[bytes, int], ...],
+        updates: bool,
+        key_value_bytes_max: int,
+        bytes_max: int,
+        value_bytes_max: int,
+        cells_max: int,
+        /,
+    ) -> list[PlainRow | None] | None:
+        """Return the rows that came as these fields of a BatchWriteRow; None for one that is odd.
+
+        Rows have a key of these names and types; where ``updates`` says so they may be updates.
+        """
+
+    def stored_writes(
+        self,
+        rows: list[PlainRow],
+        firsts: list[bytes | None],
+        stamp: int,
+        max_versions: int,
+        chunk_bytes_max: int,
+        /,
+    ) -> list[tuple[bytes, bytes] | None] | None:
+        """Return each row's chunk, over its first one, and its body; the stamps count up."""
+
+    def write_record(
+        self, head: bytes, at: int, claim: int, owner: bytes, stamp: int, group: int, body: bytes, /
+    ) -> bytes | None:
+        """Return a whole record of the log: head, envelope, body."""
+
 
 class _Absent:
     """Stands in for the compiled module: all is unusual, so Python does it."""
@@ -130,6 +172,7 @@ class _Absent:
     read_cells = parse_cells = cells_piece = read_plain = row_keys = key_row
     stored_write = logged_cells = read_envelope = read_change = key_row
     stream_row = whole_rows = stored_chunk = key_row
+    row_fields = read_rows = stored_writes = write_record = key_row
 
 
 def compiled() -> Kernels | None:

@@ -9,19 +9,37 @@ typedef PyObject *Fast(PyObject *module, PyObject *const *args, Py_ssize_t count
 
 Fast rowtide_key_row, rowtide_read_cells, rowtide_parse_cells, rowtide_read_plain,
     rowtide_row_keys, rowtide_stored_write, rowtide_read_change, rowtide_stream_row,
-    rowtide_whole_rows, rowtide_stored_chunk;
+    rowtide_whole_rows, rowtide_stored_chunk, rowtide_read_rows, rowtide_stored_writes,
+    rowtide_write_record;
 PyObject *rowtide_cells_piece(PyObject *module, PyObject *given);
 PyObject *rowtide_logged_cells(PyObject *module, PyObject *given);
 PyObject *rowtide_read_envelope(PyObject *module, PyObject *given);
+PyObject *rowtide_row_fields(PyObject *module, PyObject *given);
 
-PyObject *rowtide_read_key(Reader *reader, uint8_t *state);
-PyObject *rowtide_open_row(Reader *reader, const uint8_t **piece, uint8_t *state);
+/* A plain write: the row's key from its tag on, and cells in the order of their names, each a put
+ * without a version, which all get this one. */
+typedef struct {
+    Reader piece;
+    Reader wire;
+    uint8_t key_state;
+    size_t count;
+    int64_t version;
+    int64_t stamp;
+} Write;
+
+PyObject *rowtide_read_key(Reader *reader, const uint8_t **piece, uint8_t *state);
+int rowtide_open_row(Reader *reader, const uint8_t **piece, uint8_t *state, PyObject *columns);
 int rowtide_ends_row(Reader *reader, uint8_t state);
 WireCell *rowtide_cells_of(PyObject *given, Py_ssize_t *count);
 uint8_t *rowtide_write_cell(uint8_t *out, const WireCell *cell);
 size_t rowtide_cell_bytes(const WireCell *cell);
 size_t rowtide_logged_bytes_max(const WireCell *cell);
 uint8_t *rowtide_write_logged(uint8_t *out, const WireCell *cell);
+PyObject *rowtide_read_plain_cells(Reader *reader, Reader key, uint8_t key_state,
+                                   size_t value_bytes_max, size_t *count, size_t *data_bytes);
+int rowtide_keys_of(unsigned long table, Reader piece, PyObject **chunk_key, PyObject **encoded);
+PyObject *rowtide_store(const Write *write, int whole, PyObject *first, int64_t versions_max,
+                        size_t chunk_bytes_max);
 PyObject *rowtide_wrong_arguments(const char *kernel, int count);
 
 /* Read the bytes of an object; 0 where it is something else. */

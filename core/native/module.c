@@ -4,7 +4,7 @@
 #include "kernels.h"
 
 /* What core/native/__init__.py expects; raised with any change of arguments, results or bytes. */
-enum { INTERFACE = 3 };
+enum { INTERFACE = 4 };
 
 #ifndef ROWTIDE_SOURCES
 #define ROWTIDE_SOURCES ""
@@ -30,6 +30,10 @@ static PyMethodDef kernels[] = {
     FAST(read_change),
     FAST(stream_row),
     FAST(whole_rows),
+    {"row_fields", rowtide_row_fields, METH_O, NULL},
+    FAST(read_rows),
+    FAST(stored_writes),
+    FAST(write_record),
     {NULL, NULL, 0, NULL},
 };
 

@@ -25,37 +25,43 @@ static int append_column(PyObject *columns, const WireCell *column) {
     return !failed;
 }
 
-/* Read a key's columns behind its tag. Return them as a list, Py_None where they are not as they
- * should be (a reference, too), or NULL with an exception. */
-PyObject *rowtide_read_key(Reader *reader, uint8_t *state) {
-    PyObject *columns = PyList_New(0);
-    if (columns == NULL)
-        return NULL;
+/* Read a key's columns behind its tag, and append them to a list if there is one. Return 1, 0 where
+ * they are not as they should be, or -1 with an exception. */
+static int key_columns(Reader *reader, uint8_t *state, PyObject *columns) {
     *state = 0;
     for (int count = 0; at_cell(reader); count++) {
         WireCell column;
-        if (count == KEY_COLUMNS_MAX || !rowtide_read_cell(reader, &column, 1)) {
-            Py_DECREF(columns);
-            RETURN_UNUSUAL;
-        }
+        if (count == KEY_COLUMNS_MAX || !rowtide_read_cell(reader, &column, 1))
+            return 0;
         *state = crc8_step(*state ^ column.crc);
-        if (!append_column(columns, &column)) {
-            Py_DECREF(columns);
-            return NULL;
-        }
+        if (columns != NULL && !append_column(columns, &column))
+            return -1;
     }
-    return columns;
+    return 1;
 }
 
-/* Read a buffer's header and its row's key. As above; *piece is where the key's tag is. */
-PyObject *rowtide_open_row(Reader *reader, const uint8_t **piece, uint8_t *state) {
+/* Read a buffer's header and its row's key, as above; *piece is where the key's tag is. */
+int rowtide_open_row(Reader *reader, const uint8_t **piece, uint8_t *state, PyObject *columns) {
     if (left(reader) < HEADER_BYTES + 1 || memcmp(reader->at, HEADER, HEADER_BYTES) != 0)
-        RETURN_UNUSUAL;
+        return 0;
     reader->at += HEADER_BYTES;
     *piece = reader->at;
     if (*reader->at++ != T_KEY || !at_cell(reader))
-        RETURN_UNUSUAL;
-    return rowtide_read_key(reader, state);
+        return 0;
+    return key_columns(reader, state, columns);
+}
+
+/* The same, with a new list of the columns. Return it, Py_None where the row is unusual (a
+ * reference, too), or NULL with an exception. */
+PyObject *rowtide_read_key(Reader *reader, const uint8_t **piece, uint8_t *state) {
+    PyObject *columns = PyList_New(0);
+    if (columns == NULL)
+        return NULL;
+    int told = rowtide_open_row(reader, piece, state, columns);
+    if (told > 0)
+        return columns;
+    Py_DECREF(columns);
+    return told < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 /* True if the row ends here with this checksum, and nothing but zeros follows. */
@@ -77,7 +83,7 @@ PyObject *rowtide_key_row(PyObject *module, PyObject *const *args, Py_ssize_t co
         return rowtide_wrong_arguments("key_row", 1);
     if (!reader_of(args[0], &reader))
         RETURN_UNUSUAL;
-    PyObject *columns = rowtide_open_row(&reader, &piece, &state);
+    PyObject *columns = rowtide_read_key(&reader, &piece, &state);
     if (columns == NULL || columns == Py_None)
         return columns;
     const uint8_t *end = reader.at;

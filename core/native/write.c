@@ -96,12 +96,30 @@ static PyObject *joined(Column *columns, size_t count, size_t size) {
     return wire;
 }
 
+/* Read what follows a plain write's key, to the end of its row. Return the cells' bytes, in the order
+ * of their names, Py_None where the row is not plain, or NULL with an exception. */
+PyObject *rowtide_read_plain_cells(Reader *reader, Reader key, uint8_t key_state,
+                                   size_t value_bytes_max, size_t *count, size_t *data_bytes) {
+    Column columns[COLUMNS_MAX];
+    uint8_t state = key_state;
+    *data_bytes = 0;
+    if (!left(reader) || *reader->at++ != T_CELLS)
+        RETURN_UNUSUAL;
+    const uint8_t *begin = reader->at;
+    *count = read_columns(reader, columns, value_bytes_max, &state, data_bytes);
+    size_t size = (size_t)(reader->at - begin);
+    if (!*count || !rowtide_ends_row(reader, crc8_step(state))
+        || !differ_from_key(key, columns, *count))
+        RETURN_UNUSUAL;
+    return joined(columns, *count, size);
+}
+
 PyObject *rowtide_read_plain(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     (void)module;
     Reader reader;
-    Column columns[COLUMNS_MAX];
     const uint8_t *piece;
     uint8_t key_state;
+    size_t count, data_bytes;
     if (given != 3)
         return rowtide_wrong_arguments("read_plain", 3);
     Py_ssize_t bytes_max = PyLong_AsSsize_t(args[1]), value_max = PyLong_AsSsize_t(args[2]);
@@ -110,24 +128,12 @@ PyObject *rowtide_read_plain(PyObject *module, PyObject *const *args, Py_ssize_t
     if (!reader_of(args[0], &reader) || bytes_max < 0 || left(&reader) > (size_t)bytes_max
         || value_max < 0)
         RETURN_UNUSUAL;
-    PyObject *key = rowtide_open_row(&reader, &piece, &key_state);
+    PyObject *key = rowtide_read_key(&reader, &piece, &key_state);
     if (key == NULL || key == Py_None)
         return key;
     Reader whole_key = {piece, reader.at};
-    uint8_t state = key_state;
-    size_t count = 0, data_bytes = 0;
-    const uint8_t *begin = reader.at;
-    if (left(&reader) && *reader.at++ == T_CELLS) {
-        begin = reader.at;
-        count = read_columns(&reader, columns, (size_t)value_max, &state, &data_bytes);
-    }
-    size_t size = (size_t)(reader.at - begin);
-    if (!count || !rowtide_ends_row(&reader, crc8_step(state))
-        || !differ_from_key(whole_key, columns, count)) {
-        Py_DECREF(key);
-        RETURN_UNUSUAL;
-    }
-    PyObject *wire = joined(columns, count, size);
+    PyObject *wire = rowtide_read_plain_cells(&reader, whole_key, key_state, (size_t)value_max,
+                                              &count, &data_bytes);
     if (wire == NULL || wire == Py_None) {
         Py_DECREF(key);
         return wire;
@@ -161,22 +167,19 @@ static uint8_t *write_ordered(uint8_t *out, const WireCell *column) {
     return out;
 }
 
-PyObject *rowtide_row_keys(PyObject *module, PyObject *const *args, Py_ssize_t given) {
-    (void)module;
-    Reader piece;
-    if (given != 2)
-        return rowtide_wrong_arguments("row_keys", 2);
-    unsigned long table = PyLong_AsUnsignedLong(args[0]);
-    if (PyErr_Occurred())
-        return NULL;
-    if (table > UINT32_MAX || !reader_of(args[1], &piece) || left(&piece) < 2
-        || left(&piece) > UINT16_MAX || *piece.at++ != T_KEY)
-        RETURN_UNUSUAL;
+/* Make the key of a row's first chunk, and its encoded key, from the key's bytes. Return 1, 0 where
+ * they are unusual, or -1 with an exception; then nothing was made. */
+int rowtide_keys_of(unsigned long table, Reader piece, PyObject **chunk_key, PyObject **encoded) {
+    if (table > UINT32_MAX || left(&piece) < 2 || left(&piece) > UINT16_MAX
+        || *piece.at++ != T_KEY)
+        return 0;
     uint8_t small[1024], *scratch = small;
     if (5 + 2 * left(&piece) > sizeof small)
         scratch = PyMem_Malloc(5 + 2 * left(&piece));
-    if (scratch == NULL)
-        return PyErr_NoMemory();
+    if (scratch == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
     uint8_t *out = scratch;
     *out++ = 'r';
     for (int shift = 24; shift >= 0; shift -= 8)
@@ -185,15 +188,36 @@ PyObject *rowtide_row_keys(PyObject *module, PyObject *const *args, Py_ssize_t g
         WireCell column;
         out = rowtide_skim_cell(&piece, &column) ? write_ordered(out, &column) : NULL;
     }
-    PyObject *keys;
-    if (out == NULL)
-        keys = Py_NewRef(Py_None);
-    else
-        keys = Py_BuildValue("(y#y#)", (const char *)scratch, (Py_ssize_t)(out - scratch),
-                             (const char *)scratch + 5, (Py_ssize_t)(out - scratch - 5));
+    int told = out != NULL;
+    if (told) {
+        *chunk_key = PyBytes_FromStringAndSize((const char *)scratch, out - scratch);
+        *encoded = PyBytes_FromStringAndSize((const char *)scratch + 5, out - scratch - 5);
+        if (*chunk_key == NULL || *encoded == NULL) {
+            Py_CLEAR(*chunk_key);
+            Py_CLEAR(*encoded);
+            told = -1;
+        }
+    }
     if (scratch != small)
         PyMem_Free(scratch);
-    return keys;
+    return told;
+}
+
+PyObject *rowtide_row_keys(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    Reader piece;
+    PyObject *chunk_key, *encoded;
+    if (given != 2)
+        return rowtide_wrong_arguments("row_keys", 2);
+    unsigned long table = PyLong_AsUnsignedLong(args[0]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (!reader_of(args[1], &piece))
+        RETURN_UNUSUAL;
+    int told = rowtide_keys_of(table, piece, &chunk_key, &encoded);
+    if (told < 0)
+        return NULL;
+    return told ? Py_BuildValue("(NN)", chunk_key, encoded) : Py_NewRef(Py_None);
 }
 
 /* Write a key's column as the log has it; core/records/avro.py. It takes no more bytes than the
@@ -210,16 +234,6 @@ static uint8_t *write_logged_column(uint8_t *out, const WireCell *column) {
     out += rowtide_write_long(out, (int64_t)column->value_bytes - 5);
     return copy(out, value + 5, column->value_bytes - 5);
 }
-
-/* A write: the row's key from its tag on, and cells in the order of their names, each a put without
- * a version, which all get this one. */
-typedef struct {
-    Reader piece;
-    Reader wire;
-    size_t count;
-    int64_t version;
-    int64_t stamp;
-} Write;
 
 /* What is made: a chunk from `begin` on, of which the header is written last, and a body. */
 typedef struct {
@@ -426,69 +440,60 @@ static PyObject *stored_write(const Write *write, uint8_t branch, Reader stored,
                          (Py_ssize_t)(made.body - body));
 }
 
-/* Read the arguments; 1, 0 where they are unusual, -1 with an exception. */
-static int open_write(PyObject *const *args, Write *write, uint8_t *state, Reader *stored,
-                      int64_t *versions_max, size_t *chunk_bytes_max) {
-    long key_state = PyLong_AsLong(args[2]);
-    Py_ssize_t count = PyLong_AsSsize_t(args[4]), bytes_max = PyLong_AsSsize_t(args[9]);
-    write->version = PyLong_AsLongLong(args[5]);
-    write->stamp = PyLong_AsLongLong(args[6]);
-    *versions_max = PyLong_AsLongLong(args[8]);
-    if (PyErr_Occurred())
-        return -1;
-    if (!reader_of(args[1], &write->piece) || !reader_of(args[3], &write->wire))
-        return 0;
+/* True if the write's lengths are such that none below overflows: a cell takes 13 bytes at least, so
+ * more than fit into its bytes there can't be. */
+static int is_bounded(const Write *write, size_t chunk_bytes_max) {
     size_t piece_bytes = left(&write->piece), wire_bytes = left(&write->wire);
-    if (key_state < 0 || key_state > 255 || bytes_max < 0 || piece_bytes < 2
-        || piece_bytes > UINT16_MAX || write->piece.at[0] != T_KEY
-        || wire_bytes > (size_t)bytes_max || *versions_max < 1)
-        return 0;
-    /* A cell takes 13 bytes at least: more than fit in there can't be. */
-    if (count <= 0 || (size_t)count > wire_bytes / 13)
-        return 0;
-    write->count = (size_t)count;
-    *state = (uint8_t)key_state;
-    *chunk_bytes_max = (size_t)bytes_max;
-    stored->at = stored->end = write->wire.end;
-    if (args[7] == Py_None)
-        return 1;
-    return reader_of(args[7], stored) && left(stored) <= *chunk_bytes_max
-        && open_chunk(stored, &write->piece);
+    return piece_bytes >= 2 && piece_bytes <= UINT16_MAX && write->piece.at[0] == T_KEY
+        && wire_bytes <= chunk_bytes_max && write->count > 0 && write->count <= wire_bytes / 13;
 }
 
-PyObject *rowtide_stored_write(PyObject *module, PyObject *const *args, Py_ssize_t given) {
-    (void)module;
-    Write write;
-    Reader stored;
-    uint8_t state = 0;
-    int64_t versions_max;
-    size_t chunk_bytes_max;
-    if (given != 10)
-        return rowtide_wrong_arguments("stored_write", 10);
-    int whole = PyObject_IsTrue(args[0]);
-    if (whole < 0)
-        return NULL;
-    int told = open_write(args, &write, &state, &stored, &versions_max, &chunk_bytes_max);
-    if (told < 0)
-        return NULL;
-    if (!told)
+/* Return (chunk, body) of a write of a `whole` row, or of an update, over a row's first chunk, which
+ * may be Py_None; Py_None where anything is unusual, or NULL with an exception. */
+PyObject *rowtide_store(const Write *write, int whole, PyObject *first, int64_t versions_max,
+                        size_t chunk_bytes_max) {
+    Reader stored = {write->wire.end, write->wire.end};
+    if (!is_bounded(write, chunk_bytes_max) || versions_max < 1)
         RETURN_UNUSUAL;
-    size_t key_bytes = left(&write.piece), wire_bytes = left(&write.wire);
+    if (first != Py_None
+        && (!reader_of(first, &stored) || left(&stored) > chunk_bytes_max
+            || !open_chunk(&stored, &write->piece)))
+        RETURN_UNUSUAL;
+    size_t key_bytes = left(&write->piece), wire_bytes = left(&write->wire);
     /* The chunk: what is stored, and the cells with a version each. The body: what the log has of a
      * cell is no longer than its bytes and 15 more, of a key's column no longer than that is. */
     size_t chunk_room = CHUNK_HEADER_BYTES + key_bytes + 1 + left(&stored) + wire_bytes
-        + 9 * write.count + 2;
-    size_t room = chunk_room + 1 + 10 + key_bytes + 1 + 10 + wire_bytes + 15 * write.count + 3;
+        + 9 * write->count + 2;
+    size_t room = chunk_room + 1 + 10 + key_bytes + 1 + 10 + wire_bytes + 15 * write->count + 3;
     uint8_t small[4096], *scratch = room <= sizeof small ? small : PyMem_Malloc(room);
     if (scratch == NULL)
         return PyErr_NoMemory();
-    Made made = {.begin = scratch, .body = scratch + chunk_room, .state = state,
+    Made made = {.begin = scratch, .body = scratch + chunk_room, .state = write->key_state,
                  .version_min = INT64_MAX};
-    PyObject *found = stored_write(&write, whole ? 2 : 4, stored, versions_max, chunk_bytes_max,
+    PyObject *found = stored_write(write, whole ? 2 : 4, stored, versions_max, chunk_bytes_max,
                                    made);
     if (scratch != small)
         PyMem_Free(scratch);
     return found;
+}
+
+PyObject *rowtide_stored_write(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    if (given != 10)
+        return rowtide_wrong_arguments("stored_write", 10);
+    int whole = PyObject_IsTrue(args[0]);
+    long key_state = PyLong_AsLong(args[2]);
+    Py_ssize_t count = PyLong_AsSsize_t(args[4]), bytes_max = PyLong_AsSsize_t(args[9]);
+    Write write = {.version = PyLong_AsLongLong(args[5]), .stamp = PyLong_AsLongLong(args[6])};
+    int64_t versions_max = PyLong_AsLongLong(args[8]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (!reader_of(args[1], &write.piece) || !reader_of(args[3], &write.wire) || key_state < 0
+        || key_state > 255 || count < 0 || bytes_max < 0)
+        RETURN_UNUSUAL;
+    write.key_state = (uint8_t)key_state;
+    write.count = (size_t)count;
+    return rowtide_store(&write, whole, args[7], versions_max, (size_t)bytes_max);
 }
 
 /* True if a cell may be in a chunk: a value that rows keep, with a version. */

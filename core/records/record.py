@@ -293,6 +293,9 @@ def knows_indexes(value: bytes) -> bool:
 def encode_record(envelope: Envelope, body: bytes) -> bytes:
     """Return a whole record; ``body`` is what ``encode_body`` gave."""
     at, claim, owner, stamp, group = envelope
+    made = native.kernels.write_record(_HEAD, at, claim, owner, stamp, group, body)
+    if made is not None:
+        return made
     writer = _writer(claim, owner)
     return b"".join((_HEAD, write_long(at), writer, write_long(stamp), write_long(group), body))
 

@@ -163,10 +163,7 @@ class Shard:
         changed nothing either, and like a refusal holds only once all evaluated before is valid.
         """
         stamp = now_us if now_us > self._stamp else self._stamp + 1
-        evaluated = None if self.indexes else self._plain(change, stamp)
-        if evaluated is None:
-            resolved = self.resolve(change, self.view, stamp, now_us)
-            evaluated = self.logged(resolved, self.view, stamp, now_us)
+        evaluated = self.decide(change, self.view, stamp, now_us)
         if evaluated.body is None:
             evaluated.stamp = self._stamp
         else:
@@ -174,9 +171,17 @@ class Shard:
             self.view.add(evaluated.writes)
         return evaluated
 
-    def _plain(self, change: Change, stamp: int) -> Evaluated | None:
+    def decide(self, change: Change, view: RangeReader, stamp: int, now_us: int) -> Evaluated:
+        """Return a change as it is to be logged over ``view``; raises what refuses it."""
+        evaluated = None if self.indexes else self._plain(change, view, stamp)
+        if evaluated is None:
+            resolved = self.resolve(change, view, stamp, now_us)
+            evaluated = self.logged(resolved, view, stamp, now_us)
+        return evaluated
+
+    def _plain(self, change: Change, view: RangeReader, stamp: int) -> Evaluated | None:
         """Return what a plain write becomes, or None for any other change."""
-        stored = plain_write.stored(change, self.table, self.keys, self.state, self.view, stamp)
+        stored = plain_write.stored(change, self.table, self.keys, self.state, view, stamp)
         if stored is None or len(stored.body) > self.limits.record_bytes_max:
             return None
         log_key, body, writes, outcome = stored

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
+from rowtide.core import native
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import OutcomeUnknown, StoreError
 from rowtide.stream.api.batch_reply import row_error
@@ -132,8 +133,11 @@ def row_fields(message: bytes, counts: Sequence[int] = ()) -> list[list[bytes]] 
 
     They can't where there are others than ``counts``, if that is given, has of each table.
     """
+    tables = native.kernels.row_fields(message)
     try:
-        tables = [_fields(table, _ROW, _content(table)) for table in _fields(message, _TABLE, 0)]
+        tables = tables or [
+            _fields(table, _ROW, _content(table)) for table in _fields(message, _TABLE, 0)
+        ]
     except (IndexError, _Unusual):
         return None
     return None if counts and [*map(len, tables)] != [*counts] else tables

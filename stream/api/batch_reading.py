@@ -15,6 +15,7 @@ from rowtide.core.protocol.row_form import PackedCells
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.rows import capacity
 from rowtide.core.rows.source_form import KEY_KINDS
+from rowtide.core.shard.shard import plain_batch
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.errors import Rejected, StoreError, invalid
 from rowtide.core.values.schema import Table
@@ -32,6 +33,7 @@ from rowtide.stream.api.row_requests import (
     message,
     row_change,
 )
+from rowtide.stream.api.plain_rows import PlainRows
 
 __all__ = ["BatchReader", "ReadBatch"]
 
@@ -40,6 +42,7 @@ class ReadBatch:
     """A batch that nothing refuses whole.
 
     ``fields`` are its rows as they came, by table; None where that can't be told at a glance.
+    ``plain`` are its rows by table where all of them are plain writes.
     """
 
     def __init__(
@@ -47,15 +50,17 @@ class ReadBatch:
         request: pb.BatchWriteRowRequest,
         fields: list[list[bytes]] | None,
         rows: Sequence[Row],
+        plain: Sequence[PlainRows] = (),
     ) -> None:
         self.request = request
         self.fields = fields
+        self.plain = plain
         self._rows = rows
 
     def first_values(self) -> list[bytes | None]:
         """Return what says where each row goes; None: it is refused wherever it is."""
         return [
-            _first_value(row) if isinstance(row, BatchRow) else row[0].first_values[row[1]]
+            _first_value(row) if isinstance(row, BatchRow) else row[0].first_value(row[1])
             for row in self._rows
         ]
 
@@ -83,17 +88,22 @@ class BatchReader:
         few = sum(counts) <= self._limits.batch_write_rows_max
         fields = row_fields(body, counts) if few else None
         known = [
-            self._known(identity, wanted.table_name, count, fields[number] if fields else ())
-            for number, (wanted, count) in enumerate(zip(request.tables, counts, strict=True))
+            self._known(identity, wanted, fields[number] if fields else [])
+            for number, wanted in enumerate(request.tables)
         ]
         if not _all_known(request, known):
             self._read_others(identity, request, known)
             for wanted, found, its in zip(request.tables, known, fields or (), strict=False):
                 self._like.learn(found, wanted.rows, its)
         rows: list[Row] = []
+        plain: list[PlainRows] = []
         for found in known:
-            rows += refuse_repeated([row for row in found.rows if row is not None])
-        batch = ReadBatch(request, fields, rows)
+            read = [row for row in found.rows if row is not None]
+            checked = refuse_repeated(read)
+            rows += checked
+            if found.plain is not None and checked is read:
+                plain.append(found.plain)
+        batch = ReadBatch(request, fields, rows, plain if len(plain) == len(known) else ())
         if len(body) > self._limits.batch_write_bytes_max:
             self._check_size(batch.rows())  # Rows count less than the message that brings them.
         return batch
@@ -102,13 +112,21 @@ class BatchReader:
         return invalid(f"Rows count exceeds the upper limit: {self._limits.batch_write_rows_max}.")
 
     def _known(
-        self, identity: Identity, name: str, count: int, fields: Sequence[bytes]
+        self, identity: Identity, wanted: pb.TableInBatchWriteRowRequest, fields: list[bytes]
     ) -> KnownRows:
         """Return the rows of a table that need no reading; refuses nothing."""
-        table = self._directory.catalog.tables.get((identity.instance, name))
+        table = self._directory.catalog.tables.get((identity.instance, wanted.table_name))
         if table is None or not fields:
-            return KnownRows([None] * count, ())
-        return self._like.find(table, fields)
+            return KnownRows([None] * len(wanted.rows), ())
+        found = plain_batch.read_rows(fields, table, self._limits)
+        if found is None:
+            return self._like.find(table, fields)
+        items = wanted.rows
+        plain = PlainRows(table, found, lambda index: self._row(table, None, items[index]))
+        rows: list[Row | None] = [
+            None if row is None else (plain, index) for index, row in enumerate(found)
+        ]
+        return KnownRows(rows, (), None if None in rows else plain)
 
     def _read_others(
         self, identity: Identity, request: pb.BatchWriteRowRequest, known: Sequence[KnownRows]
@@ -121,7 +139,7 @@ class BatchReader:
         if count > self._limits.batch_write_rows_max:
             raise self._too_many()
         check_table_names((table.table_name for table in request.tables), self._limits)
-        for wanted, (rows, _) in zip(request.tables, known, strict=True):
+        for wanted, (rows, _, _) in zip(request.tables, known, strict=True):
             if not wanted.rows:
                 raise invalid(f"No operation is specified for table: '{wanted.table_name}'.")
             table, missing = self._find(identity, wanted.table_name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from itertools import islice
 
@@ -18,7 +18,7 @@ from rowtide.stream.http.tally import UnknownWithin
 from rowtide.stream.measures.consumption import Consumption
 from rowtide.stream.shard.waiting import Tell
 
-__all__ = ["BatchReply", "BatchUse", "row_done", "row_error"]
+__all__ = ["BatchReply", "BatchUse", "batch_answer", "ok_field", "row_done", "row_error"]
 
 
 class BatchUse:
@@ -82,7 +82,7 @@ class BatchReply:
         else:
             row, read, write = told
             self._used.told(index, read, write)
-            self._results[index] = _ok_field(read, write) if not row else _row_field(told)
+            self._results[index] = ok_field(read, write) if not row else _row_field(told)
         self._missing -= 1
         if isinstance(told, OutcomeUnknown):
             self._unknown = True
@@ -93,11 +93,15 @@ class BatchReply:
                 self.future.set_result(UnknownWithin(answer) if self._unknown else answer)
 
     def _answer(self) -> bytes:
-        results = iter(self._results)
-        return b"".join(
-            field(1, field(1, name.encode()) + b"".join(islice(results, count)))
-            for name, count in self._tables
-        )
+        return batch_answer(self._tables, self._results)
+
+
+def batch_answer(tables: Sequence[tuple[str, int]], results: Iterable[bytes]) -> bytes:
+    """Return the answer with these results, each a whole field, of all tables' rows in order."""
+    rows = iter(results)
+    return b"".join(
+        field(1, field(1, name.encode()) + b"".join(islice(rows, count))) for name, count in tables
+    )
 
 
 def _row_field(told: Outcome) -> bytes:
@@ -106,7 +110,7 @@ def _row_field(told: Outcome) -> bytes:
 
 
 @lru_cache(4096)
-def _ok_field(read: int, write: int) -> bytes:
+def ok_field(read: int, write: int) -> bytes:
     """Return the same where no row was asked for: of most rows."""
     return field(2, row_done(read, write))
 

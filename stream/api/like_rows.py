@@ -17,6 +17,7 @@ from rowtide.core.rows.whole_form import WholeForm, WholeRows
 from rowtide.core.values.schema import Table
 from rowtide.stream.api.batch_write import BatchRow
 from rowtide.stream.api.row_answers import field
+from rowtide.stream.api.plain_rows import PlainRows
 
 __all__ = ["AlikeRows", "KnownRows", "LikeRows", "Row", "made"]
 
@@ -40,6 +41,18 @@ class AlikeRows(NamedTuple):
     rows: WholeRows
     first_values: Sequence[bytes]
 
+    def first_value(self, index: int) -> bytes:
+        """Return the first key column's variant of a row."""
+        return self.first_values[index]
+
+    def expectation(self, _index: int) -> int:
+        """Return what is expected of a row."""
+        return self.alike.expectation
+
+    def key_values(self, index: int) -> tuple[bytes, ...]:
+        """Return the variants of a row's key."""
+        return self.rows.key_values(index)
+
     def row(self, index: int) -> BatchRow:
         """Return one row."""
         _, table, kind, expectation = self.alike
@@ -47,7 +60,7 @@ class AlikeRows(NamedTuple):
         return BatchRow(row, table, Change(kind, row.key, row.cells, expectation), None)
 
 
-Row = BatchRow | tuple[AlikeRows, int]
+Row = BatchRow | tuple[AlikeRows | PlainRows, int]
 """A row, or which one it is of rows that are in order."""
 
 
@@ -64,6 +77,8 @@ class KnownRows(NamedTuple):
 
     rows: list[Row | None]
     unknown: Sequence[tuple[Place[Alike], Sequence[int]]]
+    plain: PlainRows | None = None
+    """Set where all of them are plain."""
 
 
 class LikeRows:

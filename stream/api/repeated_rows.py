@@ -33,7 +33,7 @@ def refuse_repeated(rows: Sequence[Row]) -> Sequence[Row]:
 
 def _is_conditional(row: Row) -> bool:
     if not isinstance(row, BatchRow):
-        return row[0].alike.expectation != IGNORE
+        return row[0].expectation(row[1]) != IGNORE
     change = row.change
     return change is not None and (change.expectation != IGNORE or change.condition is not None)
 
@@ -41,7 +41,7 @@ def _is_conditional(row: Row) -> bool:
 def _key_values(row: Row) -> tuple[bytes, ...]:
     """Return the variants of a row's key; nothing for a row that is refused already."""
     if not isinstance(row, BatchRow):
-        return row[0].rows.key_values(row[1])
+        return row[0].key_values(row[1])
     if row.change is None:
         return ()
     return tuple(value for _, value in row.row.key)

@@ -52,6 +52,7 @@ from rowtide.stream.api.row_requests import (
 )
 from rowtide.stream.api.transaction import Session, find_session
 from rowtide.stream.measures.consumption import Consumption
+from rowtide.stream.api.plain_write import write_plain
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
 from rowtide.stream.shard.waiting import Tell
 
@@ -128,6 +129,10 @@ class RowOperations:
         request = batch.request
         session = self._session(identity, request.transaction_id)
         tables = [(table.table_name, len(table.rows)) for table in request.tables]
+        if batch.plain and session is None and not request.is_atomic:
+            told = write_plain(self._directory, batch.plain, self._loop)
+            if told is not None:
+                return told
         return self._write_rows(identity, tables, batch.rows(), session, atomic=request.is_atomic)
 
     def _write_part(

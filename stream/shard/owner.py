@@ -23,6 +23,7 @@ from rowtide.core.rows.fold import Writes
 from rowtide.core.rows.mutation import Change, Outcome
 from rowtide.core.shard.group import AtomicBatch
 from rowtide.core.shard.mark import entry_digest
+from rowtide.core.shard.plain_batch import PlainBatch
 from rowtide.core.shard.reshape import Sealed
 from rowtide.core.shard.shard import Evaluated, Shard
 from rowtide.core.shard.shard_state import options_body
@@ -181,8 +182,8 @@ class ShardOwner:
             self.transactions.require_free(change.key[0][1])
         self._enqueue(Waiting(tell, self._loop.time(), change))
 
-    def submit_group(self, group: AtomicBatch | SourceBatch, tell: Tell) -> None:
-        """Evaluate changes that are logged as one; see ``submit``.
+    def submit_group(self, group: AtomicBatch | PlainBatch | SourceBatch, tell: Tell) -> None:
+        """Evaluate changes that are logged together; see ``submit``.
 
         ``tell`` may hear ``OutcomeUnknown`` before it hears what became of them.
         """

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from rowtide.core.native import PlainRow
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER, KeyColumns, RowChange
 from rowtide.core.protocol.row_form import FORMS
@@ -17,8 +18,9 @@ from rowtide.core.records import record
 from rowtide.core.records.avro import write_cells
 from rowtide.core.records.record_wire import stream_row
 from rowtide.core.rows import chunk
-from rowtide.core.rows.mutation import PUT, UPDATE
+from rowtide.core.rows.mutation import PUT, UPDATE, Change, Outcome
 from rowtide.core.rows.read import Selection, StoredRow
+from rowtide.core.shard.plain_batch import PlainBatch, read_rows
 from rowtide.core.shard.plain_write import decoded
 from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import ShardState
@@ -27,9 +29,11 @@ from rowtide.core.values.cell import Cell
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
 from rowtide.core.values.version import Window
+from rowtide.stream.api.batch_parts import row_fields
+from rowtide.stream.api.index_requests import check_write
 from rowtide.stream.api.range_page import PageMaker, Scan, Source
-from rowtide.stream.api.row_requests import change_of, row_change
-from tests.core.native.inputs import NAMES, OFFSET, VERSION_MS, Inputs
+from rowtide.stream.api.row_requests import change_of, kind_of, row_change
+from tests.core.native.inputs import NAMES, OFFSET, STAMP, VERSION_MS, Inputs
 from tests.core.native.ways import KERNELS, outcome, python
 from tests.core.shard_model import NOW_US, Store
 
@@ -38,6 +42,7 @@ __all__ = ["AGREEMENTS"]
 PADDING = bytes(20)
 LIMITS = Limits()
 EXPECTATIONS = (pb.IGNORE, pb.IGNORE, pb.IGNORE, pb.EXPECT_EXIST, pb.EXPECT_NOT_EXIST)
+KINDS = (pb.PUT, pb.PUT, pb.PUT, pb.UPDATE, pb.UPDATE, pb.DELETE)
 KEY = (KeyColumn("id", STRING), KeyColumn("n", INTEGER))
 
 
@@ -238,6 +243,108 @@ def _written(
     return write
 
 
+def fields(inputs: Inputs) -> bool:
+    """Compare the fields of messages."""
+    message = inputs.sometimes_damaged(_batch(inputs).SerializeToString())
+
+    def read() -> object:
+        return row_fields(message)
+
+    expected = python(read)
+    assert read() == expected
+    return KERNELS.row_fields(message) is not None
+
+
+def _batch(inputs: Inputs) -> pb.BatchWriteRowRequest:
+    chance, batch = inputs.chance, pb.BatchWriteRowRequest()
+    for name in chance.sample(("t", "u"), chance.choice((1, 1, 2, 0))):
+        part = batch.tables.add(table_name=name)
+        for _ in range(chance.randrange(5)):
+            item = part.rows.add(type=chance.choice(KINDS), row_change=inputs.row())
+            if chance.randrange(3):
+                item.condition.row_existence = chance.choice(EXPECTATIONS)
+            if chance.randrange(20) == 0:
+                item.return_content.return_type = pb.RT_PK
+    if chance.randrange(20) == 0:
+        batch.transaction_id = "x" * chance.choice((1, 200))
+    return batch
+
+
+def batches(inputs: Inputs) -> bool:
+    """Compare what batches of the same rows become, and hold each row to what Python reads."""
+    chance = inputs.chance
+    updates = chance.randrange(4) > 0
+    options = TableOptions(max_versions=chance.choice((1, 1, 2, 5)), allow_update=updates)
+    table = Table("i", "t", 1, KEY, options, None, 0, 0, 1, 1, ())
+    shards = [_shard(table), _shard(table)]
+    written = 0
+    for step in range(chance.randrange(1, 4)):
+        found = row_fields(_batch(inputs).SerializeToString()) or [[]]
+        came = [inputs.sometimes_damaged(one) for its in found for one in its]
+        kept = [(row, one) for row, one in _plain_rows(came, table) if row is not None]
+        if not kept:
+            continue
+        now_us = NOW_US + chance.choice((step, -(10**9)))
+        changes = [python(partial(_change, one, table)) for _, one in kept]
+        ways = [_evaluated(shard, kept, changes, now_us) for shard in shards]
+        assert ways[1]() == python(ways[0])
+        written += 1
+    return written > 0
+
+
+def _plain_rows(came: list[bytes], table: Table) -> list[tuple[PlainRow | None, bytes]]:
+    rows = read_rows(came, table, LIMITS)
+    assert rows is not None, "there are kernels"
+    return [*zip(rows, came, strict=True)]
+
+
+def _change(came: bytes, table: Table) -> Change:
+    """Return a row's change by Python, which must find it in order, too."""
+    message = pb.TableInBatchWriteRowRequest.FromString(came)
+    assert message.SerializeToString() == came
+    kind = kind_of(message.rows[0])
+    row = row_change(message.rows[0].row_change, kind, LIMITS)
+    change = change_of(row, kind, table, message.rows[0], LIMITS)
+    check_write(table, kind)
+    return change
+
+
+def _evaluated(
+    shard: Shard, kept: list[tuple[PlainRow, bytes]], changes: list[Change], now_us: int
+) -> Callable[[], object]:
+    def evaluate() -> object:
+        batch = PlainBatch([row for row, _ in kept], changes.__getitem__)
+        group = batch.evaluate(shard, now_us)
+        told = [one if isinstance(one, Outcome) else str(one) for one in batch.outcomes]
+        return told, [(one.stamp, one.log_key, one.body, one.writes) for one in group]
+
+    return evaluate
+
+
+def records(inputs: Inputs) -> bool:
+    """Compare whole records, by their envelopes."""
+    chance = inputs.chance
+    numbers = (0, 1, 63, 64, 8192, 2**31, STAMP, 2**62, -1)
+    envelope = record.Envelope(
+        chance.choice(numbers),
+        chance.choice(numbers),
+        chance.choice((b"12345678", b"12345678", b"12345678", b"short")),
+        chance.choice(numbers),
+        chance.randrange(4),
+    )
+    body = chance.choice((b"", b"body", b"x" * 5000))
+
+    def write() -> object:
+        try:
+            return record.encode_record(envelope, body)
+        except ValueError as error:
+            return str(error)
+
+    expected = python(write)
+    assert write() == expected
+    return isinstance(expected, bytes)
+
+
 AGREEMENTS: dict[str, Callable[[Inputs], bool]] = {
     "key_row": key_rows,
     "read_cells": rows,
@@ -250,4 +357,7 @@ AGREEMENTS: dict[str, Callable[[Inputs], bool]] = {
     "stream_row": stream_rows,
     "read_plain, row_keys, stored_write": writes,
     "whole_rows": pages,
+    "row_fields": fields,
+    "read_rows, stored_writes": batches,
+    "write_record": records,
 }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records import record
 from rowtide.core.rows import chunk
 from rowtide.core.values import variant
@@ -25,6 +27,11 @@ ROW = plainbuffer.HEADER + plainbuffer.encode_row(KEY, CELLS)
 WIRE = plainbuffer.cells_piece(CELLS)
 BODY = record.encode_body(record.Put([value for _, value in KEY], STORED))
 CHUNK = chunk.Chunk(5, STORED, key_piece=PIECE, key_state=STATE)
+BATCH = pb.BatchWriteRowRequest()
+BATCH.tables.add(table_name="t").rows.add(type=pb.PUT, row_change=ROW)
+FIELD = b"\x12" + bytes((len(ROW) + 4,)) + b"\x08\x01\x12" + bytes((len(ROW),)) + ROW
+COLUMNS = ((b"id", variant.STRING), (b"n", variant.INTEGER))
+PLAIN = KERNELS.read_rows([FIELD], 1, COLUMNS, True, 100, 1000, 1000, 9) if KERNELS else []
 
 CALLS: dict[str, Sequence[object]] = {
     "key_row": (plainbuffer.HEADER + plainbuffer.encode_row(KEY, ()),),
@@ -39,6 +46,10 @@ CALLS: dict[str, Sequence[object]] = {
     "read_envelope": (record.encode_record(record.Envelope(5, 3, b"12345678", 9, 3), BODY),),
     "read_change": (BODY, 0, True, Cell),
     "stream_row": (BODY, 0, True, 5, NAMES),
+    "row_fields": (BATCH.SerializeToString(),),
+    "read_rows": ([FIELD], 1, COLUMNS, True, 100, 1000, 1000, 9),
+    "stored_writes": (PLAIN, [None], 8, 1, 1000),
+    "write_record": (b"head", 5, 3, b"12345678", 9, 3, BODY),
     "whole_rows": ([(b"r", chunk.encode(CHUNK))], 0, 0, 1, 1000, 9),
 }
 ODD: Sequence[object] = (
@@ -94,6 +105,25 @@ def test_bytes_that_end_early_are_read_no_further(name: str) -> None:
         for size in range(len(whole)):
             arguments = [*CALLS[name][:place], whole[:size], *CALLS[name][place + 1 :]]
             kernel(name)(*arguments)
+
+
+def test_a_field_that_ends_early_is_no_row() -> None:
+    for size in range(len(FIELD)):
+        assert KERNELS.read_rows([FIELD[:size]], 1, COLUMNS, True, 100, 1000, 1000, 9) == [None]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_a_row_that_no_kernel_read_is_unusual(odd: object) -> None:
+    assert PLAIN is not None
+    (row,) = PLAIN
+    assert row is not None
+    for place in range(len(row)):
+        given: list[Any] = [(*row[:place], odd, *row[place + 1 :])]
+        made = KERNELS.stored_writes(given, [None], 8, 1, 1000)
+        assert made is not None
+        assert len(made) == 1
+    damaged: list[Any] = [odd]
+    assert KERNELS.stored_writes(damaged, [None], 8, 1, 1000) == [None]
 
 
 class Pair(tuple[int, ...]):

@@ -1,0 +1,326 @@
+/* Rows of a BatchWriteRow: taken from the message, read, and decided, many by one call;
+ * stream/api/plain_rows.py and core/shard/plain_batch.py. */
+#include "kernels.h"
+
+/* Tags of the messages' fields: BatchWriteRowRequest.tables; TableInBatchWriteRowRequest.rows; the
+ * first three of RowInBatchWriteRowRequest; Condition.row_existence. */
+enum { F_TABLE = 0x0a, F_ROW = 0x12, F_KIND = 0x08, F_CHANGE = 0x12, F_CONDITION = 0x1a,
+       F_EXISTENCE = 0x08 };
+
+/* Kinds of change and expectations; core/rows/mutation.py. */
+enum { PUT_ROW = 1, UPDATE_ROW = 2, IGNORE = 0, EXPECT_PRESENT = 1, EXPECT_ABSENT = 2 };
+
+enum { CHUNK_HEADER_BYTES = 32, CHUNK_DELETED = 1 };
+
+/* Read a number of at most five bytes, as lengths are. */
+static int read_varint(Reader *reader, size_t *number) {
+    *number = 0;
+    for (int shift = 0; shift < 35 && reader->at < reader->end; shift += 7) {
+        uint8_t byte = *reader->at++;
+        *number |= (size_t)(byte & 127) << shift;
+        if (byte < 128)
+            return 1;
+    }
+    return 0;
+}
+
+/* Read a field's length, and what it has. */
+static int read_content(Reader *reader, Reader *content) {
+    size_t size;
+    if (!read_varint(reader, &size) || size > left(reader))
+        return 0;
+    content->at = reader->at;
+    content->end = reader->at += size;
+    return 1;
+}
+
+/* Read the next field. `whole` is all of it; of a number there is no content. Return 0 where a
+ * tag takes more than a byte, or is of another kind. */
+static int read_field(Reader *reader, Reader *whole, Reader *content) {
+    size_t number;
+    whole->at = reader->at;
+    uint8_t kind = *reader->at++ & 0x87;
+    content->at = content->end = NULL;
+    int sound = kind == 0 ? read_varint(reader, &number)
+                          : kind == 2 && read_content(reader, content);
+    whole->end = reader->at;
+    return sound;
+}
+
+/* Append a table's rows, each a whole field, to a list: 1, 0 unusual, -1 with an exception. */
+static int append_rows(Reader table, PyObject *rows) {
+    Reader whole, content;
+    while (table.at < table.end) {
+        if (!read_field(&table, &whole, &content))
+            return 0;
+        if (*whole.at != F_ROW)
+            continue;
+        PyObject *row = PyBytes_FromStringAndSize((const char *)whole.at,
+                                                  (Py_ssize_t)left(&whole));
+        if (row == NULL || PyList_Append(rows, row) < 0) {
+            Py_XDECREF(row);
+            return -1;
+        }
+        Py_DECREF(row);
+    }
+    return 1;
+}
+
+static int append_tables(Reader message, PyObject *tables) {
+    Reader whole, content;
+    while (message.at < message.end) {
+        if (!read_field(&message, &whole, &content))
+            return 0;
+        if (*whole.at != F_TABLE)
+            continue;
+        PyObject *rows = PyList_New(0);
+        int told = rows == NULL ? -1 : append_rows(content, rows);
+        if (told > 0 && PyList_Append(tables, rows) < 0)
+            told = -1;
+        Py_XDECREF(rows);
+        if (told <= 0)
+            return told;
+    }
+    return 1;
+}
+
+PyObject *rowtide_row_fields(PyObject *module, PyObject *given) {
+    (void)module;
+    Reader message;
+    if (!reader_of(given, &message))
+        RETURN_UNUSUAL;
+    PyObject *tables = PyList_New(0);
+    int told = tables == NULL ? -1 : append_tables(message, tables);
+    if (told > 0)
+        return tables;
+    Py_XDECREF(tables);
+    return told < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* What a row of a batch says beside its change. */
+typedef struct {
+    Reader change;
+    uint8_t kind;
+    uint8_t expectation;
+} Item;
+
+/* Read a row's field as all writers make it where it has no condition but that the row is there, or
+ * is not, and asks for nothing back. */
+static int read_item(Reader field, Item *item) {
+    Reader row;
+    if (!left(&field) || *field.at++ != F_ROW || !read_content(&field, &row) || left(&field)
+        || left(&row) < 3 || row.at[0] != F_KIND || row.at[2] != F_CHANGE)
+        return 0;
+    item->kind = row.at[1];
+    item->expectation = IGNORE;
+    row.at += 3;
+    if ((item->kind != PUT_ROW && item->kind != UPDATE_ROW) || !read_content(&row, &item->change))
+        return 0;
+    if (!left(&row))
+        return 1;
+    if (left(&row) != 4 || row.at[0] != F_CONDITION || row.at[1] != 2 || row.at[2] != F_EXISTENCE
+        || row.at[3] > EXPECT_ABSENT)
+        return 0;
+    item->expectation = row.at[3];
+    return 1;
+}
+
+/* What rows are held to. */
+typedef struct {
+    unsigned long table;
+    PyObject *columns; /* Of the key: a tuple of (name, type's byte). */
+    int updates;       /* Whether rows may be updated. */
+    size_t key_value_bytes_max;
+    size_t bytes_max;
+    size_t value_bytes_max;
+    size_t cells_max;
+} Rules;
+
+/* True if a key is of these columns, in their order. */
+static int fits(Reader piece, const Rules *rules) {
+    Py_ssize_t count = 0;
+    for (piece.at++; piece.at < piece.end; count++) {
+        WireCell column;
+        Reader name;
+        PyObject *wanted = count < PyTuple_Size(rules->columns)
+            ? PyTuple_GetItem(rules->columns, count) : NULL;
+        if (wanted == NULL || !PyTuple_Check(wanted) || PyTuple_Size(wanted) != 2
+            || !rowtide_skim_cell(&piece, &column)
+            || !reader_of(PyTuple_GetItem(wanted, 0), &name)
+            || left(&name) != column.name_bytes
+            || memcmp(name.at, column.name, column.name_bytes) != 0)
+            return 0;
+        long kind = PyLong_AsLong(PyTuple_GetItem(wanted, 1));
+        size_t head_bytes = value_head_bytes(column.value[0]);
+        if (kind != column.value[0] || column.value_bytes < head_bytes
+            || column.value_bytes - head_bytes > rules->key_value_bytes_max) {
+            PyErr_Clear(); /* A type that is no number fits nothing. */
+            return 0;
+        }
+    }
+    return count == PyTuple_Size(rules->columns);
+}
+
+/* Return what a row's field has, Py_None where the row is not plain, or NULL with an exception. */
+static PyObject *read_row(Reader field, const Rules *rules) {
+    Item item;
+    uint8_t state;
+    Reader key;
+    size_t cells, data_bytes;
+    if (!read_item(field, &item) || left(&item.change) > rules->bytes_max
+        || (item.kind == UPDATE_ROW && !rules->updates)
+        || rowtide_open_row(&item.change, &key.at, &state, NULL) <= 0)
+        RETURN_UNUSUAL;
+    key.end = item.change.at;
+    if (!fits(key, rules))
+        RETURN_UNUSUAL;
+    PyObject *chunk_key, *encoded;
+    PyObject *wire = rowtide_read_plain_cells(&item.change, key, state, rules->value_bytes_max,
+                                              &cells, &data_bytes);
+    if (wire == NULL || wire == Py_None)
+        return wire;
+    int told = cells > rules->cells_max ? 0
+        : rowtide_keys_of(rules->table, key, &chunk_key, &encoded);
+    if (told <= 0) {
+        Py_DECREF(wire);
+        return told < 0 ? NULL : Py_NewRef(Py_None);
+    }
+    return Py_BuildValue("(iiNNy#iNnn)", (int)item.kind, (int)item.expectation, chunk_key, encoded,
+                         (const char *)key.at, (Py_ssize_t)left(&key), (int)state, wire,
+                         (Py_ssize_t)cells, (Py_ssize_t)(left(&key) + data_bytes));
+}
+
+/* Set an item of a new list to what was made; its reference is taken. Return 0 where nothing was. */
+static int set_item(PyObject *list, Py_ssize_t at, PyObject *made) {
+    return made != NULL && PyList_SetItem(list, at, made) == 0;
+}
+
+PyObject *rowtide_read_rows(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    if (given != 8)
+        return rowtide_wrong_arguments("read_rows", 8);
+    Rules rules = {.table = PyLong_AsUnsignedLong(args[1]), .columns = args[2],
+                   .updates = PyObject_IsTrue(args[3]),
+                   .key_value_bytes_max = PyLong_AsSize_t(args[4]),
+                   .bytes_max = PyLong_AsSize_t(args[5]),
+                   .value_bytes_max = PyLong_AsSize_t(args[6]),
+                   .cells_max = PyLong_AsSize_t(args[7])};
+    if (PyErr_Occurred())
+        return NULL;
+    if (!PyList_CheckExact(args[0]) || !PyTuple_CheckExact(rules.columns))
+        RETURN_UNUSUAL;
+    Py_ssize_t count = PyList_Size(args[0]);
+    PyObject *rows = PyList_New(count);
+    for (Py_ssize_t i = 0; rows != NULL && i < count; i++) {
+        Reader field;
+        PyObject *row = reader_of(PyList_GetItem(args[0], i), &field) ? read_row(field, &rules)
+                                                                      : Py_NewRef(Py_None);
+        if (!set_item(rows, i, row))
+            Py_CLEAR(rows);
+    }
+    return rows;
+}
+
+/* A row that was read: the items of what `read_row` made. */
+enum { R_KIND, R_EXPECTATION, R_CHUNK_KEY, R_ENCODED, R_PIECE, R_STATE, R_WIRE, R_CELLS, R_SIZE,
+       R_ITEMS };
+
+/* Read a row back. Return 0 where it is nothing that `read_row` made. */
+static int open_row(PyObject *row, Write *write, long *kind, long *expectation) {
+    if (!PyTuple_Check(row) || PyTuple_Size(row) != R_ITEMS
+        || !reader_of(PyTuple_GetItem(row, R_PIECE), &write->piece)
+        || !reader_of(PyTuple_GetItem(row, R_WIRE), &write->wire))
+        return 0;
+    *kind = PyLong_AsLong(PyTuple_GetItem(row, R_KIND));
+    *expectation = PyLong_AsLong(PyTuple_GetItem(row, R_EXPECTATION));
+    long state = PyLong_AsLong(PyTuple_GetItem(row, R_STATE));
+    Py_ssize_t cells = PyLong_AsSsize_t(PyTuple_GetItem(row, R_CELLS));
+    if (PyErr_Occurred()) {
+        PyErr_Clear(); /* No number, or one that is too large. */
+        return 0;
+    }
+    write->key_state = (uint8_t)state;
+    write->count = (size_t)cells;
+    return state >= 0 && state <= 255 && cells >= 0;
+}
+
+/* Look at a row's first chunk, which may be Py_None. Return 0 unless all of the row is in it, or
+ * there is none; *present says which. */
+static int look(PyObject *first, int *present) {
+    Reader chunk;
+    *present = 0;
+    if (first == Py_None)
+        return 1;
+    if (!reader_of(first, &chunk) || left(&chunk) < CHUNK_HEADER_BYTES || chunk.at[2]
+        || chunk.at[3])
+        return 0;
+    *present = !(chunk.at[1] & CHUNK_DELETED);
+    return 1;
+}
+
+/* Return (chunk, body) of one row over its first chunk, as `rowtide_store`. */
+static PyObject *write_row(PyObject *row, PyObject *first, int64_t stamp, int64_t versions_max,
+                           size_t chunk_bytes_max) {
+    Write write = {.version = stamp / 1000, .stamp = stamp};
+    long kind, expectation;
+    int present;
+    if (!open_row(row, &write, &kind, &expectation) || !look(first, &present)
+        || (kind != PUT_ROW && kind != UPDATE_ROW))
+        RETURN_UNUSUAL;
+    /* What is expected and is not so, Python refuses. */
+    if (expectation != IGNORE && (expectation == EXPECT_PRESENT) != present)
+        RETURN_UNUSUAL;
+    return rowtide_store(&write, kind == PUT_ROW, kind == PUT_ROW || !present ? Py_None : first,
+                         versions_max, chunk_bytes_max);
+}
+
+PyObject *rowtide_stored_writes(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    if (given != 5)
+        return rowtide_wrong_arguments("stored_writes", 5);
+    int64_t stamp = PyLong_AsLongLong(args[2]), versions_max = PyLong_AsLongLong(args[3]);
+    Py_ssize_t chunk_bytes_max = PyLong_AsSsize_t(args[4]);
+    if (PyErr_Occurred())
+        return NULL;
+    /* A stamp is microseconds since 1970, so far from its bounds that rows can be counted up. */
+    if (!PyList_CheckExact(args[0]) || !PyList_CheckExact(args[1]) || stamp < 0
+        || stamp > INT64_MAX / 2 || chunk_bytes_max < 0
+        || PyList_Size(args[0]) != PyList_Size(args[1]))
+        RETURN_UNUSUAL;
+    Py_ssize_t count = PyList_Size(args[0]);
+    PyObject *made = PyList_New(count);
+    for (Py_ssize_t i = 0; made != NULL && i < count; i++)
+        if (!set_item(made, i, write_row(PyList_GetItem(args[0], i), PyList_GetItem(args[1], i),
+                                         stamp + i, versions_max, (size_t)chunk_bytes_max)))
+            Py_CLEAR(made);
+    return made;
+}
+
+PyObject *rowtide_write_record(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    enum { OWNER_BYTES = 8, NUMBER_BYTES_MAX = 10 };
+    Reader head, owner, body;
+    if (given != 7)
+        return rowtide_wrong_arguments("write_record", 7);
+    int64_t at = PyLong_AsLongLong(args[1]), claim = PyLong_AsLongLong(args[2]);
+    int64_t stamp = PyLong_AsLongLong(args[4]), group = PyLong_AsLongLong(args[5]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (!reader_of(args[0], &head) || !reader_of(args[3], &owner) || !reader_of(args[6], &body)
+        || left(&owner) != OWNER_BYTES || left(&head) > 64)
+        RETURN_UNUSUAL;
+    uint8_t envelope[64 + OWNER_BYTES + 4 * NUMBER_BYTES_MAX];
+    uint8_t *out = copy(envelope, head.at, left(&head));
+    out += rowtide_write_long(out, at);
+    out += rowtide_write_long(out, claim);
+    out = copy(out, owner.at, OWNER_BYTES);
+    out += rowtide_write_long(out, stamp);
+    out += rowtide_write_long(out, group);
+    size_t envelope_bytes = (size_t)(out - envelope);
+    PyObject *record = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(envelope_bytes + left(&body)));
+    if (record == NULL)
+        return NULL;
+    uint8_t *begin = (uint8_t *)PyBytes_AsString(record);
+    copy(copy(begin, envelope, envelope_bytes), body.at, left(&body));
+    return record;
+}

@@ -1,0 +1,136 @@
+"""Writes a BatchWriteRow of which every row is plain: a group for each shard, one answer.
+
+What each row is told is what it would be told by itself. Where that depends on the row's partition
+key (units by partition key, open transactions) or the shard is not to be found, rows are written
+one by one instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, cast
+
+from rowtide.core.native import PlainRow
+from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.shard.plain_batch import PlainBatch
+from rowtide.core.values.errors import OutcomeUnknown, StoreError
+from rowtide.core.values.schema import ShardRange, Table
+from rowtide.stream.api.batch_reply import batch_answer, ok_field, row_error
+from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.row_answers import field
+from rowtide.stream.http.tally import UnknownWithin
+from rowtide.stream.measures.consumption import Consumption
+from rowtide.stream.api.plain_rows import PlainRows
+from rowtide.stream.shard.owner import ShardOwner
+
+__all__ = ["write_plain"]
+
+
+def write_plain(
+    directory: Directory, tables: Sequence[PlainRows], loop: asyncio.AbstractEventLoop
+) -> asyncio.Future[bytes] | None:
+    """Write all rows of ``tables``; None, and nothing is done: they go one by one."""
+    if directory.consumption.by_partition_key:
+        return None
+    try:
+        directory.require_space()
+        parts = _parts(directory, tables)
+    except StoreError:
+        return None  # It is told of each row that it concerns.
+    if any(part.owner.transactions.locks for part in parts):
+        return None
+    reply = _Reply(tables, directory.consumption, loop)
+    for part in parts:
+        rows = cast(list[PlainRow], [part.its.rows[place] for place in part.places])
+        batch = PlainBatch(rows, part.change)
+        tell = partial(reply.told, part, batch)
+        try:
+            part.owner.submit_group(batch, tell)
+        except StoreError as error:
+            tell(error)
+    return reply.future
+
+
+class _Part(NamedTuple):
+    """The rows of one table for one shard, by their places in the table, which begins at
+    ``begin`` in the request."""
+
+    owner: ShardOwner
+    its: PlainRows
+    begin: int
+    places: Sequence[int]
+
+    def change(self, index: int) -> Change:
+        """Return one of its rows as a change."""
+        return self.its.change(self.places[index])
+
+
+def _parts(directory: Directory, tables: Sequence[PlainRows]) -> list[_Part]:
+    """Divide the rows among the shards. Raises ``Unavailable`` where one is not to be found."""
+    parts: list[_Part] = []
+    begin = 0
+    for its in tables:
+        places: dict[ShardRange, list[int]] = {}
+        if len(its.table.shards) == 1:
+            places[its.table.shards[0]] = [*range(len(its.rows))]
+        else:
+            for place, row in enumerate(its.rows):
+                assert row is not None, "every row is plain"
+                shard = directory.catalog.shard_for(its.table, row[3])
+                places.setdefault(shard, []).append(place)
+        parts += [_Part(directory.shard(s), its, begin, where) for s, where in places.items()]
+        begin += len(its.rows)
+    return parts
+
+
+class _Reply:
+    """The answer: every row's result in the request's order, once all are there."""
+
+    def __init__(
+        self,
+        tables: Sequence[PlainRows],
+        consumption: Consumption,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.future: asyncio.Future[bytes] = loop.create_future()
+        self._consumption = consumption
+        self._tables = [(its.table.name, len(its.rows)) for its in tables]
+        self._results = [b""] * sum(count for _, count in self._tables)
+        self._missing = len(self._results)
+        self._unknown = False
+
+    def told(self, part: _Part, batch: PlainBatch, told: Outcome | StoreError) -> None:
+        """Take what became of a part. What is told of it later is not listened to."""
+        if self._results[part.begin + part.places[0]]:
+            return
+        if isinstance(told, StoreError):
+            self._unknown = self._unknown or isinstance(told, OutcomeUnknown)
+            self._take(part, [field(2, row_error(told))] * len(part.places))
+        else:
+            self._take(part, self._done(part.its.table, batch.outcomes))
+        if not self._missing and not self.future.done():
+            answer = batch_answer(self._tables, self._results)
+            self.future.set_result(UnknownWithin(answer) if self._unknown else answer)
+
+    def _take(self, part: _Part, results: Sequence[bytes]) -> None:
+        for place, result in zip(part.places, results, strict=True):
+            self._results[part.begin + place] = result
+        self._missing -= len(results)
+
+    def _done(self, table: Table, outcomes: Sequence[Outcome | StoreError]) -> list[bytes]:
+        """Return the results of rows; what they used is counted."""
+        results: list[bytes] = []
+        reads = writes = 0
+        for told in outcomes:
+            if isinstance(told, StoreError):
+                results.append(field(2, row_error(told)))
+                continue
+            _, read, write = told
+            reads += read
+            writes += write
+            results.append(ok_field(read, write))
+        if reads or writes:
+            self._consumption.count(table, None, reads, writes)
+        return results
