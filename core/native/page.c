@@ -17,7 +17,8 @@ static int answers(const Reader *chunk, const Wanted *wanted, size_t *counted) {
     if (left(chunk) < CHUNK_HEADER_BYTES || head[0] != 1 || head[1] || head[2] || head[3])
         return 0;
     size_t key_bytes = (size_t)(head[4] | head[5] << 8);
-    if ((int64_t)load64(head + 14) < wanted->version_min
+    /* Without a key it is a later piece of a row, which is not looked at by itself. */
+    if (!key_bytes || (int64_t)load64(head + 14) < wanted->version_min
         || (int64_t)load32(head + 22) > wanted->versions_max)
         return 0;
     *counted = key_bytes + load32(head + 26);

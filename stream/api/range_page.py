@@ -9,18 +9,18 @@ are stored, up to a bound, and then answered slice by slice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
 from rowtide.core import native
-from rowtide.core.rows.chunk import header
+from rowtide.core.rows.chunk import DELETED, header
 from rowtide.core.rows.overlay import RangeReader
 from rowtide.core.rows.read import Selection, StoredRow, answer
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import TableOptions
 from rowtide.core.values.version import expiry_floor_ms
-from rowtide.stream.api.range_scan import RangePage, next_key
+from rowtide.stream.api.range_scan import Forward, RangePage, next_key
 
 __all__ = ["PageMaker", "Scan", "Source"]
 
@@ -47,6 +47,8 @@ class Source(NamedTuple):
     rows: Iterable[StoredRow]
     chunks: RangeReader
     options: TableOptions
+    forward: Forward | None = None
+    """The chunks that all of ``rows`` are made of, where they come in the order of their keys."""
 
 
 class PageMaker:
@@ -112,8 +114,37 @@ class PageMaker:
 
     def _take(self, source: Source) -> RangePage | None:
         """Take rows; return the page where it ends before one of them, or within it."""
-        rows = iter(source.rows)
         as_stored = self._scan.selection.whole and not self._scan.token
+        if as_stored and source.forward is not None and native.kind() == "native":
+            return self._take_chunks(source, source.forward)
+        return self._take_rows(iter(source.rows), source, as_stored=as_stored)
+
+    def _take_chunks(self, source: Source, forward: Forward) -> RangePage | None:
+        """Take rows right from the store's chunks, of which most are all of a row.
+
+        From the first one that is not, rows are looked for as everywhere.
+        """
+        chunks = forward.chunks()
+        while few := list(islice(chunks, self._slice)):
+            at = 0
+            while at < len(few):
+                at += self._take_stored(few, at, source.options) or 0
+                if at == len(few):
+                    break
+                stored = StoredRow(*few[at])
+                _, flags, end_bytes, key_bytes, *_ = header(stored.first)
+                if end_bytes or not key_bytes:
+                    rest = forward.rows_from(stored.row_key)
+                    return self._take_rows(rest, source, as_stored=True)
+                page = None if flags & DELETED else self._take_row(stored, source)
+                if page is not None:
+                    return page
+                at += 1
+        return None
+
+    def _take_rows(
+        self, rows: Iterator[StoredRow], source: Source, *, as_stored: bool
+    ) -> RangePage | None:
         while few := list(islice(rows, self._slice)):
             at = 0
             while at < len(few):
@@ -144,7 +175,9 @@ class PageMaker:
         limit, left = self._scan.limit, self._limits.range_rows_max - self._scanned
         return left if limit is None else min(left, limit - len(self._rows))
 
-    def _take_stored(self, rows: list[StoredRow], at: int, options: TableOptions) -> int | None:
+    def _take_stored(
+        self, rows: Sequence[tuple[bytes, bytes]], at: int, options: TableOptions
+    ) -> int | None:
         """Take rows from ``at`` on that answer as they are stored; return how many.
 
         None: there is no kernel, so rows are taken one by one.

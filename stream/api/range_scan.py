@@ -19,12 +19,14 @@ from rowtide.stream.api.row_requests import read_key
 from rowtide.stream.shard.owner import ShardOwner
 
 __all__ = [
+    "Forward",
     "RangePage",
     "Span",
     "key_piece",
     "next_key",
     "require_known",
     "span_of",
+    "stored_chunks",
     "stored_rows",
     "touched",
 ]
@@ -98,16 +100,46 @@ def stored_rows(
 ) -> Iterator[StoredRow]:
     """Return a shard's rows within a range, in the range's order, or a ``view`` of them."""
     rows = owner.rows if view is None else view
-    if not span.backward:
-        start = row_key(table.table_id, max(span.start, shard.begin))
-        end = min(span.end, shard.end) if shard.end else span.end
-        return read_range(rows, start, row_key(table.table_id, end), backward=False)
+    forward = stored_chunks(owner, table, shard, span, view)
+    if forward is not None:
+        return forward.rows_from(forward.low)
     # From above every chunk of the row at ``start`` down to the first row behind ``end``.
     high = row_end(row_key(table.table_id, span.start))
     if shard.end and span.start >= shard.end:
         high = row_key(table.table_id, shard.end)
     low = max(row_end(row_key(table.table_id, span.end)), row_key(table.table_id, shard.begin))
     return read_range(rows, low, high, backward=True)
+
+
+class Forward(NamedTuple):
+    """The chunks low <= key < high of a reader, in order."""
+
+    reader: RangeReader
+    low: bytes
+    high: bytes
+
+    def chunks(self) -> Iterator[tuple[bytes, bytes]]:
+        """Return all chunks with their keys."""
+        return self.reader.scan(self.low, self.high)
+
+    def rows_from(self, low: bytes) -> Iterator[StoredRow]:
+        """Return the rows from a chunk's key on."""
+        return read_range(self.reader, low, self.high, backward=False)
+
+
+def stored_chunks(
+    owner: ShardOwner,
+    table: Table,
+    shard: ShardRange,
+    span: Span,
+    view: RangeReader | None = None,
+) -> Forward | None:
+    """Return the chunks that ``stored_rows`` are made of; None where the range goes backward."""
+    if span.backward:
+        return None
+    start = row_key(table.table_id, max(span.start, shard.begin))
+    end = min(span.end, shard.end) if shard.end else span.end
+    return Forward(owner.rows if view is None else view, start, row_key(table.table_id, end))
 
 
 def key_piece(first: bytes) -> bytes:

@@ -35,6 +35,7 @@ from rowtide.stream.api.range_scan import (
     Span,
     require_known,
     span_of,
+    stored_chunks,
     stored_rows,
     touched,
 )
@@ -399,7 +400,8 @@ class RowOperations:
             owner.require_readable()
             options = owner.shard.state.options
             rows = stored_rows(owner, table, shard, span, view)
-            yield Source(rows, owner.rows if view is None else view, options)
+            chunks = stored_chunks(owner, table, shard, span, view)
+            yield Source(rows, owner.rows if view is None else view, options, chunks)
 
 
 class Asked(NamedTuple):

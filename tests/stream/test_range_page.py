@@ -5,18 +5,20 @@ from collections.abc import Iterator
 
 import pytest
 
+from rowtide.core import native
 from rowtide.core.protocol.plainbuffer import HEADER, decode_row
 from rowtide.core.rows import fold
 from rowtide.core.rows.chunk import table_prefix
-from rowtide.core.rows.read import Selection, StoredRow, read_range
+from rowtide.core.rows.read import Selection, StoredRow
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import TableOptions
 from rowtide.core.values.variant import decode
 from rowtide.core.values.version import Window
 from rowtide.stream.api import range_page
 from rowtide.stream.api.range_page import PageMaker, Scan, Source
-from rowtide.stream.api.range_scan import RangePage
+from rowtide.stream.api.range_scan import Forward, RangePage
 from tests.core.chunk_dictionary import TABLE_ID, ChunkDictionary, address, put
+from tests.core.native.ways import KERNELS, needs_kernels
 
 ROWS = 40
 OPTIONS = TableOptions()
@@ -27,9 +29,13 @@ DEFAULT = Limits()
 ONE_COLUMN = Selection(Window(), columns=frozenset({b"c"}))
 
 
-@pytest.fixture(autouse=True)
-def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=[False, pytest.param(True, marks=needs_kernels)])
+def _short_slices(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Take slices of four rows, by Python and by kernels."""
     monkeypatch.setattr(range_page, "SLICE", 4)
+    monkeypatch.setattr(native, "kernels", KERNELS if request.param else native.kernels)
+    if not request.param:
+        request.getfixturevalue("pure")
 
 
 def store_of(*, wide: int | None = None) -> ChunkDictionary:
@@ -47,8 +53,8 @@ def sources_of(store: ChunkDictionary, start: bytes = b"") -> Iterator[Source]:
     low, high = table_prefix(TABLE_ID), table_prefix(TABLE_ID + 1)
     middle = address(f"{ROWS // 2:03}").row_key
     for begin, end in ((low, middle), (middle, high)):
-        rows = read_range(store, max(begin, start), max(end, start), backward=False)
-        yield Source(rows, store, OPTIONS)
+        chunks = Forward(store, max(begin, start), max(end, start))
+        yield Source(chunks.rows_from(chunks.low), store, OPTIONS, chunks)
 
 
 async def read(

@@ -17,14 +17,15 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records import record
 from rowtide.core.records.avro import write_cells
 from rowtide.core.records.record_wire import stream_row
-from rowtide.core.rows import chunk
+from rowtide.core.rows import chunk, fold
+from rowtide.core.rows.chunk import table_prefix
+from rowtide.core.rows.fold import RowAddress
 from rowtide.core.rows.mutation import PUT, UPDATE, Change, Outcome
-from rowtide.core.rows.read import Selection, StoredRow
+from rowtide.core.rows.read import Selection
 from rowtide.core.shard.plain_batch import PlainBatch, read_rows
 from rowtide.core.shard.plain_write import decoded
 from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import ShardState
-from rowtide.core.values import variant
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
@@ -32,7 +33,9 @@ from rowtide.core.values.version import Window
 from rowtide.stream.api.batch_parts import row_fields
 from rowtide.stream.api.index_requests import check_write
 from rowtide.stream.api.range_page import PageMaker, Scan, Source
+from rowtide.stream.api.range_scan import Forward
 from rowtide.stream.api.row_requests import change_of, kind_of, row_change
+from tests.core.chunk_dictionary import TABLE_ID, ChunkDictionary, address, put
 from tests.core.native.inputs import NAMES, OFFSET, STAMP, VERSION_MS, Inputs
 from tests.core.native.ways import KERNELS, outcome, python
 from tests.core.shard_model import NOW_US, Store
@@ -160,34 +163,44 @@ def envelopes(inputs: Inputs) -> bool:
 
 
 def pages(inputs: Inputs) -> bool:
-    """Compare pages of rows, some of which have versions that a reader may not see."""
+    """Compare pages of rows: some are deleted or wide, some have versions that nobody may see."""
     chance = inputs.chance
-    stored = [_stored(inputs, number) for number in range(chance.randrange(12))]
+    store = ChunkDictionary()
+    for number in range(chance.randrange(12)):
+        _store_row(inputs, store, address(f"{number:03}"))
     ttl_s = chance.choice((-1, 86400))
     options = TableOptions(time_to_live_s=ttl_s, max_versions=chance.choice((1, 2)))
     selection = Selection(Window(max_versions=chance.choice((1, 5))))
     limits = Limits(
         range_rows_max=chance.choice((1, 5, 5000)), range_bytes_max=chance.choice((9, 900, 9**9))
     )
-    scan = Scan(selection, chance.choice((None, None, 1, 3)), b"", b"r")
+    low, middle, high = table_prefix(TABLE_ID), address("005").row_key, table_prefix(TABLE_ID + 1)
+    scan = Scan(selection, chance.choice((None, None, 1, 3)), b"", low)
 
     def page() -> object:
-        sources = [Source(stored[:5], Store(), options), Source(stored[5:], Store(), options)]
+        halves = [Forward(store, low, middle), Forward(store, middle, high)]
+        sources = [Source(half.rows_from(half.low), store, options, half) for half in halves]
         return PageMaker(scan, limits, VERSION_MS).begin(iter(sources))
 
     expected = python(page)
     assert page() == expected
-    found = KERNELS.whole_rows(stored, 0, 0, 1, 9**9, 9**9)
+    found = KERNELS.whole_rows([*store.scan(low, high)], 0, 0, 1, 9**9, 9**9)
     return bool(found and found[0])
 
 
-def _stored(inputs: Inputs, number: int) -> StoredRow:
-    piece, state = plainbuffer.key_piece([(b"id", variant.encode(number))])
-    cells = [] if inputs.chance.randrange(5) == 0 else inputs.kept()
-    if inputs.chance.randrange(2):
+def _store_row(inputs: Inputs, store: ChunkDictionary, at: RowAddress) -> None:
+    chance = inputs.chance
+    kind = chance.randrange(12)
+    if kind == 0:
+        store.write(python(lambda: fold.delete_row(store, at, 5)))
+        return
+    cells = [] if kind == 1 else inputs.kept()
+    if kind == 2:
+        size = 20_000
+        cells = [put(name, VERSION_MS, name * size) for name in "abcdef"]
+    elif kind > 6:
         cells = [cell._replace(version_ms=VERSION_MS) for cell in cells[:1]]
-    whole = chunk.Chunk(5, cells, key_piece=piece, key_state=state)
-    return StoredRow(b"r%d" % number, python(lambda: chunk.encode(whole)))
+    store.write(python(lambda: fold.put_row(store, at, cells, 5, 9)))
 
 
 def stream_rows(inputs: Inputs) -> bool:
