@@ -24,6 +24,7 @@ from rowtide.stream.api.batch_write import BatchRow
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.index_requests import check_write
 from rowtide.stream.api.like_rows import KnownRows, LikeRows, Row, made
+from rowtide.stream.api.plain_rows import PlainRows
 from rowtide.stream.api.repeated_rows import refuse_repeated
 from rowtide.stream.api.request_text import require_text
 from rowtide.stream.api.row_requests import (
@@ -33,7 +34,6 @@ from rowtide.stream.api.row_requests import (
     message,
     row_change,
 )
-from rowtide.stream.api.plain_rows import PlainRows
 
 __all__ = ["BatchReader", "ReadBatch"]
 

@@ -16,8 +16,8 @@ from rowtide.core.rows.mutation import Change
 from rowtide.core.rows.whole_form import WholeForm, WholeRows
 from rowtide.core.values.schema import Table
 from rowtide.stream.api.batch_write import BatchRow
-from rowtide.stream.api.row_answers import field
 from rowtide.stream.api.plain_rows import PlainRows
+from rowtide.stream.api.row_answers import field
 
 __all__ = ["AlikeRows", "KnownRows", "LikeRows", "Row", "made"]
 

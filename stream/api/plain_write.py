@@ -19,10 +19,10 @@ from rowtide.core.values.errors import OutcomeUnknown, StoreError
 from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.api.batch_reply import batch_answer, ok_field, row_error
 from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.plain_rows import PlainRows
 from rowtide.stream.api.row_answers import field
 from rowtide.stream.http.tally import UnknownWithin
 from rowtide.stream.measures.consumption import Consumption
-from rowtide.stream.api.plain_rows import PlainRows
 from rowtide.stream.shard.owner import ShardOwner
 
 __all__ = ["write_plain"]

@@ -29,6 +29,7 @@ from rowtide.stream.api.batch_reply import BatchReply, BatchUse, row_done, row_e
 from rowtide.stream.api.batch_write import BatchRow, write_atomically, write_within
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.index_requests import check_write
+from rowtide.stream.api.plain_write import write_plain
 from rowtide.stream.api.range_page import PageMaker, Scan, Source
 from rowtide.stream.api.range_scan import (
     RangePage,
@@ -53,7 +54,6 @@ from rowtide.stream.api.row_requests import (
 )
 from rowtide.stream.api.transaction import Session, find_session
 from rowtide.stream.measures.consumption import Consumption
-from rowtide.stream.api.plain_write import write_plain
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
 from rowtide.stream.shard.waiting import Tell
 
