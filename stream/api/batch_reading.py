@@ -15,7 +15,7 @@ from rowtide.core.protocol.row_form import PackedCells
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.rows import capacity
 from rowtide.core.rows.source_form import KEY_KINDS
-from rowtide.core.shard.shard import plain_batch
+from rowtide.core.shard import plain_batch
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.errors import Rejected, StoreError, invalid
 from rowtide.core.values.schema import Table
