@@ -43,10 +43,6 @@ BANNED = (
     *("lets in", "looks at", "of before", "say whether", "somebody", "stands", "whoever"),
     *("what there is", "mend", "mended"),
 )
-NOT_YET_PLAIN = """
-README.md
-"""
-"""Documents that were written before the rules. Take a line out with the page that is rewritten."""
 
 
 def defined(tree: ast.AST, prefix: str = "") -> Iterator[str]:
@@ -162,10 +158,7 @@ def sentences(text: str) -> Iterator[str]:
         yield from re.split(r"(?<=[.!?:])[*_)\"']*\s+(?=[^a-z])", block)
 
 
-PLAIN = [document for document in DOCUMENTS if document not in NOT_YET_PLAIN.split()]
-
-
-@pytest.mark.parametrize("document", PLAIN)
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_a_document_has_lines_of_a_hundred_columns(document: str) -> None:
     text = FENCE.sub("", (ROOT / document).read_text(encoding="utf-8"))
     assert [
@@ -177,7 +170,7 @@ def test_a_document_has_lines_of_a_hundred_columns(document: str) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("document", PLAIN)
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_a_document_has_short_sentences(document: str) -> None:
     counted = sorted((len(re.findall(r"\w[\w'./-]*", s)), s) for s in sentences(prose(document)))
     long = [sentence for sentence in counted if sentence[0] >= PROSE_WORDS_MIN]
@@ -195,7 +188,7 @@ def test_a_word_is_explained_where_a_reader_first_meets_it() -> None:
     assert [word for word, place in met.items() if place and not place[1]] == []
 
 
-@pytest.mark.parametrize("document", PLAIN)
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_a_document_has_no_phrase_that_says_nothing(document: str) -> None:
     text = " ".join(prose(document).lower().split())
     assert [phrase for phrase in BANNED if re.search(rf"\b{phrase}\b", text)] == []

@@ -18,7 +18,8 @@ from rowtide.core.records import record
 from rowtide.core.rows import capacity
 from rowtide.core.rows.mutation import Change, Outcome
 from rowtide.core.rows.overlay import Overlay
-from rowtide.core.shard.shard import Evaluated, Resolved, Shard
+from rowtide.core.shard.evaluated import Evaluated, Resolved
+from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.transaction_id import TransactionId, commit_write
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected, StoreError, Unavailable, invalid

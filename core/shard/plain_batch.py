@@ -22,7 +22,8 @@ from rowtide.core.rows import capacity
 from rowtide.core.rows.chunk import CHUNK_BYTES
 from rowtide.core.rows.mutation import Change, Outcome
 from rowtide.core.rows.overlay import Overlay
-from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.evaluated import Evaluated
+from rowtide.core.shard.shard import Shard
 from rowtide.core.values.errors import Rejected, StoreError, Unavailable
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import Table

@@ -12,9 +12,8 @@ offsets from ``next_offset``; nothing reaches the store but what stands valid in
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import itemgetter
-from typing import NamedTuple
 
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.row_form import PackedCells
@@ -39,6 +38,7 @@ from rowtide.core.rows.mutation import (
 )
 from rowtide.core.rows.overlay import Overlay, RangeReader
 from rowtide.core.shard import plain_write
+from rowtide.core.shard.evaluated import Evaluated, Replayed, Resolved
 from rowtide.core.shard.reclaim import reclaim, reclaimed_range
 from rowtide.core.shard.reshape import Sealed
 from rowtide.core.shard.shard_index import ShardIndexes
@@ -52,13 +52,7 @@ from rowtide.core.values.limits import INT64_MAX, Limits
 from rowtide.core.values.schema import Table
 from rowtide.core.values.version import Window, check_version, expiry_floor_ms, visible_cells
 
-__all__ = [
-    "ROWS",
-    "Evaluated",
-    "Replayed",
-    "Resolved",
-    "Shard",
-]
+__all__ = ["ROWS", "Shard"]
 
 ROWS = b"r"
 """First byte of the keys of rows' chunks."""
@@ -67,46 +61,6 @@ _new = tuple.__new__
 _NEWEST = Window()
 _EVERY = Window(max_versions=INT64_MAX)
 _KIND_OF: dict[type, int] = {record.Put: PUT, record.Update: UPDATE, record.Delete: DELETE}
-
-
-@dataclass(slots=True)
-class Resolved:
-    """A change with nothing left to decide: key, versions and values are final.
-
-    It can be folded and logged whenever its turn comes, with the same result for its row as long
-    as nobody else has written that row.
-    """
-
-    kind: int
-    key: list[bytes]
-    encoded_key: bytes
-    at: RowAddress
-    cells: Sequence[Cell]
-    read_units: int
-    returned: bytes
-    """The answer's row: wire bytes without header."""
-
-
-@dataclass(slots=True)
-class Evaluated:
-    """A change after evaluation. ``body`` is None where the log has nothing to learn."""
-
-    outcome: Outcome
-    stamp: int
-    log_key: bytes = b""
-    body: bytes | None = None
-    writes: Writes = field(default_factory=list)
-    state: ShardState | None = None
-    """Options that take effect with this record."""
-    group: int = record.SINGLE
-
-
-class Replayed(NamedTuple):
-    """What an entry of the log does to the rows. ``valid`` is False for a void entry."""
-
-    valid: bool
-    writes: Writes
-    log_key: bytes
 
 
 class Shard:

@@ -19,8 +19,9 @@ from rowtide.core.rows.fold import Writes
 from rowtide.core.rows.mutation import Change, Outcome
 from rowtide.core.rows.overlay import Overlay
 from rowtide.core.shard import source_row
+from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.group import ENVELOPE_BYTES, grouped
-from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.source_position import Reached
 from rowtide.core.values import key, key_ranges
 from rowtide.core.values.errors import Rejected, StoreError, Unavailable, invalid

@@ -17,7 +17,8 @@ from rowtide.core.rows import capacity, row_patch
 from rowtide.core.rows.chunk import CHUNK_BYTES, DELETED, FORMAT, header, pack_header
 from rowtide.core.rows.mutation import IGNORE, PUT, UPDATE, Change, Outcome
 from rowtide.core.rows.overlay import Overlay
-from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.evaluated import Evaluated
+from rowtide.core.shard.shard import Shard
 from rowtide.core.values.crc8 import ROW_ENDS
 
 __all__ = ["evaluated", "is_plain"]

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from rowtide.core.rows.chunk import row_end
 from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.group import Transaction, conflict
-from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.transaction_id import TransactionId, session_missing
 from rowtide.core.values import key
 from rowtide.core.values.errors import StoreError, Unavailable

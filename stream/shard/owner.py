@@ -21,11 +21,12 @@ from operator import itemgetter
 from rowtide.core.records import record
 from rowtide.core.rows.fold import Writes
 from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.group import AtomicBatch
 from rowtide.core.shard.mark import entry_digest
 from rowtide.core.shard.plain_batch import PlainBatch
 from rowtide.core.shard.reshape import Sealed
-from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import options_body
 from rowtide.core.shard.source_batch import SourceBatch
 from rowtide.core.shard.transaction_id import TransactionId, commit_key, session_missing

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from rowtide.core.records import record
 from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.group import Group
-from rowtide.core.shard.shard import Evaluated
 from rowtide.core.values.errors import StoreError
 
 __all__ = ["Reply", "Tell", "Waiting", "answer", "fail"]

@@ -17,6 +17,7 @@ from rowtide.core.rows.fold import stored_cells
 from rowtide.core.rows.mutation import Change
 from rowtide.core.rows.overlay import RangeReader
 from rowtide.core.rows.read import read_range
+from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.index import (
     PROGRESS,
     decode_fed,
@@ -26,7 +27,7 @@ from rowtide.core.shard.index import (
     progress_of,
 )
 from rowtide.core.shard.mark import decode_mark, encode_mark
-from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import options_body
 from rowtide.core.values import key, variant
 from rowtide.core.values.defined_columns import TYPES

@@ -10,9 +10,10 @@ from rowtide.core.records import record
 from rowtide.core.rows import chunk, fold
 from rowtide.core.rows.mutation import UPDATE, Change
 from rowtide.core.rows.read import Selection, answer, read_range, read_row
+from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.mark import decode_mark, encode_mark
 from rowtide.core.shard.reclaim_scan import scan_slice
-from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import ShardState
 from rowtide.core.values import key, variant
 from rowtide.core.values.cell import Cell

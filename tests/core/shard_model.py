@@ -25,8 +25,9 @@ from rowtide.core.rows.mutation import (
     Outcome,
 )
 from rowtide.core.rows.overlay import RangeReader
+from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.group import Group, Transaction
-from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import ShardState
 from rowtide.core.shard.transaction_id import TransactionId
 from rowtide.core.values import key, variant

@@ -23,7 +23,8 @@ from rowtide.core.rows.mutation import (
     Outcome,
 )
 from rowtide.core.shard import source_row
-from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.evaluated import Evaluated
+from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import ShardState
 from rowtide.core.shard.source_batch import SourceBatch
 from rowtide.core.values import variant

@@ -11,8 +11,9 @@ from rowtide.core.records.record import CopyEntry
 from rowtide.core.rows.chunk import DELETED
 from rowtide.core.rows.fold import ChunkReader, Writes
 from rowtide.core.shard import group
+from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.reclaim import _Row
-from rowtide.core.shard.shard import Evaluated, Shard
+from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.transaction_id import COMMITS, TransactionId, session_missing
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.values.schema import Table
@@ -24,7 +25,7 @@ from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.waiting import Tell
 from rowtide.stream.slot.changelog.changelog import SlotChangelog
 from rowtide.stream.slot.changelog.flush_scope import FlushScope
-from tests.simulation.mutations import Mutation
+from tests.simulation.mutation import Mutation
 from tests.simulation.program import EDGE_FROM, EXPIRING_FROM, RECLAIM_FROM
 
 __all__ = ["EDGE", "EXPIRING", "RECLAIMING", "planted_behind"]

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -20,9 +19,10 @@ from rowtide.core.records import record
 from rowtide.core.rows.chunk import DELETED, header
 from rowtide.core.rows.fold import Writes
 from rowtide.core.shard import reshape, shard
+from rowtide.core.shard.evaluated import Replayed
 from rowtide.core.shard.mark import encode_mark, mark_key
 from rowtide.core.shard.reshape import Sealed
-from rowtide.core.shard.shard import Replayed, Shard
+from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import options_body
 from rowtide.core.shard.source_position import SourcePositions
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
@@ -51,6 +51,7 @@ from rowtide.stream.slot.standby.standby_reach import Reach
 from rowtide.stream.slot.standby.standby_shard import StandbyShard, Unflushed
 from rowtide.stream.slot.upkeep.trim import SlotTrim
 from tests.simulation.broker import Changelog
+from tests.simulation.mutation import Mutation
 from tests.simulation.program import COPIES_FROM, IGNORANT_FROM
 
 __all__ = [
@@ -60,32 +61,7 @@ __all__ = [
     "RESHAPING",
     "SOURCES",
     "UNFOUND",
-    "Mutation",
-    "planted",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """One fault: what is wrong, and what stands in place of what: (owner, name, replacement)."""
-
-    name: str
-    patches: Sequence[tuple[Any, str, Any]]
-    seeds_max: int = 120
-    """Within so many it is found: a few times as many as it took when it was planted."""
-    every: int = 1
-    """Of which only these are tried: every second one has sources."""
-    behind: int = 0
-    """They are counted from here on: workers keep copies only in runs of high seeds."""
-
-
-@contextmanager
-def planted(mutation: Mutation) -> Iterator[None]:
-    """Plant a fault for a while."""
-    with ExitStack() as stack:
-        for owner, name, replacement in mutation.patches:
-            stack.enter_context(patch.object(owner, name, replacement))
-        yield
 
 
 # The append rule.

@@ -17,14 +17,13 @@ from tests.simulation.edge_mutations import EDGE, EXPIRING, RECLAIMING
 from tests.simulation.index_mutations import FOLLOWING
 from tests.simulation.local_mutations import LOCAL
 from tests.simulation.log_mutations import LOCAL_LOG
+from tests.simulation.mutation import Mutation, planted
 from tests.simulation.mutations import (
     COPIES,
     DEPOSED,
     MUTATIONS,
     RESHAPING,
     SOURCES,
-    Mutation,
-    planted,
 )
 from tests.simulation.program import Found, simulate
 
