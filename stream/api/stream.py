@@ -218,14 +218,14 @@ def _answer(
 async def _more(owner: ShardOwner, wait_s: float) -> None:
     """Return once more of the log is acknowledged, its end is known, or after a while."""
     more = asyncio.Event()
-    owner.followers[more] = None
+    owner.readers.follow(more)
     try:
         async with asyncio.timeout(wait_s):
             await more.wait()
     except TimeoutError:
         pass
     finally:
-        del owner.followers[more]
+        owner.readers.unfollow(more)
 
 
 def _places(page: Page) -> bytes:

@@ -115,7 +115,7 @@ class IndexFeeder:
             await self._follow()
         finally:
             for source in self._heard:
-                source.followers.pop(self._wake, None)
+                source.readers.unfollow(self._wake)
 
     async def _follow(self) -> None:
         while not (self._stopped or self._owner.closed):
@@ -251,13 +251,13 @@ class IndexFeeder:
             source = self._find(source_id)
         except Elsewhere:
             return await self._entries_elsewhere(source_id, at)
-        source.followers[self._wake] = None
+        source.readers.follow(self._wake)
         self._heard.add(source)
         offset = (await source.log.bounds())[0] if at is None else at.following
         end = source.end
         if offset >= end:
             return offset, []
-        held = source.recent.read(offset, ENTRIES_MAX)
+        held = source.readers.read_recent(offset, ENTRIES_MAX)
         entries = held or await source.log.read(offset, bytes_max=READ_BYTES)
         return offset, [entry for entry in entries[:ENTRIES_MAX] if entry.offset < end]
 

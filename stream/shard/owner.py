@@ -34,8 +34,8 @@ from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Una
 from rowtide.stream.log.log import Entry, Log
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shard.appender import Appender, BatchRefused, LogShortened
+from rowtide.stream.shard.log_readers import LogReaders
 from rowtide.stream.shard.open_transactions import Held, Nothing, OpenTransactions
-from rowtide.stream.shard.recent_entries import RecentEntries
 from rowtide.stream.shard.replay import Range, replay, take
 from rowtide.stream.shard.row_store import RowStore, StoreFailed
 from rowtide.stream.shard.unflushed import Unflushed
@@ -99,9 +99,7 @@ class ShardOwner:
         self.shard = shard
         self.log = log
         self.rows = rows
-        self.recent = RecentEntries()
-        self.fetched = RecentEntries()
-        """What a reader far from the tail was last given from the broker, and did not take yet."""
+        self.readers = LogReaders()
         self.appender = Appender(log, self._noop, counts=self._counts)
         self.dirty: set[bytes] = set()
         """Store keys written since the last flush to the changelog."""
@@ -116,8 +114,6 @@ class ShardOwner:
         """Returns the failure of a read, or of a refusal, without a lease that holds."""
         self.watches: list[set[bytes]] = []
         """Each has the store keys written since somebody began to copy the rows."""
-        self.followers: dict[asyncio.Event, None] = {}
-        """Set, in the order in which they came, whenever more of the log is acknowledged."""
         self._clock_us = clock_us
         self._readable = readable
         self._settings = settings
@@ -481,9 +477,8 @@ class ShardOwner:
         writes = self.shard.confirm(evaluated, at)
         self.shard.state.entry = entry_digest(pairs[-1][1])
         self._write(writes)
-        self.recent.extend([_new(Entry, (at + i, k, v)) for i, (k, v) in enumerate(pairs)])
-        for follower in self.followers:
-            follower.set()
+        self.readers.add_applied([_new(Entry, (at + i, k, v)) for i, (k, v) in enumerate(pairs)])
+        self.readers.wake()
 
     def replay(self, entries: Sequence[Entry]) -> None:
         """Fold entries of the log into the rows, in one write.
@@ -497,7 +492,7 @@ class ShardOwner:
         writes, claim = replay(shard, entries)
         for number in filter(self.index_known, shard.indexes.passed_over):
             raise Unavailable(f"the log of {shard.shard_id} tells of index {number}, made since")
-        self.recent.extend(entries)
+        self.readers.add_applied(entries)
         self._write(writes)
         if claim > shard.claim >= 0:
             raise Unavailable(f"shard {shard.shard_id} has a later owner; this one steps down")
@@ -588,5 +583,4 @@ class ShardOwner:
         self._in_flight = []
         self._waiting.clear()
         self._idle.set()
-        for follower in self.followers:  # It goes on elsewhere: they are to ask again.
-            follower.set()
+        self.readers.wake()  # The shard goes on elsewhere: readers must ask again.

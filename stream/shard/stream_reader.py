@@ -142,23 +142,21 @@ async def read_page(
 
 
 async def _entries(owner: ShardOwner, offset: int, limit: int, bytes_max: int) -> list[Entry]:
-    held = owner.recent.read(offset, limit) or owner.fetched.read(offset, limit)
+    held = owner.readers.read_held(offset, limit)
     if held:
         return held
     try:
         entries = await owner.log.read(offset, bytes_max=min(bytes_max, FETCH_BYTES))
     except LogTrimmed as error:
         raise LogTrimmed() from error
-    # A page takes a part of what was fetched; the next page finds the rest here.
-    for entry in entries:
-        owner.fetched.add(entry)
+    owner.readers.keep_fetched(entries)
     return entries
 
 
 async def _stamp_from(owner: ShardOwner, offset: int, end: int) -> tuple[int, int | None]:
     """Return (offset, stamp) of the first valid record from ``offset`` on, before ``end``."""
     while offset < end:
-        held = owner.recent.read(offset, 64)
+        held = owner.readers.read_recent(offset, 64)
         entries = held or await owner.log.read(offset, bytes_max=PROBE_BYTES)
         for entry in entries:
             if entry.offset >= end:

@@ -158,7 +158,7 @@ class Balancer:
         """Return the encoded partition key in the middle of a shard's last writes; b"": none."""
         slot, shard_id = json.loads(body)
         owner = self._directory.slot(slot).owner(shard_id)
-        entries = owner.recent.last()[-SAMPLE:]
+        entries = owner.readers.last_applied()[-SAMPLE:]
         keys = Counter(key.encode(key.decode(e.key)[:1]) for e in entries if e.key)
         ordered = sorted(keys)
         half, before = keys.total() / 2, 0

@@ -126,7 +126,7 @@ def _replay_any_claim(self: ShardOwner, entries: Sequence[Entry]) -> None:
     writes: Writes = []
     for entry in entries:
         writes += self.shard.replay(entry.offset, entry.value).writes
-        self.recent.add(entry)
+        self.readers.add_applied((entry,))
     self._write(writes)
 
 

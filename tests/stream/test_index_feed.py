@@ -65,7 +65,7 @@ async def test_a_log_that_is_trimmed_meanwhile_is_read_from_its_new_beginning(
     await log.append([logged(at) for at in range(4)], deadline_s=1.0)
     async with running(tmp_path) as owned:
         noted = asyncio.Event()
-        owned.owner.followers[noted] = None
+        owned.owner.readers.follow(noted)
         feeder = IndexFeeder(owned.owner, lambda: [SOURCE], elsewhere, lambda _shard_id: log)
         async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
@@ -165,9 +165,9 @@ async def test_a_feeder_that_ends_leaves_nothing_at_the_shards_that_it_followed(
         async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
             await followed(feeder, "s9", 1)
-            assert source.owner.followers
+            assert source.owner.readers.has_followers
             run.cancel()
-        assert not source.owner.followers
+        assert not source.owner.readers.has_followers
 
 
 class LostLog(MemoryLog):

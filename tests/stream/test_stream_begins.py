@@ -157,11 +157,10 @@ async def test_who_waits_at_a_seal_is_told_when_its_children_are_listed(tmp_path
         waiting = tasks.create_task(reader.read(following, wait_ms=2000))
         for _ in range(100):
             await asyncio.sleep(0)
-        assert reader.owned.owner.followers
+        assert reader.owned.owner.readers.has_followers
         assert not waiting.done()
         await reader.know(split_at(seal, WITH_STREAM))
-        for follower in reader.owned.owner.followers:
-            follower.set()
+        reader.owned.owner.readers.wake()
         assert await waiting == (0, "")
 
 

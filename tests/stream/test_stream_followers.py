@@ -12,6 +12,6 @@ async def test_a_reader_that_waits_at_a_shard_hears_that_it_closes(tmp_path: Pat
     """It is open elsewhere by then, and is written: the reader sat out its time, 2 s at most."""
     more = asyncio.Event()
     async with opened(tmp_path / "rows") as shop:
-        shop.owner.followers[more] = None
+        shop.owner.readers.follow(more)
         await asyncio.sleep(0)  # It runs now.
     assert more.is_set()

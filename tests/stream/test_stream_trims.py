@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rowtide.core.shard.shard_state import options_body
 from rowtide.core.values.schema import StreamSettings
-from rowtide.stream.shard.recent_entries import RecentEntries
+from rowtide.stream.shard.log_readers import LogReaders
 from rowtide.stream.shard.stream_reader import find_stamp, horizon
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
@@ -36,7 +36,7 @@ async def written(owned: Owned) -> list[int]:
     for number in range(6):
         assert await owned.write(f"P a={number}") == "ok"
         stamps.append(owned.owner.shard.state.stamp)
-    owned.owner.recent = RecentEntries()
+    owned.owner.readers = LogReaders()
     return stamps
 
 

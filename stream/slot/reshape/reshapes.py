@@ -235,8 +235,7 @@ class SlotReshapes:
         """Wake who waits for the end of a shard: its children are listed, and open."""
         for shard_id in listed:
             if (owner := self.ended.get(shard_id)) is not None:
-                for follower in owner.followers:
-                    follower.set()
+                owner.readers.wake()
 
     async def _carry(self, reshape_id: str, claim: int) -> None:
         """Carry one change through, whatever it takes, until the catalog plans it no more."""
