@@ -34,11 +34,11 @@ from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Una
 from rowtide.stream.log.log import Entry, Log
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shard.appender import Appender, BatchRefused, LogShortened
+from rowtide.stream.shard.flush_ledger import FlushLedger
 from rowtide.stream.shard.log_readers import LogReaders
 from rowtide.stream.shard.open_transactions import Held, Nothing, OpenTransactions
 from rowtide.stream.shard.replay import Range, replay, take
 from rowtide.stream.shard.row_store import RowStore, StoreFailed
-from rowtide.stream.shard.unflushed import Unflushed
 from rowtide.stream.shard.unproven import Unproven
 from rowtide.stream.shard.waiting import Reply, Tell, Waiting, answer, fail
 
@@ -101,11 +101,7 @@ class ShardOwner:
         self.rows = rows
         self.readers = LogReaders()
         self.appender = Appender(log, self._noop, counts=self._counts)
-        self.dirty: set[bytes] = set()
-        """Store keys written since the last flush to the changelog."""
-        self.accounted = False
-        """Whether ``dirty`` has all that the rows hold of this shard and the changelog may lack."""
-        self._unflushed = Unflushed(shard)
+        self.ledger = FlushLedger(shard)
         self.others: Callable[[], Sequence[Range]] = tuple
         """Keys that are another shard's here by now: what the log did to them is passed over."""
         self.index_known: Callable[[int], bool] = lambda _: False
@@ -147,7 +143,7 @@ class ShardOwner:
     @property
     def unflushed(self) -> bool:
         """Whether the changelog may lack something of the shard."""
-        return bool(self.dirty) or self.rows.flushed(self.shard.shard_id) < self.end - 1
+        return bool(self.ledger.keys) or self.rows.flushed(self.shard.shard_id) < self.end - 1
 
     @property
     def pending(self) -> int:
@@ -504,16 +500,16 @@ class ShardOwner:
         all are: the rows may hold them without a mark. ``find_unflushed`` ends it.
         """
         applied = self.shard.state.applied
-        self.dirty |= self._unflushed.note(e for e in entries if never or e.offset <= applied)
+        self.ledger.note(e for e in entries if never or e.offset <= applied)
         self.replay([e for e in entries if e.offset > applied])
 
     def find_unflushed(self) -> None:
-        """Make the noted chunks dirty: those of each place that are no older than its entry."""
-        self.dirty |= self._unflushed.find(self.rows, self.others())
+        """Add the chunks that noted entries left to what the next flush writes."""
+        self.ledger.find_noted(self.rows, self.others())
 
     def _write(self, writes: Writes) -> None:
         writes = take(self.shard, self.rows, writes, self.others())
-        self.dirty.update(map(_key_of, writes))
+        self.ledger.add_writes(writes)
         for watch in self.watches:
             watch.update(map(_key_of, writes))
 

@@ -208,7 +208,7 @@ def _sums(slots: list[Slot]) -> Iterator[Family]:
         ]
         return Family(GAUGE, name, text, ("slot",), samples)
 
-    yield per_slot("dirty_chunks", "Chunks for the next flush.", lambda o: len(o.dirty))
+    yield per_slot("dirty_chunks", "Chunks for the next flush.", lambda o: len(o.ledger.keys))
     yield per_slot("applied_lag_changes", "Accepted changes, not yet applied.", lambda o: o.pending)
     yield per_slot("open_transactions", "Open transactions.", lambda o: o.transactions.count)
 

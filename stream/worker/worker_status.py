@@ -93,7 +93,7 @@ class WorkerStatus(NamedTuple):
                     "end": owner.end,
                     "waiting": owner.pending,
                     "unflushed": max(0, owner.end - 1 - owner.rows.flushed(shard_id)),
-                    "dirty_rows": len(owner.dirty),
+                    "dirty_rows": len(owner.ledger.keys),
                 }
                 for shard_id, owner in sorted(slot.shards.items())
             ],

@@ -208,7 +208,7 @@ def _write_mark_first(self: ShardOwner, writes: Writes) -> None:
     shard = self.shard
     self.rows.write([], [(mark_key(shard.shard_id), encode_mark(shard.state))])
     self.rows.take(writes)
-    self.dirty.update(key for key, _ in writes)
+    self.ledger.add_writes(writes)
     shard.applied(writes)
 
 
@@ -242,7 +242,7 @@ async def _flush_forgets(self: ChangelogFlush, shards: Any, now_s: float, **left
         return await _flush(self, shards, now_s, **left)
     except BaseException:
         for owner in shards:
-            owner.dirty.clear()
+            owner.ledger.take()
         raise
 
 
@@ -260,14 +260,14 @@ def _flush_all(owners: Mapping[str, ShardOwner], _held: object) -> FlushScope:
 def _flush_unaccounted(
     owners: Mapping[str, ShardOwner], held: list[tuple[Table, ShardRange]]
 ) -> FlushScope:
-    unaccounted = [owner for owner in owners.values() if not owner.accounted]
+    unaccounted = [owner for owner in owners.values() if not owner.ledger.is_complete]
     try:
         for owner in unaccounted:
-            owner.accounted = True
+            owner.ledger.is_complete = True
         return flush_scope(owners, held)
     finally:
         for owner in unaccounted:
-            owner.accounted = False
+            owner.ledger.is_complete = False
 
 
 async def _trim_to_end(_self: SlotTrim, owner: ShardOwner, _stream: object) -> int:

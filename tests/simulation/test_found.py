@@ -463,10 +463,10 @@ async def a_slot_that_lives_twice_while_a_copy_comes(world: World) -> None:
     slot._tasks.create_task(fail(), context=world.live()[0].process.context)
     await until(lambda: arriving.get("s11", first) is not first)
     again = arriving["s11"]
-    await until(lambda: bool(again.dirty))
-    assert not again.accounted
+    await until(lambda: bool(again.ledger.keys))
+    assert not again.ledger.is_complete
     world.flush(0)
-    while not again.accounted:
+    while not again.ledger.is_complete:
         assert again.rows.flushed("s11") == flushed
         await asyncio.sleep(0.01)
     world.flush(0)

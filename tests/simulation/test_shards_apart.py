@@ -109,7 +109,7 @@ def test_a_slot_opens_and_flushes_without_a_shard_whose_log_is_away() -> None:
             attempt = await scene.done(B, PUT)
             assert attempt.applied
             await asyncio.sleep(FLUSHED_S)
-            assert not slot.shards[SHARD].dirty
+            assert not slot.shards[SHARD].ledger.keys
             away.bounds = False
             await asyncio.sleep(LATER_S)
             assert AWAY in slot.shards

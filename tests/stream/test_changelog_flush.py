@@ -284,13 +284,13 @@ async def test_a_flush_that_still_reads_fails_where_the_slot_closes(tmp_path: Pa
     async with opened(tmp_path / "a") as shop:
         for row in range(600):
             await shop.write(PUT, row=f"b{row}")
-        dirty = set(shop.owner.dirty)
+        dirty = set(shop.owner.ledger.keys)
         async with asyncio.TaskGroup() as tasks:
             flush = tasks.create_task(failure_of(shop.flush()))
             await asyncio.sleep(0)
             shop.flushes.close()
         assert isinstance(flush.result(), Unavailable)
-        assert shop.owner.dirty == dirty
+        assert shop.owner.ledger.keys == dirty
 
 
 async def test_a_flush_is_of_one_moment(tmp_path: Path) -> None:

@@ -21,13 +21,17 @@ TABLE = replace(table(), indexes=(INDEX,))
 class Owner:
     """What a flush asks of a shard's owner."""
 
-    accounted: bool = True
+    is_complete: bool = True
     unflushed: bool = True
-    dirty: set[bytes] = field(default_factory=set)
+    keys: set[bytes] = field(default_factory=set)
     sizes: dict[bytes, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> Owner:
+        return self
+
+    @property
+    def ledger(self) -> Owner:
         return self
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
@@ -35,7 +39,7 @@ class Owner:
         return [bytes(self.sizes[key]) if key in self.sizes else None for key in keys]
 
 
-READY, READING, CLEAN = Owner(), Owner(accounted=False), Owner(unflushed=False)
+READY, READING, CLEAN = Owner(), Owner(is_complete=False), Owner(unflushed=False)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,7 @@ def test_what_shares_rows_is_flushed_together_or_not_at_all(
 
 
 def test_what_is_left_out_is_left_with_its_rows_in_local_indexes() -> None:
-    owners = cast(dict[str, ShardOwner], {"a": Owner(), "b": Owner(accounted=False)})
+    owners = cast(dict[str, ShardOwner], {"a": Owner(), "b": Owner(is_complete=False)})
     scope = flush_scope(owners, places({"a": "a-m", "b": "m-"}))
     assert scope.left == [
         (chunk.table_prefix(1) + b"m", chunk.table_prefix(2)),
@@ -85,7 +89,7 @@ def test_what_is_left_out_is_left_with_its_rows_in_local_indexes() -> None:
 
 def test_tables_do_not_wait_for_one_another() -> None:
     other = (replace(TABLE, table_id=7, indexes=()), ShardRange("o", 0))
-    owners = cast(dict[str, ShardOwner], {"a": Owner(dirty={b"1", b"2"}), "o": READING})
+    owners = cast(dict[str, ShardOwner], {"a": Owner(keys={b"1", b"2"}), "o": READING})
     scope = flush_scope(owners, [*places({"a": "-"}), other])
     assert scope.shards == [owners["a"]]
     assert scope.dirty == 2
@@ -123,14 +127,14 @@ def test_a_sample_tells_how_much_is_to_be_flushed(
         }
         gone = {key for key, size in sizes.items() if not size}
         left = {key: size for key, size in sizes.items() if size}
-        owners.append(Owner(dirty={*left, *gone}, sizes=left))
+        owners.append(Owner(keys={*left, *gone}, sizes=left))
     scope = FlushScope(cast(list[ShardOwner], owners), [])
     assert at_least <= scope.dirty_bytes <= at_most
 
 
 def test_the_changelog_lacks_what_any_shard_has_still_to_flush() -> None:
     """A child goes over rows that its parent deleted, and flushes after it."""
-    parent, child = Owner(dirty={b"deleted"}), Owner(dirty={b"changed"})
+    parent, child = Owner(keys={b"deleted"}), Owner(keys={b"changed"})
     scope = FlushScope([cast(ShardOwner, parent), cast(ShardOwner, child)], [(b"m", b"p")])
     asked = (b"deleted", b"changed", b"m", b"none", b"p", b"z")
     assert [key for key in asked if scope.lacks(key)] == [b"deleted", b"changed", b"m", b"none"]

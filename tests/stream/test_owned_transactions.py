@@ -171,7 +171,7 @@ async def test_a_commit_may_be_repeated(tmp_path: Path) -> None:
 
 def commits(owned: Owned) -> list[bytes]:
     """Return the store keys of commits that are not flushed."""
-    return sorted(key for key in owned.owner.dirty if key[:1] == b"t")
+    return sorted(key for key in owned.owner.ledger.keys if key[:1] == b"t")
 
 
 async def test_a_repeated_commit_succeeds_after_a_restart(tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ async def test_a_slot_that_opens_on_the_rows_need_not_read_what_the_copy_noted(
             known = copy.shard.unflushed()
             assert known.holds(flushed=0, applied=2)
             assert not known.holds(flushed=-1, applied=2)
-            assert set(known.keys) == shop.owner.dirty
+            assert set(known.keys) == shop.owner.ledger.keys
 
 
 async def test_a_part_of_a_move_is_not_shown_as_all_there_is(tmp_path: Path) -> None:

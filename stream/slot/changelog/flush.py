@@ -87,7 +87,7 @@ class ChangelogFlush:
             position = await self._writer.flush(chain((first,), changes))
         except BaseException:
             for shard_id, keys in gathered.taken.items():
-                by_id[shard_id].dirty |= keys
+                by_id[shard_id].ledger.add(keys)
             raise
         self._rows.set_changelog_position(position, now_s, flushed=gathered.flushed)
         self._rows.write([(key, None) for key in gathered.buried if self._is_grave(key)])
@@ -198,6 +198,6 @@ def _taken(owner: ShardOwner, into: Gathered) -> list[Change]:
     state, shard_id = owner.shard.state, owner.shard.shard_id
     if not owner.unflushed:
         return []
-    into.taken[shard_id], owner.dirty = owner.dirty, set()
+    into.taken[shard_id] = owner.ledger.take()
     into.flushed[shard_id] = state.applied
     return [(mark_key(shard_id), encode_mark(state), [])]

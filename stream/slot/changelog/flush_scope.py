@@ -30,14 +30,14 @@ class FlushScope(NamedTuple):
 
     def lacks(self, chunk_key: bytes) -> bool:
         """True if the changelog may lack the newest state of a chunk."""
-        if any(chunk_key in owner.dirty for owner in self.shards):
+        if any(chunk_key in owner.ledger.keys for owner in self.shards):
             return True
         return any(low <= chunk_key < high for low, high in self.left)
 
     @property
     def dirty(self) -> int:
         """How many chunks are to be written."""
-        return sum(len(owner.dirty) for owner in self.shards)
+        return sum(len(owner.ledger.keys) for owner in self.shards)
 
     @property
     def dirty_bytes(self) -> int:
@@ -45,7 +45,8 @@ class FlushScope(NamedTuple):
         looked, size, dirty = 0, 0, self.dirty
         for owner in self.shards:
             # A set of bytes has no order that says anything of their sizes.
-            keys = list(islice(owner.dirty, 1 + SAMPLE * len(owner.dirty) // max(dirty, 1)))
+            all_keys = owner.ledger.keys
+            keys = list(islice(all_keys, 1 + SAMPLE * len(all_keys) // max(dirty, 1)))
             looked += len(keys)
             size += sum(len(chunk) for chunk in owner.rows.get_many(keys) if chunk is not None)
         return size * dirty // max(looked, 1)
@@ -64,7 +65,7 @@ def flush_scope(
     told: list[tuple[ShardOwner, list[Range]]] = []
     for table, shard in held:
         owner, ranges = owners.get(shard.shard_id), row_ranges(table, shard)
-        if owner is None or not owner.accounted:
+        if owner is None or not owner.ledger.is_complete:
             left += ranges
         elif owner.unflushed:
             told.append((owner, ranges))

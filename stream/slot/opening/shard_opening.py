@@ -130,7 +130,7 @@ class ShardOpener:
             await self._replay(owner, max(start, first), end)
         if state.seal is None:
             raise LogShortened(f"{owner.log.name} ends at {end} without its seal")
-        owner.accounted = True
+        owner.ledger.is_complete = True
         self.starts[shard.shard_id] = start
         return owner
 
@@ -188,10 +188,10 @@ class ShardOpener:
             end = await owner.appender.fence()
         shard.claimed(-1, self._owner)
         # A warm one that reads again what an earlier life folded does not know yet what is dirty.
-        known = (warm and owner.accounted) or self._knows(owner)
+        known = (warm and owner.ledger.is_complete) or self._knows(owner)
         first = owner.end if known else rows.flushed(shard.shard_id) + 1
         replayed = await self._replay(owner, max(start, min(owner.end, first)), end)
-        owner.accounted = True
+        owner.ledger.is_complete = True
         self.starts[shard.shard_id] = start
         self._counts.recoveries.add(time.monotonic() - began_s)
         self._counts.recovered_records += replayed
@@ -204,7 +204,7 @@ class ShardOpener:
             flushed=owner.rows.flushed(shard_id), applied=owner.shard.state.applied
         ):
             return False
-        owner.dirty.update(noted.keys)
+        owner.ledger.add(noted.keys)
         return True
 
     async def _require_whole(self, owner: ShardOwner) -> tuple[int, int]:

@@ -95,9 +95,9 @@ def hold_rows(owner: ShardOwner, loss: Loss) -> None:
         state.applied = loss.last
         owner.rows.write([], [(mark_key(loss.shard), encode_mark(state))])
     for low, high in chunk_ranges(owner):
-        owner.dirty.update(owner.rows.changed_since(low, high, 0))
-    owner.dirty.update(_noted(owner))
-    owner.accounted = True
+        owner.ledger.add(owner.rows.changed_since(low, high, 0))
+    owner.ledger.add(_noted(owner))
+    owner.ledger.is_complete = True
 
 
 def _noted(owner: ShardOwner) -> Iterator[bytes]:

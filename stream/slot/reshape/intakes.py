@@ -167,7 +167,7 @@ class SlotIntakes:
         at = min(owner.end, flushed + 1)
         held = rows.get(mark_key(shard.shard_id))
         applied = -1 if held is None else mark_position(held)[0]
-        owner.accounted = at > applied
+        owner.ledger.is_complete = at > applied
         try:
             while self._links.is_arriving(shard):
                 entries = await log.read(at, bytes_max=READ_BYTES, wait_s=WAIT_S)
@@ -181,7 +181,7 @@ class SlotIntakes:
                     owner.find_unflushed()
                     self.arriving[shard.shard_id] = owner
                     at = entries[-1].offset + 1
-                    owner.accounted = at > applied
+                    owner.ledger.is_complete = at > applied
                 await asyncio.sleep(0)
         finally:
             if not self._links.knows(shard.shard_id):
