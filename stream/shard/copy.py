@@ -17,6 +17,7 @@ from rowtide.core.records import record
 from rowtide.core.records.record import Copy, CopyEntry
 from rowtide.core.rows.chunk import table_prefix
 from rowtide.core.rows.chunk_merge import deleted_row
+from rowtide.core.rows.fold import Writes
 from rowtide.core.shard.shard import ROWS
 from rowtide.core.shard.shard_state import options_body
 from rowtide.core.shard.source_position import SOURCES, positions_of
@@ -80,6 +81,7 @@ class ShardCopy:
         self._log = log
         self._counts = counts
         self._written: set[bytes] = set()
+        """Store keys written since ``base`` began, or since the last ``delta``."""
         self.end = 0
         """The log's next offset."""
 
@@ -88,7 +90,7 @@ class ShardCopy:
         start, end = await self._log.bounds()
         if (start, end) != (0, 0):
             raise Unavailable(f"{self._log.name} is not empty")
-        self._source.watches.append(self._written)
+        self._source.add_write_observer(self._note_writes)
         await self._append(options_body(self._source.shard.state))
         commits = COMMITS, bytes((COMMITS[0] + 1,))
         positions = positions_of(self._source.shard.table.table_id)
@@ -117,8 +119,10 @@ class ShardCopy:
 
     def stop(self) -> None:
         """Note no more what is written."""
-        watches = self._source.watches
-        watches[:] = [watch for watch in watches if watch is not self._written]
+        self._source.remove_write_observer(self._note_writes)
+
+    def _note_writes(self, writes: Writes) -> None:
+        self._written.update(key for key, _ in writes)
 
     def _slice(self, at: bytes, high: bytes) -> tuple[list[CopyEntry], bytes | None]:
         """Return entries from ``at`` on, and where the next slice begins, if anywhere."""

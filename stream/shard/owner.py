@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 
 from rowtide.core.records import record
 from rowtide.core.rows.fold import Writes
@@ -69,7 +68,8 @@ class ShardSettings:
 NOTHING = Outcome(b"", 0, 0)
 """The outcome of what returns no row and costs no units."""
 
-_key_of = itemgetter(0)
+WriteObserver = Callable[[Writes], None]
+
 _new = tuple.__new__
 
 
@@ -108,8 +108,7 @@ class ShardOwner:
         """Whether there may be an index, by its number, that ``shard`` does not have."""
         self.unreadable: Callable[[], Unavailable] = Unavailable
         """Returns the failure of a read, or of a refusal, without a lease that holds."""
-        self.watches: list[set[bytes]] = []
-        """Each has the store keys written since somebody began to copy the rows."""
+        self._write_observers: list[WriteObserver] = []
         self._clock_us = clock_us
         self._readable = readable
         self._settings = settings
@@ -510,8 +509,16 @@ class ShardOwner:
     def _write(self, writes: Writes) -> None:
         writes = take(self.shard, self.rows, writes, self.others())
         self.ledger.add_writes(writes)
-        for watch in self.watches:
-            watch.update(map(_key_of, writes))
+        for observe in self._write_observers:
+            observe(writes)
+
+    def add_write_observer(self, observe: WriteObserver) -> None:
+        """Call ``observe`` with everything that is written to the rows from now on."""
+        self._write_observers.append(observe)
+
+    def remove_write_observer(self, observe: WriteObserver) -> None:
+        """Call ``observe`` no more, if it ever was called."""
+        self._write_observers = [o for o in self._write_observers if o != observe]
 
     # One change.
 

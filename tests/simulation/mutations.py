@@ -354,7 +354,7 @@ def _same_child(change: reshape.Reshape, claim: int, _shard_id: str) -> reshape.
 
 async def _base_anywhere(self: ShardCopy) -> None:
     _, self.end = await self._log.bounds()
-    self._source.watches.append(self._written)
+    self._source.add_write_observer(self._note_writes)
     for low, high in self._ranges:
         at: bytes | None = low
         while at is not None:
@@ -371,7 +371,7 @@ def _of_all_keys(_self: object, source: str, position: bytes) -> record.SourcePo
 
 
 async def _base_of_rows(self: ShardCopy) -> None:
-    self._source.watches.append(self._written)
+    self._source.add_write_observer(self._note_writes)
     await self._append(options_body(self._source.shard.state))
     for low, high in self._ranges:  # And not the positions.
         at: bytes | None = low
