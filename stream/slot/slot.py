@@ -48,6 +48,7 @@ from rowtide.stream.slot.standby.standby_shard import Unflushed
 from rowtide.stream.slot.surroundings import SlotLinks, Surroundings
 from rowtide.stream.slot.tasks import LifeTasks
 from rowtide.stream.slot.upkeep.indexes import SlotIndexes
+from rowtide.stream.slot.upkeep.jobs import UpkeepJob, every, start_jobs
 from rowtide.stream.slot.upkeep.reclaimer import Reclaimer
 from rowtide.stream.slot.upkeep.trim import SlotTrim
 
@@ -60,8 +61,6 @@ BACKOFF_S_MAX = 5.0
 WATCH_S = 0.5
 LAST_FLUSH_S = 5.0
 LOOK_AGAIN_S = 10.0
-SWEEP_S = 30.0
-"""Between two looks for rows of dropped tables where nobody asked for one, or could not."""
 
 
 class Slot:
@@ -102,7 +101,6 @@ class Slot:
         """Shards that are open or about to be."""
         self._repairing = asyncio.Lock()
         self._tasks: asyncio.TaskGroup | None = None
-        self._swept = asyncio.Event()
         self._commits = surroundings.old_commits()
         self._assemble(links.indexes)
 
@@ -111,7 +109,7 @@ class Slot:
         number, links, opener = self.number, self._links, self._opener
         self._index_work = SlotIndexes(indexes, self._log_of)
         self.feeders = self._index_work.feeders
-        self._sweep = SlotSweep(self._changelog.remove, self._table_known)
+        self._sweep = SlotSweep(number, self._changelog.remove, self._table_known)
         self._trim = SlotTrim(indexes, links, self.starts, self._clock_us, self._commits)
         shards, seal, log_of = self.shards, self._seal, self._log_of
         self._reshapes = SlotReshapes(
@@ -119,7 +117,7 @@ class Slot:
         )
         self._intakes = SlotIntakes(number, links, opener, self._make_room, self._log_of)
         self._settling = ShardSettling(
-            shards, self._begun, self._is_gone, seal, self._index_work.dropped, self._swept.set
+            shards, self._begun, self._is_gone, seal, self._index_work.dropped, self._sweep.request
         )
         self.reclaimer = Reclaimer(
             self.shards.values,
@@ -206,15 +204,11 @@ class Slot:
         try:
             async with LifeTasks() as tasks:
                 self._tasks = tasks
-                await self._open()
+                rows = await self._open(tasks)
                 opened = True
                 self.openings.succeeded()
                 self.begin_settling()  # The catalog may have learned more meanwhile.
-                tasks.create_task(self._flush_often(), name=f"flush[{self.number}]")
-                tasks.create_task(self._look_again_often(), name=f"look[{self.number}]")
-                tasks.create_task(self._sweep_often(), name=f"sweep[{self.number}]")
-                tasks.create_task(self._trim_often(), name=f"trim[{self.number}]")
-                tasks.create_task(self.reclaimer.run(), name=f"reclaim[{self.number}]")
+                start_jobs(self._upkeep(rows), tasks, self.number)
         except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
             failure = first_failure(failures)
             logger.warning("slot %d opens again: %s", self.number, failure)
@@ -358,32 +352,32 @@ class Slot:
 
     # Opening.
 
-    async def _open(self) -> None:
+    async def _open(self, tasks: LifeTasks) -> RowStore:
+        """Claim the slot and open its shards; return its rows."""
         self.foreign = True
-        self.rows = self._opened_rows()
-        known = known_shards(self.rows)
+        rows = self.rows = self._opened_rows()
+        known = known_shards(rows)
         if known is None:  # To read everything takes long, of which others may have a copy.
             await self._leave_to_others()
         await self._links.catalog_read()  # It tells which rows came back that were removed.
-        await self._read_changelog(self.rows)  # Much of what there is to do, before it is ours.
-        if why := self._intakes.unusable(self.rows, known, self._tables(self.number)):
+        await self._read_changelog(rows)  # Much of what there is to do, before it is ours.
+        if why := self._intakes.unusable(rows, known, self._tables(self.number)):
             raise self._behind(why)  # Whoever serves it goes on while they are rebuilt.
         await self._changelog.prepare()
         await self._handover.obtain(self.number)
         self.foreign = False
         self.claim = await self._leases.claim(self.number)
         await self._changelog.fence()  # The catalog read from now on knows all that was flushed.
-        async with asyncio.TaskGroup() as tasks:  # Side by side: writers wait for this.
-            tasks.create_task(self._before_open(self.claim), name=f"catalog[{self.number}]")
-            await self._read_changelog(self.rows)
-        if why := self._intakes.unusable(self.rows, known, self._tables(self.number)):
+        async with asyncio.TaskGroup() as reads:  # Side by side: writers wait for this.
+            reads.create_task(self._before_open(self.claim), name=f"catalog[{self.number}]")
+            await self._read_changelog(rows)
+        if why := self._intakes.unusable(rows, known, self._tables(self.number)):
             raise self._behind(why)
-        self._changelog.open(self.rows)
-        if self._reshapes.rest_on_changelog(self.rows, self._tables(self.number)):
+        self._changelog.open(rows)
+        if self._reshapes.rest_on_changelog(rows, self._tables(self.number)):
             await self._changelog.require_read()
-        assert self._tasks is not None, "opening happens inside run"
-        self._tasks.create_task(self._watch_often(), name=f"watch[{self.number}]")
-        await self._reshapes.open_what_answers(self.rows)
+        start_jobs([self._watch(rows)], tasks, self.number)
+        await self._reshapes.open_what_answers(rows)
         for _, shard in self._tables(self.number):
             self._begin(shard)
         await self._begun.tried()
@@ -394,6 +388,7 @@ class Slot:
         self._commits.restart()
         self._changelog.flushed_s = self.flushed_s or time.monotonic()
         logger.info("slot %d is open, %d shards", self.number, len(self.shards))
+        return rows
 
     def _opened_rows(self) -> RowStore:
         return local_rows(self._path, kept_s=self._settings.changelog_kept_s)
@@ -470,7 +465,7 @@ class Slot:
                 owner.open()
                 assert self._tasks is not None, "shards are opened in a slot that runs"
                 self._index_work.follow(owner, self._tasks)
-                self._swept.set()  # What it replayed may be of an index dropped meanwhile.
+                self._sweep.request()  # What it replayed may be of an index dropped meanwhile.
                 logger.debug("shard %s of table %s is open", shard.shard_id, table.name)
                 opening.decided()
                 backoff_s = BACKOFF_S
@@ -502,63 +497,73 @@ class Slot:
 
     # Upkeep.
 
-    async def _watch_often(self) -> None:
-        """Answer who waited too long; end where a later claim was seen, or rows can't be read."""
-        while True:
-            await asyncio.sleep(WATCH_S)
-            for owner in self.shards.values():
-                owner.expire()
-            if self._leases.lost(self.number):
-                raise Unavailable(f"slot {self.number} was claimed by another worker")
-            if self.rows is not None and self.rows.damaged:
-                raise StoreBehind(f"{self._path}: {self.rows.damaged}")
+    def _watch(self, rows: RowStore) -> UpkeepJob:
+        """Return the job that begins before the shards open."""
+        return UpkeepJob("watch", every(WATCH_S), partial(self._watch_shards, rows))
 
-    async def _look_again_often(self) -> None:
-        """Open again what a deposed broker had closed; read what ended, and could not be read."""
-        while True:
-            await asyncio.sleep(LOOK_AGAIN_S)
-            known = len(self.closed)
-            if self._reshapes.unread and self.rows is not None:
-                await self._reshapes.open_what_answers(self.rows)
-            if len(self.closed) > known:  # As for those that are closed while the slot opens.
-                await self._changelog.require_read()
-            mistaken, rows = False, self.rows
-            with logged(f"slot {self.number}: logs of closed shards"):
-                assert rows is not None, "rows are open"
-                lacks_nothing = partial(self._opener.lacks_nothing, self._kept(), rows)
-                mistaken = await self.closed.were_mistaken(lacks_nothing)
-            if mistaken:
-                raise Unavailable("the logs of closed shards lack nothing")
+    def _upkeep(self, rows: RowStore) -> tuple[UpkeepJob, ...]:
+        """Return the jobs of an open slot: name, interval, job."""
+        settings, sweep = self._settings, self._sweep
+        return (
+            UpkeepJob("flush", self._wait_for_flush, self._flush_changes),
+            UpkeepJob("look", every(LOOK_AGAIN_S), partial(self._look_at_closed, rows)),
+            UpkeepJob(
+                "sweep", sweep.wait, partial(sweep.run, rows, self._intakes), is_due_first=True
+            ),
+            UpkeepJob("trim", every(settings.trim_s), partial(self._trim_logs, rows)),
+            UpkeepJob("reclaim", every(settings.reclaim.pause_s), self.reclaimer.go_through),
+        )
 
-    async def _flush_often(self) -> None:
-        while True:
-            for _ in range(10):
-                await asyncio.sleep(self._settings.flush_s / 10)
-                if self._has_much_to_flush():
-                    break
-            failed = True
-            with logged(f"slot {self.number}: flush"):
-                await self.flush()
-                failed = False
-            self._counts.flush_failures += failed
-            with logged(f"slot {self.number}: the age of its rows"):
-                await self._changelog.touch()
+    async def _watch_shards(self, rows: RowStore) -> None:
+        """Answer clients that waited too long; end the life where it cannot go on.
+
+        It cannot after a later claim, and where the rows can't be read.
+        """
+        for owner in self.shards.values():
+            owner.expire()
+        if self._leases.lost(self.number):
+            raise Unavailable(f"slot {self.number} was claimed by another worker")
+        if rows.damaged:
+            raise StoreBehind(f"{self._path}: {rows.damaged}")
+
+    async def _look_at_closed(self, rows: RowStore) -> None:
+        """Open again what a deposed broker had closed; read ended shards that were not read."""
+        known = len(self.closed)
+        if self._reshapes.unread:
+            await self._reshapes.open_what_answers(rows)
+        if len(self.closed) > known:  # As for those that are closed while the slot opens.
+            await self._changelog.require_read()
+        mistaken = False
+        with logged(f"slot {self.number}: logs of closed shards"):
+            lacks_nothing = partial(self._opener.lacks_nothing, self._kept(), rows)
+            mistaken = await self.closed.were_mistaken(lacks_nothing)
+        if mistaken:
+            raise Unavailable("the logs of closed shards lack nothing")
+
+    async def _wait_for_flush(self) -> None:
+        """Return after the flush interval, or earlier where there is much to flush."""
+        for _ in range(10):
+            await asyncio.sleep(self._settings.flush_s / 10)
+            if self._has_much_to_flush():
+                break
+
+    async def _flush_changes(self) -> None:
+        failed = True
+        with logged(f"slot {self.number}: flush"):
+            await self.flush()
+            failed = False
+        self._counts.flush_failures += failed
+        with logged(f"slot {self.number}: the age of its rows"):
+            await self._changelog.touch()
 
     def _has_much_to_flush(self) -> bool:
         scope, settings = self._flush_scope(), self._settings
         return scope.dirty > settings.dirty_max or scope.dirty_bytes > settings.dirty_bytes_max
 
-    async def _sweep_often(self) -> None:
-        """Remove what the rows hold for nobody, here and from the changelog."""
-        while True:
-            self._swept.clear()
-            assert self.rows is not None, "rows are open"
-            with logged(f"slot {self.number}: sweep"):
-                await self._sweep.dropped(self.rows)
-                await self._sweep.moved(self.rows, self._intakes)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(SWEEP_S):
-                    await self._swept.wait()
+    async def _trim_logs(self, rows: RowStore) -> None:
+        await self._trim.trim_logs(self.number, self.shards, self._reshapes.ended)
+        with logged(f"slot {self.number}: old commits"):
+            await self._sweep.commits(rows, self._commits.before_us)
 
     async def _make_room(self, ranges: Sequence[tuple[bytes, bytes]]) -> int:
         """Remove some of the rows within ranges; return how many chunks."""
@@ -569,20 +574,6 @@ class Slot:
     def _log_of(self, shard_id: str) -> Log:
         """Return a handle of its own on a shard's log."""
         return self._cluster.log(self._topics.shard(shard_id))
-
-    async def _trim_often(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.trim_s)
-            self._commits.look()
-            for owner in list(self.shards.values()):
-                with logged(f"trim of {owner.log.name}"):
-                    await self._trim.trim(owner)
-            for table, shard in self._links.ended(self.number):
-                with logged(f"trim of {shard.shard_id}"):
-                    await self._trim.trim_ended(table, shard, self._reshapes.ended)
-            with logged(f"slot {self.number}: old commits"):
-                assert self.rows is not None, "rows are open"
-                await self._sweep.commits(self.rows, self._commits.before_us)
 
     def _close(self) -> None:
         self.opened.clear()

@@ -89,5 +89,5 @@ def test_a_child_is_not_folded_before_what_its_parent_left() -> None:
         assert columns(taken[1].rows) == [b"c0", b"c1", b"c3", MARK]
 
     # The world's own model of the table keeps the index, so nobody checks it.
-    with patch.object(Slot, "_flush_often", never), patch.object(World, "check", lambda _: None):
+    with patch.object(Slot, "_wait_for_flush", never), patch.object(World, "check", lambda _: None):
         in_world(program, workers=2, slots=1)

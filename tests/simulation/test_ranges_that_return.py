@@ -22,12 +22,12 @@ def test_a_deleted_row_stays_away_where_a_former_shard_of_its_keys_is_read_later
     """s1 (slot 1) has the row, unflushed, and moves to slot 0 as s11. There the row is deleted and
     buried. It moves back as s12. Another worker takes slot 1 over while the log of s1 does not
     answer: s12 opens, for its parent s11 is of another slot. Then s1 is read, with the row."""
-    flush_often = Slot._flush_often
+    wait_for_flush = Slot._wait_for_flush
 
     async def seldom(self: Slot) -> None:
         if self.number == 1:  # As where a flush fails, or takes up to its 15 minutes.
             await asyncio.Event().wait()
-        await flush_often(self)
+        await wait_for_flush(self)
 
     async def program(world: World) -> None:
         world.shared.group.tell_s_max = 0.01
@@ -63,5 +63,5 @@ def test_a_deleted_row_stays_away_where_a_former_shard_of_its_keys_is_read_later
                 await asyncio.sleep(0.01)
         await world.settle()
 
-    with patch.object(Slot, "_flush_often", seldom):
+    with patch.object(Slot, "_wait_for_flush", seldom):
         in_world(program, workers=2, slots=2)

@@ -6,11 +6,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.failures import logged
 from rowtide.stream.slot.reshape.intakes import SlotIntakes
 
 __all__ = ["SlotSweep"]
+
+SWEEP_S = 30.0
+"""Between two sweeps that nobody requested; one that failed is repeated then."""
 
 PAUSE_S = 0.05
 """Between two slices: others flush meanwhile."""
@@ -22,9 +27,28 @@ Remove = Callable[[Sequence[bytes], Mapping[bytes, int]], Awaitable[None]]
 class SlotSweep:
     """The sweeps of one slot. ``remove`` raises what a flush raises."""
 
-    def __init__(self, remove: Remove, table_known: Callable[[int], bool]) -> None:
+    def __init__(self, number: int, remove: Remove, table_known: Callable[[int], bool]) -> None:
+        self._number = number
         self._remove = remove
         self._table_known = table_known
+        self._is_requested = asyncio.Event()
+
+    def request(self) -> None:
+        """Ask for a sweep soon: there are rows that no shard of the slot needs."""
+        self._is_requested.set()
+
+    async def wait(self) -> None:
+        """Return once a sweep is requested, or after a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SWEEP_S):
+                await self._is_requested.wait()
+
+    async def run(self, rows: RowStore, intakes: SlotIntakes) -> None:
+        """Remove the rows that no shard of the slot needs. Log what fails."""
+        self._is_requested.clear()
+        with logged(f"slot {self._number}: sweep"):
+            await self.dropped(rows)
+            await self.moved(rows, intakes)
 
     async def dropped(self, rows: RowStore) -> None:
         """Remove the rows of tables and indexes that are gone."""

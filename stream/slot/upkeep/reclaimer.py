@@ -71,7 +71,7 @@ class Reclaimed:
 
 
 class Reclaimer:
-    """The reclaimer of one slot. ``run`` is its one task."""
+    """The reclaimer of one slot. The slot repeats ``go_through``."""
 
     def __init__(
         self,
@@ -105,18 +105,16 @@ class Reclaimer:
             "ranges": self._total.ranges,
         }
 
-    async def run(self) -> None:
-        """Go through the slot's shards again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(self._settings.pause_s)
-            for owner in list(self._shards()):
-                await self._allowed.wait()
-                try:
-                    await self._go_through(owner, self._wait)
-                except (Unavailable, OutcomeUnknown) as error:
-                    logger.warning("reclaiming %s: %s", owner.shard.shard_id, error)
-            self._at = None
-            self._passes += 1
+    async def go_through(self) -> None:
+        """Go through the slot's shards once. An error of one does not end the pass."""
+        for owner in list(self._shards()):
+            await self._allowed.wait()
+            try:
+                await self._go_through(owner, self._wait)
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.warning("reclaiming %s: %s", owner.shard.shard_id, error)
+        self._at = None
+        self._passes += 1
 
     async def reclaim_now(self, owner: ShardOwner) -> Reclaimed:
         """Go through one shard at once, paused or not, at full speed.

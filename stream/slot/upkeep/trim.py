@@ -13,6 +13,7 @@ from rowtide.core.values.schema import ShardRange, StreamSettings, Table
 from rowtide.stream.shard.index_links import IndexLinks
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.stream_reader import HOUR_US, horizon
+from rowtide.stream.slot.failures import logged
 from rowtide.stream.slot.reshape.reshape_links import ReshapeLinks
 from rowtide.stream.slot.upkeep.long_ago import LongAgo
 
@@ -38,6 +39,18 @@ class SlotTrim:
         self._starts = starts
         self._clock_us = clock_us
         self._commits = commits
+
+    async def trim_logs(
+        self, slot: int, shards: Mapping[str, ShardOwner], ended: Mapping[str, ShardOwner]
+    ) -> None:
+        """Trim the logs of a slot's shards, open and ended ones. Log what fails."""
+        self._commits.look()
+        for owner in list(shards.values()):
+            with logged(f"trim of {owner.log.name}"):
+                await self.trim(owner)
+        for table, shard in self._reshapes.ended(slot):
+            with logged(f"trim of {shard.shard_id}"):
+                await self.trim_ended(table, shard, ended)
 
     async def trim(self, owner: ShardOwner) -> None:
         """Trim the log of an open shard."""
