@@ -19,14 +19,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from rowtide.core.records import record
 from rowtide.core.shard.reshape import Sealed
-from rowtide.core.shard.shard_state import in_force
 from rowtide.core.values.errors import LogTrimmed, StoreError, Unavailable, first_failure, invalid
 from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.log.changelog import Fenced
 from rowtide.stream.log.log import Log
-from rowtide.stream.shard.appender import LogShortened
 from rowtide.stream.shard.index_links import IndexLinks
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.row_store import RowStore, StoreFailed, destroy
@@ -34,12 +31,25 @@ from rowtide.stream.slot.changelog.changelog import SlotChangelog
 from rowtide.stream.slot.changelog.flush_scope import FlushScope, flush_scope
 from rowtide.stream.slot.changelog.recovery import StartPassed, recover_rows
 from rowtide.stream.slot.failures import StoreBehind, logged
+from rowtide.stream.slot.life import (
+    ClaimedSlot,
+    ClaimingSlot,
+    ClosedSlot,
+    DrainingSlot,
+    LifeEvent,
+    OwnedSlot,
+    PreparingSlot,
+    ServingSlot,
+    SlotLife,
+    StartedSlot,
+)
 from rowtide.stream.slot.local_rows import known_shards, local_rows
-from rowtide.stream.slot.opening.opening_shards import Opening, OpeningShards
+from rowtide.stream.slot.opening.opening_shards import OpeningShards
 from rowtide.stream.slot.opening.openings import Openings
 from rowtide.stream.slot.opening.settling import ShardSettling, concerns
 from rowtide.stream.slot.opening.shard_opening import ShardOpener
 from rowtide.stream.slot.opening.shard_repair import Loss, fill_log, find_loss, hold_rows
+from rowtide.stream.slot.opening.shard_runner import ShardRunner
 from rowtide.stream.slot.reshape.closed_shards import ClosedShards
 from rowtide.stream.slot.reshape.intakes import SlotIntakes
 from rowtide.stream.slot.reshape.reshapes import SlotReshapes
@@ -64,12 +74,7 @@ LOOK_AGAIN_S = 10.0
 
 
 class Slot:
-    """A slot and its shards on this worker. ``run`` is its one task.
-
-    It is ``foreign`` while another worker may serve it, and we prepare.
-    """
-
-    foreign = True
+    """A slot and its shards on this worker. ``run`` is its one task."""
 
     def __init__(
         self, number: int, path: Path, surroundings: Surroundings, links: SlotLinks
@@ -77,9 +82,10 @@ class Slot:
         self.number = number
         self.shards: dict[str, ShardOwner] = {}
         self.closed = ClosedShards()
-        self.rows: RowStore | None = None
         self.claim = -1
-        self.opened = asyncio.Event()
+        """The last claim that was made here; -1 before the first."""
+        self._life = SlotLife()
+        self.opened = self._life.opened
         self.openings = Openings()
         self._path = path
         self._counts = surroundings.counts
@@ -100,7 +106,6 @@ class Slot:
         self._begun = OpeningShards()
         """Shards that are open or about to be."""
         self._repairing = asyncio.Lock()
-        self._tasks: asyncio.TaskGroup | None = None
         self._commits = surroundings.old_commits()
         self._assemble(links.indexes)
 
@@ -119,6 +124,21 @@ class Slot:
         self._settling = ShardSettling(
             shards, self._begun, self._is_gone, seal, self._index_work.dropped, self._sweep.request
         )
+        self._runner = ShardRunner(
+            shards=shards,
+            closed=self.closed,
+            begun=self._begun,
+            opener=opener,
+            changelog=self._changelog,
+            reshapes=self._reshapes,
+            intakes=self._intakes,
+            indexes=self._index_work,
+            sweep=self._sweep,
+            commits=self._commits,
+            table_of=self._table_of,
+            is_open=self.opened.is_set,
+            require_claim=self._require_claim,
+        )
         self.reclaimer = Reclaimer(
             self.shards.values,
             partial(self._changelog.bury, self._flush_scope),
@@ -131,6 +151,17 @@ class Slot:
         self._opener.unflushed = unflushed
 
     # Serving.
+
+    @property
+    def foreign(self) -> bool:
+        """Whether another worker may serve the slot: this one does not have it yet."""
+        return self._life.state.is_foreign
+
+    @property
+    def rows(self) -> RowStore | None:
+        """The open rows, or None in a closed slot."""
+        state = self._life.state
+        return state.rows if isinstance(state, StartedSlot) else None
 
     def owner(self, shard_id: str) -> ShardOwner:
         """Return the open shard. Raises ``Unavailable``, with the reason where it is for good."""
@@ -203,12 +234,11 @@ class Slot:
         opened = False
         try:
             async with LifeTasks() as tasks:
-                self._tasks = tasks
-                rows = await self._open(tasks)
+                serving = await self._open(tasks)
                 opened = True
                 self.openings.succeeded()
                 self.begin_settling()  # The catalog may have learned more meanwhile.
-                start_jobs(self._upkeep(rows), tasks, self.number)
+                start_jobs(self._upkeep(serving.rows), tasks, self.number)
         except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
             failure = first_failure(failures)
             logger.warning("slot %d opens again: %s", self.number, failure)
@@ -224,7 +254,8 @@ class Slot:
         """
         if self._leases.readable(self.number):
             logger.warning("slot %d is left to others until it opens here", self.number)
-            self.foreign = True
+            if isinstance(self._life.state, ClosedSlot):
+                self._life.move(LifeEvent.LEAVE, ClosedSlot(is_foreign=True))
             await self._leases.release(self.number)
 
     async def drain(self) -> None:
@@ -232,6 +263,9 @@ class Slot:
 
         What is written during the flush, the next owner reads from the logs: that is faster.
         """
+        if type(state := self._life.state) is ServingSlot:
+            draining = DrainingSlot(state.tasks, state.rows, state.claim)
+            self._life.move(LifeEvent.DRAIN, draining)
         if self._changelog.is_open:
             with logged(f"slot {self.number}: last flush"), suppress(TimeoutError):
                 async with asyncio.timeout(LAST_FLUSH_S):
@@ -241,36 +275,28 @@ class Slot:
                 tasks.create_task(owner.drain(), name=f"drain[{owner.shard.shard_id}]")
         await self._leases.release(self.number)
 
-    def _begin(self, shard: ShardRange) -> None:
-        """Open and serve a shard in the background."""
-        assert self._tasks is not None, "shards are opened in a slot that runs"
-        opening = Opening(asyncio.get_running_loop().time)
-        work = self._serve(shard, opening)
-        opening.run_by(self._tasks.create_task(work, name=f"shard[{shard.shard_id}]"))
-        self._begun[shard.shard_id] = opening
-
     def begin_settling(self) -> None:
         """Begin to bring the shards in line with the catalog, each on its own.
 
         Where the slot is not open yet, only what it serves: the rest opens by the catalog as it is
         read by now. Raises ``Unavailable`` where the slot closes just now.
         """
-        if self._tasks is None:
+        state = self._life.state
+        if not isinstance(state, StartedSlot):
             return
         gone: list[str] = []
-        if self.opened.is_set():
+        if isinstance(state, ServingSlot):
             wanted = {shard.shard_id: shard for _, shard in self._tables(self.number)}
             known = self._reshapes.known
             for shard_id in [name for name in wanted if name not in known]:
-                self._begin(wanted[shard_id])
+                self._runner.begin(wanted[shard_id], state)
             gone = [name for name in self.shards if name not in wanted]
             if self.closed:
                 ended = {shard.shard_id for _, shard in self._links.ended(self.number)}
                 self.closed.keep(ended.union(wanted))
-            if self.rows is not None:
-                self._reshapes.settle(self._tasks, self.rows, self.claim)
-                self._intakes.settle(self._tasks, self.rows)
-        self._settling.begin(self._tasks, gone)
+            self._reshapes.settle(state.tasks, state.rows, state.claim)
+            self._intakes.settle(state.tasks, state.rows)
+        self._settling.begin(state.tasks, gone)
 
     async def settled(self, tables: Collection[int]) -> None:
         """Return once the shards of these tables, by number, are in line with the catalog.
@@ -299,12 +325,15 @@ class Slot:
 
     def retable(self) -> None:
         """Let the open shards know their tables as the catalog has them now."""
+        state = self._life.state
+        if not isinstance(state, StartedSlot):
+            return
         tables = {shard.shard_id: table for table, shard in self._tables(self.number)}
         for shard_id, owner in self.shards.items():
             table = tables.get(shard_id)
             if table is not None and table != owner.shard.table:
                 with suppress(Unavailable):  # The slot closes; it opens with its newest tables.
-                    self._index_work.retable(owner, table, self._tasks)
+                    self._index_work.retable(owner, table, state.tasks)
 
     async def repair(self, shard_id: str, *, accept: bool) -> Loss:
         """Tell what a closed shard's log has lost; with ``accept`` serve what is left.
@@ -316,21 +345,22 @@ class Slot:
             raise Unavailable(why)
         async with self._repairing:  # One at a time: whoever is second finds it served.
             found = [pair for pair in self._tables(self.number) if pair[1].shard_id == shard_id]
-            rows = self.rows if self._changelog.is_open else None
+            state = self._life.state
             waits = shard_id in self.closed and shard_id not in self._begun
-            if rows is None or not waits or not found:
+            can_repair = self._changelog.is_open and waits and bool(found)
+            if not isinstance(state, OwnedSlot) or not can_repair:
                 raise invalid(f"Shard '{shard_id}' is not closed.")
             [(table, shard)] = found
-            owner = self._opener.arriving(table, shard, rows)
+            owner = self._opener.arriving(table, shard, state.rows)
             loss = await find_loss(owner)
             if accept:
                 await self._require_claim()
                 hold_rows(owner, loss)
                 await self.flush(owner)
-                await fill_log(owner, loss, self.claim, self._leases.owner)
+                await fill_log(owner, loss, state.claim, self._leases.owner)
                 if self.rows is not owner.rows or self.closed.pop(shard_id, None) is None:
                     raise Unavailable(f"slot {self.number} was opened again")
-                self._begin(shard)
+                self._runner.begin(shard, state)
                 with suppress(Unavailable):  # It is accepted, and opens later.
                     await self._begun.served([shard_id], within_s=self._settings.shard.write_s_max)
             return loss
@@ -352,10 +382,12 @@ class Slot:
 
     # Opening.
 
-    async def _open(self, tasks: LifeTasks) -> RowStore:
-        """Claim the slot and open its shards; return its rows."""
-        self.foreign = True
-        rows = self.rows = self._opened_rows()
+    async def _open(self, tasks: LifeTasks) -> ServingSlot:
+        """Claim the slot and open its shards; return the state that it has then."""
+        move = self._life.move
+        move(LifeEvent.LEAVE, ClosedSlot(is_foreign=True))  # Also if the rows don't open.
+        rows = self._opened_rows()
+        move(LifeEvent.OPEN_ROWS, PreparingSlot(tasks, rows))
         known = known_shards(rows)
         if known is None:  # To read everything takes long, of which others may have a copy.
             await self._leave_to_others()
@@ -365,11 +397,13 @@ class Slot:
             raise self._behind(why)  # Whoever serves it goes on while they are rebuilt.
         await self._changelog.prepare()
         await self._handover.obtain(self.number)
-        self.foreign = False
-        self.claim = await self._leases.claim(self.number)
+        move(LifeEvent.HAND_OVER, ClaimingSlot(tasks, rows))
+        claim = self.claim = await self._leases.claim(self.number)
+        owned = ClaimedSlot(tasks, rows, claim)
+        move(LifeEvent.CLAIM, owned)
         await self._changelog.fence()  # The catalog read from now on knows all that was flushed.
         async with asyncio.TaskGroup() as reads:  # Side by side: writers wait for this.
-            reads.create_task(self._before_open(self.claim), name=f"catalog[{self.number}]")
+            reads.create_task(self._before_open(claim), name=f"catalog[{self.number}]")
             await self._read_changelog(rows)
         if why := self._intakes.unusable(rows, known, self._tables(self.number)):
             raise self._behind(why)
@@ -379,16 +413,17 @@ class Slot:
         start_jobs([self._watch(rows)], tasks, self.number)
         await self._reshapes.open_what_answers(rows)
         for _, shard in self._tables(self.number):
-            self._begin(shard)
+            self._runner.begin(shard, owned)
         await self._begun.tried()
         if self.closed or self._begun.waiting() or self._reshapes.unread:
             # Or was the changelog's end told by a deposed broker? After a flush nothing tells.
             await self._changelog.require_read()
-        self.opened.set()
+        serving = ServingSlot(tasks, rows, claim)
+        move(LifeEvent.OPEN_SHARDS, serving)
         self._commits.restart()
         self._changelog.flushed_s = self.flushed_s or time.monotonic()
         logger.info("slot %d is open, %d shards", self.number, len(self.shards))
-        return rows
+        return serving
 
     def _opened_rows(self) -> RowStore:
         return local_rows(self._path, kept_s=self._settings.changelog_kept_s)
@@ -411,85 +446,12 @@ class Slot:
 
     def _behind(self, why: str) -> StoreBehind:
         """Throw the local rows away; the next opening rebuilds them."""
-        rows, self.rows = self.rows, None
-        assert rows is not None, "rows are open"
-        with suppress(StoreFailed):  # It writes what it has all the same, if it can.
-            rows.close(flush=False)
+        if isinstance(state := self._life.state, StartedSlot):
+            self._life.move(LifeEvent.DISCARD_ROWS, ClosedSlot(is_foreign=state.is_foreign))
+            with suppress(StoreFailed):  # It writes what it has all the same, if it can.
+                state.rows.close(flush=False)
         destroy(self._path)
         return StoreBehind(f"{self._path}: {why}; rebuilding from Kafka")
-
-    async def _serve(self, shard: ShardRange, opening: Opening) -> None:
-        """Open one shard and run it; open it again after a failure that may pass."""
-        try:
-            await self._serve_on(shard, opening)
-        finally:
-            self._begun.pop(shard.shard_id, None)
-        # The table was dropped, or the log has ended, perhaps before it was read here.
-        assert self.rows is not None, "rows are open"
-        await self._reshapes.read_ended(self.rows)
-        opening.decided()
-
-    async def _serve_on(self, shard: ShardRange, opening: Opening) -> None:
-        backoff_s = BACKOFF_S
-        while (table := self._table_of(shard)) is not None:
-            try:
-                assert self.rows is not None, "rows are open"
-                owner = await self._opened(table, shard, self.rows)
-                if opening.why or shard.copied:
-                    self._commits.restart()  # Its commits were made by another worker's clock.
-            except (LogShortened, record.CorruptRecord) as error:
-                if self.opened.is_set():  # Or was the changelog's end told by a deposed broker?
-                    await self._changelog.require_read()
-                self.closed.close(shard.shard_id, error)
-                opening.decided()
-                return
-            except StoreError as error:
-                logger.warning("shard %s opens later: %s", shard.shard_id, error)
-                missing = await self._opener.is_missing(shard)
-                opening.failed(str(error), missing=missing)
-            else:
-                # A later owner's fence stands before ours or comes after this look: either way
-                # nothing is acknowledged here that its readers miss.
-                await self._require_claim()
-                if owner.shard.state.seal is not None:
-                    self._reshapes.ended[shard.shard_id] = owner
-                    break
-                # Whoever changes the table from here on finds the shard.
-                table = self._table_of(shard)
-                if table is None:
-                    break
-                owner.shard.retable(table)
-                if not in_force(owner.shard.state, table):
-                    continue  # It was changed just now.
-                self.shards[shard.shard_id] = owner
-                owner.open()
-                assert self._tasks is not None, "shards are opened in a slot that runs"
-                self._index_work.follow(owner, self._tasks)
-                self._sweep.request()  # What it replayed may be of an index dropped meanwhile.
-                logger.debug("shard %s of table %s is open", shard.shard_id, table.name)
-                opening.decided()
-                backoff_s = BACKOFF_S
-                await owner.run()
-                self.shards.pop(shard.shard_id, None)
-                self.feeders.pop(shard.shard_id, None)
-                await self._require_claim()
-                if owner.retired:
-                    return
-                if isinstance(owner.failed, LogShortened):
-                    # Where it was filled meanwhile, its ends would not tell.
-                    self.closed.close(shard.shard_id, owner.failed)
-                    return
-                if isinstance(owner.failed, StoreFailed):
-                    raise owner.failed
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
-
-    async def _opened(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
-        await self._reshapes.require_parents(shard, rows)
-        warm = await self._intakes.arrived(table, shard, rows) if shard.copied else None
-        owner = await self._opener.open(table, shard, rows, self.claim, warm=warm)
-        await self._opener.put_in_force(owner, self._require_claim)
-        return owner
 
     def _table_of(self, shard: ShardRange) -> Table | None:
         """Return a shard's table as the catalog has it now."""
@@ -567,16 +529,16 @@ class Slot:
 
     async def _make_room(self, ranges: Sequence[tuple[bytes, bytes]]) -> int:
         """Remove some of the rows within ranges; return how many chunks."""
-        if self.rows is None:
+        rows = self.rows
+        if rows is None:
             raise Unavailable(f"slot {self.number} is not open")
-        return await self._sweep.within(self.rows, ranges)
+        return await self._sweep.within(rows, ranges)
 
     def _log_of(self, shard_id: str) -> Log:
         """Return a handle of its own on a shard's log."""
         return self._cluster.log(self._topics.shard(shard_id))
 
     def _close(self) -> None:
-        self.opened.clear()
         # A task that was ended before it began has taken nothing off.
         for of_life in (self.shards, self.feeders, self.closed, self._begun, self._settling):
             of_life.clear()
@@ -584,8 +546,10 @@ class Slot:
         self._intakes.clear()
         self._changelog.close()
         with logged(f"closing {self._path}"):
-            if self.rows is not None and self.rows.damaged:  # It would be met in every life.
-                logger.warning("%s", self._behind(self.rows.damaged))
-            elif self.rows is not None:
-                rows, self.rows = self.rows, None
-                rows.close()
+            state = self._life.state
+            if isinstance(state, StartedSlot) and state.rows.damaged:
+                # The damage would be met in every life.
+                logger.warning("%s", self._behind(state.rows.damaged))
+            elif isinstance(state, StartedSlot):
+                self._life.move(LifeEvent.CLOSE, ClosedSlot(is_foreign=state.is_foreign))
+                state.rows.close()

@@ -18,6 +18,7 @@ from rowtide.stream.log.log import Entry
 from rowtide.stream.shard import copy
 from rowtide.stream.shard.copy import ShardCopy
 from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.slot.life import StartedSlot
 from rowtide.stream.slot.reshape import reshapes as slot_reshapes
 from tests.simulation.memory_cluster import SimulatedLog
 from tests.simulation.program import in_world
@@ -99,8 +100,9 @@ def test_a_copy_that_opens_as_its_log_is_read_again_is_flushed_whole(of_life: bo
         [slot] = world.live()[0].roster.slots.values()
         late.seconds, late.failing = 1.0, not of_life  # As of some megabytes that are read again.
         if of_life:
-            assert slot._tasks is not None
-            slot._tasks.create_task(fails(), context=world.live()[0].process.context)
+            started = slot._life.state
+            assert isinstance(started, StartedSlot)
+            started.tasks.create_task(fails(), context=world.live()[0].process.context)
         await until(world, lambda: slot._intakes.arriving.get("s11", first) is not first)
         slot_reshapes.LEFT_RECORDS = 3  # The rest of the move takes its course.
         await until(world, lambda: "s11" in slot.shards)
@@ -163,8 +165,9 @@ def test_a_move_goes_on_where_a_former_owner_begins_its_copy_once_more() -> None
 
         slot = world.live()[1].roster.slots[1]
         before = slot.claim
-        assert slot._tasks is not None
-        slot._tasks.create_task(fails(), context=world.live()[1].process.context)
+        started = slot._life.state
+        assert isinstance(started, StartedSlot)
+        started.tasks.create_task(fails(), context=world.live()[1].process.context)
         await asyncio.sleep(3)
         assert slot.claim > before
         for name in "abc":

@@ -21,6 +21,7 @@ from rowtide.stream.log.changelog import Change, ChangelogEntry
 from rowtide.stream.log.log import Entry
 from rowtide.stream.shard.copy import row_ranges
 from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.life import StartedSlot
 from rowtide.stream.slot.reshape import reshapes as slot_reshapes
 from rowtide.stream.slot.reshape.intakes import SlotIntakes
 from rowtide.stream.slot.tasks import LifeTasks
@@ -459,8 +460,9 @@ async def a_slot_that_lives_twice_while_a_copy_comes(world: World) -> None:
     await until(lambda: first.rows.flushed("s11") >= 3)
     flushed = first.rows.flushed("s11")
     await until(lambda: slot.received("s11") > flushed + 10)
-    assert slot._tasks is not None
-    slot._tasks.create_task(fail(), context=world.live()[0].process.context)
+    started = slot._life.state
+    assert isinstance(started, StartedSlot)
+    started.tasks.create_task(fail(), context=world.live()[0].process.context)
     await until(lambda: arriving.get("s11", first) is not first)
     again = arriving["s11"]
     await until(lambda: bool(again.ledger.keys))

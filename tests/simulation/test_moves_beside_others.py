@@ -13,6 +13,7 @@ from rowtide.core.values.errors import Unavailable
 from rowtide.stream.shard.copy import ShardCopy
 from rowtide.stream.shard.open_transactions import OpenTransactions
 from rowtide.stream.slot.failures import StoreBehind
+from rowtide.stream.slot.life import StartedSlot
 from rowtide.stream.slot.reshape import reshapes
 from rowtide.stream.slot.reshape.reshapes import LEFT_ENTRIES
 from rowtide.stream.slot.slot import Slot
@@ -140,8 +141,9 @@ def test_rows_are_kept_where_the_slot_itself_made_room_for_a_copy_that_began_aga
         async def dies() -> None:
             raise Unavailable("its life ends, another one begins")
 
-        assert slot._tasks is not None
-        worker.process.context.run(slot._tasks.create_task, dies())
+        started = slot._life.state
+        assert isinstance(started, StartedSlot)
+        worker.process.context.run(started.tasks.create_task, dies())
         await asyncio.sleep(5)
         await holds(lambda: is_open(world, "s12"))
         assert not thrown_away

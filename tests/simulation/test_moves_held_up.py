@@ -9,6 +9,7 @@ from rowtide.core.values.errors import Unavailable
 from rowtide.stream.shard import copy as copying
 from rowtide.stream.shard.copy import ShardCopy
 from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.life import StartedSlot
 from rowtide.stream.slot.slot import Slot
 from tests.simulation.program import in_world
 from tests.simulation.tables import INSTANCE, PLAIN
@@ -83,12 +84,13 @@ def test_a_small_shard_is_served_while_the_slot_to_which_it_moves_does_not_open(
         [worker] = world.live()
         with patch.object(Slot, "_read_changelog", slow):
             slot = worker.roster.slots[2]
-            assert slot._tasks is not None
+            started = slot._life.state
+            assert isinstance(started, StartedSlot)
 
             async def fails() -> None:
                 raise Unavailable("its life ends, another one begins")
 
-            worker.process.context.run(slot._tasks.create_task, fails())
+            worker.process.context.run(started.tasks.create_task, fails())
             await until(world, lambda: not slot.opened.is_set() and not slot.foreign)
             shard = next(s for s in worker.catalog.tables[INSTANCE, PLAIN].shards if s.slot != 2)
             which = [s.shard_id for s in worker.catalog.tables[INSTANCE, PLAIN].shards].index(

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -134,7 +134,7 @@ async def test_a_slot_that_we_have_not_got_yet_is_given_up_at_once() -> None:
     async with running() as roster:
         roster.assign(frozenset({3}))
         await settle(roster)
-        roster.slots[3].foreign = True
+        cast(Any, roster.slots[3]).foreign = True
         roster.revoke(frozenset({3}))
         await settle(roster)
         assert list(roster.slots) == []

@@ -31,7 +31,7 @@ class SlotIndexes:
         self._log_of = log_of
         self._building: set[tuple[ShardOwner, int]] = set()
 
-    def retable(self, owner: ShardOwner, table: Table, tasks: asyncio.TaskGroup | None) -> None:
+    def retable(self, owner: ShardOwner, table: Table, tasks: asyncio.TaskGroup) -> None:
         """Let an open shard know its table as the catalog has it now.
 
         From then on it logs what a new index learns, and goes through its rows for it.
@@ -59,11 +59,11 @@ class SlotIndexes:
         if feeder is not None:
             feeder.stop()
 
-    def _build(self, owner: ShardOwner, tasks: asyncio.TaskGroup | None) -> None:
+    def _build(self, owner: ShardOwner, tasks: asyncio.TaskGroup) -> None:
         """Let the new indexes of a shard learn of its rows, in the background."""
         for index in owner.shard.table.indexes:
             place = (owner, index.table_id)
-            if index.building and place not in self._building and tasks is not None:
+            if index.building and place not in self._building:
                 self._building.add(place)
                 name = f"build[{owner.shard.shard_id}, {index.table_id}]"
                 tasks.create_task(self._built(*place), name=name)

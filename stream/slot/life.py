@@ -1,0 +1,149 @@
+"""The states of a slot on this worker, and the table of what leads from one to another.
+
+Each state is a class that has only what exists in it: a slot that prepares has rows and no claim.
+``TRANSITIONS`` is the whole table; ``SlotLife`` refuses what is not in it. The page
+``docs/internals/slot-life.md`` draws the same table, and a test compares them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, NamedTuple
+
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.tasks import LifeTasks
+
+__all__ = [
+    "TRANSITIONS",
+    "ClaimedSlot",
+    "ClaimingSlot",
+    "ClosedSlot",
+    "DrainingSlot",
+    "LifeEvent",
+    "OwnedSlot",
+    "PreparingSlot",
+    "ServingSlot",
+    "SlotLife",
+    "SlotState",
+    "StartedSlot",
+    "Transition",
+]
+
+
+class LifeEvent(Enum):
+    """What leads from one state to another."""
+
+    LEAVE = "left to others"
+    OPEN_ROWS = "rows opened"
+    HAND_OVER = "handed over"
+    CLAIM = "claimed"
+    OPEN_SHARDS = "shards opened"
+    DRAIN = "drained"
+    DISCARD_ROWS = "rows discarded"
+    CLOSE = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedSlot:
+    """Nothing is open: before the first life, and between two lives.
+
+    ``is_foreign``: another worker may serve the slot, and this one must ask for it.
+    """
+
+    is_foreign: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StartedSlot:
+    """What all other states have: the tasks of this life, and the open rows."""
+
+    tasks: LifeTasks
+    rows: RowStore
+    is_foreign: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreparingSlot(StartedSlot):
+    """The rows are brought up to date. Another worker may serve the slot meanwhile."""
+
+    is_foreign: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimingSlot(StartedSlot):
+    """The former owner serves no more, and the claim of this worker is not known to stand yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedSlot(StartedSlot):
+    """What the states under a claim have."""
+
+    claim: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedSlot(OwnedSlot):
+    """The slot is this worker's. Its shards open one after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingSlot(OwnedSlot):
+    """Every shard is open, or was tried. The upkeep jobs run."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainingSlot(ServingSlot):
+    """The slot is served until its last flush ends; then its shards answer what they took."""
+
+
+SlotState = ClosedSlot | PreparingSlot | ClaimingSlot | ClaimedSlot | ServingSlot | DrainingSlot
+
+
+class Transition(NamedTuple):
+    """One row of the table: what is done in ``next_state`` is ``done``."""
+
+    state: type[SlotState]
+    event: LifeEvent
+    next_state: type[SlotState]
+    done: str
+
+
+def _ends() -> Iterator[Transition]:
+    """Yield the ways in which a life ends, from whatever state it has reached."""
+    for state in (PreparingSlot, ClaimingSlot, ClaimedSlot, ServingSlot, DrainingSlot):
+        yield Transition(state, LifeEvent.CLOSE, ClosedSlot, "close the rows; open again later")
+        yield Transition(state, LifeEvent.DISCARD_ROWS, ClosedSlot, "rebuild the rows from Kafka")
+
+
+TRANSITIONS = (
+    Transition(ClosedSlot, LifeEvent.LEAVE, ClosedSlot, "let another worker take the slot"),
+    Transition(
+        ClosedSlot, LifeEvent.OPEN_ROWS, PreparingSlot, "read the changelog; ask for the slot"
+    ),
+    Transition(PreparingSlot, LifeEvent.HAND_OVER, ClaimingSlot, "append the claim"),
+    Transition(ClaimingSlot, LifeEvent.CLAIM, ClaimedSlot, "fence the changelog; open the shards"),
+    Transition(ClaimedSlot, LifeEvent.OPEN_SHARDS, ServingSlot, "start the upkeep jobs"),
+    Transition(ServingSlot, LifeEvent.DRAIN, DrainingSlot, "flush; answer; release the lease"),
+    *_ends(),
+)
+
+
+class SlotLife:
+    """Which state a slot is in. ``opened`` is set while that is serving or draining."""
+
+    def __init__(self) -> None:
+        self.state: SlotState = ClosedSlot(is_foreign=True)
+        self.opened = asyncio.Event()
+
+    def move(self, event: LifeEvent, state: SlotState) -> None:
+        """Enter ``state``, to which the table says that ``event`` leads from the present one."""
+        step = (type(self.state), event, type(state))
+        assert any(row[:3] == step for row in TRANSITIONS), f"no such transition: {step}"
+        self.state = state
+        if isinstance(state, ServingSlot):
+            self.opened.set()
+        else:
+            self.opened.clear()

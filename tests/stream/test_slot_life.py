@@ -1,0 +1,124 @@
+"""The life of a slot: its table of transitions, the page that draws it, and its upkeep jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.life import (
+    TRANSITIONS,
+    ClaimedSlot,
+    ClaimingSlot,
+    ClosedSlot,
+    DrainingSlot,
+    LifeEvent,
+    PreparingSlot,
+    ServingSlot,
+    SlotLife,
+    SlotState,
+)
+from rowtide.stream.slot.tasks import LifeTasks
+from rowtide.stream.slot.upkeep.jobs import UpkeepJob, every, start_jobs
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/internals/slot-life.md"
+TASKS, ROWS = cast(LifeTasks, None), cast(RowStore, None)
+
+
+def name_of(state: type[SlotState]) -> str:
+    return state.__name__.removesuffix("Slot")
+
+
+def test_the_page_draws_the_transitions_of_the_code() -> None:
+    drawn = re.findall(r"^    (\w+) --> (\w+): (.+)$", PAGE.read_text(), re.MULTILINE)
+    assert sorted(drawn) == sorted(
+        (name_of(row.state), name_of(row.next_state), row.event.value) for row in TRANSITIONS
+    )
+
+
+def test_the_page_has_the_table_of_the_code() -> None:
+    section = PAGE.read_text().partition("## Transitions")[2].partition("\n## ")[0]
+    written = re.findall(r"^\| (.+) \| (.+) \| (.+) \| (.+) \|$", section, re.MULTILINE)
+    assert written[1:] == [
+        (name_of(row.state), row.event.value, name_of(row.next_state), row.done)
+        for row in TRANSITIONS
+    ]
+
+
+def test_every_event_of_a_state_leads_to_one_state() -> None:
+    steps = [(row.state, row.event) for row in TRANSITIONS]
+    assert len(steps) == len(set(steps))
+    assert {row.event for row in TRANSITIONS} == set(LifeEvent)
+
+
+def test_a_slot_is_open_while_it_serves_and_drains() -> None:
+    life = SlotLife()
+    claimed = ClaimedSlot(TASKS, ROWS, 7)
+    steps: list[tuple[LifeEvent, SlotState, bool, bool]] = [
+        (LifeEvent.OPEN_ROWS, PreparingSlot(TASKS, ROWS), False, True),
+        (LifeEvent.HAND_OVER, ClaimingSlot(TASKS, ROWS), False, False),
+        (LifeEvent.CLAIM, claimed, False, False),
+        (LifeEvent.OPEN_SHARDS, ServingSlot(TASKS, ROWS, 7), True, False),
+        (LifeEvent.DRAIN, DrainingSlot(TASKS, ROWS, 7), True, False),
+        (LifeEvent.CLOSE, ClosedSlot(is_foreign=False), False, False),
+        (LifeEvent.LEAVE, ClosedSlot(is_foreign=True), False, True),
+    ]
+    for event, state, is_open, is_foreign in steps:
+        life.move(event, state)
+        assert life.state is state
+        assert (life.opened.is_set(), life.state.is_foreign) == (is_open, is_foreign)
+
+
+@pytest.mark.parametrize(
+    ("event", "state"),
+    [
+        (LifeEvent.OPEN_SHARDS, ServingSlot(TASKS, ROWS, 7)),
+        (LifeEvent.CLOSE, ClosedSlot(is_foreign=True)),
+        (LifeEvent.OPEN_ROWS, ClaimedSlot(TASKS, ROWS, 7)),
+    ],
+)
+def test_a_step_that_is_not_in_the_table_is_refused(event: LifeEvent, state: SlotState) -> None:
+    life = SlotLife()
+    with pytest.raises(AssertionError, match="no such transition"):
+        life.move(event, state)
+    assert life.state == ClosedSlot(is_foreign=True)
+
+
+async def test_a_job_waits_for_its_interval_unless_it_is_due_first() -> None:
+    done: list[str] = []
+    turn = asyncio.Event()
+
+    async def interval() -> None:
+        await turn.wait()
+
+    def job(name: str, *, is_due_first: bool = False) -> UpkeepJob:
+        async def run() -> None:
+            done.append(name)
+            await asyncio.sleep(0)
+
+        return UpkeepJob(name, interval, run, is_due_first)
+
+    async with asyncio.TaskGroup() as tasks:
+        start_jobs([job("late"), job("early", is_due_first=True)], tasks, 3)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert done == ["early"]
+        turn.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert {"late", "early"} == set(done[1:])
+        started = [task for task in asyncio.all_tasks() if task.get_name().endswith("[3]")]
+        assert {task.get_name() for task in started} == {"late[3]", "early[3]"}
+        for task in started:
+            task.cancel()
+
+
+async def test_a_fixed_interval_returns_each_time() -> None:
+    wait = every(0.0)
+    async with asyncio.timeout(5):
+        await wait()
+        await wait()
