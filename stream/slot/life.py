@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from rowtide.stream.shard.row_store import RowStore
 from rowtide.stream.slot.tasks import LifeTasks
+from rowtide.stream.slot.transitions import Transition, require_transition
 
 __all__ = [
     "TRANSITIONS",
@@ -29,7 +30,6 @@ __all__ = [
     "SlotLife",
     "SlotState",
     "StartedSlot",
-    "Transition",
 ]
 
 
@@ -102,15 +102,6 @@ class DrainingSlot(ServingSlot):
 SlotState = ClosedSlot | PreparingSlot | ClaimingSlot | ClaimedSlot | ServingSlot | DrainingSlot
 
 
-class Transition(NamedTuple):
-    """One row of the table: what is done in ``next_state`` is ``done``."""
-
-    state: type[SlotState]
-    event: LifeEvent
-    next_state: type[SlotState]
-    done: str
-
-
 def _ends() -> Iterator[Transition]:
     """Yield the ways in which a life ends, from whatever state it has reached."""
     for state in (PreparingSlot, ClaimingSlot, ClaimedSlot, ServingSlot, DrainingSlot):
@@ -140,8 +131,7 @@ class SlotLife:
 
     def move(self, event: LifeEvent, state: SlotState) -> None:
         """Enter ``state``, to which the table says that ``event`` leads from the present one."""
-        step = (type(self.state), event, type(state))
-        assert any(row[:3] == step for row in TRANSITIONS), f"no such transition: {step}"
+        require_transition(TRANSITIONS, event, state=self.state, next_state=state)
         self.state = state
         if isinstance(state, ServingSlot):
             self.opened.set()

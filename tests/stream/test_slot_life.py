@@ -1,4 +1,4 @@
-"""The life of a slot: its table of transitions, the page that draws it, and its upkeep jobs."""
+"""The lives of slots and standbys: their tables, the page that draws them, and the upkeep jobs."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from rowtide.stream.slot.life import (
     SlotLife,
     SlotState,
 )
+from rowtide.stream.slot.standby.standby_life import STANDBY_TRANSITIONS, StandbyEvent
 from rowtide.stream.slot.tasks import LifeTasks
 from rowtide.stream.slot.upkeep.jobs import UpkeepJob, every, start_jobs
 
@@ -29,30 +30,52 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/internals/slot-life.md"
 TASKS, ROWS = cast(LifeTasks, None), cast(RowStore, None)
 
 
-def name_of(state: type[SlotState]) -> str:
-    return state.__name__.removesuffix("Slot")
+TABLES = {"Slot": (TRANSITIONS, LifeEvent), "Standby": (STANDBY_TRANSITIONS, StandbyEvent)}
 
 
-def test_the_page_draws_the_transitions_of_the_code() -> None:
-    drawn = re.findall(r"^    (\w+) --> (\w+): (.+)$", PAGE.read_text(), re.MULTILINE)
-    assert sorted(drawn) == sorted(
-        (name_of(row.state), name_of(row.next_state), row.event.value) for row in TRANSITIONS
-    )
-
-
-def test_the_page_has_the_table_of_the_code() -> None:
-    section = PAGE.read_text().partition("## Transitions")[2].partition("\n## ")[0]
-    written = re.findall(r"^\| (.+) \| (.+) \| (.+) \| (.+) \|$", section, re.MULTILINE)
-    assert written[1:] == [
-        (name_of(row.state), row.event.value, name_of(row.next_state), row.done)
-        for row in TRANSITIONS
+def rows_of(kind: str) -> list[tuple[str, str, str, str]]:
+    """Return the table of a slot or a standby as the page names its states."""
+    table, _ = TABLES[kind]
+    return [
+        (
+            row.state.__name__.removesuffix(kind),
+            row.event.value,
+            row.next_state.__name__.removesuffix(kind),
+            row.done,
+        )
+        for row in table
     ]
 
 
-def test_every_event_of_a_state_leads_to_one_state() -> None:
-    steps = [(row.state, row.event) for row in TRANSITIONS]
+def section(heading: str) -> str:
+    """Return what the page has below a heading, up to the next one of that depth or above."""
+    found = PAGE.read_text(encoding="utf-8").partition(f"\n{heading}\n")[2]
+    depth = heading.count("#")
+    return re.split(rf"\n#{{1,{depth}}} ", found)[0]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_page_draws_the_transitions_of_the_code(kind: str) -> None:
+    drawn = re.findall(r"^    (\w+) --> (\w+): (.+)$", section(f"## {kind}"), re.MULTILINE)
+    assert drawn
+    assert sorted(drawn) == sorted(
+        (state, after, event) for state, event, after, _ in rows_of(kind)
+    )
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_page_has_the_table_of_the_code(kind: str) -> None:
+    text = section(f"### Transitions of a {kind.lower()}")
+    written = re.findall(r"^\| (.+) \| (.+) \| (.+) \| (.+) \|$", text, re.MULTILINE)
+    assert written[1:] == rows_of(kind)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_every_event_of_a_state_leads_to_one_state(kind: str) -> None:
+    table, events = TABLES[kind]
+    steps = [(row.state, row.event) for row in table]
     assert len(steps) == len(set(steps))
-    assert {row.event for row in TRANSITIONS} == set(LifeEvent)
+    assert {row.event for row in table} == set(events)
 
 
 def test_a_slot_is_open_while_it_serves_and_drains() -> None:

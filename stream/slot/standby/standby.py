@@ -34,6 +34,15 @@ from rowtide.stream.shard.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.slot.changelog.recovery import StartPassed, recover_rows
 from rowtide.stream.slot.failures import StoreBehind, logged
 from rowtide.stream.slot.local_rows import begun, known_shards, local_rows, unseen
+from rowtide.stream.slot.standby.standby_life import (
+    CatchingUpStandby,
+    ClosedStandby,
+    FailedStandby,
+    FollowingStandby,
+    OpenStandby,
+    StandbyEvent,
+    StandbyLife,
+)
 from rowtide.stream.slot.standby.standby_reach import Reach, Removed
 from rowtide.stream.slot.standby.standby_shard import StandbyShard, Unflushed
 from rowtide.stream.slot.surroundings import Surroundings
@@ -85,7 +94,7 @@ class Standby:
         self.shards: dict[str, StandbyShard] = {}
         self.left: dict[str, Unflushed] = {}
         """What it knew, by shard, when it ended."""
-        self.rows: RowStore | None = None
+        self._life = StandbyLife()
         self._topics = topics = surroundings.topics
         self._reader = surroundings.cluster.changelog_reader(topics.changelog, number)
         self._tails = tails
@@ -99,10 +108,6 @@ class Standby:
         self._counts = surroundings.counts
         self._limits = surroundings.limits
         self._kept_s = surroundings.settings.changelog_kept_s
-        self._opened = False
-        """Whether the changelog has been read to what was its end at the beginning."""
-        self._failure: StoreFailed | None = None
-        """Why this life can't go on, as somebody met it who only told us of something."""
         self._touched_s = 0.0
         self._lacking_rounds = 0
         self._misled = False
@@ -116,6 +121,12 @@ class Standby:
     # What others ask.
 
     @property
+    def rows(self) -> RowStore | None:
+        """The open rows, or None in a closed standby."""
+        state = self._life.state
+        return state.rows if isinstance(state, OpenStandby) else None
+
+    @property
     def warm(self) -> bool:
         """Whether the slot can be opened here with little to read."""
         age_s = self.age_s()
@@ -123,7 +134,7 @@ class Standby:
 
     def age_s(self) -> float | None:
         """Return how old the view of the oldest shard is; None while one has none."""
-        if not self._opened:
+        if not isinstance(self._life.state, FollowingStandby | FailedStandby):
             return None
         fresh = [shard.fresh_s for shard in self.shards.values() if not shard.ended]
         if None in fresh:
@@ -148,12 +159,12 @@ class Standby:
 
         Where the rows can't be read the copy begins again: who follows the catalog goes on.
         """
-        if self.rows is None or not self._opened or self._failure is not None:
+        if not isinstance(state := self._life.state, FollowingStandby):
             return
         try:
-            self._settle(self.rows)
+            self._settle(state.rows)
         except StoreFailed as error:
-            self._failure = error
+            self._life.move(StandbyEvent.FAIL, FailedStandby(state.rows, error))
             for shard in self.shards.values():
                 shard.leave()
             self._moved.set()
@@ -166,8 +177,8 @@ class Standby:
 
     def _require_going(self) -> None:
         """Raise what keeps the rows from being read, as somebody met it."""
-        if self._failure is not None:
-            raise self._failure
+        if isinstance(state := self._life.state, FailedStandby):
+            raise state.failure
 
     def _settle(self, rows: RowStore) -> None:
         wanted = {shard.shard_id: (table, shard) for table, shard in self._tables(self.number)}
@@ -226,7 +237,8 @@ class Standby:
                 self._throw_away()
             except (StoreError, StoreFailed) as error:
                 logger.info("standby of slot %d begins again: %s", self.number, error)
-                if self.rows is not None and self.rows.damaged:  # It would be met again.
+                state = self._life.state
+                if isinstance(state, OpenStandby) and state.rows.damaged:  # It would be met again.
                     self._throw_away()
             finally:
                 self._close()
@@ -236,7 +248,8 @@ class Standby:
             backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
 
     async def _live(self) -> None:
-        self.rows = rows = self._opened_rows()
+        rows = self._opened_rows()
+        self._life.move(StandbyEvent.OPEN_ROWS, CatchingUpStandby(rows))
         known = known_shards(rows)
         # Until it has not grown meanwhile: what was compacted away stands above where we began.
         while (until := await self._reader.end()) != rows.changelog_position():
@@ -250,7 +263,7 @@ class Standby:
         if came := unseen(known, [*self._tables(self.number), *coming]):
             # Those that come from here on are made room for; see ``_make_room``.
             raise StoreBehind(f"{self._path} has not seen these come: {', '.join(came)}")
-        self._opened = True
+        self._life.move(StandbyEvent.CATCH_UP, FollowingStandby(rows))
         self._require_settled()
         logger.info("slot %d is kept warm here, %d shards", self.number, len(self.shards))
         for count in range(1, 1 << 62):
@@ -340,7 +353,8 @@ class Standby:
     async def _recover(self, rows: RowStore, until: int) -> None:
         """Read the changelog up to ``until``. Raises ``Unavailable`` where it is ahead of a log."""
         shards = self._tables(self.number)
-        require_read = Reach(self.shards.values()).require if self._opened else None
+        is_open = isinstance(self._life.state, FollowingStandby | FailedStandby)
+        require_read = Reach(self.shards.values()).require if is_open else None
         await recover_rows(
             rows, self._reader, self._table_known, shards, until=until, require_read=require_read
         )
@@ -385,15 +399,14 @@ class Standby:
     def _close(self, *, flush: bool = True) -> None:
         for shard in self.shards.values():
             shard.leave()
-        if self._opened:
+        state = self._life.state
+        if isinstance(state, FollowingStandby | FailedStandby):
             self.left = {name: shard.unflushed() for name, shard in self.shards.items()}
         self.shards.clear()
         self._roomy.clear()
-        self._opened = False
-        self._failure = None
-        if self.rows is not None:
-            rows, self.rows = self.rows, None
+        if isinstance(state, OpenStandby):
+            self._life.move(StandbyEvent.CLOSE, ClosedStandby())
             try:
-                rows.close(flush=flush)
+                state.rows.close(flush=flush)
             except StoreFailed as error:
                 logger.warning("closing %s: %s", self._path, error)
