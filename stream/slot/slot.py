@@ -44,13 +44,12 @@ from rowtide.stream.slot.life import (
     StartedSlot,
 )
 from rowtide.stream.slot.local_rows import known_shards, local_rows
-from rowtide.stream.slot.opening.opening_shards import OpeningShards
 from rowtide.stream.slot.opening.openings import Openings
 from rowtide.stream.slot.opening.settling import ShardSettling, concerns
 from rowtide.stream.slot.opening.shard_opening import ShardOpener
 from rowtide.stream.slot.opening.shard_repair import Loss, fill_log, find_loss, hold_rows
 from rowtide.stream.slot.opening.shard_runner import ShardRunner
-from rowtide.stream.slot.reshape.closed_shards import ClosedShards
+from rowtide.stream.slot.opening.slot_shards import SlotShards
 from rowtide.stream.slot.reshape.intakes import SlotIntakes
 from rowtide.stream.slot.reshape.reshapes import SlotReshapes
 from rowtide.stream.slot.reshape.sweep import SlotSweep
@@ -80,8 +79,9 @@ class Slot:
         self, number: int, path: Path, surroundings: Surroundings, links: SlotLinks
     ) -> None:
         self.number = number
-        self.shards: dict[str, ShardOwner] = {}
-        self.closed = ClosedShards()
+        self._of_life = SlotShards()
+        self.shards = self._of_life.open
+        self.closed = self._of_life.closed
         self.claim = -1
         """The last claim that was made here; -1 before the first."""
         self._life = SlotLife()
@@ -103,8 +103,6 @@ class Slot:
         self.starts = self._opener.starts
         writer = cluster.changelog_writer(topics.changelog, number, topics.transactional_id(number))
         self._changelog = SlotChangelog(number, writer, self._require_claim, self._counts)
-        self._begun = OpeningShards()
-        """Shards that are open or about to be."""
         self._repairing = asyncio.Lock()
         self._commits = surroundings.old_commits()
         self._assemble(links.indexes)
@@ -116,18 +114,25 @@ class Slot:
         self.feeders = self._index_work.feeders
         self._sweep = SlotSweep(number, self._changelog.remove, self._table_known)
         self._trim = SlotTrim(indexes, links, self.starts, self._clock_us, self._commits)
-        shards, seal, log_of = self.shards, self._seal, self._log_of
         self._reshapes = SlotReshapes(
-            number, links, opener, shards, self.closed, self._begun, seal, log_of, self._counts
+            number,
+            links,
+            opener,
+            self._of_life,
+            seal=self._seal,
+            log_of=self._log_of,
+            counts=self._counts,
         )
         self._intakes = SlotIntakes(number, links, opener, self._make_room, self._log_of)
         self._settling = ShardSettling(
-            shards, self._begun, self._is_gone, seal, self._index_work.dropped, self._sweep.request
+            self._of_life,
+            is_gone=self._is_gone,
+            seal=self._seal,
+            dropped=self._index_work.dropped,
+            request_sweep=self._sweep.request,
         )
         self._runner = ShardRunner(
-            shards=shards,
-            closed=self.closed,
-            begun=self._begun,
+            shards=self._of_life,
             opener=opener,
             changelog=self._changelog,
             reshapes=self._reshapes,
@@ -165,21 +170,17 @@ class Slot:
 
     def owner(self, shard_id: str) -> ShardOwner:
         """Return the open shard. Raises ``Unavailable``, with the reason where it is for good."""
-        owner = self.shards.get(shard_id)
-        if owner is None:
-            reason = self.closed.get(shard_id) or self._begun.gone(shard_id)
-            raise Unavailable() if reason is None else Unavailable(reason)
-        return owner
+        return self._of_life.owner(shard_id)
 
     @property
     def all_closed(self) -> dict[str, str]:
         """Why shards are closed, by id, those among them whose logs do not exist."""
-        return {**self._begun.all_gone(), **self.closed}
+        return self._of_life.all_closed()
 
     @property
     def opening(self) -> dict[str, str]:
         """Why shards are not open yet, by id: each is tried again and again."""
-        return self._begun.waiting()
+        return self._of_life.begun.waiting()
 
     def followed(self, shard_id: str) -> ShardOwner:
         """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
@@ -307,7 +308,7 @@ class Slot:
         within_s = self._settings.shard.write_s_max
         if self.opened.is_set():
             here = [s.shard_id for t, s in self._tables(self.number) if concerns(t, tables)]
-            await self._begun.served(here, within_s=within_s)
+            await self._of_life.begun.served(here, within_s=within_s)
         await self._settling.settled(tables, within_s=within_s)
 
     def _is_gone(self, shard_id: str) -> bool:
@@ -341,12 +342,12 @@ class Slot:
         Raises ``Rejected`` where it is not closed, or for another reason, and ``Unavailable`` where
         there is no log in which something might be left.
         """
-        if (why := self._begun.gone(shard_id)) is not None:
+        if (why := self._of_life.begun.gone(shard_id)) is not None:
             raise Unavailable(why)
         async with self._repairing:  # One at a time: whoever is second finds it served.
             found = [pair for pair in self._tables(self.number) if pair[1].shard_id == shard_id]
             state = self._life.state
-            waits = shard_id in self.closed and shard_id not in self._begun
+            waits = shard_id in self.closed and shard_id not in self._of_life.begun
             can_repair = self._changelog.is_open and waits and bool(found)
             if not isinstance(state, OwnedSlot) or not can_repair:
                 raise invalid(f"Shard '{shard_id}' is not closed.")
@@ -362,7 +363,9 @@ class Slot:
                     raise Unavailable(f"slot {self.number} was opened again")
                 self._runner.begin(shard, state)
                 with suppress(Unavailable):  # It is accepted, and opens later.
-                    await self._begun.served([shard_id], within_s=self._settings.shard.write_s_max)
+                    await self._of_life.begun.served(
+                        [shard_id], within_s=self._settings.shard.write_s_max
+                    )
             return loss
 
     async def flush(self, *held: ShardOwner) -> int:
@@ -414,8 +417,8 @@ class Slot:
         await self._reshapes.open_what_answers(rows)
         for _, shard in self._tables(self.number):
             self._runner.begin(shard, owned)
-        await self._begun.tried()
-        if self.closed or self._begun.waiting() or self._reshapes.unread:
+        await self._of_life.begun.tried()
+        if self.closed or self._of_life.begun.waiting() or self._reshapes.unread:
             # Or was the changelog's end told by a deposed broker? After a flush nothing tells.
             await self._changelog.require_read()
         serving = ServingSlot(tasks, rows, claim)
@@ -540,7 +543,7 @@ class Slot:
 
     def _close(self) -> None:
         # A task that was ended before it began has taken nothing off.
-        for of_life in (self.shards, self.feeders, self.closed, self._begun, self._settling):
+        for of_life in (self._of_life, self.feeders, self._settling):
             of_life.clear()
         self._reshapes.clear()
         self._intakes.clear()

@@ -385,7 +385,7 @@ async def _pass(*_arguments: object, **_named: object) -> None:
 
 
 async def _open_ended_before(self: SlotReshapes, rows: RowStore) -> None:
-    before = [] if self._begun else list(self._links.ended(self._number))
+    before = [] if self._shards.begun else list(self._links.ended(self._number))
     for table, place in before:
         self.ended[place.shard_id] = await self._opener.open_ended(table, place, rows)
 

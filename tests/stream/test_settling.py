@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rowtide.core.shard.reshape import Sealed
-from rowtide.stream.shard.owner import ShardOwner
-from rowtide.stream.slot.opening.opening_shards import OpeningShards
 from rowtide.stream.slot.opening.settling import ShardSettling
+from rowtide.stream.slot.opening.slot_shards import SlotShards
 from tests.stream.test_owned_transactions import running
 
 
@@ -23,8 +22,12 @@ async def test_a_shard_that_closed_before_the_rows_of_a_dropped_index_went_is_fo
 
     async with running(tmp_path) as owned, asyncio.TaskGroup() as tasks:
         dropped = {owned.owner}
-        shards: dict[str, ShardOwner] = {}
-        begun = cast(OpeningShards, {})
-        settling = ShardSettling(shards, begun, lambda _: False, seal, dropped, lambda: None)
+        settling = ShardSettling(
+            SlotShards(),
+            is_gone=lambda _: False,
+            seal=seal,
+            dropped=dropped,
+            request_sweep=lambda: None,
+        )
         settling.begin(tasks, [])
         assert not dropped

@@ -19,9 +19,10 @@ from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shard.copy import ShardCopy
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.slot.opening.opening_shards import OpeningShards
 from rowtide.stream.slot.opening.shard_opening import ShardOpener
+from rowtide.stream.slot.opening.slot_shards import SlotShards
 from rowtide.stream.slot.reshape import reshapes as slot_reshapes
-from rowtide.stream.slot.reshape.closed_shards import ClosedShards
 from rowtide.stream.slot.reshape.reshape_links import ReshapeLinks
 from rowtide.stream.slot.reshape.reshapes import SlotReshapes
 from tests.core.shard_model import table
@@ -71,8 +72,9 @@ def reshapes(around: Around, begun: Collection[str] = ()) -> SlotReshapes:
         raise AssertionError("it was sealed before")
 
     links, opener = cast(ReshapeLinks, around), cast(ShardOpener, around)
+    shards = SlotShards(begun=cast(OpeningShards, begun))
     return SlotReshapes(
-        0, links, opener, {}, ClosedShards(), begun, seal, cast(Any, None), Counts()
+        0, links, opener, shards, seal=seal, log_of=cast(Any, None), counts=Counts()
     )
 
 

@@ -16,7 +16,7 @@ from rowtide.core.shard.shard_state import in_force, options_body
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.values.schema import Table
 from rowtide.stream.shard.owner import ShardOwner
-from rowtide.stream.slot.opening.opening_shards import OpeningShards
+from rowtide.stream.slot.opening.slot_shards import SlotShards
 
 __all__ = ["ShardSettling", "concerns"]
 
@@ -36,26 +36,25 @@ def concerns(table: Table, tables: Collection[int]) -> bool:
 class ShardSettling:
     """Of the open ``shards`` of one slot, those that are being brought in line.
 
-    ``begun`` has what opens and serves them, ``gone`` says whether one, by its id, is the slot's no
-    more, ``seal`` seals it, and then it is open no more. ``dropped`` has the owners that may hold
-    rows of an index that was dropped; ``left`` is called where rows were left that may be swept.
+    ``is_gone`` tells whether a shard, by its id, has left the slot. ``seal`` seals one, and then it
+    is open no more. ``dropped`` has the owners that may hold rows of an index that was dropped.
+    ``request_sweep`` is called when rows were left that may be swept.
     """
 
     def __init__(
         self,
-        shards: dict[str, ShardOwner],
-        begun: OpeningShards,
-        gone: Callable[[str], bool],
+        shards: SlotShards,
+        *,
+        is_gone: Callable[[str], bool],
         seal: Callable[[ShardOwner, str], Awaitable[Sealed]],
         dropped: set[ShardOwner],
-        left: Callable[[], None],
+        request_sweep: Callable[[], None],
     ) -> None:
         self._shards = shards
-        self._begun = begun
-        self._gone = gone
+        self._is_gone_by_id = is_gone
         self._seal = seal
         self._dropped = dropped
-        self._left = left
+        self._request_sweep = request_sweep
         self._under_way: dict[ShardOwner, asyncio.Task[None]] = {}
 
     def clear(self) -> None:
@@ -65,8 +64,8 @@ class ShardSettling:
     def begin(self, tasks: asyncio.TaskGroup, gone: Collection[str]) -> None:
         """Begin to bring in line what is not. ``gone`` are the shards to be removed."""
         # Of what closed meanwhile the next opening has the rows of dropped indexes swept.
-        self._dropped.intersection_update(self._shards.values())
-        for shard_id, owner in list(self._shards.items()):
+        self._dropped.intersection_update(self._shards.open.values())
+        for shard_id, owner in list(self._shards.open.items()):
             if owner not in self._under_way and (shard_id in gone or self._lags(owner)):
                 work = self._settle(owner)
                 self._under_way[owner] = tasks.create_task(work, name=f"settle[{shard_id}]")
@@ -100,13 +99,13 @@ class ShardSettling:
             under_way.pop(owner, None)
 
     def _is_open(self, owner: ShardOwner) -> bool:
-        return self._shards.get(owner.shard.shard_id) is owner
+        return self._shards.open.get(owner.shard.shard_id) is owner
 
     def _waits(self, owner: ShardOwner) -> bool:
         return owner.awaits_hidden and self._is_open(owner) and not self._is_gone(owner)
 
     def _is_gone(self, owner: ShardOwner) -> bool:
-        return self._gone(owner.shard.shard_id)
+        return self._is_gone_by_id(owner.shard.shard_id)
 
     async def _bring_in_line(self, owner: ShardOwner) -> None:
         if self._is_gone(owner):
@@ -123,7 +122,7 @@ class ShardSettling:
             raise
         if dropped:
             self._dropped.discard(owner)
-            self._left()
+            self._request_sweep()
 
     async def _remove(self, owner: ShardOwner) -> None:
         """Seal a shard and forget it: the last valid record of its log says that it ended.
@@ -131,13 +130,13 @@ class ShardSettling:
         Where its log does not answer it ends without: its table is gone, and its log goes.
         """
         shard_id = owner.shard.shard_id
-        opening = self._begun.get(shard_id)
+        opening = self._shards.begun.get(shard_id)
         try:
             async with asyncio.timeout(SEAL_S):
                 await self._seal(owner, "{}")
         except (TimeoutError, StoreError) as error:
             logger.warning("shard %s of a dropped table is not sealed: %r", shard_id, error)
-            self._shards.pop(shard_id, None)
+            self._shards.open.pop(shard_id, None)
             if opening is not None and opening.task is not None:
                 opening.task.cancel()  # Whose change waits there is told what is known.
-        self._left()
+        self._request_sweep()

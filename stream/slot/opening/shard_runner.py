@@ -20,9 +20,9 @@ from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.row_store import StoreFailed
 from rowtide.stream.slot.changelog.changelog import SlotChangelog
 from rowtide.stream.slot.life import OwnedSlot
-from rowtide.stream.slot.opening.opening_shards import Opening, OpeningShards
+from rowtide.stream.slot.opening.opening_shards import Opening
 from rowtide.stream.slot.opening.shard_opening import ShardOpener
-from rowtide.stream.slot.reshape.closed_shards import ClosedShards
+from rowtide.stream.slot.opening.slot_shards import SlotShards
 from rowtide.stream.slot.reshape.intakes import SlotIntakes
 from rowtide.stream.slot.reshape.reshapes import SlotReshapes
 from rowtide.stream.slot.reshape.sweep import SlotSweep
@@ -41,15 +41,11 @@ BACKOFF_S_MAX = 5.0
 class ShardRunner:
     """Runs the shards of one slot.
 
-    ``begun`` has all shards that it runs, ``shards`` those of them that are open, ``closed`` those
-    that stay closed. ``table_of`` returns the table of a shard as the catalog has it now.
-    ``is_open`` tells whether the slot is open. ``require_claim`` raises ``Unavailable`` after a
-    later claim.
+    ``table_of`` returns the table of a shard as the catalog has it now. ``is_open`` tells whether
+    the slot is open. ``require_claim`` raises ``Unavailable`` after a later claim.
     """
 
-    shards: dict[str, ShardOwner]
-    closed: ClosedShards
-    begun: OpeningShards
+    shards: SlotShards
     opener: ShardOpener
     changelog: SlotChangelog
     reshapes: SlotReshapes
@@ -66,14 +62,14 @@ class ShardRunner:
         opening = Opening(asyncio.get_running_loop().time)
         work = self._serve(shard, opening, owned)
         opening.run_by(owned.tasks.create_task(work, name=f"shard[{shard.shard_id}]"))
-        self.begun[shard.shard_id] = opening
+        self.shards.begun[shard.shard_id] = opening
 
     async def _serve(self, shard: ShardRange, opening: Opening, owned: OwnedSlot) -> None:
         """Open one shard and run it; open it again after a failure that may pass."""
         try:
             await self._serve_on(shard, opening, owned)
         finally:
-            self.begun.pop(shard.shard_id, None)
+            self.shards.begun.pop(shard.shard_id, None)
         # The table was dropped, or the log has ended, perhaps before it was read here.
         await self.reshapes.read_ended(owned.rows)
         opening.decided()
@@ -88,7 +84,7 @@ class ShardRunner:
             except (LogShortened, record.CorruptRecord) as error:
                 if self.is_open():  # Or was the changelog's end told by a deposed broker?
                     await self.changelog.require_read()
-                self.closed.close(shard.shard_id, error)
+                self.shards.closed.close(shard.shard_id, error)
                 opening.decided()
                 return
             except StoreError as error:
@@ -109,7 +105,7 @@ class ShardRunner:
                 owner.shard.retable(table)
                 if not in_force(owner.shard.state, table):
                     continue  # It was changed just now.
-                self.shards[shard.shard_id] = owner
+                self.shards.open[shard.shard_id] = owner
                 owner.open()
                 self.indexes.follow(owner, owned.tasks)
                 self.sweep.request()  # What it replayed may be of an index dropped meanwhile.
@@ -117,14 +113,14 @@ class ShardRunner:
                 opening.decided()
                 backoff_s = BACKOFF_S
                 await owner.run()
-                self.shards.pop(shard.shard_id, None)
+                self.shards.open.pop(shard.shard_id, None)
                 self.indexes.feeders.pop(shard.shard_id, None)
                 await self.require_claim()
                 if owner.retired:
                     return
                 if isinstance(owner.failed, LogShortened):
                     # Where it was filled meanwhile, its ends would not tell.
-                    self.closed.close(shard.shard_id, owner.failed)
+                    self.shards.closed.close(shard.shard_id, owner.failed)
                     return
                 if isinstance(owner.failed, StoreFailed):
                     raise owner.failed

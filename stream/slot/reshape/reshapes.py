@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from rowtide.core.records import record
@@ -29,7 +29,7 @@ from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.row_store import RowStore
 from rowtide.stream.slot.failures import logged
 from rowtide.stream.slot.opening.shard_opening import ShardOpener
-from rowtide.stream.slot.reshape.closed_shards import ClosedShards
+from rowtide.stream.slot.opening.slot_shards import SlotShards
 from rowtide.stream.slot.reshape.reshape_links import ReshapeLinks
 
 __all__ = ["SlotReshapes"]
@@ -59,8 +59,7 @@ all the same: writes come faster than they are copied."""
 
 
 class SlotReshapes:
-    """The changes of one slot's shards. ``shards`` are those that are open, ``begun`` also those
-    that are about to be, ``closed`` those that can't be read for good, with the reason.
+    """The changes of one slot's ``shards``.
 
     ``seal`` seals an open one: the slot has its own part in that.
     """
@@ -70,9 +69,8 @@ class SlotReshapes:
         number: int,
         links: ReshapeLinks,
         opener: ShardOpener,
-        shards: Mapping[str, ShardOwner],
-        closed: ClosedShards,
-        begun: Collection[str],
+        shards: SlotShards,
+        *,
         seal: Callable[[ShardOwner, str], Awaitable[Sealed]],
         log_of: Callable[[str], Log],
         counts: Counts,
@@ -85,8 +83,6 @@ class SlotReshapes:
         self._links = links
         self._opener = opener
         self._shards = shards
-        self._closed = closed
-        self._begun = begun
         self._seal = seal
         self._log_of = log_of
         self._counts = counts
@@ -98,7 +94,7 @@ class SlotReshapes:
     @property
     def known(self) -> set[str]:
         """The shards of the slot that were read, are being read, or can't be."""
-        return {*self.ended, *self._closed, *self._begun}
+        return {*self.ended, *self._shards.closed, *self._shards.begun}
 
     def clear(self) -> None:
         """Forget everything: the slot closes."""
@@ -110,8 +106,8 @@ class SlotReshapes:
         """Bring the rows up to the seal of every shard that has ended; their children go on there.
 
         Those that end meanwhile are among them: a former owner may still carry a change through.
-        Those ``begun`` find their seals themselves; what came of them is left until they have. One
-        that can't be read for good is noted in ``closed`` with the reason. One that can't be read
+        Those that are begun find their seals themselves; what came of them is left until they have.
+        One that can't be read for good is noted as closed, with the reason. One that can't be read
         now keeps only what came of it; then ``Unavailable`` is raised, once all others are read.
         """
         async with self._opening:
@@ -123,7 +119,7 @@ class SlotReshapes:
                         others = partial(self._others, table, shard)
                         owner = await self._opener.open_ended(table, shard, rows, others)
                     except (LogShortened, record.CorruptRecord) as error:
-                        self._closed.close(shard.shard_id, error)
+                        self._shards.closed.close(shard.shard_id, error)
                     except StoreError as error:
                         failed[shard.shard_id] = error
                         break  # What came of it is no more due.
@@ -180,7 +176,7 @@ class SlotReshapes:
         Neither those that have ``failed`` are, nor what came of them.
         """
         due: list[tuple[Table, ShardRange]] = []
-        waited_for = {*self._begun, *failed}.difference(self.ended)
+        waited_for = {*self._shards.begun, *failed}.difference(self.ended)
         for table, shard in self._unread(self.known.union(failed)):
             # Entries of a parent would be passed over beneath those of its children.
             if waited_for.intersection(shard.parents):
@@ -210,8 +206,8 @@ class SlotReshapes:
     def _require_whole(self, shard: ShardRange) -> None:
         """Raise ``LogShortened`` where a shard came from one that can't be read."""
         for parent in shard.parents:
-            if parent in self._closed:
-                reason = self._closed[parent]
+            if parent in self._shards.closed:
+                reason = self._shards.closed[parent]
                 raise LogShortened(f"shard {parent}, from which it came, is lost: {reason}")
 
     def settle(self, tasks: asyncio.TaskGroup, rows: RowStore, claim: int) -> None:
@@ -365,7 +361,7 @@ class SlotReshapes:
 
     def _parents(self, reshape: Reshape) -> list[ShardOwner]:
         """Return the parents, open or ended. Raises ``Unavailable``."""
-        found = [self.ended.get(name) or self._shards.get(name) for name in reshape.parents]
+        found = [self.ended.get(name) or self._shards.open.get(name) for name in reshape.parents]
         owners = [owner for owner in found if owner is not None]
         if len(owners) != len(found):
             raise Unavailable(f"not all of {', '.join(reshape.parents)} are open")
