@@ -15,9 +15,9 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from rowtide.core.values.errors import Unavailable
+from rowtide.stream.cluster.slot_place import SlotPlace
 from rowtide.stream.slot.slot import Slot
 from rowtide.stream.slot.standby.standby import Standby
 from rowtide.stream.slot.standby.standby_shard import Unflushed
@@ -37,43 +37,6 @@ KEPT_S = 3.0
 
 
 OPENED_LOOK_S = 0.02
-
-
-@dataclass(slots=True)
-class Place:
-    """Whether a slot is ours, or a copy of it. ``due`` is set when it is to be drained, ``ended``
-    while it is not run, ``changed`` with whatever is decided while it is not."""
-
-    standby: bool = False
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    wanted: asyncio.Event = field(default_factory=asyncio.Event)
-    unwanted: asyncio.Event = field(default_factory=asyncio.Event)
-    due: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    timer: asyncio.TimerHandle | None = None
-
-    def want(self) -> None:
-        """Run it: from now on, or again."""
-        self._forget_timer()
-        self.unwanted.clear()
-        self.due.clear()
-        self.wanted.set()
-        self.changed.set()
-
-    def give(self, after_s: float) -> None:
-        """Run it until it is asked for, or for so long."""
-        self.wanted.clear()
-        self.unwanted.set()
-        self._forget_timer()
-        if after_s:
-            self.timer = asyncio.get_running_loop().call_later(after_s, self.due.set)
-        else:
-            self.due.set()
-
-    def _forget_timer(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
 
 class Roster:
@@ -99,7 +62,7 @@ class Roster:
         self._new_standby = new_standby
         self._remove_left = remove_left
         self._tasks = tasks
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, SlotPlace] = {}
         self._adopted: set[int] = set()
         self._keepers: list[asyncio.Task[None]] = []
         self._closed = False
@@ -118,19 +81,17 @@ class Roster:
             return
         for number in sorted(self._places.keys() | numbers):
             place = self._place(number)
-            place.standby = number in numbers
-            place.changed.set()
+            place.keep_standby(wanted=number in numbers)
 
     def _run(self, number: int) -> None:
         if self._closed:
             return
         self._place(number).want()
 
-    def _place(self, number: int) -> Place:
+    def _place(self, number: int) -> SlotPlace:
         place = self._places.get(number)
         if place is None:
-            place = self._places[number] = Place()
-            place.ended.set()
+            place = self._places[number] = SlotPlace()
             keeper = self._tasks.create_task(self._keep(number, place), name=f"keep[{number}]")
             self._keepers.append(keeper)
         return place
@@ -143,7 +104,7 @@ class Roster:
     def wants(self, number: int) -> bool:
         """True if a slot is ours now, running or about to."""
         place = self._places.get(number)
-        return place is not None and place.wanted.is_set()
+        return place is not None and place.is_wanted
 
     async def opened(self) -> None:
         """Wait until every slot that runs now is open, is no longer ours, or is left to another
@@ -197,7 +158,7 @@ class Roster:
             raise Unavailable from None
         if not place.unwanted.is_set():
             raise Unavailable  # The group has given it back before we came to it.
-        place.due.set()
+        place.end()
         await place.ended.wait()
 
     # Leaving.
@@ -217,7 +178,7 @@ class Roster:
         """Wait no longer to be asked for what we give away."""
         for place in self._places.values():
             if place.unwanted.is_set():
-                place.due.set()
+                place.end()
 
     async def ended(self) -> None:
         """Return once no slot runs."""
@@ -229,12 +190,12 @@ class Roster:
         for keeper in self._keepers:
             keeper.cancel()
 
-    async def _keep(self, number: int, place: Place) -> None:
+    async def _keep(self, number: int, place: SlotPlace) -> None:
         while True:
             place.changed.clear()
-            if place.wanted.is_set():
+            if place.is_wanted:
                 await self._serve(number, place)
-            elif place.standby and self._new_standby is not None and not self._closed:
+            elif place.has_standby and self._new_standby is not None and not self._closed:
                 await self._stand_by(number, place, self._new_standby(number))
             else:
                 await self._rest(number, place)
@@ -244,7 +205,7 @@ class Roster:
         for number in numbers:
             self._place(number)
 
-    async def _rest(self, number: int, place: Place) -> None:
+    async def _rest(self, number: int, place: SlotPlace) -> None:
         """Wait until something is decided; until then nobody opens what is left on disk."""
         within_s = math.inf
         if self._remove_left is not None:
@@ -253,7 +214,7 @@ class Roster:
             async with asyncio.timeout(None if math.isinf(within_s) else within_s):
                 await place.changed.wait()
 
-    async def _serve(self, number: int, place: Place) -> None:
+    async def _serve(self, number: int, place: SlotPlace) -> None:
         """Run a slot until it is given away."""
         place.ended.clear()
         slot = self.slots[number] = self._new_slot(number)
@@ -266,12 +227,12 @@ class Roster:
         del self.slots[number]
         place.ended.set()
 
-    async def _stand_by(self, number: int, place: Place, standby: Standby) -> None:
+    async def _stand_by(self, number: int, place: SlotPlace, standby: Standby) -> None:
         """Keep a slot's rows warm until that is not wanted, or the slot itself is."""
         self.standbys[number] = standby
         async with asyncio.TaskGroup() as tasks:
             run = tasks.create_task(standby.run(), name=f"standby[{number}]")
-            while place.standby and not place.wanted.is_set():
+            while place.has_standby and not place.is_wanted:
                 await place.changed.wait()
                 place.changed.clear()
             run.cancel()

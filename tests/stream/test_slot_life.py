@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from rowtide.stream.cluster.slot_place import PLACE_TRANSITIONS, PlaceEvent
 from rowtide.stream.shard.row_store import RowStore
 from rowtide.stream.slot.life import (
     TRANSITIONS,
@@ -30,7 +31,11 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/internals/slot-life.md"
 TASKS, ROWS = cast(LifeTasks, None), cast(RowStore, None)
 
 
-TABLES = {"Slot": (TRANSITIONS, LifeEvent), "Standby": (STANDBY_TRANSITIONS, StandbyEvent)}
+TABLES = {
+    "Slot": (TRANSITIONS, LifeEvent),
+    "Standby": (STANDBY_TRANSITIONS, StandbyEvent),
+    "Place": (PLACE_TRANSITIONS, PlaceEvent),
+}
 
 
 def rows_of(kind: str) -> list[tuple[str, str, str, str]]:
